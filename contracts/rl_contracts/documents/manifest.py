@@ -1,0 +1,140 @@
+"""Manifests of what lies in the bucket: written last, named by their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from rl_contracts.documents.base import Document, Record
+from rl_contracts.errors import IntegrityError
+
+HEADER_LENGTH_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000
+DTYPE_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
+
+
+class FileEntry(Record):
+    """One object under the manifest's prefix."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+class TensorEntry(Record):
+    """One tensor of a safetensors file."""
+
+    name: str
+    file: str
+    dtype: str
+    """safetensors' own word, e.g. ``BF16``."""
+    shape: list[int]
+    sha256: str
+    """Of the tensor's bytes."""
+
+
+class Manifest(Record):
+    """What lies under a prefix: complete, or it is not there at all."""
+
+    format: Literal["rl-operator/1"] = "rl-operator/1"
+    kind: Literal["policy", "checkpoint", "model"]
+    content: Literal["full"] = "full"
+    run: str
+    epoch: int
+    step: int
+    version: int = 0
+    """Policies only."""
+    files: list[FileEntry]
+    tensors: list[TensorEntry] = Field(default_factory=list)
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON: the same manifest has the same digest."""
+        return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes, *, sha256: str) -> Manifest:
+        """Parse a manifest.
+
+        Raises:
+            IntegrityError: when the digest is another one or the text is no manifest.
+        """
+        found = hashlib.sha256(stored).hexdigest()
+        if found != sha256:
+            raise IntegrityError(f"manifest has digest {found}, expected {sha256}")
+        try:
+            return cls.model_validate_json(stored)
+        except ValidationError as error:
+            raise IntegrityError(f"not a manifest: {error}") from error
+
+
+class PolicyRecord(Document):
+    """Catalogue entry of a published policy, for retention and audit."""
+
+    run: str
+    version: int
+    epoch: int
+    step: int
+    parent: int
+    """Version before it; 0 for the first."""
+    prefix: str
+    manifest_sha256: str
+    size_bytes: int
+    published_at: float
+    publish_seconds: float
+
+
+class TensorHeader(Record):
+    """A tensor as a safetensors header declares it."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+    """Bytes [begin, end) after the header."""
+
+
+def parse_safetensors_header(start: bytes, *, file_bytes: int) -> dict[str, TensorHeader]:
+    """Read a safetensors header from the first bytes of a file and check it against its length.
+
+    Args:
+        start: at least the length field and the whole header.
+        file_bytes: length of the file.
+
+    Raises:
+        IntegrityError: for a malformed header, for tensors that do not fill the file exactly, or
+            whose shape and dtype do not give their size. The engine dies of such a file.
+    """
+    if len(start) < HEADER_LENGTH_BYTES:
+        raise IntegrityError("shorter than a safetensors length field")
+    (length,) = struct.unpack("<Q", start[:HEADER_LENGTH_BYTES])
+    body = start[HEADER_LENGTH_BYTES : HEADER_LENGTH_BYTES + length]
+    if length > MAX_HEADER_BYTES or len(body) != length:
+        raise IntegrityError(f"safetensors header of {length} bytes is not there")
+    try:
+        declared = json.loads(body)
+        entries = {
+            name: TensorHeader.model_validate(value)
+            for name, value in declared.items()
+            if name != "__metadata__"
+        }
+    except (ValueError, AttributeError) as error:
+        raise IntegrityError(f"malformed safetensors header: {error}") from error
+    _check_extent(entries, data_bytes=file_bytes - HEADER_LENGTH_BYTES - length)
+    return entries
+
+
+def _check_extent(entries: dict[str, TensorHeader], *, data_bytes: int) -> None:
+    position = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
+        begin, end = entry.data_offsets
+        size = DTYPE_BYTES.get(entry.dtype, 0)
+        for dimension in entry.shape:
+            size *= dimension
+        if begin != position or end - begin != size or entry.dtype not in DTYPE_BYTES:
+            raise IntegrityError(f"tensor {name} does not fit its declared place and shape")
+        position = end
+    if position != data_bytes:
+        raise IntegrityError(f"file holds {data_bytes} bytes of tensors, header says {position}")

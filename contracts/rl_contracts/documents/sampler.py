@@ -1,0 +1,56 @@
+"""A sampler pod's registration and heartbeat."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from rl_contracts.documents.base import Document
+
+
+class SamplerState(StrEnum):
+    """What a sampler is doing."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    """Staging or loading the first policy."""
+    READY = "ready"
+    DRAINING = "draining"
+    GONE = "gone"
+
+
+class Sampler(Document):
+    """One sampler pod of a run."""
+
+    run: str
+    pool: str
+    pod: str
+    state: SamplerState
+    version: int = 0
+    """Policy version that the engine serves; 0 before the first."""
+    step: int = 0
+    """Training steps that this version contains."""
+    staging_version: int = 0
+    """Version being downloaded and verified; 0 when none."""
+    engine: str = ""
+    """Name and version that the engine reports, e.g. ``sglang 0.5.23``."""
+    scorers: list[str] = Field(default_factory=list)
+    """Scorer kinds that this sampler knows."""
+    registered_at: float
+    heartbeat_at: float
+    """Store time."""
+    drained: bool = False
+    """Ended by draining, not by dying."""
+    groups_running: int = 0
+    groups_done: int = 0
+    groups_failed: int = 0
+    tokens_generated: int = 0
+    tokens_per_second: float = 0.0
+    """Over the last heartbeat interval."""
+    updates: int = 0
+    """Policies loaded."""
+    update_failures: int = 0
+    pause_seconds_last: float = 0.0
+    """How long the last update kept the engine paused."""
+    last_error: str = ""

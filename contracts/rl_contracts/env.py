@@ -1,0 +1,107 @@
+"""Names of the environment variables and of the mounted paths that our pods agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMESPACE = "RL_NAMESPACE"
+JOB = "RL_JOB"
+RUN = "RL_RUN"
+ATTEMPT = "RL_ATTEMPT"
+POOL = "RL_POOL"
+POD_NAME = "RL_POD_NAME"
+POD_UID = "RL_POD_UID"
+SPEC_FILE = "RL_SPEC_FILE"
+STORES_FOLDER = "RL_STORES_FOLDER"
+WEIGHTS_FOLDER = "RL_WEIGHTS_FOLDER"
+ENGINE_URL = "RL_ENGINE_URL"
+LISTEN_PORT = "RL_LISTEN_PORT"
+
+
+class EnvironmentVariableError(ValueError):
+    """A variable that the operator always sets is missing or malformed."""
+
+
+def required(environ: Mapping[str, str], name: str) -> str:
+    """Return a variable's value.
+
+    Raises:
+        EnvironmentVariableError: when it is missing or empty.
+    """
+    value = environ.get(name, "")
+    if not value:
+        raise EnvironmentVariableError(f"environment variable {name} is not set")
+    return value
+
+
+def integer(environ: Mapping[str, str], name: str) -> int:
+    """Return a variable's value as an integer.
+
+    Raises:
+        EnvironmentVariableError: when it is missing or no integer.
+    """
+    value = required(environ, name)
+    try:
+        return int(value)
+    except ValueError as error:
+        raise EnvironmentVariableError(f"{name}={value!r} is not an integer") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerEnv:
+    """What a trainer pod is told."""
+
+    namespace: str
+    job: str
+    run: str
+    attempt: int
+    spec_file: Path
+    stores_folder: Path
+
+    @classmethod
+    def parse(cls, environ: Mapping[str, str]) -> TrainerEnv:
+        """Read the variables; raises EnvironmentVariableError on a bad one."""
+        return cls(
+            namespace=required(environ, NAMESPACE),
+            job=required(environ, JOB),
+            run=required(environ, RUN),
+            attempt=integer(environ, ATTEMPT),
+            spec_file=Path(required(environ, SPEC_FILE)),
+            stores_folder=Path(required(environ, STORES_FOLDER)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerEnv:
+    """What a sampler pod is told."""
+
+    namespace: str
+    job: str
+    run: str
+    pool: str
+    pod_name: str
+    pod_uid: str
+    spec_file: Path
+    stores_folder: Path
+    weights_folder: Path
+    engine_url: str
+    listen_port: int
+
+    @classmethod
+    def parse(cls, environ: Mapping[str, str]) -> SamplerEnv:
+        """Read the variables; raises EnvironmentVariableError on a bad one."""
+        return cls(
+            namespace=required(environ, NAMESPACE),
+            job=required(environ, JOB),
+            run=required(environ, RUN),
+            pool=required(environ, POOL),
+            pod_name=required(environ, POD_NAME),
+            pod_uid=required(environ, POD_UID),
+            spec_file=Path(required(environ, SPEC_FILE)),
+            stores_folder=Path(required(environ, STORES_FOLDER)),
+            weights_folder=Path(required(environ, WEIGHTS_FOLDER)),
+            engine_url=required(environ, ENGINE_URL),
+            listen_port=integer(environ, LISTEN_PORT),
+        )

@@ -1,0 +1,81 @@
+"""Errors that cross a boundary between parts. Each says what was wanted and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why something the user wrote cannot be honoured."""
+
+    field: str
+    """Path of the field in the manifest, e.g. ``spec.data.train[0].uri``."""
+    value: str
+    """The refused value, shortened to 200 characters; never a secret."""
+    reason: str
+    """CamelCase word for conditions, e.g. ``DatasetNotFound``."""
+    message: str
+    """What is wrong, one sentence."""
+    remedy: str
+    """What the user can do about it, one sentence."""
+
+    def __str__(self) -> str:
+        """All of it in one line."""
+        return f"{self.field} = {self.value!r}: {self.message} {self.remedy}"
+
+
+class RLError(Exception):
+    """Base of all errors of this product."""
+
+
+class RefusedError(RLError):
+    """A user's input cannot be honoured; retrying without a change is pointless."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+class StoreUnavailableError(RLError):
+    """The document store or the bucket did not answer within a deadline; retrying may help."""
+
+    def __init__(self, *, store: str, doing: str, cause: str) -> None:
+        super().__init__(f"{store} did not answer while {doing}: {cause}")
+        self.store, self.doing, self.cause = store, doing, cause
+
+
+class AccessDeniedError(RLError):
+    """A store answered that the credentials do not permit this."""
+
+    def __init__(self, *, store: str, doing: str, cause: str) -> None:
+        super().__init__(f"{store} refused the credentials while {doing}: {cause}")
+        self.store, self.doing, self.cause = store, doing, cause
+
+
+class ObjectMissingError(RLError):
+    """A bucket or an object is not there."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"{uri} does not exist")
+        self.uri = uri
+
+
+class IntegrityError(RLError):
+    """Bytes do not match their digest or their declared shape; they must not be used."""
+
+
+class FencedOutError(RLError):
+    """A newer trainer has taken the run: this one's writes no longer count and it must stop."""
+
+    def __init__(self, *, run: str, epoch: int) -> None:
+        super().__init__(f"run {run}: a newer trainer has taken over from epoch {epoch}")
+        self.run, self.epoch = run, epoch
+
+
+class DeadlineError(RLError):
+    """A wait ended without what it waited for."""
+
+    def __init__(self, *, waited_for: str, seconds: float) -> None:
+        super().__init__(f"waited {seconds:.0f} s for {waited_for}")
+        self.waited_for, self.seconds = waited_for, seconds

@@ -1,0 +1,44 @@
+"""Identifiers. Every id names its run; ids of one kind sort in the order of what they number."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+RunId = NewType("RunId", str)
+TaskId = NewType("TaskId", str)
+RolloutId = NewType("RolloutId", str)
+BatchId = NewType("BatchId", str)
+PolicyId = NewType("PolicyId", str)
+SamplerId = NewType("SamplerId", str)
+
+Epoch = NewType("Epoch", int)
+"""Fencing token of one trainer start, ≥ 1; the higher one wins."""
+Step = NewType("Step", int)
+"""Number of finished training steps, ≥ 0."""
+PolicyVersion = NewType("PolicyVersion", int)
+"""Number of a published policy, ≥ 1; only grows within a run and is never used twice."""
+
+
+def task_id(run: RunId, split: str, sequence: int) -> TaskId:
+    """Id of the task at ``sequence`` (≥ 0) of a split's stream, e.g. ``r1.train.00000007``."""
+    return TaskId(f"{run}.{split}.{sequence:08d}")
+
+
+def rollout_id(task: TaskId, attempt: int, member: int) -> RolloutId:
+    """Id of group member ``member`` (≥ 0) of claim ``attempt`` (≥ 1) of a task."""
+    return RolloutId(f"{task}.{attempt}.{member}")
+
+
+def batch_id(run: RunId, step: int, epoch: int) -> BatchId:
+    """Id of the batch that makes training step ``step`` (≥ 1) in a trainer's epoch."""
+    return BatchId(f"{run}.batch.{step:08d}.{epoch}")
+
+
+def policy_id(run: RunId, version: int, epoch: int) -> PolicyId:
+    """Id of a published policy."""
+    return PolicyId(f"{run}.policy.{version:08d}.{epoch}")
+
+
+def sampler_id(run: RunId, pod_uid: str) -> SamplerId:
+    """Id of one sampler pod's registration."""
+    return SamplerId(f"{run}.sampler.{pod_uid}")

@@ -1,0 +1,1 @@
+"""Spec models: the only source of the CRDs, of defaults and of field names."""

@@ -1,0 +1,74 @@
+"""What all spec models share: camelCase outside, frozen, nothing unknown, rules for the API server.
+
+Defaults stand in the models alone; the CRDs are generated from them. Cross-field rules are written
+once, in CEL, and enforced by the API server; ``Model`` checks what a schema can say.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+RULES = "x-kubernetes-validations"
+
+M = TypeVar("M", bound="type[BaseModel]")
+
+
+class Model(BaseModel):
+    """A section of a manifest."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
+        extra="forbid", frozen=True, use_attribute_docstrings=True,
+    )  # fmt: skip
+
+
+def rule(expression: str, message: str) -> dict[str, str]:
+    """A CEL rule for the API server: ``expression`` over ``self`` must hold, else ``message``."""
+    return {"rule": expression, "message": message}
+
+
+def rules(*wanted: dict[str, str]) -> ConfigDict:
+    """Model configuration that attaches CEL rules to a section."""
+    return ConfigDict(json_schema_extra={RULES: [dict(one) for one in wanted]})
+
+
+Quantity = Annotated[
+    int | str,
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
+    ),
+]
+"""A Kubernetes resource quantity, e.g. ``2``, ``500m`` or ``4Gi``."""
+
+Quantities = Annotated[dict[str, Quantity], Field(max_length=16)]
+Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
+S3Uri = Annotated[
+    str, Field(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+$", max_length=1024)
+]
+
+
+class LocalReference(Model):
+    """Names an object of the same namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class Resources(Model):
+    """Container resources, as in core/v1."""
+
+    limits: Quantities = Field(default_factory=dict)
+    requests: Quantities = Field(default_factory=dict)
+
+    def to_kubernetes(self) -> dict[str, Any]:
+        """The core/v1 form, empty maps left out."""
+        return {key: value for key, value in self.model_dump(by_alias=True).items() if value}
+
+
+class EnvironmentVariable(Model):
+    """A plain environment variable; secrets are mounted, never written here."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+    value: Annotated[str, Field(max_length=4096)] = ""

@@ -1,0 +1,226 @@
+"""CRDs from the spec models: ``python -m rl_contracts.spec.crd FOLDER`` writes them.
+
+A structural schema allows less than JSON schema: no references, no ``additionalProperties: false``
+beside ``properties`` and no null type. Defaults of nested sections are written as ``{}``, and the
+API server fills in the defaults of their fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from rl_contracts.spec.resources import GROUP, VERSION, RLJob, SamplerPool
+
+Schema = dict[str, Any]
+DROPPED = ("title", "additionalProperties", "$defs", "discriminator")
+
+
+def structural(model: type[BaseModel]) -> Schema:
+    """The structural OpenAPI schema of a model."""
+    schema = model.model_json_schema(by_alias=True)
+    resolved = _resolve(schema, schema.get("$defs", {}))
+    assert isinstance(resolved, dict)
+    return resolved
+
+
+def _resolve(node: Any, definitions: Schema) -> Any:
+    if isinstance(node, list):
+        return [_resolve(one, definitions) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        target = definitions[node["$ref"].rsplit("/", 1)[1]]
+        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+    node = _without_null(node, definitions)
+    node = _openapi_3_0(node)
+    result = {
+        key: _properties(value, definitions)
+        if key == "properties"
+        else _resolve(value, definitions)
+        for key, value in node.items()
+        if key not in (*DROPPED, "const")
+    }
+    values = node.get("additionalProperties")
+    if isinstance(values, dict):
+        result["additionalProperties"] = _resolve(values, definitions)
+        if "maxLength" in result:  # pydantic's word for the size of a mapping
+            result["maxProperties"] = result.pop("maxLength")
+    return result
+
+
+def _openapi_3_0(node: Schema) -> Schema:
+    """JSON schema 2020's words in those of OpenAPI 3.0, where exclusiveness is a flag."""
+    renamed = dict(node)
+    if "const" in renamed:
+        renamed["enum"] = [renamed["const"]]
+    for word in ("Minimum", "Maximum"):
+        if f"exclusive{word}" in renamed:
+            renamed[word.lower()] = renamed[f"exclusive{word}"]
+            renamed[f"exclusive{word}"] = True
+    return renamed
+
+
+def _without_defaults(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_defaults(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: _without_defaults(value) for key, value in node.items() if key != "default"}
+
+
+def _properties(fields: Schema, definitions: Schema) -> Schema:
+    resolved = {}
+    for name, field in fields.items():
+        schema = _resolve(field, definitions)
+        if schema.get("type") == "object" and "properties" in schema and _all_optional(schema):
+            schema.setdefault("default", {})
+        if schema.get("default", ...) is None:
+            del schema["default"]
+        if schema.get("default") == {} and "additionalProperties" in schema:
+            del schema["default"]
+        resolved[name] = schema
+    return resolved
+
+
+def _all_optional(schema: Schema) -> bool:
+    return not schema.get("required")
+
+
+def _without_null(node: Schema, definitions: Schema) -> Schema:
+    options = node.get("anyOf")
+    if not options or node.get("x-kubernetes-int-or-string"):
+        return node
+    wanted = [one for one in options if one.get("type") != "null"]
+    assert len(wanted) == 1, f"a union has no structural schema: {node}"
+    resolved = _resolve(wanted[0], definitions)
+    return {**resolved, **{key: value for key, value in node.items() if key != "anyOf"}}
+
+
+def _column(name: str, kind: str, path: str, priority: int = 0) -> Schema:
+    column: Schema = {"name": name, "type": kind, "jsonPath": path}
+    return {**column, "priority": priority} if priority else column
+
+
+RLJOB_COLUMNS = [
+    _column("Phase", "string", ".status.phase"),
+    _column("Trainer", "string", ".status.trainer.summary"),
+    _column("Samplers", "string", ".status.samplers.summary"),
+    _column("Step", "integer", ".status.progress.step"),
+    _column("Reward", "number", ".status.progress.reward"),
+    _column("Policy", "integer", ".status.weights.version"),
+    _column("Age", "date", ".metadata.creationTimestamp"),
+    _column("Steps", "integer", ".status.progress.steps", 1),
+    _column("Lag", "integer", ".status.weights.lag", 1),
+    _column("Restarts", "integer", ".status.trainer.restarts", 1),
+    _column("Attempt", "integer", ".status.attempt", 1),
+    _column("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason", 1),
+    _column("Doing", "string", ".status.progress.phase", 1),
+]
+POOL_COLUMNS = [
+    _column("Job", "string", ".spec.job"),
+    _column("Desired", "integer", ".spec.replicas"),
+    _column("Ready", "integer", ".status.ready"),
+    _column("Serving", "integer", ".status.serving"),
+    _column("Policy", "integer", ".status.version"),
+    _column("Lag", "integer", ".status.lag"),
+    _column("Age", "date", ".metadata.creationTimestamp"),
+]
+
+
+def _crd(*, kind: str, plural: str, short: str, schema: Schema, version: Schema) -> Schema:
+    status = _without_defaults(schema["properties"]["status"])
+    # GitOps tools take an object without observedGeneration for finished: it starts at -1.
+    schema["properties"] = {
+        "metadata": {"type": "object"},
+        "spec": schema["properties"]["spec"],
+        "status": {**status, "default": {"observedGeneration": -1}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short],
+                "categories": ["all", "rl"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    **version,
+                }
+            ],
+        },
+    }
+
+
+def rljob() -> Schema:
+    """The RLJob CRD."""
+    return _crd(
+        kind="RLJob",
+        plural="rljobs",
+        short="rlj",
+        schema=structural(RLJob),
+        version={"subresources": {"status": {}}, "additionalPrinterColumns": RLJOB_COLUMNS},
+    )
+
+
+def samplerpool() -> Schema:
+    """The SamplerPool CRD, with ``/scale``."""
+    scale = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    return _crd(
+        kind="SamplerPool",
+        plural="samplerpools",
+        short="spool",
+        schema=structural(SamplerPool),
+        version={
+            "subresources": {"status": {}, "scale": scale},
+            "additionalPrinterColumns": POOL_COLUMNS,
+        },
+    )
+
+
+def files() -> dict[str, str]:
+    """File name to text. JSON is YAML: it needs no writer of ours and keeps the order of fields."""
+    header = "# Generated from contracts/rl_contracts/spec by `make generate`; do not edit.\n"
+    return {
+        f"{crd['metadata']['name']}.yaml": header + json.dumps(crd, indent=1) + "\n"
+        for crd in (rljob(), samplerpool())
+    }
+
+
+def main() -> None:
+    """Write the CRDs into a folder, or with ``--check`` compare them with what is there."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    for folder in arguments.folders:
+        for name, text in files().items():
+            path = folder / name
+            if not arguments.check:
+                path.write_text(text)
+            elif not path.exists() or path.read_text() != text:
+                raise SystemExit(f"{path} is not what the models say: run `make generate`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The two custom resources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rl_contracts.spec.base import Model, Name, rule, rules
+from rl_contracts.spec.learning import Algorithm, Training
+from rl_contracts.spec.sections import Agent, Data, ModelSource, Reward, Storage, WeightSync
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.workers import Lifecycle, SamplerGroup, SamplerTemplate, Trainer
+
+GROUP = "rl-operator.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+FIXED_ONCE_STARTED = (
+    "model", "data", "agent", "reward", "algorithm", "training", "trainer", "storage", "weightSync",
+)  # fmt: skip
+
+SamplerGroups = Annotated[
+    list[SamplerGroup],
+    Field(
+        min_length=1,
+        max_length=8,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    ),
+]
+
+
+class RLJobSpec(Model):
+    """One RL post-training run."""
+
+    model_config = rules(
+        rule(
+            "size(self.data.validation) > 0 || !has(self.training.evaluation.everySteps)",
+            "training.evaluation.everySteps needs data.validation",
+        )
+    )
+    model: ModelSource
+    data: Data
+    agent: Agent = Field(default_factory=Agent)
+    reward: Reward
+    algorithm: Algorithm = Field(default_factory=Algorithm)
+    training: Training
+    trainer: Trainer = Field(default_factory=Trainer)
+    samplers: SamplerGroups
+    weight_sync: WeightSync = Field(default_factory=WeightSync)
+    storage: Storage = Field(default_factory=Storage)
+    lifecycle: Lifecycle = Field(default_factory=Lifecycle)
+
+
+class SamplerPoolSpec(Model):
+    """A set of like sampler pods that serve one run."""
+
+    replicas: Annotated[int, Field(ge=0, le=2000)] = 1
+    """Changed through ``/scale`` alone."""
+    job: Name
+    """The RLJob of this namespace whose run is served."""
+    template: SamplerTemplate = Field(default_factory=SamplerTemplate)
+
+
+class RLJob(Model):
+    """Schema root of the RLJob resource."""
+
+    model_config = rules(
+        rule(
+            "size(self.metadata.name) <= 40 && "
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            "metadata.name must be a DNS-1035 label of at most 40 characters: "
+            "names of pods are made from it",
+        ),
+        *(
+            rule(
+                f"self.spec.{name} == oldSelf.spec.{name} || "
+                "oldSelf.?status.attempt.orValue(0) == 0",
+                f"spec.{name} cannot change once the trainer has been started: make a new job",
+            )
+            for name in FIXED_ONCE_STARTED
+        ),
+    )  # fmt: skip
+    spec: RLJobSpec
+    status: RLJobStatus = Field(default_factory=RLJobStatus)
+
+
+class SamplerPool(Model):
+    """Schema root of the SamplerPool resource."""
+
+    spec: SamplerPoolSpec
+    status: SamplerPoolStatus = Field(default_factory=SamplerPoolStatus)

@@ -1,0 +1,54 @@
+"""All stores of one namespace behind one door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.stores.mongo import Mongo
+from rl_contracts.stores.objects import Objects
+from rl_contracts.stores.records import BatchStore, PolicyStore, RolloutStore, SamplerStore
+from rl_contracts.stores.runs import RunStore
+from rl_contracts.stores.settings import StoreSettings
+from rl_contracts.stores.tasks import TaskStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """The shared state."""
+
+    mongo: Mongo
+    runs: RunStore
+    tasks: TaskStore
+    rollouts: RolloutStore
+    batches: BatchStore
+    policies: PolicyStore
+    samplers: SamplerStore
+    objects: Objects
+
+    @classmethod
+    def connect(cls, settings: StoreSettings, *, patience_seconds: float = 120.0) -> Stores:
+        """Prepare clients; nothing is sent before the first call.
+
+        Args:
+            settings: where and who.
+            patience_seconds: how long each call is repeated while its store does not answer.
+        """
+        mongo = Mongo(settings, patience_seconds=patience_seconds)
+        return cls(
+            mongo=mongo,
+            runs=RunStore(mongo),
+            tasks=TaskStore(mongo),
+            rollouts=RolloutStore(mongo),
+            batches=BatchStore(mongo),
+            policies=PolicyStore(mongo),
+            samplers=SamplerStore(mongo),
+            objects=Objects(settings, patience_seconds=patience_seconds),
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.mongo.close()
+
+    def run_prefix(self, run: str) -> str:
+        """Key prefix of everything that a run keeps in the bucket; ends with a slash."""
+        return f"{self.objects.prefix}runs/{run}/"

@@ -1,0 +1,139 @@
+"""Rollouts, batches, policies and samplers: written whole under deterministic ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from pymongo import ReplaceOne
+
+from rl_contracts.documents.base import Document
+from rl_contracts.documents.batch import Batch, BatchState
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.stores.mongo import Mongo
+
+D = TypeVar("D", bound=Document)
+
+
+class RecordStore(Generic[D]):
+    """Documents of one kind; a document written twice under one id is the same document."""
+
+    def __init__(self, mongo: Mongo, collection: str, kind: type[D]) -> None:
+        self._mongo = mongo
+        self._name = collection
+        self._documents = mongo.collection(collection)
+        self._kind = kind
+
+    def put(self, documents: Sequence[D]) -> None:
+        """Write documents, replacing those of the same id."""
+        if not documents:
+            return
+        writes = [
+            ReplaceOne({"_id": one.id}, one.to_mongo(), upsert=True) for one in documents
+        ]  # fmt: skip
+        self._mongo.call(
+            f"writing {len(writes)} {self._name}", lambda: self._documents.bulk_write(writes)
+        )
+
+    def get(self, ids: Sequence[str]) -> dict[str, D]:
+        """Documents by id; missing ones are left out."""
+        wanted = list(ids)
+        stored = self._mongo.call(
+            f"reading {len(wanted)} {self._name}",
+            lambda: list(self._documents.find({"_id": {"$in": wanted}})),
+        )
+        return {one["_id"]: self._kind.from_mongo(one) for one in stored}
+
+    def of_run(self, run: str) -> list[D]:
+        """All documents of a run, by id."""
+        stored = self._mongo.call(
+            f"listing {self._name} of run {run}", lambda: list(self._documents.find({"run": run}))
+        )
+        return sorted((self._kind.from_mongo(one) for one in stored), key=lambda one: one.id)
+
+    def delete(self, document: str) -> None:
+        """Delete one document; does nothing when it is not there."""
+        self._mongo.call(
+            f"deleting {document}", lambda: self._documents.delete_one({"_id": document})
+        )
+
+
+class BatchStore(RecordStore[Batch]):
+    """Batches of one database."""
+
+    def __init__(self, mongo: Mongo) -> None:
+        super().__init__(mongo, "batches", Batch)
+
+    def lineage(self, head: str | None, *, after_step: int = 0) -> list[Batch]:
+        """The batches that lead to ``head``, by their parents, of steps > ``after_step``, in order.
+
+        Raises:
+            LookupError: when a batch of the lineage is missing.
+        """
+        chain: list[Batch] = []
+        while head is not None:
+            batch = self.get([head]).get(head)
+            if batch is None:
+                raise LookupError(f"batch {head} of the lineage is missing")
+            if batch.step <= after_step:
+                break
+            chain.append(batch)
+            head = batch.parent
+        return chain[::-1]
+
+    def mark(self, batch: Batch, state: BatchState) -> None:
+        """Note how far a batch has come; the run document decides, this only tells."""
+        self._mongo.call(
+            f"marking batch {batch.id} {state}",
+            lambda: self._documents.update_one({"_id": batch.id}, {"$set": {"state": state}}),
+        )
+
+
+class RolloutStore(RecordStore[Rollout]):
+    """Rollouts of one database."""
+
+    def __init__(self, mongo: Mongo) -> None:
+        super().__init__(mongo, "rollouts", Rollout)
+
+    def of_task(self, task: str) -> list[Rollout]:
+        """Every attempt's rollouts of a task."""
+        stored = self._mongo.call(
+            f"listing rollouts of {task}", lambda: list(self._documents.find({"task": task}))
+        )
+        return [Rollout.from_mongo(one) for one in stored]
+
+
+class PolicyStore(RecordStore[PolicyRecord]):
+    """Catalogue of published policies of one database."""
+
+    def __init__(self, mongo: Mongo) -> None:
+        super().__init__(mongo, "policies", PolicyRecord)
+
+
+class SamplerStore(RecordStore[Sampler]):
+    """Sampler registrations of one database."""
+
+    def __init__(self, mongo: Mongo) -> None:
+        super().__init__(mongo, "samplers", Sampler)
+
+    def expire(self, run: str, *, silent_seconds: float) -> list[Sampler]:
+        """Mark samplers gone that were silent for longer; return them.
+
+        A sampler that was only slow registers again with its next heartbeat.
+        """
+        limit = self._mongo.now() - silent_seconds
+        gone = [
+            one.model_copy(update={"state": SamplerState.GONE})
+            for one in self.of_run(run)
+            if one.state != SamplerState.GONE and one.heartbeat_at < limit
+        ]
+        for one in gone:
+            # Conditional on the heartbeat that was judged: a later one wins.
+            query = {"_id": one.id, "heartbeat_at": one.heartbeat_at}
+            self._mongo.call(
+                f"expiring {one.id}",
+                lambda: self._documents.update_one(query, {"$set": {"state": SamplerState.GONE}}),  # noqa: B023
+            )
+        return gone

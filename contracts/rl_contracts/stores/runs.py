@@ -1,0 +1,126 @@
+"""The run document: every write carries the writer's epoch, and counts only while it is current."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymongo import ReturnDocument
+from pymongo.errors import DuplicateKeyError
+
+from rl_contracts.documents.run import (
+    DurablePointer,
+    EvaluationResult,
+    Outcome,
+    PolicyPointer,
+    Run,
+    StepMetrics,
+    Totals,
+)
+from rl_contracts.errors import FencedOutError
+from rl_contracts.stores.mongo import Mongo
+
+COLLECTION = "runs"
+
+
+class RunStore:
+    """Runs of one database."""
+
+    def __init__(self, mongo: Mongo) -> None:
+        self._mongo = mongo
+        self._runs = mongo.collection(COLLECTION)
+
+    def get(self, run: str) -> Run | None:
+        """The run, or None where there is none yet."""
+        stored = self._mongo.call(f"reading run {run}", lambda: self._runs.find_one({"_id": run}))
+        return Run.from_mongo(stored) if stored else None
+
+    def create(self, run: Run) -> None:
+        """Create the run; does nothing when it is there."""
+        try:
+            self._mongo.call(
+                f"creating run {run.id}", lambda: self._runs.insert_one(run.to_mongo())
+            )
+        except DuplicateKeyError:
+            return
+
+    def take_epoch(self, run: str) -> Run:
+        """Fence out every earlier trainer and return the run as the new one finds it.
+
+        A command whose reply was lost costs an epoch number and nothing else.
+        """
+        update = {"$inc": {"epoch": 1}, "$set": {"phase": "Starting"}}
+        stored = self._mongo.call(
+            f"taking over run {run}",
+            lambda: self._runs.find_one_and_update(
+                {"_id": run}, update, return_document=ReturnDocument.AFTER
+            ),
+        )
+        assert stored is not None, f"run {run} was not created before it was taken"
+        return Run.from_mongo(stored)
+
+    def reserve_version(self, run: str, *, epoch: int) -> int:
+        """Hand out the next policy version number; numbers are never handed out twice."""
+        stored = self._mongo.call(
+            f"reserving a policy version of run {run}",
+            lambda: self._runs.find_one_and_update(
+                {"_id": run, "epoch": epoch},
+                {"$inc": {"last_version": 1}},
+                return_document=ReturnDocument.AFTER,
+            ),
+        )
+        if stored is None:
+            raise FencedOutError(run=run, epoch=epoch)
+        return int(stored["last_version"])
+
+    def commit_step(
+        self, run: str, *, epoch: int, head_batch: str, latest: StepMetrics, totals: Totals
+    ) -> None:
+        """Move the run's head to a trained batch: from here on the step has happened."""
+        self._set(
+            run,
+            epoch,
+            step=latest.step,
+            head_batch=head_batch,
+            latest=latest.model_dump(),
+            totals=totals.model_dump(),
+            progress_at=self._mongo.now(),
+        )
+
+    def publish(self, run: str, *, epoch: int, pointer: PolicyPointer) -> None:
+        """Move the policy pointer; the objects that it names must be complete."""
+        self._set(run, epoch, policy=pointer.model_dump(), progress_at=self._mongo.now())
+
+    def make_durable(self, run: str, *, epoch: int, pointer: DurablePointer) -> None:
+        """Name the last committed checkpoint."""
+        self._set(run, epoch, durable=pointer.model_dump())
+
+    def record_evaluations(
+        self, run: str, *, epoch: int, evaluations: list[EvaluationResult]
+    ) -> None:
+        """Replace the list of evaluations, oldest first."""
+        dumped = [one.model_dump() for one in evaluations]
+        self._set(run, epoch, evaluations=dumped, progress_at=self._mongo.now())
+
+    def mark_first_batch(self, run: str, *, epoch: int) -> None:
+        """Note when the first batch of the run was formed."""
+        self._set(run, epoch, first_batch_at=self._mongo.now())
+
+    def heartbeat(self, run: str, *, epoch: int, phase: str) -> None:
+        """Say that the trainer lives and what it does or waits for."""
+        self._set(run, epoch, phase=phase, heartbeat_at=self._mongo.now())
+
+    def finish(self, run: str, *, epoch: int, outcome: Outcome) -> None:
+        """Write how the run ended."""
+        self._set(run, epoch, outcome=outcome.model_dump(), phase=outcome.kind)
+
+    def clear_outcome(self, run: str, *, epoch: int) -> None:
+        """Forget an earlier attempt's failure or refusal, at the start of another one."""
+        self._set(run, epoch, outcome=None)
+
+    def _set(self, run: str, epoch: int, **fields: Any) -> None:
+        result = self._mongo.call(
+            f"writing {', '.join(fields)} of run {run}",
+            lambda: self._runs.update_one({"_id": run, "epoch": epoch}, {"$set": fields}),
+        )
+        if result.matched_count == 0:
+            raise FencedOutError(run=run, epoch=epoch)
