@@ -2,7 +2,7 @@
 
 A structural schema allows less than JSON schema: no references, no ``additionalProperties: false``
 beside ``properties`` and no null type. Defaults of nested sections are written as ``{}``, and the
-API server fills in the defaults of their fields.
+API server fills in the defaults of their fields; a section with rules has them in full.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rl_contracts.spec.base import RULES
 from rl_contracts.spec.resources import GROUP, VERSION, RLJob, SamplerPool
 
 Schema = dict[str, Any]
+# An uninstalled chart must not take every run of the cluster with it.
+KEEP = {"helm.sh/resource-policy": "keep"}
 DROPPED = ("title", "additionalProperties", "$defs", "discriminator")
 
 
@@ -78,13 +81,23 @@ def _properties(fields: Schema, definitions: Schema) -> Schema:
     for name, field in fields.items():
         schema = _resolve(field, definitions)
         if schema.get("type") == "object" and "properties" in schema and _all_optional(schema):
-            schema.setdefault("default", {})
+            # Rules are tried on a default as it stands, without the defaults of its fields.
+            schema.setdefault("default", _filled(schema) if RULES in schema else {})
         if schema.get("default", ...) is None:
             del schema["default"]
         if schema.get("default") == {} and "additionalProperties" in schema:
             del schema["default"]
         resolved[name] = schema
     return resolved
+
+
+def _filled(schema: Schema) -> Schema:
+    """The value of a section whose user wrote nothing."""
+    return {
+        name: _filled(field) if field.get("type") == "object" and "properties" in field else written
+        for name, field in schema["properties"].items()
+        if (written := field.get("default")) is not None
+    }
 
 
 def _all_optional(schema: Schema) -> bool:
@@ -143,7 +156,7 @@ def _crd(*, kind: str, plural: str, short: str, schema: Schema, version: Schema)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}", "annotations": KEEP},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",

@@ -72,6 +72,11 @@ class RLJob(Model):
             "metadata.name must be a DNS-1035 label of at most 40 characters: "
             "names of pods are made from it",
         ),
+        rule(
+            "self.spec.samplers.all(one, size(one.name) + size(self.metadata.name) <= 62)",
+            "metadata.name and a spec.samplers[].name may have at most 62 characters together: "
+            "the pool is named after both",
+        ),
         *(
             rule(
                 f"self.spec.{name} == oldSelf.spec.{name} || "

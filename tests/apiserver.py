@@ -1,0 +1,136 @@
+"""A real Kubernetes API server for tests: etcd and kube-apiserver as processes, nothing else.
+
+No controllers run: what a test does not write is not there, and nothing is garbage-collected.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import secrets
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import ROOT, Server, binary, free_port
+
+START_SECONDS = 120.0
+program = functools.cache(binary)
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """A running API server and how its administrator reaches it."""
+
+    url: str
+    token: str
+    folder: Path
+
+    def kubectl(
+        self, *arguments: str, stdin: str = "", check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the administrator."""
+        command = [program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+        if check and done.returncode:
+            pytest.fail(f"kubectl {' '.join(arguments)}: {done.stderr}")
+        return done
+
+    def get(self, *arguments: str) -> Any:
+        """What ``kubectl get … -o json`` says."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+
+def start(folder: Path) -> tuple[ApiServer, list[Server]]:
+    """Start both processes on ports and data of their own."""
+    etcd_port, peer_port, port = free_port(), free_port(), free_port()
+    etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
+    etcd = Server(
+        command=[
+            program("etcd"), "--data-dir", str(folder / "etcd"), "--unsafe-no-fsync",
+            "--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url,
+            "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
+            "--initial-cluster", f"default={peer_url}", "--log-level", "error",
+        ],
+        ready_url=f"{etcd_url}/health",
+        log=folder / "etcd.log",
+    )  # fmt: skip
+    etcd.start()
+    token, key = secrets.token_hex(16), folder / "sa.key"
+    (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
+    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    apiserver = Server(
+        command=[
+            program("kubernetes"), "kube-apiserver", "--etcd-servers", etcd_url,
+            "--bind-address", "127.0.0.1", "--secure-port", str(port),
+            "--cert-dir", str(folder / "certificates"), "--authorization-mode", "RBAC",
+            "--token-auth-file", str(folder / "tokens.csv"),
+            "--service-account-key-file", str(key), "--service-account-signing-key-file", str(key),
+            "--service-account-issuer", "https://kubernetes.default.svc",
+            "--service-cluster-ip-range", "10.0.0.0/24",
+            "--disable-admission-plugins", "ServiceAccount",
+            "--shutdown-delay-duration", "0s", "--shutdown-watch-termination-grace-period", "0s",
+        ],
+        ready_url="",
+        log=folder / "apiserver.log",
+    )  # fmt: skip
+    with apiserver.log.open("ab") as log:
+        apiserver.process = subprocess.Popen(apiserver.command, stdout=log, stderr=log)
+    started = ApiServer(url=f"https://127.0.0.1:{port}", token=token, folder=folder)
+    started.kubeconfig.write_text(json.dumps(kubeconfig(started.url, token)))
+    _wait_until_ready(started, apiserver)
+    return started, [apiserver, etcd]
+
+
+def kubeconfig(url: str, token: str) -> dict[str, Any]:
+    """A kubeconfig that presents ``token`` and does not look at the self-made certificate."""
+    cluster = {"server": url, "insecure-skip-tls-verify": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "current-context": "test",
+    }
+
+
+def _wait_until_ready(server: ApiServer, process: Server) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    request = urllib.request.Request(
+        f"{server.url}/readyz", headers={"Authorization": f"Bearer {server.token}"}
+    )
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=2, context=context):
+                return
+        except (urllib.error.URLError, OSError):
+            assert process.process is not None
+            if process.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"kube-apiserver did not start: {process.log.read_text()[-2000:]}")
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """An API server that knows our CRDs."""
+    started, processes = start(tmp_path_factory.mktemp("apiserver"))
+    started.kubectl("apply", "-f", str(ROOT / "crds"))
+    started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    yield started
+    for process in processes:
+        process.stop()

@@ -1,0 +1,36 @@
+"""Valid manifests for tests: say only what matters."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from rl_contracts.spec.resources import API_VERSION
+
+JOB: dict[str, Any] = {
+    "apiVersion": API_VERSION,
+    "kind": "RLJob",
+    "metadata": {"name": "job", "namespace": "default"},
+    "spec": {
+        "model": {"uri": "s3://rl-data/models/arithmetic"},
+        "data": {
+            "train": [{"name": "train", "uri": "s3://rl-data/datasets/arithmetic/train.jsonl"}],
+            "validation": [{"name": "test", "uri": "s3://rl-data/datasets/arithmetic/test.jsonl"}],
+        },
+        "reward": {"scorers": [{"kind": "ExactMatch"}]},
+        "training": {
+            "steps": 60,
+            "precision": "FP32",
+            "evaluation": {"everySteps": 30, "temperatures": [1.0, 0.7]},
+        },
+        "samplers": [{"name": "main", "template": {"autoscaling": {"minReplicas": 2}}}],
+    },
+}
+
+
+def a_job(name: str = "job", *, namespace: str = "default", **sections: Any) -> dict[str, Any]:
+    """A valid RLJob, some sections of its spec replaced."""
+    manifest = copy.deepcopy(JOB)
+    manifest["metadata"] |= {"name": name, "namespace": namespace}
+    manifest["spec"] |= sections
+    return manifest
