@@ -1,0 +1,136 @@
+// The embedded document store: FerretDB on SQLite behind a gateway that passes one command at a
+// time, because FerretDB's findAndModify reads and then writes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/FerretDB/FerretDB/ferretdb"
+)
+
+const (
+	healthTimeout = 5 * time.Second
+	startTimeout  = 30 * time.Second
+	startInterval = 20 * time.Millisecond
+)
+
+type options struct {
+	listen, stateDir, healthListen string
+	commandTimeout                 time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.listen, "listen", "127.0.0.1:27017", "address of the MongoDB protocol")
+	flag.StringVar(&o.stateDir, "state-dir", "data", "folder of the database files")
+	flag.StringVar(&o.healthListen, "health-listen", "", "address of GET /healthz; empty: none")
+	flag.DurationVar(&o.commandTimeout, "command-timeout", time.Minute, "longest time of one command")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		slog.Error("store stopped", "error", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	folder, err := os.MkdirTemp("", "store-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	socket := filepath.Join(folder, "backend.sock")
+	database, err := ferretdb.New(&ferretdb.Config{
+		Listener:  ferretdb.ListenerConfig{Unix: socket},
+		Handler:   "sqlite",
+		SQLiteURL: fmt.Sprintf("file:%s/", o.stateDir),
+	})
+	if err != nil {
+		return err
+	}
+	// The backend ends after the gateway, so that commands under way are answered.
+	backendCtx, stopBackend := context.WithCancel(context.WithoutCancel(ctx))
+	backendDone := make(chan struct{})
+	var backendErr error
+	go func() {
+		defer close(backendDone)
+		backendErr = database.Run(backendCtx)
+	}()
+	defer func() { stopBackend(); <-backendDone }()
+
+	g := &gateway{socket: socket, timeout: o.commandTimeout}
+	if err := waitForBackend(ctx, g, backendDone); err != nil {
+		stopBackend()
+		<-backendDone
+		return errors.Join(err, backendErr)
+	}
+	listener, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return err
+	}
+	if o.healthListen != "" {
+		stopHealth, err := serveHealth(g, o.healthListen)
+		if err != nil {
+			return err
+		}
+		defer stopHealth()
+	}
+	slog.Info("ready", "listen", listener.Addr().String(), "state", o.stateDir)
+	return g.listen(ctx, listener)
+}
+
+func waitForBackend(ctx context.Context, g *gateway, done <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	tick := time.NewTicker(startInterval)
+	defer tick.Stop()
+	for {
+		err := g.check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-done:
+			return errors.New("the backend ended at its start")
+		case <-ctx.Done():
+			return fmt.Errorf("waited %s for the backend: %w", startTimeout, err)
+		case <-tick.C:
+		}
+	}
+}
+
+func serveHealth(g *gateway, address string) (func(), error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
+		defer cancel()
+		if err := g.check(ctx); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: healthTimeout}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			slog.Error("health server ended", "error", err)
+		}
+	}()
+	return func() { server.Close() }, nil
+}
