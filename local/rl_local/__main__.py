@@ -1,0 +1,151 @@
+"""The command line: ``python3 -m rl_local up``, ``down``, ``images`` and the rest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from rl_local import addons, binaries, builds, cluster, debian, images, kubernetes, progress
+from rl_local.errors import LocalError, tail
+from rl_local.layout import IMAGE_PREFIX, Layout
+
+
+def main() -> int:
+    """Run one command; return the exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    arguments = _parser().parse_args()
+    command: Callable[[Layout, argparse.Namespace], None] = arguments.run
+    try:
+        command(Layout.from_environment(), arguments)
+    except LocalError as error:
+        progress.ENDING.set()
+        print(f"rl_local {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        progress.ENDING.set()
+        print(f"rl_local {arguments.command}: interrupted; run it again to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _up(layout: Layout, arguments: argparse.Namespace) -> None:
+    names = list(images.IMAGES) if arguments.all_images else arguments.images
+    print(json.dumps(cluster.up(layout, names)))
+
+
+def _down(layout: Layout, _arguments: argparse.Namespace) -> None:
+    cluster.down(layout)
+
+
+def _images(layout: Layout, arguments: argparse.Namespace) -> None:
+    if bool(arguments.names) == arguments.all:
+        raise LocalError(f"name images, or give --all; there are {', '.join(images.IMAGES)}")
+    wanted = images.select(list(images.IMAGES) if arguments.all else arguments.names)
+    debian.ensure(layout)
+    if arguments.registry == IMAGE_PREFIX:
+        cluster.ensure_registry(layout)
+    builds.tidy(layout)
+    print(json.dumps(builds.Builder(layout, prefix=arguments.registry).push_all(wanted)))
+
+
+def _training_operator(layout: Layout, arguments: argparse.Namespace) -> None:
+    if arguments.registry == IMAGE_PREFIX:
+        cluster.ensure_registry(layout)
+    wanted = images.select(["training-operator"])
+    references = builds.Builder(layout, prefix=arguments.registry).push_all(wanted)
+    binaries.ensure(layout, "kubernetes")
+    kubectl = kubernetes.Kubectl.local(layout)
+    if arguments.context:
+        kubectl = kubernetes.Kubectl.elsewhere(layout, arguments.context)
+    addons.apply_training_operator(layout, kubectl, references["training-operator"])
+    for namespace, name in addons.DEPLOYMENTS[1:]:
+        progress.say(f"waiting for Deployment {namespace}/{name}")
+        kubectl(
+            "-n",
+            namespace,
+            "rollout",
+            "status",
+            f"deployment/{name}",
+            "--timeout=180s",
+            timeout=190,
+        )
+
+
+def _kubeconfig(layout: Layout, _arguments: argparse.Namespace) -> None:
+    if not layout.kubeconfig.exists():
+        raise LocalError(f"no cluster in {layout.state}; start one with `up`")
+    print(layout.kubeconfig)
+
+
+def _bin(layout: Layout, arguments: argparse.Namespace) -> None:
+    print(binaries.tool(layout, arguments.name))
+
+
+def _logs(layout: Layout, arguments: argparse.Namespace) -> None:
+    places = {path.stem: path for path in layout.logs.glob("*.log")}
+    places |= {path.stem: path for path in (layout.state / "logs").glob("*.log")}
+    if arguments.name not in places:
+        raise LocalError(f"no log {arguments.name!r}; there are {', '.join(sorted(places))}")
+    print(tail(places[arguments.name], arguments.lines))
+
+
+def _status(layout: Layout, _arguments: argparse.Namespace) -> None:
+    lines = list(cluster.status(layout))
+    print("\n".join(lines) or "nothing is running")
+
+
+def _recycle(layout: Layout, _arguments: argparse.Namespace) -> None:
+    print(json.dumps(addons.recycle_volumes(layout)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rl_local", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def add(name: str, run: Callable[..., None], about: str) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=about, description=about)
+        one.set_defaults(run=run)
+        return one
+
+    start = add("up", _up, "Start the cluster; print the references of the images asked for.")
+    start.add_argument("--images", nargs="*", default=["base"], metavar="NAME",
+                       help="images to build and push beside everything else")  # fmt: skip
+    start.add_argument("--all-images", action="store_true", help="every image")
+    add("down", _down, "Stop and remove everything that was started; caches stay.")
+    make = add("images", _images, "Build and push images; print name → reference as JSON.")
+    make.add_argument("names", nargs="*", metavar="NAME", help="which ones")
+    make.add_argument("--all", action="store_true", help="all of them")
+    operator = add(
+        "training-operator", _training_operator, "Apply training-operator and wait for it."
+    )
+    operator.add_argument(
+        "--context", default="", help="a context of your kubeconfig; else the local cluster"
+    )
+    for one in (make, operator):
+        one.add_argument("--registry", default=IMAGE_PREFIX, metavar="HOST/PREFIX",
+                         help="where images go; default: the local registry")  # fmt: skip
+    add("kubeconfig", _kubeconfig, "Print the path of the cluster's kubeconfig.")
+    program = add("bin", _bin, "Print the path of a program; it is built when missing.")
+    program.add_argument("name", help="kubectl, helm, etcd, …")
+    log = add("logs", _logs, "Print the end of a process's or a build's log.")
+    log.add_argument("name")
+    log.add_argument("--lines", type=int, default=200)
+    add("status", _status, "One line per process of the cluster.")
+    add(
+        "recycle-volumes",
+        _recycle,
+        "Empty the volumes whose claims are gone, and offer them again.",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""What the cluster needs beside Kubernetes itself: names, PyTorchJobs, volumes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from rl_local import binaries, kubernetes, progress, render, versions
+from rl_local.errors import DeadlinePassedError, LocalError
+from rl_local.kubernetes import Kubectl
+from rl_local.layout import Layout
+
+VOLUMES = 8
+VOLUME_GIBIBYTES = 20
+RESOLV_CONFS = (Path("/run/systemd/resolve/resolv.conf"), Path("/etc/resolv.conf"))
+DEPLOYMENTS = (("kube-system", "coredns"), ("kubeflow", "training-operator"))
+
+
+def resolv_conf() -> Path:
+    """The machine's list of real name servers, behind systemd's stub if there is one."""
+    return next(path for path in RESOLV_CONFS if path.exists() or path == RESOLV_CONFS[-1])
+
+
+def ensure(layout: Layout, images: dict[str, str]) -> None:
+    """Apply whatever changed since the last time, or is no longer there."""
+    kubectl = Kubectl.local(layout)
+    source = resolv_conf()
+    servers = render.nameservers(source.read_text()) if source.exists() else []
+    template = (layout.root / "local/manifests/coredns.yaml").read_text()
+    dns = render.coredns(template, image=images["coredns"], servers=servers)
+    _apply_changed(layout, "coredns", dns, lambda: kubectl.apply("-f", "-", stdin=dns))
+    folder = layout.state / "volumes"
+    items = render.volumes(folder, VOLUMES, VOLUME_GIBIBYTES)
+    volumes = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    _make_folders(folder)
+    _apply_changed(layout, "volumes", volumes, lambda: kubectl.apply("-f", "-", stdin=volumes))
+    image = images["training-operator"]
+    _apply_changed(
+        layout, "training-operator", image, lambda: apply_training_operator(layout, kubectl, image)
+    )
+
+
+def apply_training_operator(layout: Layout, kubectl: Kubectl, image: str) -> None:
+    """Apply training-operator's own manifests with ``image``, serving PyTorchJobs alone."""
+    module = binaries.module_folder(binaries.TRAINING_OPERATOR, versions.TRAINING_OPERATOR)
+    folder = layout.scratch / f"training-operator-{os.getpid()}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        binaries.copy_writable(module / "manifests", folder / "manifests")
+        (folder / "kustomization.yaml").write_text(render.training_operator(image))
+        kubectl.apply("-k", str(folder))
+    finally:
+        shutil.rmtree(folder)
+
+
+def await_available(layout: Layout, seconds: float = 180) -> None:
+    """Wait for CoreDNS and training-operator.
+
+    Raises:
+        LocalError: one is not Available in time; with what its containers report.
+    """
+    for namespace, name in DEPLOYMENTS:
+        try:
+            progress.wait_until(
+                lambda namespace=namespace, name=name: kubernetes.deployment_available(  # type: ignore[misc]
+                    layout, namespace, name
+                ),
+                what=f"Deployment {namespace}/{name} to be Available",
+                seconds=seconds,
+            )
+        except DeadlinePassedError as error:
+            raise LocalError(f"{error}\n{kubernetes.pod_troubles(layout, namespace)}") from None
+
+
+def recycle_volumes(layout: Layout) -> list[str]:
+    """Empty every volume whose claim is gone and offer it again; return their names."""
+    kubectl = Kubectl.local(layout)
+    found = kubernetes.get(layout, "/api/v1/persistentvolumes") or {"items": []}
+    names = [
+        volume["metadata"]["name"]
+        for volume in found["items"]
+        if volume["status"]["phase"] == "Released"
+        and volume["spec"].get("storageClassName") == "local"
+    ]
+    for name in names:
+        folder = layout.state / "volumes" / name
+        shutil.rmtree(folder)
+        _make_folder(folder)
+        kubectl(
+            "patch", "pv", name, "--type=json", "-p", '[{"op":"remove","path":"/spec/claimRef"}]'
+        )
+    return names
+
+
+def _make_folders(folder: Path) -> None:
+    for number in range(VOLUMES):
+        _make_folder(folder / f"local-{number}")
+
+
+def _make_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chown(folder, render.RUN_AS, render.RUN_AS)
+    folder.chmod(0o770)
+
+
+def _apply_changed(layout: Layout, name: str, content: str, apply: Callable[[], None]) -> None:
+    """Apply unless the same content was applied to this cluster and is still there."""
+    note = layout.state / "applied" / name
+    wanted = hashlib.sha256(content.encode()).hexdigest()
+    if note.exists() and note.read_text() == wanted and _present(layout, name):
+        return
+    apply()
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(wanted)
+
+
+def _present(layout: Layout, name: str) -> bool:
+    paths = {
+        "coredns": "/apis/apps/v1/namespaces/kube-system/deployments/coredns",
+        "training-operator": "/apis/apps/v1/namespaces/kubeflow/deployments/training-operator",
+        "volumes": f"/api/v1/persistentvolumes/local-{VOLUMES - 1}",
+    }
+    return kubernetes.get(layout, paths[name]) is not None

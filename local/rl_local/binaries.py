@@ -1,0 +1,246 @@
+"""The programs of the local cluster, built from public Go modules and kept under a key."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_local import progress, versions
+from rl_local.errors import LocalError
+from rl_local.layout import Layout, locked
+
+GO_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOWORK": "off"}
+SMALL = "-s -w"
+KUBERNETES_VERSION = "k8s.io/component-base/version"
+FERRETDB = "github.com/FerretDB/FerretDB"
+TRAINING_OPERATOR = "github.com/kubeflow/training-operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """How one program is built.
+
+    Attributes:
+        name: its name, and the prefix of its key.
+        module: ``path@version`` of a command that ``go install`` takes; empty for the others.
+        folder: the Go module or C source of the checkout that it is built from, else.
+        flags: linker flags.
+        tags: Go build tags.
+        patch: ``(module, version, patch file in folder)``: that dependency is patched first.
+        links: more names under which the program is called.
+    """
+
+    name: str
+    module: str = ""
+    folder: str = ""
+    flags: str = SMALL
+    tags: str = ""
+    patch: tuple[str, str, str] | None = None
+    links: tuple[str, ...] = ()
+
+
+_MAJOR, _MINOR = versions.KUBERNETES.removeprefix("v").split(".")[:2]
+BINARIES = {
+    one.name: one
+    for one in (
+        Binary(
+            name="kubernetes",
+            folder="local/go/kubernetes",
+            flags=f"{SMALL} -X {KUBERNETES_VERSION}.gitVersion={versions.KUBERNETES}"
+            f" -X {KUBERNETES_VERSION}.gitMajor={_MAJOR} -X {KUBERNETES_VERSION}.gitMinor={_MINOR}",
+            links=("kubectl",),
+        ),
+        Binary(name="etcd", folder="local/go/etcd"),
+        Binary(name="pause", folder="local/images/pause"),
+        Binary(name="coredns", module=f"github.com/coredns/coredns@{versions.COREDNS}"),
+        Binary(
+            name="training-operator",
+            module=f"{TRAINING_OPERATOR}/cmd/training-operator.v1@{versions.TRAINING_OPERATOR}",
+        ),
+        Binary(
+            name="store",
+            folder="local/go/store",
+            tags="ferretdb_no_postgresql",
+            patch=(FERRETDB, versions.FERRETDB, "sqlite-index.patch"),
+        ),
+        Binary(name="minio", module=f"github.com/minio/minio@{versions.MINIO}"),
+        Binary(name="helm", module=f"helm.sh/helm/v3/cmd/helm@{versions.HELM}"),
+    )
+}
+
+
+def digest(parts: list[bytes]) -> str:
+    """A short digest of ``parts``; each counts with its length, so that no two lists collide."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(len(part).to_bytes(8, "big") + part)
+    return whole.hexdigest()[:12]
+
+
+def folder_digest(folder: Path) -> bytes:
+    """Digest of the names and contents of a folder's files; tests do not count."""
+    parts: list[bytes] = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.endswith("_test.go"):
+            parts += [str(path.relative_to(folder)).encode(), path.read_bytes()]
+    return digest(parts).encode()
+
+
+def key(binary: Binary, *, root: Path, compiler: str) -> str:
+    """The key of a program: its declaration, its sources in the checkout, and the compiler."""
+    parts = [repr(binary).encode(), compiler.encode(), str(versions.BUILD_RECIPE).encode()]
+    if binary.folder:
+        parts.append(folder_digest(root / binary.folder))
+    return digest(parts)
+
+
+@functools.cache
+def go_version() -> str:
+    """The Go release in use, such as ``go1.26.8``.
+
+    Raises:
+        LocalError: there is no Go, or it is too old.
+    """
+    wanted = ".".join(map(str, versions.GO_MINIMUM))
+    if shutil.which("go") is None:
+        raise LocalError(f"no `go` on PATH; install Go {wanted} or later")
+    found = progress.output(["go", "env", "GOVERSION"]).strip()
+    number = re.match(r"go(\d+)\.(\d+)", found)
+    if number is None or (int(number[1]), int(number[2])) < versions.GO_MINIMUM:
+        raise LocalError(f"found {found}; install Go {wanted} or later")
+    return found
+
+
+def path_of(layout: Layout, name: str) -> Path:
+    """Where the program ``name`` lies once built."""
+    binary = BINARIES[name]
+    compiler = "gcc-static" if name == "pause" else go_version()
+    return layout.cache / "bin" / f"{name}-{key(binary, root=layout.root, compiler=compiler)}"
+
+
+def ensure(layout: Layout, name: str) -> Path:
+    """Build the program when it is missing, link its plain names to it, and return its path."""
+    target = path_of(layout, name)
+    if not target.exists():
+        with locked(layout, f"build-{name}"):
+            if not target.exists():
+                _build_into(layout, BINARIES[name], target)
+    for link in (name, *BINARIES[name].links):
+        _link(layout.tools / link, target)
+    return target
+
+
+def tool(layout: Layout, name: str) -> Path:
+    """The path by which a person or a Makefile calls ``name``; it is built when missing.
+
+    Raises:
+        LocalError: no program has this name.
+    """
+    for binary in BINARIES.values():
+        if name == binary.name or name in binary.links:
+            ensure(layout, binary.name)
+            return layout.tools / name
+    known = sorted({*BINARIES, *(link for one in BINARIES.values() for link in one.links)})
+    raise LocalError(f"no program {name!r}; there are {', '.join(known)}")
+
+
+def module_folder(module: str, version: str) -> Path:
+    """The unpacked source of a module in Go's module cache; it is fetched when missing."""
+    found = progress.output(
+        ["go", "mod", "download", "-json", f"{module}@{version}"],
+        timeout=600,
+        environment=GO_ENVIRONMENT,
+    )
+    return Path(json.loads(found)["Dir"])
+
+
+def copy_writable(source: Path, target: Path) -> None:
+    """Copy a folder of Go's module cache, whose files are read-only, so that it can be changed."""
+    shutil.copytree(source, target, copy_function=shutil.copyfile)
+    for path in (target, *target.rglob("*")):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) | stat.S_IWUSR | stat.S_IRUSR)
+
+
+def _build_into(layout: Layout, binary: Binary, target: Path) -> None:
+    work = layout.scratch / target.name
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    if binary.name == "pause":
+        built = _compile_pause(layout, binary, work)
+    elif binary.module:
+        built = _install(layout, binary, work)
+    else:
+        built = _build_module(layout, binary, work)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    built.replace(target)
+    shutil.rmtree(work)
+    progress.say(f"build {binary.name}: done, {target.stat().st_size / 1e6:.0f} MB")
+
+
+def _install(layout: Layout, binary: Binary, work: Path) -> Path:
+    argv = ["nice", "go", "install", "-trimpath", "-ldflags", binary.flags, binary.module]
+    _go(layout, binary, argv, work=work, folder=work)
+    (built,) = (path for path in work.iterdir() if path.is_file())
+    return built
+
+
+def _build_module(layout: Layout, binary: Binary, work: Path) -> Path:
+    source = work / "source"
+    shutil.copytree(layout.root / binary.folder, source)
+    if binary.patch is not None:
+        module, version, patch = binary.patch
+        copy_writable(module_folder(module, version), source / "patched")
+        progress.output(["patch", "-p1", "-d", source / "patched", "-i", source / patch])
+        replacement = f"-replace={module}=./patched"
+        progress.output(
+            ["go", "-C", source, "mod", "edit", replacement], environment=GO_ENVIRONMENT
+        )
+    argv = ["nice", "go", "build", "-trimpath", "-ldflags", binary.flags]
+    argv += ["-tags", binary.tags, "-o", str(work / "built"), "."]
+    _go(layout, binary, argv, work=work, folder=source)
+    return work / "built"
+
+
+def _go(layout: Layout, binary: Binary, argv: list[str], *, work: Path, folder: Path) -> None:
+    progress.run(
+        argv,
+        label=f"build {binary.name}",
+        log=layout.logs / f"build-{binary.name}.log",
+        environment={**GO_ENVIRONMENT, "GOBIN": str(work)},
+        folder=folder,
+    )
+
+
+def _compile_pause(layout: Layout, binary: Binary, work: Path) -> Path:
+    source = layout.root / binary.folder / "pause.c"
+    built = work / "pause"
+    argv: list[str | Path] = [
+        "gcc",
+        "-Os",
+        "-Wall",
+        "-Werror",
+        "-static",
+        "-s",
+        "-o",
+        built,
+        source,
+    ]
+    progress.run(argv, label="build pause", log=layout.logs / "build-pause.log", timeout=120)
+    return built
+
+
+def _link(link: Path, target: Path) -> None:
+    wanted = Path("..") / target.name
+    if link.is_symlink() and link.readlink() == wanted:
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    half = link.with_name(f".{link.name}.{os.getpid()}")
+    half.symlink_to(wanted)
+    half.replace(link)

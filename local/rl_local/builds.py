@@ -1,0 +1,192 @@
+"""Building images with buildah and pushing them, unless they are where they belong already."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rl_local import binaries, images, pip, progress, rootfs, teardown
+from rl_local.images import Image
+from rl_local.layout import IMAGE_PREFIX, REGISTRY, REGISTRY_PORT, Layout, locked, try_lock
+
+ACCEPT = "application/vnd.oci.image.manifest.v1+json"
+# A fixed time for every file of a context, so that a fresh copy hits buildah's layer cache.
+CONTEXT_TIME = 946684800
+
+
+@dataclass
+class Builder:
+    """Builds images for one registry.
+
+    Attributes:
+        layout: where things lie.
+        prefix: ``HOST/PATH`` that every reference starts with.
+        tags: the tag of each image looked at so far.
+    """
+
+    layout: Layout
+    prefix: str = IMAGE_PREFIX
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def push_all(self, wanted: Iterable[Image]) -> dict[str, str]:
+        """Make every image be in the registry; return name → reference."""
+        with locked(self.layout, "buildah", shared=True):
+            return {image.name: self._ensure_pushed(image) for image in wanted}
+
+    def reference(self, image: Image) -> str:
+        """Where the image is pushed to, with the tag of its present content."""
+        return f"{self.prefix}/{image.name}:{self._tag(image)}"
+
+    def _ensure_pushed(self, image: Image) -> str:
+        reference = self.reference(image)
+        if self._in_local_registry(reference):
+            return reference
+        with locked(self.layout, f"image-{image.name}"):
+            if not self._in_local_registry(reference):
+                self._ensure_built(image)
+                self._push(image, reference)
+        return reference
+
+    def _tag(self, image: Image) -> str:
+        if image.name not in self.tags:
+            base = self._tag(images.IMAGES[image.base]) if image.base else ""
+            text = (self.layout.root / image.dockerfile).read_text()
+            self.tags[image.name] = images.tag(text, self._context(image), base)
+        return self.tags[image.name]
+
+    def _context(self, image: Image) -> Mapping[str, Path]:
+        return images.context(self.layout.root, image, self._artifact)
+
+    def _artifact(self, name: str) -> Path:
+        if name == "rootfs.tar":
+            return rootfs.ensure(self.layout)
+        return binaries.ensure(self.layout, name)
+
+    def _local(self, image: Image) -> str:
+        return f"localhost/rl-operator/{image.name}:{self._tag(image)}"
+
+    def _ensure_built(self, image: Image) -> None:
+        """Have the image in buildah's own storage: from there, from our registry, or built."""
+        if image.base:
+            base = images.IMAGES[image.base]
+            with locked(self.layout, f"image-{base.name}"):
+                self._ensure_built(base)
+        listed = buildah_output(
+            self.layout, "images", "--noheading", "--format", "{{.Name}}:{{.Tag}}"
+        )
+        if self._local(image) in listed.splitlines():
+            return
+        ours = f"{IMAGE_PREFIX}/{image.name}:{self._tag(image)}"
+        if in_registry(ours):
+            self._buildah(image, "pull", ["pull", "--tls-verify=false", f"docker://{ours}"])
+            buildah_output(self.layout, "tag", ours, self._local(image))
+            buildah_output(self.layout, "rmi", ours)
+            return
+        self._build(image)
+
+    def _build(self, image: Image) -> None:
+        work = self.layout.scratch / f"context-{image.name}-{os.getpid()}"
+        teardown.remove_tree(work)
+        work.mkdir(parents=True)
+        try:
+            stage(self._context(image), work / "context")
+            dockerfile = self.layout.root / image.dockerfile
+            argv = ["bud", "--layers", "--network", "host", "--format", "oci"]
+            argv += ["--pull-never", "--tag", self._local(image), "--file", str(dockerfile)]
+            if image.base:
+                argv += ["--build-arg", f"BASE_IMAGE={self._local(images.IMAGES[image.base])}"]
+            for volume in pip.volumes(work / "pip.conf", self.layout.cache / "pip"):
+                argv += ["--volume", volume]
+            self._buildah(image, "build", [*argv, str(work / "context")])
+        finally:
+            teardown.remove_tree(work)
+        self._forget_older(image)
+
+    def _forget_older(self, image: Image) -> None:
+        """Remove earlier contents of the image; layers that another image uses stay."""
+        listed = buildah_output(
+            self.layout, "images", "--noheading", "--format", "{{.Name}}:{{.Tag}}"
+        )
+        name = self._local(image).rpartition(":")[0]
+        for one in listed.splitlines():
+            if one.rpartition(":")[0] == name and one != self._local(image):
+                buildah_output(self.layout, "rmi", one)
+
+    def _push(self, image: Image, reference: str) -> None:
+        verify = f"--tls-verify={'false' if reference.startswith(f'{REGISTRY}/') else 'true'}"
+        argv = ["push", verify, self._local(image), f"docker://{reference}"]
+        self._buildah(image, "push", argv)
+
+    def _buildah(self, image: Image, verb: str, arguments: list[str]) -> None:
+        label, log = (
+            f"{verb} image {image.name}",
+            self.layout.logs / f"image-{image.name}-{verb}.log",
+        )
+        progress.run(
+            ["nice", *buildah(self.layout), *arguments], label=label, log=log, timeout=3600
+        )
+        progress.say(f"{label}: done")
+
+    def _in_local_registry(self, reference: str) -> bool:
+        # A registry elsewhere is asked by the push itself, layer by layer.
+        return reference.startswith(f"{REGISTRY}/") and in_registry(reference)
+
+
+def buildah(layout: Layout) -> list[str]:
+    """The buildah command with storage of its own."""
+    layout.buildah_run.mkdir(parents=True, exist_ok=True)
+    storage = ["--root", str(layout.cache / "buildah"), "--runroot", str(layout.buildah_run)]
+    return ["buildah", *storage, "--storage-driver", "overlay"]
+
+
+def buildah_output(layout: Layout, *arguments: str) -> str:
+    """Run a short buildah command and return what it printed."""
+    return progress.output([*buildah(layout), *arguments], timeout=120)
+
+
+def in_registry(reference: str) -> bool:
+    """Whether the local registry holds the image ``localhost:5000/<repository>:<tag>``."""
+    repository, _, tag = reference.removeprefix(f"{REGISTRY}/").rpartition(":")
+    connection = http.client.HTTPConnection("127.0.0.1", REGISTRY_PORT, timeout=10)
+    try:
+        connection.request("HEAD", f"/v2/{repository}/manifests/{tag}", headers={"Accept": ACCEPT})
+        return connection.getresponse().status == 200
+    finally:
+        connection.close()
+
+
+def stage(files: Mapping[str, Path], folder: Path) -> None:
+    """Copy a build's context into ``folder``, with modes and times that depend on nothing else."""
+    folder.mkdir(parents=True)
+    for name, source in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if name.startswith(images.ARTIFACTS):
+            os.link(source, target)
+        else:
+            shutil.copyfile(source, target)
+            target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
+        os.utime(target, (CONTEXT_TIME, CONTEXT_TIME))
+    for path in (folder, *(one for one in folder.rglob("*") if one.is_dir())):
+        path.chmod(0o755)
+        os.utime(path, (CONTEXT_TIME, CONTEXT_TIME))
+
+
+def tidy(layout: Layout) -> None:
+    """Remove what interrupted builds left, unless some build is running now."""
+    held = try_lock(layout, "buildah")
+    if held is None:
+        return
+    with held:
+        teardown.unmount_below(layout.scratch)
+        if buildah_output(layout, "containers", "--quiet").strip():
+            buildah_output(layout, "rm", "--all")
+        buildah_output(layout, "rmi", "--prune")
+        for leftover in layout.scratch.glob("context-*"):
+            with contextlib.suppress(FileNotFoundError):
+                teardown.remove_tree(leftover)

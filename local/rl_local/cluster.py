@@ -1,0 +1,174 @@
+"""The local cluster as a whole: up, down, status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from rl_local import (
+    addons,
+    binaries,
+    builds,
+    components,
+    debian,
+    images,
+    kubernetes,
+    network,
+    pki,
+    processes,
+    progress,
+    render,
+    teardown,
+)
+from rl_local.layout import NODE, REGISTRY, Layout, locked
+
+STOP_ORDER = (
+    "kubelet",
+    "kube-proxy",
+    "kube-scheduler",
+    "kube-controller-manager",
+    "kube-apiserver",
+    "containerd",
+    "etcd",
+    "registry",
+)
+KUBECONFIGS = ("kubelet", "kube-proxy", "kube-controller-manager", "kube-scheduler")
+Built = Mapping[str, "Future[Path]"]
+
+
+def up(layout: Layout, names: Iterable[str]) -> dict[str, str]:
+    """Make the cluster run, and the images ``names`` be in its registry; return their references.
+
+    Whatever is there already is left alone, however far an earlier run got.
+
+    Raises:
+        LocalError: a part cannot be built or started; what was started stays, for a look at it.
+    """
+    wanted = images.select(names)
+    began = time.monotonic()
+    debian.ensure(layout)
+    with (
+        locked(layout, "cluster"),
+        ThreadPoolExecutor(2) as builders,
+        ThreadPoolExecutor(1) as images_,
+    ):
+        try:
+            ensure_registry(layout)
+            builds.tidy(layout)
+            pushed = images_.submit(builds.Builder(layout).push_all, wanted)
+            built = {
+                one: builders.submit(binaries.ensure, layout, one) for one in binaries.BINARIES
+            }
+            started = _start(layout, built)
+            for future in built.values():
+                future.result()
+            references = pushed.result()
+        except BaseException:
+            progress.ENDING.set()
+            builders.shutdown(cancel_futures=True)
+            raise
+    what = f"started {', '.join(started)}" if started else "everything was running"
+    progress.say(f"the cluster is up after {time.monotonic() - began:.1f} s; {what}")
+    return references
+
+
+def _start(layout: Layout, built: Built) -> list[str]:
+    """Start what does not run, as soon as its binaries are there; return the names."""
+    programs = {name: built[name].result() for name in ("kubernetes", "etcd")}
+    address = network.node_address()
+    cluster_images = builds.Builder(layout)
+    pause = cluster_images.reference(images.IMAGES["pause"])
+    _configure(layout, address, pause)
+    network.prepare(layout.state / "sysctls.json")
+    teardown.make_groups()
+    started: list[str] = []
+    for stage in components.control_plane(layout, programs, address):
+        started += processes.ensure(layout, stage)
+    for name in images.CLUSTER_IMAGES:
+        built[name].result()
+    references = cluster_images.push_all(images.select(images.CLUSTER_IMAGES))
+    progress.wait_until(
+        lambda: kubernetes.node_ready(layout), what=f"node {NODE} to be Ready", seconds=120
+    )
+    addons.ensure(layout, references)
+    addons.await_available(layout)
+    return started
+
+
+def ensure_registry(layout: Layout) -> None:
+    """Have the local image registry run; images can be pushed without a cluster."""
+    debian.require()
+    with locked(layout, "registry"):
+        _write(layout.state / "registry.yaml", render.registry(layout))
+        processes.ensure(layout, [components.registry(layout)])
+
+
+def _configure(layout: Layout, address: str, pause_image: str) -> None:
+    state, keys = layout.state, layout.state / "pki"
+    pki.ensure(keys, address)
+    for user in KUBECONFIGS:
+        _write(state / f"{user}.kubeconfig", pki.kubeconfig(keys, user, name=NODE), mode=0o600)
+    _write(layout.kubeconfig, pki.kubeconfig(keys, "admin", name=NODE), mode=0o600)
+    _write(state / "containerd.toml", render.containerd(layout, pause_image=pause_image))
+    _write(state / "registries" / REGISTRY / "hosts.toml", render.registry_hosts())
+    _write(state / "cni/10-rl-operator.conflist", render.network(layout))
+    _write(state / "kubelet.yaml", render.kubelet(layout, resolv_conf=addons.resolv_conf()))
+
+
+def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Write a file so that an interrupted run leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.half")
+    half.touch(mode=mode)
+    half.chmod(mode)
+    half.write_text(text)
+    half.replace(path)
+
+
+def down(layout: Layout) -> None:
+    """Stop and remove everything that was started, and wait until it is gone; caches stay.
+
+    Raises:
+        LocalError: something cannot be removed; the message says what.
+    """
+    debian.require()
+    with locked(layout, "cluster"), locked(layout, "registry"):
+        began = time.monotonic()
+        recorded = processes.recorded(layout)
+        order = [*STOP_ORDER, *sorted(set(recorded) - set(STOP_ORDER))]
+        before_pods, after_pods = order[:4], order[4:]
+        stopped = [name for name in before_pods if processes.stop(layout, name)]
+        killed = teardown.kill_pods(layout)
+        stopped += [name for name in after_pods if processes.stop(layout, name)]
+        # containerd may have been starting a shim when it was stopped.
+        killed += teardown.kill_pods(layout)
+        teardown.remove_shim_sockets(layout)
+        teardown.remove_groups()
+        teardown.remove_log_links(layout)
+        network.remove(layout.state / "sysctls.json")
+        teardown.remove_tree(layout.state)
+    took = f"{time.monotonic() - began:.1f} s"
+    progress.say(
+        f"stopped {len(stopped)} processes and {killed} of pods, removed {layout.state}: {took}"
+    )
+
+
+def status(layout: Layout) -> Iterator[str]:
+    """One line per recorded process: name, process id, seconds since its start, health."""
+    for name, record in processes.recorded(layout).items():
+        if not record.alive():
+            yield f"{name:<24} {'-':>8} {'-':>10}  dead"
+            continue
+        component = _by_name(layout).get(name)
+        healthy = component is not None and component.healthy()
+        word = "healthy" if healthy else "not healthy"
+        yield f"{name:<24} {record.pid:>8} {record.age_seconds():>8.0f} s  {word}"
+
+
+def _by_name(layout: Layout) -> dict[str, components.Component]:
+    # Health needs neither the real binaries nor the real address.
+    nowhere = {"kubernetes": Path("kubernetes"), "etcd": Path("etcd")}
+    stages = components.control_plane(layout, nowhere, "0.0.0.0")
+    return {one.name: one for stage in stages for one in stage}

@@ -1,0 +1,277 @@
+"""The processes of the cluster: what each is started with and how its health is seen."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_local import render
+from rl_local.layout import NODE, REGISTRY_PORT, Layout
+
+PROBE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One process of the cluster.
+
+    Attributes:
+        name: of its record, log and status line.
+        argv: the program and its arguments.
+        healthy: asks the process itself; False when it does not answer.
+        files: what it reads at its start; a change asks for a restart.
+        ports: TCP ports that must be free before it starts.
+        start_seconds: deadline for being healthy.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    healthy: Callable[[], bool]
+    files: tuple[Path, ...] = ()
+    ports: tuple[int, ...] = ()
+    start_seconds: float = 60
+
+
+def registry(layout: Layout) -> Component:
+    """The image registry of this machine."""
+    config = layout.state / "registry.yaml"
+    return Component(
+        name="registry",
+        argv=("docker-registry", "serve", str(config)),
+        healthy=lambda: answers("http", REGISTRY_PORT, "/v2/"),
+        files=(config,),
+        ports=(REGISTRY_PORT,),
+    )
+
+
+def etcd(layout: Layout, binary: Path) -> Component:
+    """The API server's store; it does not sync, so only `down` and `up` mend a power cut."""
+    client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+    options = {
+        "name": NODE,
+        "data-dir": layout.state / "etcd",
+        "listen-client-urls": client,
+        "advertise-client-urls": client,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": f"{NODE}={peer}",
+        "unsafe-no-fsync": "true",
+        "log-level": "warn",
+    }
+    return Component(
+        name="etcd",
+        argv=(str(binary), *flags(options)),
+        healthy=lambda: answers("http", 2379, "/health"),
+        ports=(2379, 2380),
+    )
+
+
+def containerd(layout: Layout) -> Component:
+    """The container runtime."""
+    config = layout.state / "containerd.toml"
+    return Component(
+        name="containerd",
+        argv=("containerd", "--config", str(config), "--log-level", "warn"),
+        healthy=lambda: containerd_answers(layout.containerd_socket),
+        files=(config,),
+    )
+
+
+def apiserver(layout: Layout, binary: Path, node_address: str) -> Component:
+    """The API server; it alone is reachable from pods."""
+    pki = layout.state / "pki"
+    options = {
+        "etcd-servers": "http://127.0.0.1:2379",
+        "secure-port": 6443,
+        "advertise-address": node_address,
+        "tls-cert-file": pki / "apiserver.crt",
+        "tls-private-key-file": pki / "apiserver.key",
+        "client-ca-file": pki / "ca.crt",
+        "authorization-mode": "Node,RBAC",
+        "enable-admission-plugins": "NodeRestriction",
+        "service-account-key-file": pki / "sa.key",
+        "service-account-signing-key-file": pki / "sa.key",
+        "service-account-issuer": "https://kubernetes.default.svc",
+        "service-cluster-ip-range": render.SERVICE_RANGE,
+        "allow-privileged": "true",
+        "max-requests-inflight": 3000,
+        "max-mutating-requests-inflight": 1000,
+        "kubelet-client-certificate": pki / "admin.crt",
+        "kubelet-client-key": pki / "admin.key",
+        "kubelet-preferred-address-types": "InternalIP",
+    }
+    return Component(
+        name="kube-apiserver",
+        argv=(str(binary), "kube-apiserver", *flags(options)),
+        healthy=lambda: answers("https", 6443, "/readyz", client_identity(pki, "admin")),
+        files=tuple(pki / name for name in ("ca.crt", "apiserver.crt", "sa.key")),
+        ports=(6443,),
+        start_seconds=120,
+    )
+
+
+def controller_manager(layout: Layout, binary: Path) -> Component:
+    """The controllers; the default client rates are far too low for a busy node."""
+    pki, config = layout.state / "pki", layout.state / "kube-controller-manager.kubeconfig"
+    options = {
+        "bind-address": "127.0.0.1",
+        "kubeconfig": config,
+        "service-account-private-key-file": pki / "sa.key",
+        "root-ca-file": pki / "ca.crt",
+        "cluster-signing-cert-file": pki / "ca.crt",
+        "cluster-signing-key-file": pki / "ca.key",
+        "use-service-account-credentials": "true",
+        "leader-elect": "false",
+        "cluster-cidr": render.POD_RANGE,
+        "allocate-node-cidrs": "true",
+        "kube-api-qps": 1000,
+        "kube-api-burst": 2000,
+        "concurrent-deployment-syncs": 20,
+        "concurrent-replicaset-syncs": 20,
+    }
+    return Component(
+        name="kube-controller-manager",
+        argv=(str(binary), "kube-controller-manager", *flags(options)),
+        healthy=lambda: answers("https", 10257, "/healthz"),
+        files=(config,),
+        ports=(10257,),
+    )
+
+
+def scheduler(layout: Layout, binary: Path) -> Component:
+    """The scheduler."""
+    config = layout.state / "kube-scheduler.kubeconfig"
+    options = {
+        "bind-address": "127.0.0.1",
+        "kubeconfig": config,
+        "leader-elect": "false",
+        "kube-api-qps": 1000,
+        "kube-api-burst": 2000,
+    }
+    return Component(
+        name="kube-scheduler",
+        argv=(str(binary), "kube-scheduler", *flags(options)),
+        healthy=lambda: answers("https", 10259, "/healthz"),
+        files=(config,),
+        ports=(10259,),
+    )
+
+
+def kubelet(layout: Layout, binary: Path, node_address: str) -> Component:
+    """The node agent."""
+    kubeconfig, config = layout.state / "kubelet.kubeconfig", layout.state / "kubelet.yaml"
+    options = {
+        "kubeconfig": kubeconfig,
+        "config": config,
+        "root-dir": layout.state / "kubelet",
+        "cert-dir": layout.state / "kubelet/pki",
+        "node-ip": node_address,
+        "hostname-override": NODE,
+    }
+    return Component(
+        name="kubelet",
+        argv=(str(binary), "kubelet", *flags(options)),
+        healthy=lambda: answers("http", 10248, "/healthz"),
+        files=(kubeconfig, config),
+        ports=(10248, 10250),
+    )
+
+
+def proxy(layout: Layout, binary: Path) -> Component:
+    """The service proxy; it leaves the machine's connection tracking limits alone."""
+    config = layout.state / "kube-proxy.kubeconfig"
+    options = {
+        "kubeconfig": config,
+        "hostname-override": NODE,
+        "cluster-cidr": render.POD_RANGE,
+        "oom-score-adj": 0,
+        "conntrack-max-per-core": 0,
+        "conntrack-tcp-timeout-established": 0,
+        "conntrack-tcp-timeout-close-wait": 0,
+        "conntrack-udp-timeout": 0,
+        "conntrack-udp-timeout-stream": 0,
+        "healthz-bind-address": "127.0.0.1:10256",
+        "metrics-bind-address": "127.0.0.1:10249",
+    }
+    return Component(
+        name="kube-proxy",
+        argv=(str(binary), "kube-proxy", *flags(options)),
+        healthy=lambda: answers("http", 10256, "/livez"),
+        files=(config,),
+        ports=(10249, 10256),
+    )
+
+
+def flags(options: Mapping[str, object]) -> tuple[str, ...]:
+    """Command line flags, ``--name=value`` each."""
+    return tuple(f"--{name}={value}" for name, value in options.items())
+
+
+def control_plane(
+    layout: Layout, binaries: Mapping[str, Path], node_address: str
+) -> tuple[tuple[Component, ...], ...]:
+    """Everything that runs, in stages: each needs the health of those before it."""
+    kubernetes = binaries["kubernetes"]
+    return (
+        (registry(layout), etcd(layout, binaries["etcd"]), containerd(layout)),
+        (apiserver(layout, kubernetes, node_address),),
+        (
+            controller_manager(layout, kubernetes),
+            scheduler(layout, kubernetes),
+            kubelet(layout, kubernetes, node_address),
+            proxy(layout, kubernetes),
+        ),
+    )
+
+
+def client_identity(pki: Path, user: str) -> ssl.SSLContext:
+    """A TLS context that presents ``user``'s certificate and trusts the cluster's authority."""
+    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    context.load_cert_chain(pki / f"{user}.crt", pki / f"{user}.key")
+    return context
+
+
+def answers(scheme: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> bool:
+    """Whether a loopback port answers 200; without ``tls`` the certificate is not looked at."""
+    try:
+        if scheme == "https":
+            context = tls or ssl._create_unverified_context()
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                "127.0.0.1", port, timeout=PROBE_SECONDS, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PROBE_SECONDS)
+        connection.request("GET", path)
+        status = connection.getresponse().status
+        connection.close()
+    except (OSError, http.client.HTTPException):
+        return False
+    return status == 200
+
+
+def containerd_answers(address: Path) -> bool:
+    """Whether containerd serves its API on the socket."""
+    if not address.is_socket():
+        return False
+    argv = ["ctr", "--address", str(address), "--timeout", "2s", "version"]
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=PROBE_SECONDS + 2)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def port_free(port: int) -> bool:
+    """Whether a TCP port can be bound on every address."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,74 @@
+"""The Debian packages that the cluster needs, installed only when missing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from rl_local import progress, versions
+from rl_local.errors import LocalError
+from rl_local.layout import Layout
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+POLICY_TEXT = "#!/bin/sh\n# Written by rl-operator while it installs packages.\nexit 101\n"
+
+
+def missing() -> list[str]:
+    """The needed packages that are not installed."""
+    query = [
+        "dpkg-query",
+        "-W",
+        "-f",
+        "${Package} ${db:Status-Status}\n",
+        *versions.DEBIAN_PACKAGES,
+    ]
+    # It ends with an error when it does not know one of them, and still lists the others.
+    done = subprocess.run(query, capture_output=True, text=True, timeout=30)
+    installed = {
+        line.split()[0] for line in done.stdout.splitlines() if line.endswith(" installed")
+    }
+    return [name for name in versions.DEBIAN_PACKAGES if name not in installed]
+
+
+def require() -> None:
+    """Refuse a machine on which the cluster cannot run.
+
+    Raises:
+        LocalError: not Debian's apt, or not root.
+    """
+    if os.geteuid() != 0:
+        raise LocalError("the local cluster needs root; run the command with sudo")
+    if not Path("/usr/bin/apt-get").exists():
+        raise LocalError("the local cluster needs Debian 12; use CONTEXT=… with a cluster of yours")
+
+
+def ensure(layout: Layout) -> None:
+    """Install what is missing, without starting any service of it."""
+    require()
+    wanted = missing()
+    if not wanted:
+        return
+    progress.say(f"installing Debian packages: {' '.join(wanted)}")
+    log = layout.logs / "apt.log"
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    progress.run(["apt-get", "update"], label="apt-get update", log=log, timeout=600)
+    with _no_services():
+        argv = ["apt-get", "install", "-y", "--no-install-recommends", *wanted]
+        progress.run(argv, label="apt-get install", log=log, timeout=1200, environment=quiet)
+
+
+@contextlib.contextmanager
+def _no_services() -> Iterator[None]:
+    """Keep Debian from starting a registry or a container daemon of its own on installation."""
+    ours = not POLICY.exists() or POLICY.read_text() == POLICY_TEXT
+    if ours:
+        POLICY.write_text(POLICY_TEXT)
+        POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        if ours:
+            POLICY.unlink()

@@ -1,0 +1,32 @@
+"""Failures that a person can act on; the command line prints them without a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TAIL_LINES = 25
+
+
+class LocalError(Exception):
+    """Something that the user can mend: what failed, and what to do about it."""
+
+
+class CommandFailedError(LocalError):
+    """A program ended with an error or ran past its deadline; the message has its last lines."""
+
+    def __init__(self, label: str, reason: str, log: Path) -> None:
+        super().__init__(f"{label}: {reason}\nlast lines of {log}:\n{tail(log)}")
+
+
+class DeadlinePassedError(LocalError):
+    """A wait ended without the awaited state; the message names what was waited for."""
+
+
+def tail(log: Path, lines: int = TAIL_LINES) -> str:
+    """The last ``lines`` lines of ``log``, indented, or a remark when it has none."""
+    if not log.exists():
+        return "  (no log)"
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 65536))
+        text = file.read().decode(errors="replace")
+    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:]) or "  (empty)"

@@ -1,0 +1,112 @@
+"""What is asked of the cluster's API server: reads over HTTPS, writes through kubectl."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_local import components, progress
+from rl_local.errors import LocalError
+from rl_local.layout import NODE, Layout
+
+FIELD_MANAGER = "rl-local"
+
+
+def get(layout: Layout, path: str) -> dict[str, Any] | None:
+    """The object at an API path of the local cluster, or None when there is none.
+
+    Raises:
+        LocalError: the server answers neither 200 nor 404.
+    """
+    tls = components.client_identity(layout.state / "pki", "admin")
+    connection = http.client.HTTPSConnection("127.0.0.1", 6443, timeout=10, context=tls)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+    finally:
+        connection.close()
+    if answer.status == 404:
+        return None
+    if answer.status != 200:
+        raise LocalError(f"the API server answered {answer.status} to GET {path}: {body[:300]!r}")
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """kubectl on one cluster.
+
+    Attributes:
+        program: the binary.
+        target: arguments that name the cluster.
+    """
+
+    program: Path
+    target: tuple[str, ...]
+
+    @classmethod
+    def local(cls, layout: Layout) -> Kubectl:
+        """The local cluster's kubectl."""
+        return cls(layout.tools / "kubectl", ("--kubeconfig", str(layout.kubeconfig)))
+
+    @classmethod
+    def elsewhere(cls, layout: Layout, context: str) -> Kubectl:
+        """The kubectl of a context of the user's own kubeconfig."""
+        return cls(layout.tools / "kubectl", ("--context", context))
+
+    def __call__(self, *arguments: str, timeout: float = 60, stdin: str | None = None) -> str:
+        """Run kubectl and return what it printed."""
+        return progress.output(
+            [self.program, *self.target, *arguments], timeout=timeout, stdin=stdin
+        )
+
+    def apply(self, *arguments: str, stdin: str | None = None) -> None:
+        """Apply manifests server-side, as one field manager of our own."""
+        manager = f"--field-manager={FIELD_MANAGER}"
+        self("apply", "--server-side", "--force-conflicts", manager, *arguments, stdin=stdin)
+
+
+def condition_true(item: dict[str, Any], kind: str) -> bool:
+    """Whether the condition ``kind`` of an object is True."""
+    conditions = item.get("status", {}).get("conditions", [])
+    return any(one["type"] == kind and one["status"] == "True" for one in conditions)
+
+
+def node_ready(layout: Layout) -> bool:
+    """Whether the node is Ready."""
+    node = get(layout, f"/api/v1/nodes/{NODE}")
+    return node is not None and condition_true(node, "Ready")
+
+
+def deployment_available(layout: Layout, namespace: str, name: str) -> bool:
+    """Whether the newest version of a Deployment is rolled out and Available."""
+    found = get(layout, f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
+    if found is None or not condition_true(found, "Available"):
+        return False
+    status, wanted = found["status"], found["spec"]["replicas"]
+    return bool(
+        status.get("observedGeneration") == found["metadata"]["generation"]
+        and status.get("updatedReplicas") == wanted
+        and status.get("availableReplicas") == wanted
+    )
+
+
+def pod_troubles(layout: Layout, namespace: str) -> str:
+    """One line for each container of the namespace that waits or failed, with the reason."""
+    pods = get(layout, f"/api/v1/namespaces/{namespace}/pods")
+    lines: list[str] = []
+    for pod in (pods or {}).get("items", []):
+        statuses: Sequence[dict[str, Any]] = pod.get("status", {}).get("containerStatuses", [])
+        for status in statuses:
+            state = status["state"]
+            why = state.get("waiting") or state.get("terminated")
+            if why:
+                message = why.get("message", "")
+                lines.append(f"  {pod['metadata']['name']}: {why.get('reason')}: {message}")
+    return "\n".join(lines) or "  (no container reports a reason)"

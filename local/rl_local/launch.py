@@ -1,0 +1,35 @@
+"""Becomes the program it is told to run, after writing that program's record.
+
+The record is written by the process itself, before it turns into the program: so no program runs
+without one, even when the starter is killed at the worst moment.
+
+Usage: python3 -m rl_local.launch RECORD FINGERPRINT LOG PROGRAM [ARGUMENT …]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from rl_local import records
+
+
+def main() -> None:
+    """Write the record and run the program in place of this one."""
+    record_path, fingerprint, log = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    argv = sys.argv[4:]
+    if log.exists():
+        log.replace(log.with_suffix(".log.previous"))
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    record = records.of_process(os.getpid(), fingerprint)
+    assert record is not None
+    records.write(record_path, record)
+    os.execvp(argv[0], argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Starting, keeping and stopping the components, by their records."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rl_local import progress, records
+from rl_local.components import Component, port_free
+from rl_local.errors import CommandFailedError, DeadlinePassedError, LocalError
+from rl_local.layout import Layout
+
+# The API server lets go of its watchers before it ends.
+STOP_SECONDS = 30
+
+
+def fingerprint(component: Component) -> str:
+    """Digest of the command line and of the files that the process reads at its start."""
+    whole = hashlib.sha256(repr(component.argv).encode())
+    for path in component.files:
+        whole.update(path.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def record_path(layout: Layout, name: str) -> Path:
+    """Where the record of the process ``name`` lies."""
+    return layout.state / "processes" / f"{name}.json"
+
+
+def log_path(layout: Layout, name: str) -> Path:
+    """Where the process ``name`` writes."""
+    return layout.state / "logs" / f"{name}.log"
+
+
+def recorded(layout: Layout) -> dict[str, records.Record]:
+    """Every process that was started and not stopped, by name, whether it still runs or not."""
+    found = {}
+    for path in sorted((layout.state / "processes").glob("*.json")):
+        record = records.read(path)
+        if record is not None:
+            found[path.stem] = record
+    return found
+
+
+def ensure(layout: Layout, components: Sequence[Component]) -> list[str]:
+    """Make all of ``components`` run as declared and be healthy; return the names of those started.
+
+    What runs, is healthy and was started in the same way is left alone.
+
+    Raises:
+        LocalError: one cannot start or does not become healthy; with the end of its log.
+    """
+    started = [one.name for one in components if _start_unless_running(layout, one)]
+    for component in components:
+        _await_health(layout, component)
+    return started
+
+
+def stop(layout: Layout, name: str, *, seconds: float = STOP_SECONDS) -> bool:
+    """Stop the process ``name`` and forget it; False when it was not running."""
+    path = record_path(layout, name)
+    record = records.read(path)
+    running = record is not None and record.alive()
+    if record is not None:
+        records.stop(record, name=name, seconds=seconds)
+    path.unlink(missing_ok=True)
+    return running
+
+
+def _start_unless_running(layout: Layout, component: Component) -> bool:
+    record = records.read(record_path(layout, component.name))
+    wanted = fingerprint(component)
+    if record is not None and record.alive():
+        if record.fingerprint == wanted and _recovers(component, record):
+            return False
+        reason = "no longer healthy" if record.fingerprint == wanted else "declared differently"
+        progress.say(f"{component.name}: {reason}; restarting it")
+        stop(layout, component.name)
+    _launch(layout, component, wanted)
+    return True
+
+
+def _recovers(component: Component, record: records.Record) -> bool:
+    """Whether a running process is healthy, or becomes so: a young one may still be starting."""
+    seconds = max(5.0, component.start_seconds - record.age_seconds())
+    return _settles(component, record, seconds) and record.alive()
+
+
+def _settles(component: Component, record: records.Record, seconds: float) -> bool:
+    """Whether the process is healthy, or has ended, within ``seconds``."""
+    what = f"{component.name} to be healthy"
+    return _holds(lambda: component.healthy() or not record.alive(), what, seconds)
+
+
+def _holds(ready: Callable[[], bool], what: str, seconds: float) -> bool:
+    with contextlib.suppress(DeadlinePassedError):
+        progress.wait_until(ready, what=what, seconds=seconds)
+        return True
+    return False
+
+
+def _launch(layout: Layout, component: Component, wanted: str) -> None:
+    for port in component.ports:
+        # A process that just ended may need a moment until the kernel lets go of its port.
+        if not _holds(functools.partial(port_free, port), f"port {port} to be free", 3):
+            raise LocalError(
+                f"{component.name} needs TCP port {port}, which another program holds;"
+                f" see `ss -ltnp sport = :{port}`, end that program and run `up` again"
+            )
+    path, log = record_path(layout, component.name), log_path(layout, component.name)
+    for folder in (path.parent, log.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    module_root = str(Path(__file__).resolve().parents[1])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rl_local.launch", str(path), wanted, str(log), *component.argv],
+        cwd=layout.state,
+        env=_environment(module_root),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 15
+    while records.read(path) is None:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise CommandFailedError(component.name, "could not be launched", log)
+        time.sleep(0.01)
+
+
+def _environment(module_root: str) -> dict[str, str]:
+    """What the components see: the machine's locale and proxies must not change the cluster."""
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    return {"PATH": path, "HOME": "/root", "LANG": "C.UTF-8", "PYTHONPATH": module_root}
+
+
+def _await_health(layout: Layout, component: Component) -> None:
+    log = log_path(layout, component.name)
+    record = records.read(record_path(layout, component.name))
+    assert record is not None
+    found = _settles(component, record, component.start_seconds)
+    if not record.alive():
+        raise CommandFailedError(component.name, "ended right after its start", log)
+    if not found:
+        seconds = f"{component.start_seconds:.0f} s"
+        raise CommandFailedError(component.name, f"was not healthy within {seconds}", log)

@@ -1,0 +1,212 @@
+"""Configuration files of the node, as text; nothing here touches the machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rl_local.layout import NODE, REGISTRY_PORT, Layout
+
+BRIDGE = "rl0"
+NETWORK = "rl-operator"
+POD_RANGE = "10.244.0.0/16"
+NODE_RANGE = "10.244.0.0/24"
+SERVICE_RANGE = "10.96.0.0/16"
+DNS_ADDRESS = "10.96.0.10"
+CGROUP = "rl-operator"
+RUN_AS = 65532
+
+
+def containerd(layout: Layout, *, pause_image: str) -> str:
+    """The configuration of a containerd of our own, which leaves the machine's alone."""
+    base = layout.state / "containerd"
+    cri = 'plugins."io.containerd.grpc.v1.cri"'
+    return f"""version = 2
+root = "{base}/root"
+state = "{base}/run"
+oom_score = 0
+disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", \
+"io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper"]
+[grpc]
+  address = "{layout.containerd_socket}"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{base}/opt"
+[{cri}]
+  sandbox_image = "{pause_image}"
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  [{cri}.cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{layout.state}/cni"
+  [{cri}.registry]
+    config_path = "{layout.state}/registries"
+  [{cri}.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [{cri}.containerd.runtimes.runc.options]
+      SystemdCgroup = false
+"""
+
+
+def registry_hosts() -> str:
+    """How containerd reaches the local registry: by plain HTTP, on the loopback address."""
+    address = f"http://127.0.0.1:{REGISTRY_PORT}"
+    return f'server = "{address}"\n[host."{address}"]\n  capabilities = ["pull", "resolve"]\n'
+
+
+def registry(layout: Layout) -> str:
+    """The registry's configuration (JSON, which is YAML); it serves this machine alone."""
+    document = {
+        "version": 0.1,
+        "log": {"level": "warn"},
+        "storage": {
+            "filesystem": {"rootdirectory": str(layout.cache / "registry")},
+            "cache": {"blobdescriptor": "inmemory"},
+            "delete": {"enabled": True},
+        },
+        "http": {"addr": f"127.0.0.1:{REGISTRY_PORT}"},
+    }
+    return json.dumps(document, indent=1)
+
+
+def network(layout: Layout) -> str:
+    """The CNI configuration: a bridge, addresses counted in the state folder."""
+    ranges = [[{"subnet": NODE_RANGE}]]
+    ipam = {
+        "type": "host-local",
+        "dataDir": str(layout.state / "addresses"),
+        "ranges": ranges,
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {
+        "type": "bridge",
+        "bridge": BRIDGE,
+        "isGateway": True,
+        "hairpinMode": True,
+        "ipam": ipam,
+    }
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    document = {"cniVersion": "0.4.0", "name": NETWORK, "plugins": [bridge, portmap]}
+    return json.dumps(document, indent=1)
+
+
+def kubelet(layout: Layout, *, resolv_conf: Path) -> str:
+    """The kubelet's configuration (JSON, which is YAML)."""
+    document = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(layout.state / "pki/ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{CGROUP}",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "enforceNodeAllocatable": [],
+        "oomScoreAdj": 0,
+        "containerRuntimeEndpoint": f"unix://{layout.containerd_socket}",
+        "clusterDNS": [DNS_ADDRESS],
+        "clusterDomain": "cluster.local",
+        "resolvConf": str(resolv_conf),
+        "podLogsDir": str(layout.state / "pods"),
+        "volumePluginDir": str(layout.state / "kubelet/plugins-exec"),
+        "serializeImagePulls": False,
+        "maxParallelImagePulls": 4,
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+            "nodefs.inodesFree": "1%",
+        },
+        # Nothing may be collected that a pod of a later run would have to pull again.
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+    }
+    return json.dumps(document, indent=1)
+
+
+def nameservers(resolv_conf: str) -> list[str]:
+    """The name servers that pods can reach; one on the node's loopback address they cannot."""
+    words = [line.split() for line in resolv_conf.splitlines()]
+    found = [one[1] for one in words if len(one) >= 2 and one[0] == "nameserver"]
+    return [one for one in found if not one.startswith("127.") and one != "::1"]
+
+
+def coredns(template: str, *, image: str, servers: Sequence[str]) -> str:
+    """The manifest of CoreDNS; names outside the cluster go to ``servers``, if there are any."""
+    forward = f"forward . {' '.join(servers)}" if servers else ""
+    return template.replace("${IMAGE}", image).replace("${FORWARD}", forward)
+
+
+def volumes(folder: Path, count: int, gibibytes: int) -> list[dict[str, object]]:
+    """A StorageClass ``local`` and ``count`` PersistentVolumes on folders of the node."""
+    storage_class: dict[str, object] = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "local"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "reclaimPolicy": "Retain",
+    }
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}
+    found: list[dict[str, object]] = [storage_class]
+    for number in range(count):
+        name = f"local-{number}"
+        spec = {
+            "capacity": {"storage": f"{gibibytes}Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "local",
+            "local": {"path": str(folder / name)},
+            "nodeAffinity": {
+                "required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]},
+            },
+        }
+        volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}}
+        found.append({**volume, "spec": spec})
+    return found
+
+
+def training_operator(image: str) -> str:
+    """A kustomization over the module's own manifests: our image, PyTorchJobs alone."""
+    name, _, tag = image.rpartition(":")
+    patch = [
+        {
+            "op": "add",
+            "path": "/spec/template/spec/containers/0/args",
+            "value": ["--enable-scheme=pytorchjob", "--controller-threads=4"],
+        },
+        # As upstream has them, a start costs up to 25 s of waiting for the first probe.
+        {
+            "op": "add",
+            "path": "/spec/template/spec/containers/0/readinessProbe/initialDelaySeconds",
+            "value": 1,
+        },
+        {
+            "op": "add",
+            "path": "/spec/template/spec/containers/0/readinessProbe/periodSeconds",
+            "value": 2,
+        },
+    ]
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["manifests/overlays/standalone"],
+        "images": [
+            {
+                "name": "ghcr.io/kubeflow/training-v1/training-operator",
+                "newName": name,
+                "newTag": tag,
+            }
+        ],
+        "patches": [
+            {
+                "target": {"kind": "Deployment", "name": "training-operator"},
+                "patch": json.dumps(patch),
+            }
+        ],
+    }
+    return json.dumps(document, indent=1)

@@ -1,0 +1,81 @@
+"""The base image's file system: a minimal Debian with Python, made by debootstrap."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from rl_local import progress, teardown, versions
+from rl_local.layout import Layout, locked
+
+PACKAGES = ("ca-certificates", "python3", "python3-venv")
+# What only a machine with people on it needs; it would weigh on every pull.
+USELESS = (
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+)
+
+
+def path_of(layout: Layout) -> Path:
+    """Where the archive lies once made."""
+    text = f"{versions.DEBIAN_SUITE} {PACKAGES} {USELESS} {versions.BUILD_RECIPE}"
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return layout.cache / "artifacts" / f"rootfs-{key}.tar"
+
+
+def ensure(layout: Layout) -> Path:
+    """Make the archive when it is missing and return its path."""
+    target = path_of(layout)
+    if not target.exists():
+        with locked(layout, "build-rootfs"):
+            if not target.exists():
+                _build(layout, target)
+    return target
+
+
+def mirrors(listing: str) -> list[str]:
+    """The mirrors of Debian's main archive that this machine's apt uses.
+
+    Args:
+        listing: lines of ``apt-get indextargets --format '$(CODENAME) $(COMPONENT) $(REPO_URI)'``.
+    """
+    words = (line.split() for line in listing.splitlines())
+    wanted = [one[2] for one in words if one[:2] == [versions.DEBIAN_SUITE, "main"]]
+    return list(dict.fromkeys(wanted))
+
+
+def _build(layout: Layout, target: Path) -> None:
+    work = layout.scratch / "rootfs"
+    teardown.remove_tree(work)
+    work.mkdir(parents=True)
+    listing = progress.output(
+        [
+            "apt-get",
+            "indextargets",
+            "--format",
+            "$(CODENAME) $(COMPONENT) $(REPO_URI)",
+            "Created-By: Packages",
+        ]
+    )
+    include = f"--include={','.join(PACKAGES)}"
+    log = layout.logs / "build-rootfs.log"
+    # Without a mirror of this machine's own, debootstrap takes Debian's.
+    argv = ["debootstrap", "--variant=minbase", include, versions.DEBIAN_SUITE, str(work)]
+    progress.run(
+        [*argv, *mirrors(listing)[:1]], label="build base file system", log=log, timeout=1200
+    )
+    for name in USELESS:
+        for path in (work / name).iterdir():
+            if path.is_dir() and not path.is_symlink():
+                teardown.remove_tree(path)
+            else:
+                path.unlink()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    half = target.with_suffix(".half")
+    pack: list[str | Path] = ["tar", "--numeric-owner", "--sort=name", "-C", work, "-cf", half, "."]
+    progress.run(pack, label="pack base file system", log=log)
+    half.replace(target)
+    teardown.remove_tree(work)

@@ -1,0 +1,157 @@
+"""Removing what pods leave behind: processes, control groups, mounts, folders."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from rl_local import progress, records
+from rl_local.errors import LocalError
+from rl_local.layout import Layout
+from rl_local.render import CGROUP
+
+CGROUPS = Path("/sys/fs/cgroup")
+SHIM = b"containerd-shim-runc-v2"
+# Links that the kubelet makes, in a place that it does not let one choose.
+POD_LOG_LINKS = Path("/var/log/containers")
+
+
+def group_roots() -> list[Path]:
+    """The cluster's control group in every hierarchy (version 1) or in the only one (version 2)."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS / CGROUP]
+    return [one / CGROUP for one in CGROUPS.iterdir() if (one / "cgroup.procs").exists()]
+
+
+def make_groups() -> None:
+    """Make the control groups that the kubelet puts pods under; it wants them to exist."""
+    for root in group_roots():
+        root.mkdir(exist_ok=True)
+
+
+def kill_pods(layout: Layout) -> int:
+    """Kill every process of every pod, and the shims that watch over them; return how many."""
+    killed = 0
+    while victims := _pod_processes(layout):
+        records.kill_all(victims.values())
+        killed += len(victims)
+    return killed
+
+
+def _pod_processes(layout: Layout) -> dict[int, records.Record]:
+    shims = list(_shims(layout.containerd_socket))
+    members = [record for root in group_roots() for record in _members(root)]
+    return {one.pid: one for one in [*shims, *members] if one.alive()}
+
+
+def _shims(socket: Path) -> Iterator[records.Record]:
+    """The shims that serve our containerd; their command line names its socket."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if words[0].endswith(SHIM) and os.fsencode(socket) in words:
+            record = records.of_process(int(folder.name), "")
+            if record is not None:
+                yield record
+
+
+def _members(group: Path) -> Iterator[records.Record]:
+    # os.walk, unlike rglob, bears groups that vanish while it looks.
+    for folder, _, _ in os.walk(group):
+        try:
+            pids = [int(word) for word in Path(folder, "cgroup.procs").read_text().split()]
+        except OSError as error:
+            # The group vanished between being listed and being read.
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
+            continue
+        for pid in pids:
+            record = records.of_process(pid, "")
+            if record is not None:
+                yield record
+
+
+def remove_groups() -> None:
+    """Remove the control groups, the deepest first."""
+    for root in group_roots():
+        folders = sorted((path for path in root.rglob("*") if path.is_dir()), reverse=True)
+        for folder in [*folders, *([root] if root.exists() else [])]:
+            progress.wait_until(
+                lambda folder=folder: _removed(folder),  # type: ignore[misc]
+                what=f"control group {folder} to be empty",
+                seconds=10,
+            )
+
+
+def _removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def mounts_below(mountinfo: str, folder: Path) -> list[str]:
+    r"""The mount points at and below ``folder``, the last mounted first.
+
+    Args:
+        mountinfo: the text of /proc/self/mountinfo, which writes a space as ``\040``.
+        folder: an absolute path.
+    """
+    points = [_unescape(line.split()[4]) for line in mountinfo.splitlines()]
+    inside = [one for one in points if one == str(folder) or one.startswith(f"{folder}/")]
+    return inside[::-1]
+
+
+def _unescape(point: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmount everything at and below ``folder``.
+
+    Raises:
+        LocalError: a mount remains.
+    """
+    for point in mounts_below(Path("/proc/self/mountinfo").read_text(), folder):
+        subprocess.run(["umount", point], capture_output=True, timeout=30)
+    left = mounts_below(Path("/proc/self/mountinfo").read_text(), folder)
+    for point in left:
+        progress.output(["umount", "--lazy", point])
+    left = mounts_below(Path("/proc/self/mountinfo").read_text(), folder)
+    if left:
+        raise LocalError(f"still mounted: {', '.join(left)}; end what uses it (`fuser -m`)")
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder after unmounting what lies in it: a bind mount must not be emptied."""
+    if folder.exists():
+        unmount_below(folder)
+        shutil.rmtree(folder)
+
+
+def remove_shim_sockets(layout: Layout) -> None:
+    """Remove the sockets of killed shims, which lie outside the state folder."""
+    for note in (layout.state / "containerd/run").glob("io.containerd.runtime.v2.task/*/*/address"):
+        Path(note.read_text().removeprefix("unix://")).unlink(missing_ok=True)
+
+
+def remove_log_links(layout: Layout) -> None:
+    """Remove the kubelet's links to pod logs of this cluster."""
+    if not POD_LOG_LINKS.is_dir():
+        return
+    for link in POD_LOG_LINKS.iterdir():
+        if link.is_symlink() and str(link.readlink()).startswith(f"{layout.state}/"):
+            link.unlink()
+    with contextlib.suppress(OSError):
+        POD_LOG_LINKS.rmdir()

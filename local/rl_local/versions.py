@@ -1,0 +1,32 @@
+"""Every version that the local cluster is made of."""
+
+KUBERNETES = "v1.34.4"
+ETCD = "v3.6.16"
+COREDNS = "v1.12.4"
+HELM = "v3.19.0"
+TRAINING_OPERATOR = "v1.9.3"
+FERRETDB = "v1.24.2"
+MINIO = "v0.0.0-20260212201848-7aac2a2c5b7c"
+GO_MINIMUM = (1, 26)
+DEBIAN_SUITE = "bookworm"
+
+# Raised by hand when the way an image or a binary is built changes, but none of its inputs does.
+BUILD_RECIPE = 1
+
+DEBIAN_PACKAGES = (
+    "buildah",
+    "ca-certificates",
+    "conntrack",
+    "containerd",
+    "containernetworking-plugins",
+    "debootstrap",
+    "docker-registry",
+    "gcc",
+    "iproute2",
+    "iptables",
+    "kmod",
+    "libc6-dev",
+    "openssl",
+    "patch",
+    "runc",
+)
