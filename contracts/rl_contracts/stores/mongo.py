@@ -21,7 +21,7 @@ from pymongo.errors import (
     OperationFailure,
     PyMongoError,
 )
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from rl_contracts.errors import AccessDeniedError, Refusal, RefusedError, StoreUnavailableError
 from rl_contracts.stores.settings import StoreSettings
@@ -102,7 +102,7 @@ class Mongo:
         attempts = Retrying(
             retry=retry_if_exception_type((ConnectionFailure, _RetriableServerError)),
             stop=stop_after_delay(self._patience),
-            wait=wait_exponential_jitter(initial=0.05, max=2.0),
+            wait=wait_random_exponential(multiplier=0.05, max=2.0),
             reraise=True,
         )
         try:

@@ -14,7 +14,7 @@ import urllib3
 from minio import Minio
 from minio.deleteobjects import DeleteObject
 from minio.error import InvalidResponseError, S3Error, ServerError
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from rl_contracts.errors import (
     AccessDeniedError,
@@ -112,7 +112,7 @@ class Objects:
         attempts = Retrying(
             retry=retry_if_exception_type(StoreUnavailableError),
             stop=stop_after_delay(self._patience),
-            wait=wait_exponential_jitter(initial=0.1, max=2.0),
+            wait=wait_random_exponential(multiplier=0.1, max=2.0),
             reraise=True,
         )
         result: T = attempts(self._send, operation, doing, key)

@@ -1,0 +1,95 @@
+"""The run document on the real embedded store: only the newest epoch's writes take effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rl_contracts.documents.run import DurablePointer, Outcome, PolicyPointer, Totals
+from rl_contracts.documents.sampler import SamplerState
+from rl_contracts.errors import FencedOutError
+from rl_contracts.stores.connect import Stores
+from tests.documents import RUN, a_batch, a_run, a_sampler, a_step
+
+POINTER = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="0")
+OUTCOME = Outcome(kind="Succeeded", reason="Done", message="all steps made")
+
+WRITES: dict[str, Callable[[Stores, int], object]] = {
+    "commit": lambda stores, epoch: stores.runs.commit_step(
+        RUN, epoch=epoch, head_batch="b", latest=a_step(1), totals=Totals()
+    ),
+    "publish": lambda stores, epoch: stores.runs.publish(RUN, epoch=epoch, pointer=POINTER),
+    "durable": lambda stores, epoch: stores.runs.make_durable(
+        RUN, epoch=epoch, pointer=DurablePointer(step=1, prefix="c/", manifest_sha256="0")
+    ),
+    "evaluations": lambda stores, epoch: stores.runs.record_evaluations(
+        RUN, epoch=epoch, evaluations=[]
+    ),
+    "heartbeat": lambda stores, epoch: stores.runs.heartbeat(RUN, epoch=epoch, phase="Waiting"),
+    "finish": lambda stores, epoch: stores.runs.finish(RUN, epoch=epoch, outcome=OUTCOME),
+    "version": lambda stores, epoch: stores.runs.reserve_version(RUN, epoch=epoch),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_an_older_trainer_is_fenced_out_of_every_write(
+    stores: Stores, write: Callable[[Stores, int], object]
+) -> None:
+    stores.runs.create(a_run())
+    old = stores.runs.take_epoch(RUN).epoch
+    new = stores.runs.take_epoch(RUN).epoch
+    before = stores.runs.get(RUN)
+    with pytest.raises(FencedOutError):
+        write(stores, old)
+    assert stores.runs.get(RUN) == before
+    write(stores, new)
+
+
+def test_creating_a_run_again_keeps_it(stores: Stores) -> None:
+    stores.runs.create(a_run())
+    stores.runs.take_epoch(RUN)
+    stores.runs.create(a_run())
+    run = stores.runs.get(RUN)
+    assert run is not None
+    assert run.epoch == 1
+
+
+def test_version_numbers_only_grow_over_epochs(stores: Stores) -> None:
+    stores.runs.create(a_run())
+    numbers = []
+    for _ in range(3):
+        epoch = stores.runs.take_epoch(RUN).epoch
+        numbers += [stores.runs.reserve_version(RUN, epoch=epoch) for _ in range(2)]
+    assert numbers == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_lineage_follows_parents_not_steps(stores: Stores) -> None:
+    first, second = a_batch(1, None), a_batch(2, a_batch(1, None).id)
+    stray = a_batch(2, first.id, id="stray", epoch=7)
+    stores.batches.put([first, second, stray])
+    assert stores.batches.lineage(second.id) == [first, second]
+    assert stores.batches.lineage(second.id, after_step=1) == [second]
+    assert stores.batches.lineage(None) == []
+    with pytest.raises(LookupError, match="missing"):
+        stores.batches.lineage("nowhere")
+
+
+def test_silent_samplers_expire_and_return_with_a_heartbeat(stores: Stores) -> None:
+    now = stores.mongo.now()
+    silent = a_sampler("silent", heartbeat_at=now - 100)
+    alive = a_sampler("alive", heartbeat_at=now)
+    stores.samplers.put([silent, alive])
+    assert [one.id for one in stores.samplers.expire(RUN, silent_seconds=30)] == [silent.id]
+    assert stores.samplers.get([silent.id])[silent.id].state == SamplerState.GONE
+    stores.samplers.put([silent.model_copy(update={"heartbeat_at": now})])
+    assert stores.samplers.expire(RUN, silent_seconds=30) == []
+
+
+def test_deleting_a_run_leaves_no_document_of_it(stores: Stores) -> None:
+    stores.runs.create(a_run())
+    stores.batches.put([a_batch(1, None)])
+    stores.samplers.put([a_sampler()])
+    assert stores.mongo.delete_run(RUN) == 3
+    assert stores.runs.get(RUN) is None
+    assert stores.batches.of_run(RUN) == []

@@ -1,0 +1,91 @@
+"""Builders of valid documents for tests: say only what matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_contracts import ids
+from rl_contracts.documents.arrays import pack_float32, pack_int32
+from rl_contracts.documents.batch import Batch, BatchMember
+from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
+from rl_contracts.documents.run import Run, StepMetrics
+from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.documents.task import Message, Queue, Task
+
+RUN = ids.RunId("run1")
+
+
+def a_run(**changes: Any) -> Run:
+    values: dict[str, Any] = {"id": RUN, "namespace": "ns", "job": "job", "created_at": 1.0}
+    return Run.model_validate({**values, "steps": 10, **changes})
+
+
+def a_task(sequence: int = 0, **changes: Any) -> Task:
+    values: dict[str, Any] = {
+        "id": ids.task_id(RUN, "train", sequence),
+        "run": RUN,
+        "queue": Queue.TRAIN,
+        "sequence": sequence,
+        "example": f"e{sequence}",
+        "messages": [Message(role="user", content="1+1=")],
+        "answer": "2",
+        "group_size": 2,
+        "temperature": 1.0,
+        "created_step": 0,
+    }
+    return Task.model_validate({**values, **changes})
+
+
+def a_rollout(task: Task, member: int = 0, **changes: Any) -> Rollout:
+    values: dict[str, Any] = {
+        "id": ids.rollout_id(ids.TaskId(task.id), task.attempt, member),
+        "run": task.run,
+        "task": task.id,
+        "attempt": task.attempt,
+        "member": member,
+        "sampler": "s",
+        "temperature": task.temperature,
+        "tokens": pack_int32([5, 6, 7, 2]),
+        "mask": b"\0\0\1\1",
+        "logprobs": pack_float32([0, 0, -0.5, -0.25]),
+        "spans": [VersionSpan(version=1, step=0, start=2, end=4)],
+        "text": "2",
+        "stop_reason": StopReason.STOP,
+        "reward": 1.0,
+        "parts": [],
+        "timings": Timings(claimed_at=1.0, generate_seconds=0.1, score_seconds=0.0),
+    }
+    return Rollout.model_validate({**values, **changes})
+
+
+def a_batch(step: int, parent: str | None, **changes: Any) -> Batch:
+    values: dict[str, Any] = {
+        "id": ids.batch_id(RUN, step, 1),
+        "run": RUN,
+        "step": step,
+        "epoch": 1,
+        "parent": parent,
+        "tasks": [],
+        "members": [BatchMember(rollout="r", advantage=1.0)],
+        "next_sequence": step,
+        "formed_at": 1.0,
+    }
+    return Batch.model_validate({**values, **changes})
+
+
+def a_sampler(name: str = "a", **changes: Any) -> Sampler:
+    values: dict[str, Any] = {
+        "id": ids.sampler_id(RUN, name),
+        "run": RUN,
+        "pool": "main",
+        "pod": f"pod-{name}",
+        "state": SamplerState.READY,
+        "registered_at": 1.0,
+        "heartbeat_at": 1.0,
+    }
+    return Sampler.model_validate({**values, **changes})
+
+
+def a_step(step: int, **changes: Any) -> StepMetrics:
+    values: dict[str, Any] = dict.fromkeys(StepMetrics.model_fields, 0)
+    return StepMetrics.model_validate({**values, "step": step, "replayed": False, **changes})

@@ -1,0 +1,202 @@
+"""Real store and bucket servers for tests: the embedded ones, started as processes.
+
+``RL_TEST_MONGO_URI`` points the suite at another MongoDB as well: see ``store_settings``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+
+ROOT = Path(__file__).resolve().parents[1]
+START_SECONDS = 60.0
+BUCKET = "rl-data"
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def binary(name: str) -> str:
+    """Path of a server's binary, built when missing."""
+    found = subprocess.run(
+        [sys.executable, "-m", "rl_local", "bin", name],
+        check=True, capture_output=True, text=True, cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "local")},
+    )  # fmt: skip
+    return found.stdout.strip()
+
+
+@dataclass
+class Server:
+    """One server process that can be killed and started again on the same port and data."""
+
+    command: list[str]
+    ready_url: str
+    log: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env=os.environ | self.environment
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"{self.command[0]} did not start: {self.log.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.ready_url, timeout=2):
+                return True
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(timeout=30)
+            self.process = None
+
+
+@dataclass
+class StoreServer:
+    """The embedded document store."""
+
+    server: Server
+    uri: str
+
+
+@dataclass
+class MinioServer:
+    """The embedded bucket server."""
+
+    server: Server
+    endpoint: str
+    access_key: str
+    secret_key: str
+
+
+@contextmanager
+def running_store(folder: Path) -> Iterator[StoreServer]:
+    """A document store of one's own, which may be killed."""
+    port, health = free_port(), free_port()
+    server = Server(
+        command=[
+            binary("store"),
+            "--listen", f"127.0.0.1:{port}",
+            "--state-dir", str(folder / "data"),
+            "--health-listen", f"127.0.0.1:{health}",
+        ],
+        ready_url=f"http://127.0.0.1:{health}/healthz",
+        log=folder / "store.log",
+        environment={"TMPDIR": str(folder)},
+    )  # fmt: skip
+    (folder / "data").mkdir()
+    with server:
+        yield StoreServer(server=server, uri=f"mongodb://127.0.0.1:{port}/")
+
+
+@contextmanager
+def running_minio(folder: Path) -> Iterator[MinioServer]:
+    """A bucket server of one's own, which may be killed."""
+    port = free_port()
+    access, secret = "tester", secrets.token_hex(16)
+    server = Server(
+        command=[binary("minio"), "server", "--address", f"127.0.0.1:{port}", str(folder / "data")],
+        ready_url=f"http://127.0.0.1:{port}/minio/health/live",
+        log=folder / "minio.log",
+        environment={
+            "MINIO_ROOT_USER": access,
+            "MINIO_ROOT_PASSWORD": secret,
+            "MINIO_BROWSER": "off",
+            "MINIO_UPDATE": "off",
+        },
+    )
+    with server:
+        yield MinioServer(
+            server=server, endpoint=f"http://127.0.0.1:{port}", access_key=access, secret_key=secret
+        )
+
+
+def settings_of(store: StoreServer, minio: MinioServer, *, bucket: str = BUCKET) -> StoreSettings:
+    """Settings of a database of its own, in a bucket that is there."""
+    name = secrets.token_hex(4)
+    return StoreSettings.from_mapping(
+        {
+            "mongoUri": store.uri,
+            "mongoDatabase": f"rl_{name}",
+            "s3Endpoint": minio.endpoint,
+            "s3Bucket": bucket,
+            "s3Prefix": f"{name}/",
+            "s3AccessKey": minio.access_key,
+            "s3SecretKey": minio.secret_key,
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """A document store for the whole session; do not kill it."""
+    with running_store(tmp_path_factory.mktemp("store")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServer]:
+    """A bucket server for the whole session; do not kill it."""
+    with running_minio(tmp_path_factory.mktemp("minio")) as started:
+        yield started
+
+
+@pytest.fixture
+def store_settings(store_server: StoreServer, minio_server: MinioServer) -> StoreSettings:
+    """A fresh database and prefix; RL_TEST_MONGO_URI replaces the document store."""
+    settings = settings_of(store_server, minio_server)
+    other = os.environ.get("RL_TEST_MONGO_URI")
+    if other:
+        settings = settings.model_copy(update={"mongo_uri": SecretStr(other)})
+    return settings
+
+
+@pytest.fixture
+def stores(store_settings: StoreSettings) -> Iterator[Stores]:
+    """Connected stores on a fresh database, with indexes and the bucket made."""
+    connected = Stores.connect(store_settings, patience_seconds=20)
+    connected.mongo.ensure_indexes()
+    connected.objects.make_bucket()
+    yield connected
+    connected.close()

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_contracts.documents.arrays import pack_float32, pack_int32, unpack_float32, unpack_int32
+
+
+def test_packing_is_little_endian() -> None:
+    assert pack_int32([1, -1]) == b"\x01\0\0\0\xff\xff\xff\xff"
+    assert pack_float32([0.5]) == struct.pack("<f", 0.5)
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)))
+def test_integers_come_back(values: list[int]) -> None:
+    assert unpack_int32(pack_int32(values)) == values
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False)))
+def test_float32_values_come_back_exactly(values: list[float]) -> None:
+    assert unpack_float32(pack_float32(values)) == values
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1])
+def test_what_does_not_fit_is_refused(value: int) -> None:
+    with pytest.raises(OverflowError):
+        pack_int32([value])
+
+
+def test_a_torn_array_is_refused() -> None:
+    with pytest.raises(ValueError, match="multiple"):
+        unpack_int32(b"\0\0\0")

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rl_contracts.spec import crd
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.settings import StoreSettings
+
+MINIMAL: dict[str, Any] = {
+    "model": {"uri": "s3://models/tiny"},
+    "data": {"train": [{"name": "sums", "uri": "s3://data/train.jsonl"}]},
+    "reward": {"scorers": [{"kind": "ExactMatch"}]},
+    "training": {"steps": 10},
+    "samplers": [{"name": "main"}],
+}
+MAX_CRD_BYTES = 60_000
+
+
+def test_a_minimal_manifest_gets_all_defaults_from_the_models() -> None:
+    spec = RLJobSpec.model_validate(MINIMAL)
+    assert spec.algorithm.group_size == 8
+    assert spec.storage.secret_name == "rl-operator-stores"
+    again = RLJobSpec.model_validate_json(spec.model_dump_json(by_alias=True))
+    assert again == spec
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"unknown": 1},
+        {"training": {"steps": 0}},
+        {"training": {"steps": 1, "precision": "FP8"}},
+        {"model": {"uri": "ftp://x/y"}},
+        {"data": {"train": []}},
+        {"samplers": []},
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        RLJobSpec.model_validate(MINIMAL | changes)
+
+
+def walk(node: object, path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    if isinstance(node, list):
+        return [found for i, one in enumerate(node) for found in walk(one, f"{path}[{i}]")]
+    if not isinstance(node, dict):
+        return []
+    inner = [found for key, one in node.items() for found in walk(one, f"{path}.{key}")]
+    return [(path, node), *inner]
+
+
+@pytest.mark.parametrize("text", crd.files().values(), ids=crd.files())
+def test_crds_are_structural_and_small(text: str) -> None:
+    assert len(text) < MAX_CRD_BYTES
+    schema = json.loads(text.split("\n", 1)[1])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for path, node in walk(schema):
+        assert "$ref" not in node, path
+        if "properties" in node and "type" in node:
+            assert "additionalProperties" not in node, path
+        if isinstance(node.get("exclusiveMinimum"), int | float):
+            assert isinstance(node["exclusiveMinimum"], bool), path
+    assert schema["properties"]["status"]["default"] == {"observedGeneration": -1}
+
+
+def test_settings_show_no_secret_and_name_a_missing_key(tmp_path: Path) -> None:
+    values = {
+        "mongoUri": "mongodb://user:hunter2@h/", "mongoDatabase": "rl_a",
+        "s3Endpoint": "http://h:9000", "s3Bucket": "rl-data",
+        "s3AccessKey": "key", "s3SecretKey": "hunter2",
+    }  # fmt: skip
+    for name, value in values.items():
+        (tmp_path / name).write_text(value + "\n")
+    settings = StoreSettings.from_folder(tmp_path)
+    assert "hunter2" not in repr(settings) + str(settings)
+    assert settings.s3_secret_key.get_secret_value() == "hunter2"
+    (tmp_path / "s3Bucket").write_text("Not A Bucket hunter2")
+    with pytest.raises(Exception, match="s3Bucket") as refused:
+        StoreSettings.from_folder(tmp_path)
+    assert "hunter2" not in str(refused.value)
