@@ -1,0 +1,5 @@
+"""``python -m rl_console``."""
+
+from rl_console.app import main
+
+main()

@@ -1,0 +1,1 @@
+"""The demo: a whole RLJob on a cluster, stage by stage."""

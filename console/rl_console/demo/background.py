@@ -1,0 +1,70 @@
+"""A program that runs beside the demo, with its output in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rl_console.demo.stages import Stages
+from rl_console.errors import StageFailedError
+
+END_SECONDS = 10.0
+LOG_LINES = 25
+LINE_CHARACTERS = 160
+
+
+class Background:
+    """A running program."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self.log = log
+
+    def lines(self) -> list[str]:
+        """What it has written, line by line; a redrawn line counts as its last form."""
+        text = self.log.read_text(errors="replace")
+        lines = [one.rsplit("\r", 1)[-1] for one in text.split("\n")]
+        return [one[:LINE_CHARACTERS] for one in lines if one.strip()]
+
+    def wait(self, stages: Stages, *, what: str, seconds: float, remedy: str) -> None:
+        """Wait for its end, telling its last line meanwhile.
+
+        Raises:
+            StageFailedError: it failed or did not end in time.
+        """
+
+        def failed(how: str) -> StageFailedError:
+            return StageFailedError(
+                f"{what} {how}", remedy=remedy, log_name=str(self.log),
+                log=self.lines()[-LOG_LINES:],
+            )  # fmt: skip
+
+        code = stages.wait(
+            self._process.poll,
+            what=what,
+            seconds=seconds,
+            describe=lambda: (self.lines() or ["no word yet"])[-1],
+            failed=lambda: failed(f"did not end within {seconds:.0f} s"),
+        )
+        if code:
+            raise failed(f"ended with exit code {code}")
+
+
+@contextlib.contextmanager
+def background(command: Sequence[str], log: Path) -> Iterator[Background]:
+    """Run a program while the context lasts; it is ended with it."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(list(command), stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield Background(process, log)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout=END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

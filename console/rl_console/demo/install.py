@@ -1,0 +1,148 @@
+"""The chart on the cluster: operator, embedded stores, and the namespaces that may use them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rl_console import tools
+from rl_console.demo.background import background
+from rl_console.demo.settings import RELEASE, RELEASE_NAMESPACE, RESTRICTED, DemoSettings
+from rl_console.demo.stages import Stages
+from rl_console.errors import ClusterUnavailableError, StageFailedError
+from rl_console.failure import choose_log, troubles
+from rl_console.kube import Cluster
+from rl_console.tools import Tools
+
+HELM_SECONDS = 400.0
+READY_SECONDS = 300.0
+LOG_LINES = 25
+REMEDY = (
+    f"Look at `kubectl -n {RELEASE_NAMESPACE} get pods` and `kubectl -n {RELEASE_NAMESPACE} "
+    "describe pods`: images that cannot be pulled and volumes that cannot be bound show there."
+)
+
+
+def namespace_manifest(name: str) -> dict[str, Any]:
+    """A namespace in which only restricted pods may run."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": RESTRICTED},
+    }
+
+
+def chart_values(
+    settings: DemoSettings, *, namespaces: Sequence[str], current: dict[str, Any]
+) -> dict[str, Any]:
+    """Values for the chart. Namespaces that an earlier installation serves stay served."""
+    served = current.get("stores", {}).get("namespaces", [])
+    return {
+        "images": settings.images,
+        "imagePullPolicy": "IfNotPresent",
+        "stores": {
+            "embedded": True,
+            "storageClass": settings.storage_class,
+            "namespaces": sorted({*served, *namespaces}),
+        },
+    }
+
+
+def install(
+    settings: DemoSettings, cluster: Cluster, stages: Stages, *, namespaces: Sequence[str]
+) -> None:
+    """Install or upgrade the chart and wait until all of its pods are ready.
+
+    Raises:
+        StageFailedError: helm failed, or pods were not ready in time.
+    """
+    for name in (RELEASE_NAMESPACE, *namespaces):
+        apply(settings.tools, namespace_manifest(name))
+    release = _release(settings.tools)
+    _mend_interrupted(settings.tools, release)
+    current = release.get("config") or {}
+    values = chart_values(settings, namespaces=namespaces, current=current)
+    path = settings.cache / "chart-values.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(values, indent=1))
+    command = settings.tools.helm_command(
+        "upgrade", RELEASE, str(settings.checkout / "charts" / RELEASE),
+        "--install", "--namespace", RELEASE_NAMESPACE, "--values", str(path),
+        "--timeout", f"{HELM_SECONDS:.0f}s",
+    )  # fmt: skip
+    with background(command, settings.cache / "helm.log") as helm:
+        helm.wait(stages, what="helm", seconds=HELM_SECONDS, remedy=REMEDY)
+    _await_ready(cluster, stages)
+
+
+def apply(kubectl: Tools, manifest: dict[str, Any]) -> None:
+    """Apply one object by kubectl, on the server's side."""
+    command = kubectl.kubectl_command("apply", "--server-side", "--force-conflicts", "-f", "-")
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    tools.run(command, stdin=json.dumps(manifest), doing=f"applying {kind} {name}")
+
+
+def _release(chosen: Tools) -> dict[str, Any]:
+    """What helm knows of the release; empty where there is none."""
+    command = chosen.helm_command(
+        "list", "--namespace", RELEASE_NAMESPACE, "--all", "--filter", f"^{RELEASE}$",
+        "--output", "json",
+    )  # fmt: skip
+    found: list[dict[str, Any]] = json.loads(tools.run(command, doing="listing helm releases"))
+    if not found:
+        return {}
+    command = chosen.helm_command(
+        "get", "values", RELEASE, "--namespace", RELEASE_NAMESPACE, "--output", "json"
+    )
+    values = json.loads(tools.run(command, doing="reading the release's values"))
+    return {**found[0], "config": values}
+
+
+def _mend_interrupted(chosen: Tools, release: dict[str, Any]) -> None:
+    """Free a release that an interrupted helm has left pending."""
+    status = release.get("status", "")
+    if status == "pending-install":
+        command = chosen.helm_command("uninstall", RELEASE, "--namespace", RELEASE_NAMESPACE)
+    elif status.startswith("pending-"):
+        command = chosen.helm_command("rollback", RELEASE, "--namespace", RELEASE_NAMESPACE)
+    else:
+        return
+    tools.run(command, seconds=HELM_SECONDS, doing=f"mending a release that was {status}")
+
+
+def _await_ready(cluster: Cluster, stages: Stages) -> None:
+    def look() -> bool | None:
+        try:
+            found = cluster.workloads(RELEASE_NAMESPACE)
+        except ClusterUnavailableError:
+            return None
+        return True if found and all(one.settled for one in found) else None
+
+    def describe() -> str:
+        waiting = [one for one in cluster.workloads(RELEASE_NAMESPACE) if not one.settled]
+        counts = [f"{one.kind} {one.name} {one.ready}/{one.desired}" for one in waiting]
+        return ", ".join([*counts, *troubles(cluster.pods(RELEASE_NAMESPACE))])
+
+    def failed() -> StageFailedError:
+        pods = cluster.pods(RELEASE_NAMESPACE)
+        wanted = choose_log([], [one for one in pods if not one.ready])
+        if wanted is None:
+            return StageFailedError(f"not ready: {describe()}", remedy=REMEDY)
+        log = cluster.log_tail(
+            wanted.pod, wanted.container, lines=LOG_LINES, previous=wanted.previous
+        )
+        return StageFailedError(
+            f"not ready within {READY_SECONDS:.0f} s: {describe()}",
+            remedy=REMEDY,
+            log_name=f"{wanted.pod.name}/{wanted.container}",
+            log=log,
+        )
+
+    stages.wait(
+        look,
+        what="the operator and the stores",
+        seconds=READY_SECONDS,
+        describe=describe,
+        failed=failed,
+    )

@@ -1,0 +1,80 @@
+"""What the demo leaves behind: numbers, a picture, the final model and a few of its answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from rl_console import tools
+from rl_console.demo.settings import DemoSettings
+from rl_console.report import Report, draw, read_metrics, read_report
+from rl_contracts.stores.objects import Objects, split_uri
+
+ANSWER_SECONDS = 180.0
+QUESTIONS = ("3+4=", "17+25=", "58+36=", "99+99=")
+
+
+def fetch(objects: Objects, run_prefix: str, out: Path) -> tuple[Report, Path]:
+    """Get report, metrics and final model; return the report and the model's folder.
+
+    Writes ``reward.png`` and ``model/`` into ``out``.
+    """
+    report = read_report(objects, run_prefix)
+    draw(read_metrics(objects, run_prefix), report.evaluations, out / "reward.png")
+    return report, fetch_model(objects, report.final_model, out / "model")
+
+
+def fetch_model(objects: Objects, uri: str, folder: Path) -> Path:
+    """Get a model's files, in place of what the folder held before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    bucket, key = split_uri(uri)
+    source = objects.of_bucket(bucket)
+    prefix = key.rstrip("/") + "/"
+    for found in source.list(prefix):
+        source.get_file(found.key, folder / found.key.removeprefix(prefix))
+    return folder
+
+
+def summary(report: Report, *, seconds: float) -> dict[str, Any]:
+    """The contents of ``demo.json``."""
+    return {
+        "accuracyBefore": report.accuracy_before,
+        "accuracyAfter": report.accuracy_after,
+        "policyVersions": report.policy_versions,
+        "steps": report.steps,
+        "seconds": round(seconds, 1),
+        "trainerSeconds": report.trainer_seconds,
+        "maxStalenessSeen": report.max_staleness_seen,
+        "logprobGapMean": report.logprob_gap_mean,
+        "tokensPerSecond": report.tokens_per_second,
+        "trainerWaitShare": report.trainer_wait_share,
+        "finalModel": report.final_model,
+    }
+
+
+def write_summary(path: Path, values: dict[str, Any]) -> None:
+    """Write ``demo.json``."""
+    path.write_text(json.dumps(values, indent=2) + "\n")
+
+
+def answers(settings: DemoSettings, model: Path) -> list[tuple[str, str]]:
+    """What the final model says to a few questions, most likely token by token."""
+    script = str(settings.example / "ask.py")
+    command = [sys.executable, script, "--model", str(model), *QUESTIONS]
+    printed = tools.run(command, seconds=ANSWER_SECONDS, doing="asking the final model")
+    found = [json.loads(one) for one in printed.splitlines()]
+    return [(one["query"], one["response"]) for one in found]
+
+
+def answers_table(said: list[tuple[str, str]]) -> Table:
+    """Questions and answers side by side."""
+    rows = Table("question", "the final model answers", title="transformers, from the bucket")
+    for query, response in said:
+        rows.add_row(query, response)
+    return rows

@@ -1,0 +1,44 @@
+"""The example's RLJob, from apply to its end."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from rl_console import tools
+from rl_console.demo.settings import JOB, NAMESPACE, DemoSettings
+from rl_console.errors import NotFoundError
+from rl_console.follow import Limits
+from rl_console.jobs import JobObject
+from rl_console.kube import Cluster
+from rl_console.session import Session
+
+DELETE_SECONDS = 180.0
+RUN_SECONDS = 1500.0
+
+
+def remove_earlier(settings: DemoSettings) -> None:
+    """Delete an earlier job of the same name, and wait until it is gone."""
+    command = settings.tools.kubectl_command(
+        "delete", "rljob", JOB, "--namespace", NAMESPACE, "--ignore-not-found",
+        "--timeout", f"{DELETE_SECONDS:.0f}s",
+    )  # fmt: skip
+    tools.run(command, seconds=DELETE_SECONDS + 10, doing=f"deleting RLJob {JOB}")
+
+
+def apply_job(settings: DemoSettings) -> None:
+    """Apply the manifest as a user would."""
+    command = settings.tools.kubectl_command(
+        "apply", "--namespace", NAMESPACE, "-f", str(settings.manifest)
+    )
+    tools.run(command, doing=f"applying {settings.manifest.name}")
+
+
+def follow_job(cluster: Cluster, console: Console) -> JobObject:
+    """Follow the job; raises StageFailedError unless it completes."""
+    session = Session(cluster=cluster, console=console, namespace=NAMESPACE, job=JOB)
+    ending = session.follow(Limits(total_seconds=RUN_SECONDS))
+    if not ending.succeeded:
+        raise session.explain(ending)
+    if ending.snapshot is None:
+        raise NotFoundError(doing=f"reading RLJob {NAMESPACE}/{JOB}")
+    return ending.snapshot.job

@@ -1,0 +1,114 @@
+"""The two ways a job is shown: a live table on a terminal, one line now and then elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rl_console.view import Snapshot, duration, fields, line
+
+LINE_SECONDS = 5.0
+BAR_WIDTH = 40
+
+
+class LineDisplay:
+    """One line every few seconds, and at once when the phase changes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told_at: float | None = None
+        self._phase = ""
+
+    def __enter__(self) -> Self:
+        """Nothing to open."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to close."""
+
+    def show(self, snapshot: Snapshot, *, elapsed: float) -> None:
+        """Print the job's line when it is time."""
+        phase = snapshot.job.status.phase
+        if phase != self._phase or self._due(elapsed):
+            self._phase = phase
+            self._print(line(snapshot), elapsed)
+
+    def note(self, text: str, *, elapsed: float) -> None:
+        """Print a remark when it is time."""
+        if self._due(elapsed):
+            self._print(text, elapsed)
+
+    def _due(self, elapsed: float) -> bool:
+        return self._told_at is None or elapsed - self._told_at >= LINE_SECONDS
+
+    def _print(self, text: str, elapsed: float) -> None:
+        self._told_at = elapsed
+        self._console.print(f"[{elapsed:6.1f} s] {text}", markup=False, soft_wrap=True)
+
+
+class LiveDisplay:
+    """A table that is redrawn in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        """Start drawing."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the last table standing."""
+        self._live.stop()
+
+    def show(self, snapshot: Snapshot, *, elapsed: float) -> None:
+        """Redraw."""
+        self._live.update(table(snapshot, elapsed=elapsed), refresh=True)
+
+    def note(self, text: str, *, elapsed: float) -> None:
+        """Put a remark in the table's place until the next look succeeds."""
+        self._live.update(Text(f"{duration(elapsed)}: {text}"), refresh=True)
+
+
+def display(console: Console) -> LineDisplay | LiveDisplay:
+    """The display that fits the console."""
+    return LiveDisplay(console) if console.is_terminal else LineDisplay(console)
+
+
+def table(snapshot: Snapshot, *, elapsed: float) -> Group:
+    """The job and its pools."""
+    job = snapshot.job
+    heading = Text(f"RLJob {job.namespace}/{job.name}, {duration(elapsed)}", style="bold")
+    progress = job.status.progress
+    bar = ProgressBar(
+        total=max(progress.steps, 1), completed=progress.step, width=BAR_WIDTH
+    )  # fmt: skip
+    facts = Table.grid(padding=(0, 2))
+    for label, value in fields(snapshot):
+        facts.add_row(Text(label, style="dim"), Text(value))
+    return Group(heading, bar, facts, _pools(snapshot))
+
+
+def _pools(snapshot: Snapshot) -> Table:
+    pools = Table("pool", "desired", "ready", "serving", "policy", "lag", box=None)
+    for pool in snapshot.pools:
+        status = pool.status
+        numbers = (pool.replicas, status.ready, status.serving, status.version, status.lag)
+        pools.add_row(pool.name, *map(str, numbers))
+    return pools

@@ -1,0 +1,39 @@
+"""What a person at the console is told when something cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rl_contracts.errors import RLError
+
+
+class ClusterUnavailableError(RLError):
+    """The API server did not answer; asking again may help."""
+
+    def __init__(self, *, doing: str, cause: str) -> None:
+        super().__init__(f"the Kubernetes API did not answer while {doing}: {cause}")
+
+
+class NotFoundError(RLError):
+    """An object is not there."""
+
+    def __init__(self, *, doing: str) -> None:
+        super().__init__(f"not found while {doing}")
+
+
+class RequestRefusedError(RLError):
+    """The API server, or a tool, refused what was asked."""
+
+    def __init__(self, *, doing: str, cause: str) -> None:
+        super().__init__(f"refused while {doing}: {cause}")
+
+
+class StageFailedError(RLError):
+    """A stage ended without its result: which condition failed, what to do, what the log says."""
+
+    def __init__(
+        self, condition: str, *, remedy: str, log_name: str = "", log: Sequence[str] = ()
+    ) -> None:
+        super().__init__(condition)
+        self.condition, self.remedy = condition, remedy
+        self.log_name, self.log = log_name, list(log)

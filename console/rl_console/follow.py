@@ -1,0 +1,129 @@
+"""Following a job to its end: read, judge, show, again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from rl_console.errors import ClusterUnavailableError, NotFoundError
+from rl_console.view import Snapshot, condition, is_true
+from rl_contracts.spec.status import Condition
+
+POLL_SECONDS = 1.0
+
+Kind = Literal["Complete", "Failed", "Stalled", "Deadline", "Deleted", "Unreachable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long what is borne."""
+
+    total_seconds: float
+    stalled_seconds: float = 60.0
+    """A stalled job recovers by itself when its cause is mended."""
+    silent_seconds: float = 120.0
+    """Of the API server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """Why following ended."""
+
+    kind: Kind
+    snapshot: Snapshot | None
+    seconds: float
+    condition: Condition | None = None
+    message: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        """The job is complete."""
+        return self.kind == "Complete"
+
+
+class Display(Protocol):
+    """Where the job is shown."""
+
+    def show(self, snapshot: Snapshot, *, elapsed: float) -> None:
+        """Show the job as it is now."""
+
+    def note(self, text: str, *, elapsed: float) -> None:
+        """Show something that is not of the job itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    """A clock and how to let it pass."""
+
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+
+
+def follow(read: Callable[[], Snapshot], display: Display, *, limits: Limits, time: Time) -> Ending:
+    """Show a job until it has ended, one way or another.
+
+    Args:
+        read: reads the job; may raise ClusterUnavailableError and NotFoundError.
+        display: where it is shown.
+        limits: deadlines.
+        time: clock.
+    """
+    watch = _Watch(limits, started=time.monotonic())
+    while True:
+        ending = watch.look(read, display, now=time.monotonic())
+        if ending is not None:
+            return ending
+        time.sleep(POLL_SECONDS)
+
+
+class _Watch:
+    """What following remembers between two looks."""
+
+    def __init__(self, limits: Limits, *, started: float) -> None:
+        self._limits = limits
+        self._started = self._answered = started
+        self._stalled_since: float | None = None
+        self._last: Snapshot | None = None
+
+    def look(
+        self, read: Callable[[], Snapshot], display: Display, *, now: float
+    ) -> Ending | None:  # fmt: skip
+        elapsed = now - self._started
+        try:
+            snapshot = read()
+        except NotFoundError as error:
+            return self._ending("Deleted", elapsed, message=str(error))
+        except ClusterUnavailableError as error:
+            display.note(str(error), elapsed=elapsed)
+            if now - self._answered > self._limits.silent_seconds:
+                return self._ending("Unreachable", elapsed, message=str(error))
+            return None
+        self._answered, self._last = now, snapshot
+        display.show(snapshot, elapsed=elapsed)
+        return self._judge(snapshot, now=now, elapsed=elapsed)
+
+    def _judge(self, snapshot: Snapshot, *, now: float, elapsed: float) -> Ending | None:
+        status = snapshot.job.status
+        if is_true(status, "Complete"):
+            return self._ending("Complete", elapsed, of=condition(status, "Complete"))
+        if is_true(status, "Failed"):
+            return self._ending("Failed", elapsed, of=condition(status, "Failed"))
+        if not is_true(status, "Stalled"):
+            self._stalled_since = None
+        elif self._stalled_since is None:
+            self._stalled_since = now
+        elif now - self._stalled_since > self._limits.stalled_seconds:
+            return self._ending("Stalled", elapsed, of=condition(status, "Stalled"))
+        if elapsed > self._limits.total_seconds:
+            message = f"the job did not end within {self._limits.total_seconds:.0f} s"
+            ready = condition(status, "Ready")
+            return self._ending("Deadline", elapsed, of=ready, message=message)
+        return None
+
+    def _ending(
+        self, kind: Kind, elapsed: float, *, of: Condition | None = None, message: str = ""
+    ) -> Ending:
+        return Ending(
+            kind=kind, snapshot=self._last, seconds=elapsed, condition=of, message=message
+        )

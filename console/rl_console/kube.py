@@ -1,0 +1,165 @@
+"""The Kubernetes API as the console sees it: the only user of the client library."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import urllib3
+from kubernetes import client, config
+
+from rl_console.errors import ClusterUnavailableError, NotFoundError, RequestRefusedError
+from rl_console.jobs import JobObject, PoolObject, Workload
+from rl_console.pods import PodView, pod_view
+from rl_contracts.spec.resources import GROUP, VERSION
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+
+T = TypeVar("T")
+REQUEST_SECONDS = 20
+NOT_FOUND = 404
+SERVER_ERRORS = range(500, 600)
+TOO_MANY_REQUESTS = 429
+
+
+class Cluster:
+    """One cluster, as one kubeconfig context reaches it."""
+
+    def __init__(self, api: Any, *, default_namespace: str) -> None:
+        self._core = client.CoreV1Api(api)
+        self._apps = client.AppsV1Api(api)
+        self._custom = client.CustomObjectsApi(api)
+        self.default_namespace = default_namespace
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | None, *, context: str | None) -> Cluster:
+        """Use a context of a kubeconfig; defaults are kubectl's own.
+
+        Raises:
+            RequestRefusedError: the kubeconfig or the context is not there.
+        """
+        file = str(kubeconfig) if kubeconfig else None
+        try:
+            contexts, active = config.list_kube_config_contexts(config_file=file)
+            api = config.new_client_from_config(config_file=file, context=context)
+        except config.ConfigException as error:
+            raise RequestRefusedError(doing="reading the kubeconfig", cause=str(error)) from error
+        wanted = next((one for one in contexts if one["name"] == context), active)
+        return cls(api, default_namespace=wanted["context"].get("namespace", "default"))
+
+    def job(self, namespace: str, name: str) -> JobObject:
+        """One RLJob; raises NotFoundError when it is not there."""
+        found = _call(
+            f"reading RLJob {namespace}/{name}",
+            lambda: self._custom.get_namespaced_custom_object(
+                GROUP, VERSION, namespace, "rljobs", name, _request_timeout=REQUEST_SECONDS
+            ),
+        )
+        metadata = found["metadata"]
+        return JobObject(
+            name=name,
+            namespace=namespace,
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+            status=RLJobStatus.model_validate(found.get("status", {})),
+        )
+
+    def pools(self, namespace: str, job: str) -> list[PoolObject]:
+        """The SamplerPools that serve a job, by name."""
+        found = _call(
+            f"listing SamplerPools of {namespace}",
+            lambda: self._custom.list_namespaced_custom_object(
+                GROUP, VERSION, namespace, "samplerpools", _request_timeout=REQUEST_SECONDS
+            ),
+        )
+        pools = [
+            PoolObject(
+                name=one["metadata"]["name"],
+                job=one["spec"]["job"],
+                replicas=one["spec"].get("replicas", 1),
+                status=SamplerPoolStatus.model_validate(one.get("status", {})),
+            )
+            for one in found["items"]
+        ]
+        return sorted((one for one in pools if one.job == job), key=lambda one: one.name)
+
+    def pods(self, namespace: str, selector: str = "") -> list[PodView]:
+        """Pods of a namespace, by name."""
+        found = _call(
+            f"listing pods of {namespace}",
+            lambda: self._core.list_namespaced_pod(
+                namespace, label_selector=selector, _request_timeout=REQUEST_SECONDS
+            ),
+        )
+        return sorted((pod_view(one) for one in found.items), key=lambda one: one.name)
+
+    def log_tail(self, pod: PodView, container: str, *, lines: int, previous: bool) -> list[str]:
+        """Last lines that a container wrote; none where it has not started or is gone."""
+        try:
+            text: str = _call(
+                f"reading the log of {pod.namespace}/{pod.name}",
+                lambda: self._core.read_namespaced_pod_log(
+                    pod.name,
+                    pod.namespace,
+                    container=container,
+                    tail_lines=lines,
+                    previous=previous,
+                    _request_timeout=REQUEST_SECONDS,
+                ),
+            )
+        except (NotFoundError, RequestRefusedError):
+            return []
+        return text.splitlines()
+
+    def secret(self, namespace: str, name: str) -> dict[str, str]:
+        """Decoded values of a Secret; raises NotFoundError when it is not there."""
+        found = _call(
+            f"reading Secret {namespace}/{name}",
+            lambda: self._core.read_namespaced_secret(
+                name, namespace, _request_timeout=REQUEST_SECONDS
+            ),
+        )
+        return {key: base64.b64decode(value).decode() for key, value in (found.data or {}).items()}
+
+    def workloads(self, namespace: str) -> list[Workload]:
+        """Deployments and StatefulSets of a namespace."""
+        timeout = REQUEST_SECONDS
+        deployments = _call(
+            f"listing Deployments of {namespace}",
+            lambda: self._apps.list_namespaced_deployment(namespace, _request_timeout=timeout),
+        )
+        sets = _call(
+            f"listing StatefulSets of {namespace}",
+            lambda: self._apps.list_namespaced_stateful_set(namespace, _request_timeout=timeout),
+        )
+        return [
+            *(_workload("Deployment", one) for one in deployments.items),
+            *(_workload("StatefulSet", one) for one in sets.items),
+        ]
+
+
+def _workload(kind: str, found: Any) -> Workload:
+    desired = found.spec.replicas
+    seen = (found.status.observed_generation or 0) >= found.metadata.generation
+    return Workload(
+        kind=kind,
+        name=found.metadata.name,
+        desired=desired,
+        ready=found.status.ready_replicas or 0,
+        current=seen and (found.status.updated_replicas or 0) >= desired,
+    )
+
+
+def _call(doing: str, request: Callable[[], T]) -> T:
+    try:
+        return request()
+    except client.ApiException as error:
+        if error.status == NOT_FOUND:
+            raise NotFoundError(doing=doing) from error
+        cause = f"{error.status} {error.reason}"
+        if error.status in SERVER_ERRORS or error.status == TOO_MANY_REQUESTS:
+            raise ClusterUnavailableError(doing=doing, cause=cause) from error
+        raise RequestRefusedError(doing=doing, cause=cause) from error
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise ClusterUnavailableError(doing=doing, cause=str(error)[:200]) from error

@@ -1,0 +1,65 @@
+"""A Service of the cluster on a local port, through ``kubectl port-forward``."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rl_console.errors import RequestRefusedError
+from rl_console.tools import Tools
+
+READY_SECONDS = 30.0
+END_SECONDS = 10.0
+POLL_SECONDS = 0.05
+FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
+
+
+@contextlib.contextmanager
+def port_forward(tools: Tools, *, namespace: str, service: str, port: int) -> Iterator[int]:
+    """Forward a free local port to a Service while the context lasts; yields the port.
+
+    The forwarding goes to one pod of the Service and ends with that pod.
+
+    Raises:
+        RequestRefusedError: kubectl ended, or did not forward in time.
+    """
+    command = tools.kubectl_command(
+        "port-forward", "--namespace", namespace, "--address", "127.0.0.1",
+        f"service/{service}", f":{port}",
+    )  # fmt: skip
+    # A file, not a pipe: kubectl tells of every connection, and a full pipe would stop it.
+    with tempfile.NamedTemporaryFile(prefix="rl-port-forward-") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            yield _await_port(process, Path(log.name), service)
+        finally:
+            _end(process)
+
+
+def _await_port(process: subprocess.Popen[bytes], log: Path, service: str) -> int:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        ended = process.poll() is not None
+        said = log.read_text()
+        found = FORWARDING.search(said)
+        if found:
+            return int(found.group(1))
+        if ended:
+            break
+        time.sleep(POLL_SECONDS)
+    cause = log.read_text().strip() or f"no answer in {READY_SECONDS:.0f} s"
+    raise RequestRefusedError(doing=f"forwarding a port to {service}", cause=cause)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

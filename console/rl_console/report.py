@@ -1,0 +1,105 @@
+"""What a finished run says of itself: accuracy before and after, and its reward curve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+from rich.table import Table
+
+from rl_contracts.documents.run import EvaluationResult, StepMetrics
+from rl_contracts.stores.objects import Objects
+
+SMOOTHING_STEPS = 5
+
+
+class Report(BaseModel):
+    """``report.json`` of a run, written by its trainer at the end."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, frozen=True
+    )
+
+    run: str
+    job: str
+    steps: int
+    policy_versions: int
+    accuracy_before: float | None = None
+    """Mean reward on the validation data at the first temperature; None without evaluation."""
+    accuracy_after: float | None = None
+    evaluations: list[EvaluationResult]
+    trainer_seconds: float
+    """From the first batch formed to the last update; waiting included, evaluation not."""
+    max_staleness_seen: int
+    logprob_gap_mean: float | None = None
+    """Mean |trainer - sampler| log-probability of all evaluated tokens."""
+    tokens_per_second: float
+    trainer_wait_share: float
+    restarts: int
+    final_model: str
+    """``s3://`` URI."""
+
+
+def read_report(objects: Objects, run_prefix: str) -> Report:
+    """The report of a run; raises ObjectMissingError while there is none."""
+    return Report.model_validate_json(objects.get(f"{run_prefix}report.json"))
+
+
+def read_metrics(objects: Objects, run_prefix: str) -> list[StepMetrics]:
+    """Metrics of every step, in order; raises ObjectMissingError while there are none."""
+    lines = objects.get(f"{run_prefix}metrics.jsonl").splitlines()
+    return [StepMetrics.model_validate_json(one) for one in lines if one.strip()]
+
+
+def smoothed(values: list[float], *, window: int) -> list[float]:
+    """Mean of each value and up to ``window - 1`` before it."""
+    starts = [max(0, end - window) for end in range(1, len(values) + 1)]
+    return [
+        sum(values[start:end]) / (end - start) for end, start in enumerate(starts, start=1)
+    ]  # fmt: skip
+
+
+def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: Path) -> None:
+    """Draw mean reward by training step, with evaluations as points, into a PNG file."""
+    from matplotlib.figure import Figure  # slow to import, and only needed here
+
+    figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    steps = [one.step for one in metrics]
+    rewards = [one.reward_mean for one in metrics]
+    axes.plot(steps, rewards, color="tab:blue", alpha=0.35, label="training reward")
+    mean = smoothed(rewards, window=SMOOTHING_STEPS)
+    axes.plot(steps, mean, color="tab:blue", label=f"mean of {SMOOTHING_STEPS} steps")
+    for temperature in sorted({one.temperature for one in evaluations}, reverse=True):
+        points = [one for one in evaluations if one.temperature == temperature]
+        axes.plot(
+            [one.step for one in points],
+            [one.accuracy for one in points],
+            marker="o",
+            linestyle="--",
+            label=f"held-out accuracy, temperature {temperature:g}",
+        )
+    axes.set(xlabel="training step", ylabel="reward", ylim=(0, 1.02))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def table(report: Report) -> Table:
+    """Evaluations of a run, one row each."""
+    rows = Table(title=f"{report.job}: held-out accuracy")
+    for name in ("policy", "step", "temperature", "accuracy", "prompts", "tokens", "mean |Δ| logp"):
+        rows.add_column(name, justify="right")
+    for one in report.evaluations:
+        rows.add_row(
+            str(one.version),
+            str(one.step),
+            f"{one.temperature:g}",
+            f"{one.accuracy:.3f}",
+            str(one.prompts),
+            str(one.tokens),
+            f"{one.logprob_gap_mean:.1e}",
+        )
+    return rows

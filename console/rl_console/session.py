@@ -1,0 +1,70 @@
+"""Following one job on one cluster, and telling of it when it did not complete."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from rl_console.display import display
+from rl_console.errors import ClusterUnavailableError, NotFoundError, StageFailedError
+from rl_console.failure import LOG_LINES, choose_log, describe, troubles
+from rl_console.follow import Ending, Limits, Time, follow
+from rl_console.kube import Cluster
+from rl_console.pods import PodView
+from rl_console.view import Snapshot
+
+OPERATOR_NAMESPACE = "rl-system"
+OPERATOR_SELECTOR = "app.kubernetes.io/name=rl-operator,app.kubernetes.io/component=operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One job on one cluster."""
+
+    cluster: Cluster
+    console: Console
+    namespace: str
+    job: str
+
+    def follow(self, limits: Limits) -> Ending:
+        """Show the job until it has ended."""
+        with display(self.console) as shown:
+            time_ = Time(monotonic=time.monotonic, sleep=time.sleep)
+            return follow(self._read, shown, limits=limits, time=time_)
+
+    def _read(self) -> Snapshot:
+        job = self.cluster.job(self.namespace, self.job)
+        return Snapshot(job=job, pools=tuple(self.cluster.pools(self.namespace, self.job)))
+
+    def explain(self, ending: Ending) -> StageFailedError:
+        """Why the job did not complete: condition, remedy and the log that says most."""
+        condition, remedy = describe(ending, name=self.job)
+        try:
+            pods = self._pods()
+            operators = self.cluster.pods(OPERATOR_NAMESPACE, OPERATOR_SELECTOR)
+            condition = " ".join([condition, *troubles(pods)])
+            wanted = choose_log(pods, operators)
+            if wanted is None:
+                return StageFailedError(condition, remedy=remedy)
+            log = self.cluster.log_tail(
+                wanted.pod, wanted.container, lines=LOG_LINES, previous=wanted.previous
+            )
+        except (ClusterUnavailableError, NotFoundError) as error:
+            return StageFailedError(f"{condition} ({error})", remedy=remedy)
+        name = f"{wanted.pod.namespace}/{wanted.pod.name} {wanted.container}"
+        return StageFailedError(condition, remedy=remedy, log_name=name, log=log)
+
+    def _pods(self) -> list[PodView]:
+        return [one for one in self.cluster.pods(self.namespace) if one.job == self.job]
+
+
+def print_failure(console: Console, failure: StageFailedError) -> None:
+    """Print a failure in the order in which a person needs it."""
+    console.print(f"\nFAILED: {failure.condition}", style="bold red", markup=False, soft_wrap=True)
+    console.print(f"Remedy: {failure.remedy}", markup=False, soft_wrap=True)
+    if failure.log:
+        console.print(f"\nLast lines of {failure.log_name}:", markup=False)
+        for text in failure.log:
+            console.print(f"  {text}", markup=False, highlight=False, soft_wrap=True)

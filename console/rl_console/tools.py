@@ -1,0 +1,56 @@
+"""kubectl and helm as subprocesses, for what only they do."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_console.errors import RequestRefusedError
+
+CALL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """Paths of the tools, and which cluster they are to reach."""
+
+    kubectl: str = "kubectl"
+    helm: str = "helm"
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+    def kubectl_command(self, *arguments: str) -> list[str]:
+        """A kubectl command line for the cluster."""
+        chosen = ["--kubeconfig", str(self.kubeconfig)] if self.kubeconfig else []
+        chosen += ["--context", self.context] if self.context else []
+        return [self.kubectl, *chosen, *arguments]
+
+    def helm_command(self, *arguments: str) -> list[str]:
+        """A helm command line for the cluster."""
+        chosen = ["--kubeconfig", str(self.kubeconfig)] if self.kubeconfig else []
+        chosen += ["--kube-context", self.context] if self.context else []
+        return [self.helm, *chosen, *arguments]
+
+
+def run(
+    command: Sequence[str], *, stdin: str = "", seconds: float = CALL_SECONDS, doing: str = ""
+) -> str:
+    """Run a command and return its output.
+
+    Raises:
+        RequestRefusedError: it failed, does not exist or did not end in time.
+    """
+    doing = doing or " ".join(command[:1])
+    try:
+        done = subprocess.run(
+            list(command), input=stdin, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except FileNotFoundError as error:
+        raise RequestRefusedError(doing=doing, cause=f"{command[0]} is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise RequestRefusedError(doing=doing, cause=f"no end within {seconds:.0f} s") from error
+    if done.returncode:
+        raise RequestRefusedError(doing=doing, cause=done.stderr.strip() or done.stdout.strip())
+    return done.stdout

@@ -1,0 +1,97 @@
+"""What a job's status says, in a person's words. Pure: status in, text out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_console.jobs import JobObject, PoolObject
+from rl_contracts.spec.status import Condition, RLJobStatus
+
+MINUTE = 60
+HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A job and its pools at one moment."""
+
+    job: JobObject
+    pools: tuple[PoolObject, ...] = ()
+
+
+def condition(status: RLJobStatus, kind: str) -> Condition | None:
+    """The condition of a type, or None where it is absent."""
+    return next((one for one in status.conditions if one.type == kind), None)
+
+
+def is_true(status: RLJobStatus, kind: str) -> bool:
+    """Whether a condition is there and True."""
+    found = condition(status, kind)
+    return found is not None and found.status == "True"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them, e.g. ``1 m 30 s``."""
+    whole = round(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} m {whole % MINUTE:02d} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE:02d} m"
+
+
+def number(value: float | None, digits: int) -> str:
+    """A number with ``digits`` decimals, or a dash where there is none yet."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def fields(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Label and text of everything that is shown of a running job, in order."""
+    status = snapshot.job.status
+    progress, weights, samplers = status.progress, status.weights, status.samplers
+    left = "–" if progress.seconds_left is None else duration(progress.seconds_left)
+    return [
+        ("phase", status.phase),
+        ("step", f"{progress.step}/{progress.steps}"),
+        ("reward", number(progress.reward, 3)),
+        ("accuracy", number(progress.accuracy, 3)),
+        ("policy", f"version {weights.version}, lag {weights.lag}"),
+        (
+            "samplers",
+            f"{samplers.serving} serving, {samplers.ready} ready, {samplers.desired} desired",
+        ),
+        ("backlog", str(progress.backlog)),
+        ("tokens/s", f"{progress.tokens_per_second:,.0f}"),
+        ("trainer waits", f"{progress.trainer_wait_share:.0%}"),
+        ("time left", left),
+        ("trainer", doing(status)),
+    ]
+
+
+def doing(status: RLJobStatus) -> str:
+    """The trainer's own words, else why the job is not ready."""
+    if status.progress.phase:
+        return status.progress.phase
+    ready = condition(status, "Ready")
+    return f"{ready.reason}: {ready.message}" if ready else "not seen by the operator yet"
+
+
+def line(snapshot: Snapshot) -> str:
+    """The job in one line, for logs."""
+    status = snapshot.job.status
+    progress, samplers = status.progress, status.samplers
+    parts = [
+        status.phase,
+        f"step {progress.step}/{progress.steps}",
+        f"reward {number(progress.reward, 3)}",
+        f"policy {status.weights.version} lag {status.weights.lag}",
+        f"samplers {samplers.serving}/{samplers.ready}/{samplers.desired}",
+        f"backlog {progress.backlog}",
+        f"{progress.tokens_per_second:,.0f} tokens/s",
+        f"waits {progress.trainer_wait_share:.0%}",
+    ]
+    if progress.seconds_left is not None:
+        parts.append(f"left {duration(progress.seconds_left)}")
+    if status.trainer.restarts or status.samplers.restarts:
+        parts.append(f"restarts {status.trainer.restarts}+{status.samplers.restarts}")
+    return " | ".join([*parts, doing(status)])

@@ -1,0 +1,100 @@
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rl_console.errors import ClusterUnavailableError, NotFoundError
+from rl_console.follow import Kind, Limits, Time, follow
+from rl_console.view import Snapshot
+from tests.unit.rl_console.builders import condition, snapshot
+
+LIMITS = Limits(total_seconds=100, stalled_seconds=10, silent_seconds=5)
+Look = Snapshot | Exception
+
+
+class FakeTime:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    @property
+    def time(self) -> Time:
+        return Time(monotonic=lambda: self.now, sleep=self.sleep)
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.shown: list[Snapshot] = []
+        self.notes: list[str] = []
+
+    def show(self, snapshot: Snapshot, *, elapsed: float) -> None:
+        self.shown.append(snapshot)
+
+    def note(self, text: str, *, elapsed: float) -> None:
+        self.notes.append(text)
+
+
+def reader(looks: Iterator[Look]) -> Callable[[], Snapshot]:
+    def read() -> Snapshot:
+        look = next(looks)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+    return read
+
+
+def forever(*first: Look, then: Look) -> Iterator[Look]:
+    yield from first
+    while True:
+        yield then
+
+
+def unavailable() -> ClusterUnavailableError:
+    return ClusterUnavailableError(doing="reading", cause="refused")
+
+
+RUNNING = snapshot(phase="Running")
+STALLED = snapshot(condition("Stalled", reason="ModelNotFound"))
+COMPLETE = snapshot(condition("Complete"))
+
+
+@pytest.mark.parametrize(
+    ("looks", "kind", "seconds"),
+    [
+        ([RUNNING, RUNNING, COMPLETE], "Complete", 2),
+        ([RUNNING, snapshot(condition("Failed"), condition("Stalled"))], "Failed", 1),
+        ([RUNNING, NotFoundError(doing="reading")], "Deleted", 1),
+        ([RUNNING, unavailable(), unavailable(), COMPLETE], "Complete", 3),
+        ([STALLED] * 5 + [COMPLETE], "Complete", 5),
+    ],
+)
+def test_endings(looks: list[Look], kind: Kind, seconds: float) -> None:
+    ending = follow(reader(iter(looks)), Recorder(), limits=LIMITS, time=FakeTime().time)
+    assert (ending.kind, ending.seconds) == (kind, seconds)
+
+
+@pytest.mark.parametrize(
+    ("then", "kind", "seconds"),
+    [(STALLED, "Stalled", 11), (RUNNING, "Deadline", 101), (unavailable(), "Unreachable", 6)],
+)
+def test_every_wait_has_a_deadline(then: Look, kind: Kind, seconds: float) -> None:
+    looks = forever(then=then)
+    ending = follow(reader(looks), Recorder(), limits=LIMITS, time=FakeTime().time)
+    assert (ending.kind, ending.seconds) == (kind, seconds)
+    assert not ending.succeeded
+
+
+def test_recovery_from_a_stall_starts_its_deadline_anew() -> None:
+    looks = iter([STALLED] * 8 + [RUNNING] + [STALLED] * 8 + [COMPLETE])
+    ending = follow(reader(looks), Recorder(), limits=LIMITS, time=FakeTime().time)
+    assert ending.succeeded
+
+
+def test_silence_is_told_and_the_last_snapshot_kept() -> None:
+    display = Recorder()
+    looks = forever(RUNNING, then=unavailable())
+    ending = follow(reader(looks), display, limits=LIMITS, time=FakeTime().time)
+    assert display.notes[0].startswith("the Kubernetes API did not answer")
+    assert ending.snapshot is RUNNING

@@ -1,0 +1,48 @@
+from typing import Any
+
+from kubernetes import client
+
+from rl_console.pods import pod_view
+from rl_contracts import env
+
+
+def variables(**values: str) -> list[Any]:
+    return [client.V1EnvVar(name=name, value=value) for name, value in values.items()]
+
+
+def v1_pod(*, environ: list[Any], status: Any) -> Any:
+    container = client.V1Container(name="main", image="x", env=environ)
+    return client.V1Pod(
+        metadata=client.V1ObjectMeta(name="p", namespace="lab"),
+        spec=client.V1PodSpec(containers=[container]),
+        status=status,
+    )
+
+
+def test_roles_come_from_the_environment_that_the_operator_sets() -> None:
+    status = client.V1PodStatus(phase="Pending")
+    trainer = variables(**{env.JOB: "sums", env.ATTEMPT: "2"})
+    sampler = variables(**{env.JOB: "sums", env.POOL: "sums-main"})
+    seen = [pod_view(v1_pod(environ=one, status=status)) for one in (trainer, sampler, [])]
+    assert [one.role for one in seen] == ["trainer", "sampler", "other"]
+    assert seen[0].attempt == 2
+
+
+def test_a_container_that_cannot_start_is_the_trouble() -> None:
+    waiting = client.V1ContainerStateWaiting(reason="ImagePullBackOff", message="no such image")
+    container = client.V1ContainerStatus(
+        name="main", image="x", image_id="", ready=False, restart_count=0,
+        state=client.V1ContainerState(waiting=waiting), last_state=client.V1ContainerState(),
+    )  # fmt: skip
+    status = client.V1PodStatus(phase="Pending", container_statuses=[container])
+    found = pod_view(v1_pod(environ=[], status=status))
+    assert found.trouble == "container main: ImagePullBackOff: no such image"
+
+
+def test_a_pod_that_is_not_scheduled_says_why() -> None:
+    unscheduled = client.V1PodCondition(
+        type="PodScheduled", status="False", message="0/1 nodes are available"
+    )
+    status = client.V1PodStatus(phase="Pending", conditions=[unscheduled])
+    found = pod_view(v1_pod(environ=[], status=status))
+    assert found.trouble == "not scheduled: 0/1 nodes are available"

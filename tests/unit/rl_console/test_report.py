@@ -1,0 +1,45 @@
+from pathlib import Path
+
+from rl_console.demo.results import summary
+from rl_console.report import Report, draw, smoothed
+from rl_contracts.documents.run import EvaluationResult, StepMetrics
+
+EVALUATION = EvaluationResult(
+    step=0, version=1, temperature=1.0, accuracy=0.31, prompts=200, tokens=1100,
+    logprob_gap_mean=1e-6, logprob_gap_max=1e-5, seconds=3.0,
+)  # fmt: skip
+WRITTEN = """{
+ "run": "u1", "job": "sums", "steps": 60, "policyVersions": 61, "accuracyBefore": 0.31,
+ "accuracyAfter": 0.78, "evaluations": [], "trainerSeconds": 140.5, "maxStalenessSeen": 2,
+ "logprobGapMean": 1.2e-6, "tokensPerSecond": 400.0, "trainerWaitShare": 0.2, "restarts": 0,
+ "finalModel": "s3://rl-data/lab/runs/u1/final/"}"""
+DEMO_KEYS = {
+    "accuracyBefore", "accuracyAfter", "policyVersions", "steps", "seconds", "trainerSeconds",
+    "maxStalenessSeen", "logprobGapMean", "tokensPerSecond", "trainerWaitShare", "finalModel",
+}  # fmt: skip
+
+
+def metrics(step: int) -> StepMetrics:
+    return StepMetrics(
+        step=step, epoch=1, time=0.0, reward_mean=step / 10, reward_std=0.1, loss=0.0,
+        gradient_norm=1.0, learning_rate=1e-4, clip_fraction=0.0, logprob_gap_mean=0.0,
+        staleness_mean=0.0, staleness_max=0, tokens=600, rollouts=128, dropped_stale=0,
+        response_tokens_mean=5.0, wait_seconds=0.1, train_seconds=1.0, policy_version=step,
+    )  # fmt: skip
+
+
+def test_smoothing_looks_back_only() -> None:
+    assert smoothed([1.0, 3.0, 5.0, 1.0], window=3) == [1.0, 2.0, 3.0, 3.0]
+
+
+def test_summary_has_exactly_the_promised_keys() -> None:
+    values = summary(Report.model_validate_json(WRITTEN), seconds=300.04)
+    assert set(values) == DEMO_KEYS
+    assert values["accuracyAfter"] == 0.78
+    assert values["seconds"] == 300.0
+
+
+def test_the_curve_is_a_png(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "reward.png"
+    draw([metrics(step) for step in range(1, 9)], [EVALUATION], path)
+    assert path.read_bytes().startswith(b"\x89PNG")
