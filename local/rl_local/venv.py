@@ -1,8 +1,9 @@
-"""The project's virtual environment, kept outside the checkout and keyed by what is in it.
+"""The project's virtual environments, kept outside the checkout and keyed by what is in them.
 
-``python3 -m rl_local.venv`` makes it when missing and prints the path of its interpreter. The
-packages of the checkout are not installed into it: the Makefile puts their folders on
-``PYTHONPATH``, so that several checkouts share one environment.
+``python3 -m rl_local.venv`` makes both when missing and prints the interpreter of the first one.
+The packages of the checkout are not installed: the Makefile puts their folders on ``PYTHONPATH``,
+so that several checkouts share one environment. The second environment runs the real engine in
+tests; it holds what the engine's image adds to torch and sees the first one's packages behind.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SELF = "rl-operator["
+ENGINE_REQUIREMENTS = ROOT / "sampler_image/engine-cpu-requirements.txt"
+ENGINE_SHIM = ROOT / "sampler_image/engine_cpu_shim"
 
 
 def requirements(pyproject: dict[str, object]) -> list[str]:
@@ -36,37 +40,79 @@ def key(wanted: list[str], constraints: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:12]
 
 
-def create(folder: Path, wanted: list[str], constraints: Path) -> None:
-    """Build the environment in place; a marker file is written last, so that half of one is none."""
+def install(folder: Path, arguments: list[str]) -> None:
+    """Make an empty environment and install into it; whatever was in the folder is lost."""
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, "--constraint", str(constraints), *wanted], check=True)
-    (folder / ".complete").touch()
+    subprocess.run([*pip, *arguments], check=True)
+
+
+def site_packages(folder: Path) -> Path:
+    """Where an environment's packages lie."""
+    return next((folder / "lib").glob("python3*/site-packages"))
+
+
+def create(folder: Path, wanted: list[str], constraints: Path) -> None:
+    """Build the project's environment."""
+    install(folder, ["--constraint", str(constraints), *wanted])
+
+
+def create_engine(folder: Path, project: Path) -> None:
+    """Build the engine's environment on top of the project's."""
+    install(folder, ["--no-deps", "--requirement", str(ENGINE_REQUIREMENTS)])
+    packages = site_packages(folder)
+    shutil.copytree(ENGINE_SHIM, packages, dirs_exist_ok=True)
+    (packages / "behind.pth").write_text(f"{site_packages(project)}\n")
+
+
+def once(cache: Path, *, name: str, key: str, build: Callable[[Path], None]) -> Path:
+    """Return ``cache/name-key``, built when it is not complete, and point ``cache/name`` at it.
+
+    A marker file is written last, so that half an environment is none.
+    """
+    folder = cache / f"{name}-{key}"
+    if not (folder / ".complete").exists():
+        started = time.monotonic()
+        print(f"{name}: installing into {folder}", file=sys.stderr)
+        build(folder)
+        (folder / ".complete").touch()
+        print(f"{name}: ready after {time.monotonic() - started:.0f} s", file=sys.stderr)
+    link = cache / name
+    if link.is_symlink() and link.resolve() != folder.resolve():
+        link.unlink()
+    if not link.is_symlink():
+        link.symlink_to(folder)
+    return folder
 
 
 def ensure(cache: Path) -> Path:
-    """Return the interpreter of a complete environment under ``cache``; build it when missing."""
+    """Return the interpreter of the project's environment; build both where they are missing."""
     constraints = ROOT / "constraints.txt"
     wanted = requirements(tomllib.loads((ROOT / "pyproject.toml").read_text()))
-    folder = cache / f"venv-{key(wanted, constraints.read_bytes())}"
+    project_key = key(wanted, constraints.read_bytes())
+    shim = [path.read_text() for path in sorted(ENGINE_SHIM.rglob("*")) if path.is_file()]
+    engine_key = key([project_key, *shim], ENGINE_REQUIREMENTS.read_bytes())
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / ".complete").exists():
-            started = time.monotonic()
-            print(f"venv: installing {len(wanted)} requirements into {folder}", file=sys.stderr)
-            create(folder, wanted, constraints)
-            print(f"venv: ready after {time.monotonic() - started:.0f} s", file=sys.stderr)
-        link = cache / "venv"
-        if not link.is_symlink() or link.resolve() != folder.resolve():
-            link.unlink(missing_ok=True)
-            link.symlink_to(folder)
-    return folder / "bin/python"
+        project = once(
+            cache,
+            name="venv",
+            key=project_key,
+            build=lambda folder: create(folder, wanted, constraints),
+        )
+        once(
+            cache,
+            name="venv-engine",
+            key=engine_key,
+            build=lambda folder: create_engine(folder, project),
+        )
+    return project / "bin/python"
 
 
 def main() -> None:
-    """Make the environment when missing and print its interpreter."""
+    """Make the environments when missing and print the project's interpreter."""
     cache = os.environ.get("RL_CACHE") or str(Path.home() / ".cache/rl-operator")
     print(ensure(Path(cache)))
 
