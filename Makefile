@@ -47,5 +47,29 @@ down: ## Stop and remove what was started
 kubeconfig: ## Print the path to use with kubectl
 	@python3 -m rl_local kubeconfig
 
-images: up ## Build our images and push them to the local registry
-	@mkdir -p out && python3 -m rl_local images --all > out/images.json.new && mv out/images.json.new out/images.json
+images: ## Build our images beside starting the cluster, and push them to its registry
+	@mkdir -p out
+	@python3 -m rl_local up --all-images > out/images.json.new
+	@mv out/images.json.new out/images.json
+
+DEMO_IMAGES := operator trainer sampler engine store minio
+STARTED := $(shell date +%s)
+KUBECTL = "$$(python3 -m rl_local bin kubectl)"
+HELM = "$$(python3 -m rl_local bin helm)"
+DEMO = demo --images out/images.json --cache $(CACHE)/demo --started-at $(STARTED)
+
+demo: ## Run the example and show what it learned; CONTEXT=… REGISTRY=… on a cluster of yours
+ifdef CONTEXT
+	@test -n "$(REGISTRY)" || { echo "REGISTRY=<host/prefix> must say where images go"; exit 2; }
+	@mkdir -p out
+	@python3 -m rl_local.venv > /dev/null
+	@python3 -m rl_local images --registry $(REGISTRY) $(DEMO_IMAGES) > out/images.json.new
+	@mv out/images.json.new out/images.json
+	@$(KUBECTL) --context $(CONTEXT) get crd pytorchjobs.kubeflow.org > /dev/null 2>&1 \
+	  || python3 -m rl_local training-operator --context $(CONTEXT) --registry $(REGISTRY)
+	@$(VENV)/python -m rl_console --kubectl $(KUBECTL) --helm $(HELM) --context $(CONTEXT) $(DEMO)
+else
+	@$(MAKE) --no-print-directory -j2 venv images
+	@$(VENV)/python -m rl_console --kubectl $(KUBECTL) --helm $(HELM) \
+	  --kubeconfig "$$(python3 -m rl_local kubeconfig)" $(DEMO) --storage-class local
+endif

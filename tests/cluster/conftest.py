@@ -1,0 +1,83 @@
+"""One cluster and one installation for all tests of the tier; `make cluster` starts it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rl_console.demo import inputs, install
+from rl_console.demo.settings import DemoSettings
+from rl_console.demo.stages import Stages
+from rl_console.kube import Cluster
+from rl_console.stores import bucket
+from rl_console.tools import Tools
+from tests.cluster.lab import Lab
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMESPACE = "rl-test"
+STORAGE_CLASS = "local"
+
+
+def rl_local(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "rl_local", *arguments],
+        check=True, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "local"},
+        cwd=ROOT,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> DemoSettings:
+    images = Path(os.environ.get("RL_IMAGES", ROOT / "out/images.json"))
+    if not images.exists():
+        pytest.fail(f"{images} is missing: run the tests of the cluster by `make cluster`")
+    cache = os.environ.get("RL_CACHE") or Path.home() / ".cache/rl-operator"
+    return DemoSettings(
+        tools=Tools(
+            kubectl=rl_local("bin", "kubectl"),
+            helm=rl_local("bin", "helm"),
+            kubeconfig=Path(rl_local("kubeconfig")),
+        ),
+        checkout=ROOT,
+        images=json.loads(images.read_text()),
+        cache=Path(cache) / "demo",
+        out=tmp_path_factory.mktemp("out"),
+        storage_class=STORAGE_CLASS,
+    )
+
+
+@pytest.fixture(scope="session")
+def cluster(settings: DemoSettings) -> Cluster:
+    return Cluster.connect(settings.tools.kubeconfig, context=settings.tools.context)
+
+
+@pytest.fixture(scope="session")
+def installed(settings: DemoSettings, cluster: Cluster) -> DemoSettings:
+    """The chart is installed, and the bucket holds the example's model and data."""
+    stages = Stages(Console(file=io.StringIO()), started=time.monotonic())
+    wanted = inputs.located(settings)
+    with inputs.making(settings, wanted) as model:
+        install.install(settings, cluster, stages, namespaces=[NAMESPACE])
+        inputs.finish(settings, wanted, model, stages)
+    with bucket(cluster, settings.tools, NAMESPACE) as objects:
+        inputs.upload(objects, wanted)
+    return settings
+
+
+@pytest.fixture(scope="session")
+def lab(installed: DemoSettings, cluster: Cluster) -> Iterator[Lab]:
+    """The tests' namespace, without jobs of an earlier session."""
+    lab = Lab(cluster=cluster, tools=installed.tools, namespace=NAMESPACE)
+    lab.delete("rljobs.rl-operator.io", "--all")
+    yield lab
+    lab.delete("rljobs.rl-operator.io", "--all")

@@ -1,0 +1,147 @@
+"""The cluster as the tests use it: kubectl as a user has it, and the stores from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rl_console import tools
+from rl_console.errors import RequestRefusedError
+from rl_console.jobs import JobObject
+from rl_console.kube import Cluster
+from rl_console.pods import PodView
+from rl_console.stores import stores
+from rl_console.tools import Tools
+from rl_console.view import condition
+from rl_contracts.documents.run import Run
+from rl_contracts.errors import RLError
+from rl_contracts.spec.status import Condition
+from rl_contracts.stores.connect import Stores
+from tests.cluster.waiting import until
+
+T = TypeVar("T")
+SYSTEM = "rl-system"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One namespace of the cluster."""
+
+    cluster: Cluster
+    tools: Tools
+    namespace: str
+
+    def kubectl(self, *arguments: str, stdin: str = "", seconds: float = 60) -> str:
+        """Run kubectl in the namespace; RequestRefusedError holds its complaint."""
+        command = self.tools.kubectl_command("--namespace", self.namespace, *arguments)
+        return tools.run(command, stdin=stdin, seconds=seconds, doing=" ".join(arguments[:3]))
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """Parsed output of ``kubectl get … -o json``."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
+        return found
+
+    def apply(self, manifest: dict[str, Any]) -> str:
+        """``kubectl apply`` under strict validation, kubectl's default."""
+        return self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def refusal(self, manifest: dict[str, Any]) -> str:
+        """What the API server says against a manifest; empty when it takes it."""
+        try:
+            self.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest))
+        except RequestRefusedError as error:
+            return str(error)
+        return ""
+
+    def delete(self, kind: str, *names: str, seconds: float = 120) -> None:
+        """Delete objects and wait until they are gone."""
+        self.kubectl(
+            "delete", kind, *names, "--ignore-not-found", f"--timeout={seconds:.0f}s",
+            seconds=seconds + 10,
+        )  # fmt: skip
+
+    def job(self, name: str) -> JobObject:
+        """An RLJob."""
+        return self.cluster.job(self.namespace, name)
+
+    def condition(self, name: str, kind: str) -> Condition | None:
+        """A condition of an RLJob."""
+        return condition(self.job(name).status, kind)
+
+    def pods(self, job: str) -> list[PodView]:
+        """Pods of an RLJob that are not on their way out."""
+        return [one for one in self.cluster.pods(self.namespace) if one.job == job]
+
+    def await_condition(self, name: str, kind: str, *, seconds: float) -> Condition:
+        """Wait until a condition of an RLJob is True."""
+
+        def look() -> Condition | None:
+            found = self.condition(name, kind)
+            return found if found and found.status == "True" else None
+
+        def seen() -> str:
+            return self.job(name).status.model_dump_json(by_alias=True)
+
+        found = until(look, what=f"{name} to be {kind}", seconds=seconds, seen=seen)
+        assert found is not None
+        return found
+
+    def kill(self, pod: str, *, namespace: str = "") -> None:
+        """Delete a pod at once, as when its node is gone."""
+        where = namespace or self.namespace
+        command = self.tools.kubectl_command(
+            "--namespace", where, "delete", "pod", pod,
+            "--grace-period=0", "--force", "--wait=false",
+        )  # fmt: skip
+        tools.run(command, doing=f"killing {pod}")
+
+    @contextlib.contextmanager
+    def stores(self) -> Iterator[Stores]:
+        """The namespace's stores; they end with the store's or the bucket's pod."""
+        with stores(self.cluster, self.tools, self.namespace) as opened:
+            yield opened
+
+
+class RunReader:
+    """Reads a run's documents, through a connection that is made anew whenever it broke."""
+
+    def __init__(self, lab: Lab, run: str) -> None:
+        self._lab, self.run = lab, run
+        self._open = contextlib.ExitStack()
+        self._stores: Stores | None = None
+
+    def close(self) -> None:
+        """End the connection."""
+        self._open.close()
+        self._stores = None
+
+    def read(self, look: Callable[[Stores], T]) -> T | None:
+        """What ``look`` finds, or None while the stores do not answer."""
+        try:
+            if self._stores is None:
+                self._stores = self._open.enter_context(self._lab.stores())
+            return look(self._stores)
+        except RLError:
+            self.close()
+            return None
+
+    def document(self) -> Run | None:
+        """The run document, or None while it cannot be read."""
+        return self.read(lambda opened: opened.runs.get(self.run))
+
+    def await_step(self, step: int, *, seconds: float) -> Run:
+        """Wait until ``step`` is committed."""
+
+        def look() -> Run | None:
+            found = self.document()
+            return found if found and found.step >= step else None
+
+        def seen() -> str:
+            return repr(self.document())
+
+        found = until(look, what=f"step {step}", seconds=seconds, seen=seen)
+        assert found is not None
+        return found

@@ -1,0 +1,44 @@
+"""Waiting for a condition with a deadline, and watching that nothing happens for a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+POLL_SECONDS = 0.25
+
+
+def until(
+    look: Callable[[], T], *, what: str, seconds: float, seen: Callable[[], object] | None = None
+) -> T:
+    """Look until there is something true, and return it; the test fails after ``seconds``.
+
+    Args:
+        look: returns what is waited for, or something false.
+        what: is waited for.
+        seconds: the deadline.
+        seen: what to show of the world when the deadline has passed.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            shown = f"; seen: {seen()}" if seen else f"; last look: {found!r}"
+            pytest.fail(f"waited {seconds:.0f} s for {what}{shown}")
+        time.sleep(POLL_SECONDS)
+
+
+def throughout(look: Callable[[], str], *, seconds: float) -> None:
+    """Look for ``seconds``; the test fails as soon as ``look`` returns a complaint."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        complaint = look()
+        if complaint:
+            pytest.fail(complaint)
+        time.sleep(POLL_SECONDS)
