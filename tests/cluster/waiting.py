@@ -34,11 +34,11 @@ def until(
         time.sleep(POLL_SECONDS)
 
 
-def throughout(look: Callable[[], str], *, seconds: float) -> None:
+def throughout(look: Callable[[], str], *, seconds: float, interval: float = POLL_SECONDS) -> None:
     """Look for ``seconds``; the test fails as soon as ``look`` returns a complaint."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         complaint = look()
         if complaint:
             pytest.fail(complaint)
-        time.sleep(POLL_SECONDS)
+        time.sleep(interval)

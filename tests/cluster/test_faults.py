@@ -1,0 +1,197 @@
+"""One run of which every kind of pod is killed, one after the other; it completes all the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from rl_console.errors import NotFoundError
+from rl_console.jobs import JobObject
+from rl_console.pods import PodView
+from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Run, StepMetrics
+from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.spec.resources import GROUP
+from tests.cluster.lab import SYSTEM, Lab, RunReader
+from tests.cluster.manifests import job
+from tests.cluster.waiting import throughout, until
+from tests.cluster.world import api_writes, changed, items, left_behind
+
+NAME = "faulted"
+STEPS = 80
+MAX_STALENESS = 2
+STEPS_BETWEEN = 4
+PODS_SECONDS = 120.0
+STEP_SECONDS = 150.0
+COMPLETE_SECONDS = 420.0
+SETTLED_SECONDS = 5.0
+QUIET_SECONDS = 60.0
+OPERATOR, STORE, MINIO = "rl-operator-operator", "rl-operator-store", "rl-operator-minio"
+
+
+@dataclass(frozen=True)
+class Faulted:
+    """What was seen of the run, when it had completed."""
+
+    job: JobObject
+    run: Run
+    lineage: list[Batch]
+    metrics: list[StepMetrics]
+    rollouts: dict[str, Rollout]
+    dead: dict[str, str]
+    """Reasons by task."""
+
+
+def running(lab: Lab, role: str) -> PodView:
+    """A running pod of the job."""
+
+    def look() -> PodView | None:
+        pods = [one for one in lab.pods(NAME) if one.role == role and one.phase == "Running"]
+        return pods[0] if pods else None
+
+    found = until(look, what=f"a running {role}", seconds=PODS_SECONDS)
+    assert found is not None
+    return found
+
+
+def system_pod(lab: Lab, prefix: str) -> PodView:
+    """The ready pod of the release whose name starts so."""
+
+    def look() -> PodView | None:
+        pods = lab.cluster.pods(SYSTEM)
+        return next((one for one in pods if one.name.startswith(prefix) and one.ready), None)
+
+    found = until(look, what=f"a ready pod {prefix}*", seconds=PODS_SECONDS)
+    assert found is not None
+    return found
+
+
+def kill_in_turn(lab: Lab, reader: RunReader) -> None:
+    """Kill a pod of each kind, each time when steps are being made again."""
+    step = reader.await_step(2, seconds=240).step
+    for victim in ("sampler", STORE, MINIO, "trainer", OPERATOR):
+        if victim in ("sampler", "trainer"):
+            lab.kill(running(lab, victim).name)
+        else:
+            lab.kill(system_pod(lab, victim).name, namespace=SYSTEM)
+        step = reader.await_step(step + STEPS_BETWEEN, seconds=STEP_SECONDS).step
+
+
+@pytest.fixture(scope="module")
+def faulted(lab: Lab) -> Iterator[Faulted]:
+    lab.apply(job(NAME, training__steps=STEPS, training__evaluation={
+        "beforeTraining": False, "afterTraining": True, "temperatures": [1.0],
+    }, training__checkpoint__everySteps=10, lifecycle__restartBackoffSeconds=1))  # fmt: skip
+    run = lab.job(NAME).uid
+    reader = RunReader(lab, run)
+    kill_in_turn(lab, reader)
+    lab.await_condition(NAME, "Complete", seconds=COMPLETE_SECONDS)
+    reader.close()
+    with lab.stores() as stores:
+        document = stores.runs.get(run)
+        assert document is not None
+        lineage = stores.batches.lineage(document.head_batch)
+        prefix = stores.run_prefix(run)
+        lines = stores.objects.get(f"{prefix}metrics.jsonl").splitlines()
+        used = [member.rollout for batch in lineage for member in batch.members]
+        yield Faulted(
+            job=lab.job(NAME),
+            run=document,
+            lineage=lineage,
+            metrics=[StepMetrics.model_validate_json(one) for one in lines],
+            rollouts=stores.rollouts.get(used),
+            dead={
+                task.id: task.reason
+                for queue in Queue
+                for task in stores.tasks.find(run, queue=queue, state=TaskState.DEAD)
+            },
+        )
+
+
+@pytest.mark.timeout(1200)
+def test_every_step_was_made_once(faulted: Faulted) -> None:
+    assert [batch.step for batch in faulted.lineage] == list(range(1, STEPS + 1))
+    assert [one.step for one in faulted.metrics] == list(range(1, STEPS + 1))
+    assert faulted.run.step == STEPS
+
+
+def test_no_rollout_was_trained_twice(faulted: Faulted) -> None:
+    used = Counter(member.rollout for batch in faulted.lineage for member in batch.members)
+    assert [rollout for rollout, times in used.items() if times > 1] == []
+    tasks = Counter(task for batch in faulted.lineage for task in batch.tasks)
+    assert [task for task, times in tasks.items() if times > 1] == []
+
+
+def test_every_trained_rollout_is_stored_with_its_versions(faulted: Faulted) -> None:
+    used = {member.rollout for batch in faulted.lineage for member in batch.members}
+    assert set(faulted.rollouts) == used
+    for rollout in faulted.rollouts.values():
+        covered = sorted((span.start, span.end) for span in rollout.spans)
+        assert sum(end - start for start, end in covered) == rollout.num_generated
+        assert all(span.version > 0 for span in rollout.spans)
+
+
+def test_no_trained_token_was_too_old(faulted: Faulted) -> None:
+    ages = [
+        batch.step - 1 - faulted.rollouts[member.rollout].oldest_step
+        for batch in faulted.lineage
+        for member in batch.members
+    ]
+    assert min(ages) >= 0
+    assert max(ages) <= MAX_STALENESS
+    assert faulted.run.totals.max_staleness_seen <= MAX_STALENESS
+
+
+def test_no_task_was_lost(faulted: Faulted) -> None:
+    # Only what had become too old to train may have been given up.
+    assert [reason for reason in faulted.dead.values() if "stale" not in reason.lower()] == []
+
+
+def test_restarts_are_counted(faulted: Faulted) -> None:
+    status = faulted.job.status
+    assert status.trainer.restarts == 1
+    assert status.failures == 1
+    assert status.samplers.restarts == 1
+    assert faulted.run.epoch >= 2
+    assert status.phase == "Succeeded"
+
+
+def test_the_final_model_is_in_the_bucket(faulted: Faulted, lab: Lab) -> None:
+    assert faulted.job.status.final_model.startswith("s3://")
+    with lab.stores() as stores:
+        names = {one.key.rsplit("/", 1)[-1] for one in stores.objects.list(
+            f"{stores.run_prefix(faulted.run.id)}final/")}  # fmt: skip
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+
+
+def test_a_new_operator_writes_nothing_in_a_quiet_minute(faulted: Faulted, lab: Lab) -> None:
+    def settled() -> bool:
+        before = items(lab, namespaces={lab.namespace})
+        throughout(lambda: "", seconds=SETTLED_SECONDS)
+        return changed(before, items(lab, namespaces={lab.namespace})) == []
+
+    until(settled, what="the finished job to settle", seconds=PODS_SECONDS)
+    before, writes = items(lab, namespaces={lab.namespace}), api_writes(lab, GROUP)
+    lab.kill(system_pod(lab, OPERATOR).name, namespace=SYSTEM)
+    system_pod(lab, OPERATOR)
+
+    def written() -> str:
+        return ", ".join(changed(before, items(lab, namespaces={lab.namespace})))
+
+    throughout(written, seconds=QUIET_SECONDS, interval=5.0)
+    assert api_writes(lab, GROUP) == writes
+
+
+def test_deleting_the_job_leaves_no_object_and_retains_its_data(faulted: Faulted, lab: Lab) -> None:
+    lab.delete("rljob", NAME)
+    until(lambda: not lab.pods(NAME), what="the job's pods to be gone", seconds=PODS_SECONDS)
+    assert left_behind(lab, job=NAME, uid=faulted.job.uid) == []
+    with pytest.raises(NotFoundError):
+        lab.job(NAME)
+    with lab.stores() as stores:
+        assert stores.runs.get(faulted.run.id) is not None
+        assert stores.objects.list(stores.run_prefix(faulted.run.id))

@@ -1,0 +1,81 @@
+"""Everything that the API server holds: what changed, and what is left of a job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tests.cluster.lab import Lab
+
+# Renewed by their holders all the time, and shown twice or not stored.
+UNCOUNTED = {"leases.coordination.k8s.io", "events.events.k8s.io", "componentstatuses"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """An object's identity and how often it was written."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    metadata: str
+    """All of its metadata as JSON."""
+
+
+def items(lab: Lab, *, namespaces: set[str]) -> dict[str, Item]:
+    """Objects of some namespaces by uid, Leases left out; no namespaces: those of the cluster."""
+    scope = "true" if namespaces else "false"
+    named = lab.kubectl("api-resources", "--verbs=list", f"--namespaced={scope}", "-o", "name")
+    kinds = sorted(set(named.split()) - UNCOUNTED)
+    found = json.loads(lab.kubectl("get", ",".join(kinds), "--all-namespaces", "-o", "json"))
+    read = [
+        Item(
+            kind=one["kind"],
+            namespace=one["metadata"].get("namespace", ""),
+            name=one["metadata"]["name"],
+            uid=one["metadata"]["uid"],
+            resource_version=one["metadata"]["resourceVersion"],
+            metadata=json.dumps(one["metadata"]),
+        )
+        for one in found["items"]
+    ]
+    return {one.uid: one for one in read if one.namespace in (namespaces or {""})}
+
+
+def changed(before: dict[str, Item], after: dict[str, Item]) -> list[str]:
+    """What was written between two looks."""
+    written = [
+        f"{one.kind} {one.namespace}/{one.name}"
+        for uid, one in after.items()
+        if uid not in before or before[uid].resource_version != one.resource_version
+    ]
+    gone = [f"{one.kind} {one.name} is gone" for uid, one in before.items() if uid not in after]
+    return sorted(written + gone)
+
+
+def left_behind(lab: Lab, *, job: str, uid: str) -> list[str]:
+    """Objects that still name a deleted job; events are left out, they end by themselves."""
+    inside = items(lab, namespaces={lab.namespace}).values()
+    outside = items(lab, namespaces=set()).values()
+    return sorted(
+        f"{one.kind} {one.name}"
+        for one in [*inside, *outside]
+        if one.kind != "Event" and (uid in one.metadata or one.name.startswith(f"{job}-"))
+    )
+
+
+def api_writes(lab: Lab, group: str) -> dict[str, int]:
+    """Write requests that the API server has answered for a group, by verb and resource."""
+    writes: dict[str, int] = {}
+    for line in lab.kubectl("get", "--raw", "/metrics").splitlines():
+        if not line.startswith("apiserver_request_total{") or f'group="{group}"' not in line:
+            continue
+        labels, value = line.removeprefix("apiserver_request_total").rsplit(" ", 1)
+        verb = labels.split('verb="', 1)[1].split('"', 1)[0]
+        resource = labels.split('resource="', 1)[1].split('"', 1)[0]
+        if verb in ("APPLY", "PATCH", "PUT", "POST", "DELETE"):
+            key = f"{verb} {resource}"
+            writes[key] = writes.get(key, 0) + int(float(value))
+    return writes
