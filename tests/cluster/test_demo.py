@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def run_demo(settings: DemoSettings) -> str:
 
 
 @pytest.fixture(scope="module")
-def demo(settings: DemoSettings, cluster: Cluster) -> Iterator[Demo]:
+def demo(settings: DemoSettings, cluster: Cluster) -> Demo:
     printed = run_demo(settings)
     job = cluster.job(NAMESPACE, JOB)
     with stores(cluster, settings.tools, NAMESPACE) as opened:
@@ -90,7 +90,7 @@ def demo(settings: DemoSettings, cluster: Cluster) -> Iterator[Demo]:
         trained = opened.rollouts.get([one.rollout for batch in lineage for one in batch.members])
         report = read_report(opened.objects, opened.run_prefix(job.uid))
     values = json.loads((settings.out / "demo.json").read_text())
-    yield Demo(
+    return Demo(
         out=settings.out, printed=printed, values=values, job=job, report=report,
         lineage=lineage, trained=trained, evaluated=list(evaluated.values()),
     )  # fmt: skip
@@ -122,7 +122,9 @@ def test_the_trainer_is_fast_enough(demo: Demo) -> None:
     assert 0 < demo.values["trainerSeconds"] <= TRAINER_SECONDS
 
 
-def test_trainer_and_engine_agree_on_every_token(demo: Demo) -> None:
+def test_trainer_and_engine_agree_on_every_token(
+    demo: Demo, record_property: Callable[[str, object], None]
+) -> None:
     versions = sorted({one.version for one in demo.report.evaluations})
     assert len(versions) >= 3, "the first, a middle and the final version are compared"
     assert versions[0] == 1
@@ -131,11 +133,12 @@ def test_trainer_and_engine_agree_on_every_token(demo: Demo) -> None:
         found = [one for one in demo.report.evaluations if one.version == version]
         assert {one.temperature for one in found} == TEMPERATURES
         for one in found:
+            name = f"version {version}, temperature {one.temperature:g}"
+            record_property(name, f"mean |Δ| {one.logprob_gap_mean:.1e}, {one.tokens} tokens")
             assert_agreement(one)
 
 
 def assert_agreement(one: EvaluationResult) -> None:
-    print(f"version {one.version} T={one.temperature:g}: {one.logprob_gap_mean} / {one.tokens}")
     assert one.tokens >= LEAST_TOKENS
     assert math.isfinite(one.logprob_gap_mean)
     assert one.logprob_gap_mean <= LARGEST_GAP
