@@ -1,0 +1,30 @@
+"""The README shows what is in the checkout, not what once was."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rl_contracts.spec.resources import RLJobSpec
+
+ROOT = Path(__file__).resolve().parents[3]
+README = (ROOT / "README.md").read_text()
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+
+
+def test_the_first_job_is_the_example() -> None:
+    minimal = (ROOT / "examples" / "minimal.yaml").read_text()
+    assert minimal.strip() in README
+    assert len(minimal.splitlines()) == 20
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_fit_the_models(path: Path) -> None:
+    RLJobSpec.model_validate(yaml.safe_load(path.read_text())["spec"])
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
