@@ -132,8 +132,8 @@ def ensure(layout: Layout, name: str) -> Path:
         with locked(layout, f"build-{name}"):
             if not target.exists():
                 _build_into(layout, BINARIES[name], target)
-    for link in (name, *BINARIES[name].links):
-        _link(layout.tools / link, target)
+    for plain in (name, *BINARIES[name].links):
+        link(layout.tools / plain, target)
     return target
 
 
@@ -236,11 +236,12 @@ def _compile_pause(layout: Layout, binary: Binary, work: Path) -> Path:
     return built
 
 
-def _link(link: Path, target: Path) -> None:
+def link(name: Path, target: Path) -> None:
+    """Point a plain name at a binary, in one step."""
     wanted = Path("..") / target.name
-    if link.is_symlink() and link.readlink() == wanted:
+    if name.is_symlink() and name.readlink() == wanted:
         return
-    link.parent.mkdir(parents=True, exist_ok=True)
-    half = link.with_name(f".{link.name}.{os.getpid()}")
+    name.parent.mkdir(parents=True, exist_ok=True)
+    half = name.with_name(f".{name.name}.{os.getpid()}")
     half.symlink_to(wanted)
-    half.replace(link)
+    half.replace(name)

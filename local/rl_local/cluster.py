@@ -55,13 +55,13 @@ def up(layout: Layout, names: Iterable[str]) -> dict[str, str]:
         ThreadPoolExecutor(1) as images_,
     ):
         try:
-            ensure_registry(layout)
+            started = ensure_registry(layout)
             builds.tidy(layout)
             pushed = images_.submit(builds.Builder(layout).push_all, wanted)
             built = {
                 one: builders.submit(binaries.ensure, layout, one) for one in binaries.BINARIES
             }
-            started = _start(layout, built)
+            started += _start(layout, built)
             for future in built.values():
                 future.result()
             references = pushed.result()
@@ -81,6 +81,7 @@ def _start(layout: Layout, built: Built) -> list[str]:
     cluster_images = builds.Builder(layout)
     pause = cluster_images.reference(images.IMAGES["pause"])
     _configure(layout, address, pause)
+    teardown.remember_places(layout.state / "places.json")
     network.prepare(layout.state / "sysctls.json")
     teardown.make_groups()
     started: list[str] = []
@@ -97,12 +98,12 @@ def _start(layout: Layout, built: Built) -> list[str]:
     return started
 
 
-def ensure_registry(layout: Layout) -> None:
-    """Have the local image registry run; images can be pushed without a cluster."""
+def ensure_registry(layout: Layout) -> list[str]:
+    """Have the local image registry run, with or without a cluster; return what was started."""
     debian.require()
     with locked(layout, "registry"):
         _write(layout.state / "registry.yaml", render.registry(layout))
-        processes.ensure(layout, [components.registry(layout)])
+        return processes.ensure(layout, [components.registry(layout)])
 
 
 def _configure(layout: Layout, address: str, pause_image: str) -> None:
@@ -146,7 +147,7 @@ def down(layout: Layout) -> None:
         killed += teardown.kill_pods(layout)
         teardown.remove_shim_sockets(layout)
         teardown.remove_groups()
-        teardown.remove_log_links(layout)
+        teardown.remove_places(layout, layout.state / "places.json")
         network.remove(layout.state / "sysctls.json")
         teardown.remove_tree(layout.state)
     took = f"{time.monotonic() - began:.1f} s"

@@ -129,6 +129,7 @@ def controller_manager(layout: Layout, binary: Path) -> Component:
         "leader-elect": "false",
         "cluster-cidr": render.POD_RANGE,
         "allocate-node-cidrs": "true",
+        "flex-volume-plugin-dir": layout.state / "kubelet/plugins-exec",
         "kube-api-qps": 1000,
         "kube-api-burst": 2000,
         "concurrent-deployment-syncs": 20,

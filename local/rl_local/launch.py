@@ -19,6 +19,10 @@ def main() -> None:
     """Write the record and run the program in place of this one."""
     record_path, fingerprint, log = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     argv = sys.argv[4:]
+    # The program outlives its starter and is nobody's child but init's.
+    if os.fork():
+        os._exit(0)
+    os.setsid()
     if log.exists():
         log.replace(log.with_suffix(".log.previous"))
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -28,7 +32,10 @@ def main() -> None:
     record = records.of_process(os.getpid(), fingerprint)
     assert record is not None
     records.write(record_path, record)
-    os.execvp(argv[0], argv)
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        sys.exit(f"cannot run {argv[0]}: {error}")
 
 
 if __name__ == "__main__":

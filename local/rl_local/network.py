@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -118,11 +117,10 @@ def remove(saved: Path) -> None:
                 _restore(program, lines)
     if Path("/sys/class/net", BRIDGE).exists():
         progress.output(["ip", "link", "delete", BRIDGE])
-    for result in RESULTS.glob(f"{NETWORK}-*"):
+    for result in RESULTS.glob(f"{NETWORK}-*-eth0"):
+        container = result.name.removeprefix(f"{NETWORK}-").removesuffix("-eth0")
+        (RESULTS / f"cni-loopback-{container}-lo").unlink(missing_ok=True)
         result.unlink()
-    for folder in (RESULTS, RESULTS.parent):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
     if saved.exists():
         for name, value in json.loads(saved.read_text()).items():
             (PROC_SYS / name).write_text(value)

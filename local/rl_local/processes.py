@@ -7,7 +7,6 @@ import functools
 import hashlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from rl_local.components import Component, port_free
 from rl_local.errors import CommandFailedError, DeadlinePassedError, LocalError
 from rl_local.layout import Layout
 
-# The API server lets go of its watchers before it ends.
-STOP_SECONDS = 30
+# The API server waits up to a minute for its watchers, and loses nothing when it is killed.
+STOP_SECONDS = 5
 
 
 def fingerprint(component: Component) -> str:
@@ -118,18 +117,16 @@ def _launch(layout: Layout, component: Component, wanted: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     module_root = str(Path(__file__).resolve().parents[1])
-    process = subprocess.Popen(
+    subprocess.run(
         [sys.executable, "-m", "rl_local.launch", str(path), wanted, str(log), *component.argv],
         cwd=layout.state,
         env=_environment(module_root),
         stdin=subprocess.DEVNULL,
-        start_new_session=True,
+        timeout=15,
+        check=True,
     )
-    deadline = time.monotonic() + 15
-    while records.read(path) is None:
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise CommandFailedError(component.name, "could not be launched", log)
-        time.sleep(0.01)
+    if not _holds(path.exists, f"{component.name} to be launched", 15):
+        raise CommandFailedError(component.name, "could not be launched", log)
 
 
 def _environment(module_root: str) -> dict[str, str]:

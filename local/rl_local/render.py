@@ -45,6 +45,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
     runtime_type = "io.containerd.runc.v2"
     [{cri}.containerd.runtimes.runc.options]
       SystemdCgroup = false
+      Root = "{layout.state}/runc"
 """
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -20,6 +20,13 @@ CGROUPS = Path("/sys/fs/cgroup")
 SHIM = b"containerd-shim-runc-v2"
 # Links that the kubelet makes, in a place that it does not let one choose.
 POD_LOG_LINKS = Path("/var/log/containers")
+# Other folders that programs make without letting one choose.
+FIXED_PLACES = (
+    POD_LOG_LINKS,
+    Path("/run/containerd"),
+    Path("/var/lib/cni"),
+    Path("/var/lib/kubelet"),
+)
 
 
 def group_roots() -> list[Path]:
@@ -146,12 +153,18 @@ def remove_shim_sockets(layout: Layout) -> None:
         Path(note.read_text().removeprefix("unix://")).unlink(missing_ok=True)
 
 
-def remove_log_links(layout: Layout) -> None:
-    """Remove the kubelet's links to pod logs of this cluster."""
-    if not POD_LOG_LINKS.is_dir():
-        return
-    for link in POD_LOG_LINKS.iterdir():
+def remember_places(note: Path) -> None:
+    """Note, before anything is started, which of the fixed places are not there yet."""
+    if not note.exists():
+        note.write_text(json.dumps([str(one) for one in FIXED_PLACES if not one.exists()]))
+
+
+def remove_places(layout: Layout, note: Path) -> None:
+    """Remove our links to pod logs, and the fixed places that were not there before."""
+    links = POD_LOG_LINKS.iterdir() if POD_LOG_LINKS.is_dir() else iter(())
+    for link in links:
         if link.is_symlink() and str(link.readlink()).startswith(f"{layout.state}/"):
             link.unlink()
-    with contextlib.suppress(OSError):
-        POD_LOG_LINKS.rmdir()
+    if note.exists():
+        for place in json.loads(note.read_text()):
+            remove_tree(Path(place))

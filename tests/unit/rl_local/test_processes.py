@@ -1,0 +1,113 @@
+"""Components as real processes, in a state folder of the test's own."""
+
+import dataclasses
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rl_local import processes, records
+from rl_local.components import Component, answers
+from rl_local.errors import CommandFailedError, LocalError
+from rl_local.layout import Layout
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Iterator[Layout]:
+    made = Layout(cache=tmp_path / "cache", state=tmp_path / "state")
+    made.state.mkdir()
+    yield made
+    for name in processes.recorded(made):
+        processes.stop(made, name)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def web(layout: Layout, port: int) -> Component:
+    config = layout.state / "config"
+    config.write_text("one")
+    argv = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port))
+    return Component(
+        name="web",
+        argv=argv,
+        healthy=lambda: answers("http", port, "/"),
+        files=(config,),
+        ports=(port,),
+        start_seconds=20,
+    )
+
+
+def pid(layout: Layout) -> int:
+    return processes.recorded(layout)["web"].pid
+
+
+def test_a_second_ensure_starts_nothing(layout: Layout, web: Component) -> None:
+    assert processes.ensure(layout, [web]) == ["web"]
+    first = pid(layout)
+    assert processes.ensure(layout, [web]) == []
+    assert pid(layout) == first
+
+
+def test_what_died_is_started_again(layout: Layout, web: Component) -> None:
+    processes.ensure(layout, [web])
+    record = processes.recorded(layout)["web"]
+    records.kill_all([record])
+    assert processes.ensure(layout, [web]) == ["web"]
+    assert web.healthy()
+    assert pid(layout) != record.pid
+
+
+@pytest.mark.parametrize("change", ["argv", "file"])
+def test_what_is_declared_differently_is_restarted(
+    layout: Layout, web: Component, change: str
+) -> None:
+    processes.ensure(layout, [web])
+    first = processes.recorded(layout)["web"]
+    if change == "file":
+        web.files[0].write_text("two")
+    else:
+        web = dataclasses.replace(web, argv=(*web.argv, "--directory", str(layout.state)))
+    assert processes.ensure(layout, [web]) == ["web"]
+    assert not first.alive()
+
+
+def test_a_port_that_another_holds_is_named(layout: Layout, web: Component, port: int) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        with pytest.raises(LocalError, match=f"TCP port {port}"):
+            processes.ensure(layout, [web])
+
+
+def test_what_ends_at_once_fails_with_its_last_words(layout: Layout, web: Component) -> None:
+    argv = (sys.executable, "-c", "raise SystemExit('no such thing')")
+    with pytest.raises(CommandFailedError, match="no such thing"):
+        processes.ensure(layout, [dataclasses.replace(web, argv=argv)])
+
+
+def test_a_program_that_is_not_there_fails(layout: Layout, web: Component) -> None:
+    with pytest.raises(CommandFailedError, match="/no/program"):
+        processes.ensure(layout, [dataclasses.replace(web, argv=("/no/program",))])
+
+
+def test_what_stays_unhealthy_fails(layout: Layout, web: Component) -> None:
+    silent = dataclasses.replace(web, healthy=lambda: False, start_seconds=0.5)
+    with pytest.raises(CommandFailedError, match="not healthy within"):
+        processes.ensure(layout, [silent])
+
+
+def test_stopping_forgets(layout: Layout, web: Component) -> None:
+    processes.ensure(layout, [web])
+    assert processes.stop(layout, "web")
+    assert not processes.stop(layout, "web")
+    assert processes.recorded(layout) == {}
+    assert not web.healthy()
