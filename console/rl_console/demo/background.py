@@ -22,10 +22,14 @@ class Background:
         self._process = process
         self.log = log
 
+    @property
+    def ended(self) -> bool:
+        """It runs no longer."""
+        return self._process.poll() is not None
+
     def lines(self) -> list[str]:
-        """What it has written, line by line; a redrawn line counts as its last form."""
-        text = self.log.read_text(errors="replace")
-        lines = [one.rsplit("\r", 1)[-1] for one in text.split("\n")]
+        """What it has written, line by line, long lines cut."""
+        lines = self.log.read_text(errors="replace").splitlines()
         return [one[:LINE_CHARACTERS] for one in lines if one.strip()]
 
     def wait(self, stages: Stages, *, what: str, seconds: float, remedy: str) -> None:

@@ -1,0 +1,53 @@
+import io
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rl_console.demo.background import background
+from rl_console.demo.stages import Stages
+from rl_console.errors import StageFailedError
+
+PYTHON = [sys.executable, "-c"]
+
+
+def stages(printed: io.StringIO) -> Stages:
+    return Stages(Console(file=printed, width=200), started=time.monotonic())
+
+
+def test_a_program_that_ends_well_is_waited_for(tmp_path: Path) -> None:
+    with background([*PYTHON, "print('done')"], tmp_path / "a" / "log") as program:
+        program.wait(stages(io.StringIO()), what="it", seconds=30, remedy="none")
+        assert program.lines() == ["done"]
+
+
+def test_a_failure_has_the_last_lines_and_the_remedy(tmp_path: Path) -> None:
+    script = "import sys; print('first\\nsecond'); sys.exit('no such file')"
+    with (
+        background([*PYTHON, script], tmp_path / "log") as program,
+        pytest.raises(StageFailedError) as caught,
+    ):
+        program.wait(stages(io.StringIO()), what="making it", seconds=30, remedy="Try again.")
+    assert caught.value.condition == "making it ended with exit code 1"
+    assert caught.value.remedy == "Try again."
+    assert caught.value.log == ["first", "second", "no such file"]
+
+
+def test_a_program_past_its_deadline_is_ended(tmp_path: Path) -> None:
+    endless = "import threading; print('on and on', flush=True); threading.Event().wait()"
+    with (
+        background([*PYTHON, endless], tmp_path / "log") as program,
+        pytest.raises(StageFailedError, match="within 1 s"),
+    ):
+        program.wait(stages(io.StringIO()), what="making it", seconds=1, remedy="")
+    assert program.ended
+
+
+def test_a_stage_says_how_long_it_took() -> None:
+    printed = io.StringIO()
+    with stages(printed).stage("thinking"):
+        pass
+    assert "thinking …" in printed.getvalue()
+    assert "thinking: done in 0.0 s" in printed.getvalue()
