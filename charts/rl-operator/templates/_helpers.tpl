@@ -1,0 +1,78 @@
+{{- define "rl.labels" -}}
+app.kubernetes.io/part-of: rl-operator
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- /* What selects the pods of one component; called with (list $ "component"). */}}
+{{- define "rl.selector" -}}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- /* An image that must be named; called with (list $ "component"). */}}
+{{- define "rl.image" -}}
+{{- $name := index . 1 -}}
+{{- required (printf "set images.%s to a full image reference" $name) (index (index . 0).Values.images $name) -}}
+{{- end }}
+
+{{- define "rl.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "rl.containerSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+readOnlyRootFilesystem: true
+{{- end }}
+
+{{- define "rl.pullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- /* Rules of the operator in the namespaces that it watches. */}}
+{{- define "rl.rules" -}}
+- apiGroups: [rl-operator.io]
+  resources: [rljobs, samplerpools]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [rl-operator.io]
+  resources: [rljobs/status, samplerpools/status, samplerpools/scale]
+  verbs: [get, patch, update]
+- apiGroups: [rl-operator.io]
+  resources: [rljobs/finalizers, samplerpools/finalizers]
+  verbs: [update]
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+# One Secret by its name; none is ever listed.
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [rl-operator-stores]
+  verbs: [get]
+{{- end }}
