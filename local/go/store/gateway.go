@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -16,17 +17,24 @@ const bufferBytes = 1 << 16
 // gateway passes one command at a time to a backend whose commands are not atomic by themselves.
 //
 // The turn is held only while the backend works: a whole request is read before it is taken and
-// the reply is written after it is given back, so that a slow client keeps nobody waiting.
+// the reply is written after it is given back, so that a slow client keeps nobody waiting. It is
+// held for as long as the backend works, even when the client was sent away at the deadline:
+// otherwise the next command would run beside one that has not ended.
 type gateway struct {
 	socket  string
 	timeout time.Duration
-	turn    sync.Mutex
+	turn    chan struct{}
 }
 
-// backend is one connection to the backend.
+func newGateway(socket string, timeout time.Duration) *gateway {
+	return &gateway{socket: socket, timeout: timeout, turn: make(chan struct{}, 1)}
+}
+
+// backend is one connection to the backend; asking is locked while it works on a request.
 type backend struct {
 	conn   net.Conn
 	reader *bufio.Reader
+	asking sync.Mutex
 }
 
 func (g *gateway) dial(ctx context.Context) (*backend, error) {
@@ -38,13 +46,19 @@ func (g *gateway) dial(ctx context.Context) (*backend, error) {
 	return &backend{conn: conn, reader: bufio.NewReaderSize(conn, bufferBytes)}, nil
 }
 
-// exchange sends one request and returns its reply, or nil for a request that has none.
-func (g *gateway) exchange(b *backend, request message) (message, error) {
-	g.turn.Lock()
-	defer g.turn.Unlock()
-	if err := b.conn.SetDeadline(time.Now().Add(g.timeout)); err != nil {
-		return nil, err
-	}
+// close closes the connection once the backend has ended what it works on.
+func (b *backend) close() {
+	go func() {
+		b.asking.Lock()
+		defer b.asking.Unlock()
+		b.conn.Close()
+	}()
+}
+
+// ask sends one request and returns its reply, or nil for a request that has none.
+func (b *backend) ask(request message) (message, error) {
+	b.asking.Lock()
+	defer b.asking.Unlock()
 	if _, err := b.conn.Write(request); err != nil {
 		return nil, err
 	}
@@ -59,9 +73,36 @@ func (g *gateway) exchange(b *backend, request message) (message, error) {
 	}
 	reply, err := readMessage(b.reader)
 	if err == nil && reply.moreToCome() {
-		return nil, errors.Join(errProtocol, errors.New("the backend streams replies"))
+		return nil, fmt.Errorf("%w: the backend streams replies", errProtocol)
 	}
 	return reply, err
+}
+
+// exchange waits for the turn, asks the backend, and waits no longer than the deadline of a command.
+func (g *gateway) exchange(ctx context.Context, b *backend, request message) (message, error) {
+	select {
+	case g.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	type answer struct {
+		reply message
+		err   error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		reply, err := b.ask(request)
+		<-g.turn
+		answered <- answer{reply, err}
+	}()
+	deadline := time.NewTimer(g.timeout)
+	defer deadline.Stop()
+	select {
+	case got := <-answered:
+		return got.reply, got.err
+	case <-deadline.C:
+		return nil, fmt.Errorf("the backend did not answer within %s", g.timeout)
+	}
 }
 
 func (g *gateway) serve(ctx context.Context, client net.Conn) {
@@ -71,11 +112,11 @@ func (g *gateway) serve(ctx context.Context, client net.Conn) {
 		slog.Error("backend refuses connections", "error", err)
 		return
 	}
-	defer b.conn.Close()
+	defer b.close()
 	reader := bufio.NewReaderSize(client, bufferBytes)
-	for {
+	for ctx.Err() == nil {
 		if err := g.pass(reader, client, b); err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
 				slog.Warn("connection closed", "client", client.RemoteAddr().String(), "error", err)
 			}
 			return
@@ -91,7 +132,8 @@ func (g *gateway) pass(from io.Reader, client net.Conn, b *backend) error {
 	if err := request.checkRequest(); err != nil {
 		return err
 	}
-	reply, err := g.exchange(b, request)
+	// A command that was read is carried out, whatever becomes of this program's own end.
+	reply, err := g.exchange(context.Background(), b, request)
 	if err != nil || reply == nil {
 		return err
 	}
@@ -108,12 +150,12 @@ func (g *gateway) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer b.conn.Close()
-	_, err = g.exchange(b, ping())
+	defer b.close()
+	_, err = g.exchange(ctx, b, ping())
 	return err
 }
 
-// listen serves clients until the context ends, then closes their connections.
+// listen serves clients until the context ends; commands under way are then still answered.
 func (g *gateway) listen(ctx context.Context, listener net.Listener) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
@@ -127,7 +169,7 @@ func (g *gateway) listen(ctx context.Context, listener net.Listener) error {
 			return err
 		}
 		clients.Add(1)
-		stop := context.AfterFunc(ctx, func() { client.Close() })
+		stop := context.AfterFunc(ctx, func() { client.SetReadDeadline(time.Now()) })
 		go func() {
 			defer clients.Done()
 			defer stop()

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -26,36 +27,47 @@ const (
 )
 
 type options struct {
-	listen, stateDir, healthListen string
-	commandTimeout                 time.Duration
+	listen, stateDir, socketDir, healthListen string
+	commandTimeout                            time.Duration
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:27017", "address of the MongoDB protocol")
 	flag.StringVar(&o.stateDir, "state-dir", "data", "folder of the database files")
+	flag.StringVar(&o.socketDir, "socket-dir", os.TempDir(), "writable folder for a Unix socket")
 	flag.StringVar(&o.healthListen, "health-listen", "", "address of GET /healthz; empty: none")
 	flag.DurationVar(&o.commandTimeout, "command-timeout", time.Minute, "longest time of one command")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, o); err != nil {
+	ready := func(address string) { slog.Info("ready", "listen", address, "state", o.stateDir) }
+	if err := run(ctx, o, ready); err != nil {
 		slog.Error("store stopped", "error", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o options) error {
-	folder, err := os.MkdirTemp("", "store-")
+// run serves until the context ends; it calls ready with the address once commands are answered.
+func run(ctx context.Context, o options, ready func(string)) error {
+	if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp(o.socketDir, "store-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
 	socket := filepath.Join(folder, "backend.sock")
+	// Every health check is a connection, which the backend would note twice.
+	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	database, err := ferretdb.New(&ferretdb.Config{
-		Listener:  ferretdb.ListenerConfig{Unix: socket},
-		Handler:   "sqlite",
-		SQLiteURL: fmt.Sprintf("file:%s/", o.stateDir),
+		Logger:    warnings,
+		Listener: ferretdb.ListenerConfig{Unix: socket},
+		Handler:  "sqlite",
+		// It reports every connection, and each health check is one.
+		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		SQLiteURL: databaseURL(o.stateDir),
 	})
 	if err != nil {
 		return err
@@ -70,7 +82,7 @@ func run(ctx context.Context, o options) error {
 	}()
 	defer func() { stopBackend(); <-backendDone }()
 
-	g := &gateway{socket: socket, timeout: o.commandTimeout}
+	g := newGateway(socket, o.commandTimeout)
 	if err := waitForBackend(ctx, g, backendDone); err != nil {
 		stopBackend()
 		<-backendDone
@@ -87,8 +99,14 @@ func run(ctx context.Context, o options) error {
 		}
 		defer stopHealth()
 	}
-	slog.Info("ready", "listen", listener.Addr().String(), "state", o.stateDir)
+	ready(listener.Addr().String())
 	return g.listen(ctx, listener)
+}
+
+// databaseURL asks SQLite to sync every commit, so that what was acknowledged outlives a power cut.
+func databaseURL(folder string) string {
+	pragmas := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)"}}
+	return fmt.Sprintf("file:%s/?%s", folder, pragmas.Encode())
 }
 
 func waitForBackend(ctx context.Context, g *gateway, done <-chan struct{}) error {
