@@ -59,10 +59,7 @@ func run(ctx context.Context, o options, ready func(string)) error {
 	}
 	defer os.RemoveAll(folder)
 	socket := filepath.Join(folder, "backend.sock")
-	// Every health check is a connection, which the backend would note twice.
-	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	database, err := ferretdb.New(&ferretdb.Config{
-		Logger:    warnings,
 		Listener: ferretdb.ListenerConfig{Unix: socket},
 		Handler:  "sqlite",
 		// It reports every connection, and each health check is one.
