@@ -144,6 +144,13 @@ class TaskStore:
             )
         return counts
 
+    def total(self, run: str, *, queue: Queue) -> int:
+        """How many tasks a queue holds, whatever their state: one query, so none counts twice."""
+        query = {"run": run, "queue": queue}
+        return self._mongo.call(
+            f"counting tasks of run {run}", lambda: self._tasks.count_documents(query)
+        )
+
     def consume(self, tasks: Iterable[str], *, dropped: str = "") -> None:
         """Move finished tasks out of the queue, with a reason when they were not used."""
         fields: dict[str, Any] = {"queue": Queue.CONSUMED}
