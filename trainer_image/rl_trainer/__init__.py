@@ -1,1 +1,1 @@
-
+"""The program of trainer pods."""
