@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_contracts.errors import RefusedError
+from rl_trainer import model
+from rl_trainer.model import Policy
+from rl_trainer.packing import collate, pack
+from tests.unit.rl_trainer.conftest import MakeSamples
+
+URI = "s3://models/tiny"
+
+
+def test_packed_sequences_have_the_logits_of_single_ones(
+    load_policy: Callable[[], Policy], make_samples: MakeSamples
+) -> None:
+    policy = load_policy()
+    policy.module.eval()
+    samples = make_samples([3, 9, 5, 12, 7, 4, 12])
+    microbatches = pack([len(one) for one in samples], max_tokens=24)
+    assert any(len(row) > 1 for rows in microbatches for row in rows)
+    with torch.no_grad():
+        for rows in microbatches:
+            together = policy.token_logprobs(collate(samples, rows), temperature=0.7)
+            alone = []
+            for index in (index for row in rows for index in row):
+                one = samples[index]
+                logits = policy.module(input_ids=one.tokens[None]).logits[0] / 0.7
+                chosen = logits[:-1].log_softmax(-1).gather(-1, one.tokens[1:, None])[:, 0]
+                alone.append(chosen[one.mask[1:]])
+            assert torch.allclose(together, torch.cat(alone), atol=2e-6)
+
+
+class Leaky(torch.nn.Module):
+    """Attends across sequences: it does not pass on where they begin."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+        self.config = inner.config
+
+    def forward(self, **given: Any) -> Any:
+        return self.inner(**given)
+
+    def get_input_embeddings(self) -> Any:
+        return self.inner.get_input_embeddings()
+
+    def get_output_embeddings(self) -> Any:
+        return self.inner.get_output_embeddings()
+
+    def base_model(self, *, input_ids: Any, **_: Any) -> Any:
+        return self.inner.base_model(input_ids=input_ids, use_cache=False)
+
+
+def test_a_model_that_mixes_packed_sequences_is_refused(
+    load_policy: Callable[[], Policy],
+) -> None:
+    policy = load_policy()
+    leaky = dataclasses.replace(policy, module=Leaky(policy.module))
+    with pytest.raises(RefusedError, match="packed sequences"):
+        model.check(leaky, uri=URI)
+
+
+def test_bfloat16_is_near_float32_and_masters_stay_float32(
+    tiny_folder: Path, make_samples: MakeSamples
+) -> None:
+    samples = make_samples()
+    packed = collate(samples, [tuple(range(len(samples)))])
+    found = {}
+    for precision in ("FP32", "BF16"):
+        policy = model.load(tiny_folder, precision=precision, uri=URI)  # type: ignore[arg-type]
+        assert {one.dtype for one in policy.parameters().values()} == {torch.float32}
+        policy.module.eval()
+        found[precision] = policy.token_logprobs(packed, temperature=1.0)
+        assert found[precision].dtype == torch.float32
+    gap = (found["FP32"] - found["BF16"]).abs().max()
+    assert 0 < gap < 0.2
+
+
+def break_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def unknown_kind(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "nobody-knows-it"}))
+
+
+def truncate_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def more_layers(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def other_width(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
+
+
+@pytest.mark.parametrize(
+    "spoil", [break_config, unknown_kind, truncate_weights, more_layers, other_width]
+)
+def test_an_unusable_model_is_refused_by_field(
+    spoil: Callable[[Path], None], tiny_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    spoil(folder)
+    with pytest.raises(RefusedError) as caught:
+        model.load(folder, precision="FP32", uri=URI)
+    assert caught.value.refusal.field == "spec.model.uri"
+    assert caught.value.refusal.reason == "ModelUnusable"

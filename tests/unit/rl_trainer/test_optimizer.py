@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rl_contracts.spec.learning import Optimizer
+from rl_trainer import optimizer
+
+
+@pytest.mark.parametrize(
+    ("warmup", "step", "rate"), [(0, 1, 1.0), (4, 1, 0.25), (4, 3, 0.75), (4, 4, 1.0), (4, 9, 1.0)]
+)
+def test_learning_rate(warmup: int, step: int, rate: float) -> None:
+    section = Optimizer(learning_rate=0.5, warmup_steps=warmup)
+    assert optimizer.learning_rate(section, step=step) == pytest.approx(0.5 * rate)
+
+
+def test_vectors_do_not_decay() -> None:
+    parameters = {
+        "matrix": torch.nn.Parameter(torch.ones(2, 2)),
+        "norm": torch.nn.Parameter(torch.ones(2)),
+    }
+    made = optimizer.build(parameters, Optimizer(learning_rate=0.1, weight_decay=0.5))
+    for one in parameters.values():
+        one.grad = torch.zeros_like(one)
+    made.step()
+    assert torch.allclose(parameters["matrix"], torch.full((2, 2), 0.95))
+    assert torch.equal(parameters["norm"], torch.ones(2))

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_trainer.packing import collate, pack
+from rl_trainer.samples import Sample
+
+LENGTHS = st.lists(st.integers(1, 40), max_size=60)
+
+
+@given(LENGTHS, st.integers(40, 300))
+def test_every_sequence_is_packed_once_within_the_budget(
+    lengths: list[int], max_tokens: int
+) -> None:
+    microbatches = pack(lengths, max_tokens=max_tokens)
+    flat = [index for rows in microbatches for row in rows for index in row]
+    assert sorted(flat) == list(range(len(lengths)))
+    for rows in microbatches:
+        width = max(sum(lengths[index] for index in row) for row in rows)
+        assert width <= max(lengths)
+        assert width * len(rows) <= max_tokens
+
+
+def test_rows_are_filled_best_fit_longest_first() -> None:
+    assert pack([4, 10, 6, 3, 3], max_tokens=20) == [((1,), (2, 0)), ((3, 4),)]
+
+
+def a_sample(tokens: list[int], mask: list[int], advantage: float) -> Sample:
+    return Sample(
+        tokens=torch.tensor(tokens),
+        mask=torch.tensor(mask, dtype=torch.bool),
+        logprobs=torch.tensor([-0.1 * token * on for token, on in zip(tokens, mask, strict=True)]),
+        temperature=1.0,
+        advantage=advantage,
+        weight=2.0,
+    )
+
+
+def test_collated_tokens_by_hand() -> None:
+    samples = [
+        a_sample([5, 6, 7], [0, 0, 1], 1.0),
+        a_sample([8, 9], [0, 1], -1.0),
+        a_sample([1, 2, 3, 4], [0, 1, 0, 1], 0.5),
+    ]
+    packed = collate(samples, [(0, 1), (2,)])
+    assert packed.tokens.tolist() == [[5, 6, 7, 8, 9], [1, 2, 3, 4, 0]]
+    assert packed.positions.tolist() == [[0, 1, 2, 0, 1], [0, 1, 2, 3, 0]]
+    assert packed.sources.tolist() == [1, 3, 5, 7]
+    assert packed.targets.tolist() == [7, 9, 2, 4]
+    assert packed.advantages.tolist() == [1.0, -1.0, 0.5, 0.5]
+    assert packed.weights.tolist() == [2.0] * 4
+    assert torch.allclose(packed.logprobs, torch.tensor([-0.7, -0.9, -0.2, -0.4]))

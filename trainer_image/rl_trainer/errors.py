@@ -1,0 +1,20 @@
+"""Ends of an attempt that are no user's mistake and no other part's error."""
+
+from __future__ import annotations
+
+from rl_contracts.errors import RLError
+
+
+class TrainingFailedError(RLError):
+    """This attempt cannot go on; another one may. Becomes the run's outcome."""
+
+    def __init__(self, *, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class TerminatedError(RLError):
+    """The pod was told to stop; raised at a safe point."""
+
+    def __init__(self) -> None:
+        super().__init__("told to stop by SIGTERM")

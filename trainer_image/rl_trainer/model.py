@@ -1,0 +1,164 @@
+"""The policy being trained: an unmodified transformers model with float32 masters."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from rl_contracts.errors import Refusal, RefusedError
+from rl_trainer.logprobs import CHUNK_LOGITS, token_logprobs
+from rl_trainer.packing import Packed, collate
+from rl_trainer.samples import Sample
+
+UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)
+CHECK_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A causal language model and how it computes."""
+
+    module: Any
+    """transformers model; parameters are float32 and are the masters."""
+    device: torch.device
+    bf16: bool
+    """Forward and backward in bfloat16 where that is safe (autocast)."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids that the embedding holds."""
+        return int(self.module.get_input_embeddings().weight.shape[0])
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence that the model was made for; None when its config does not say."""
+        limit = getattr(self.module.config, "max_position_embeddings", None)
+        return None if limit is None else int(limit)
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Trained parameters by name, tied ones once."""
+        return dict(self.module.named_parameters())
+
+    def token_logprobs(self, packed: Packed, *, temperature: float) -> Tensor:
+        """Log-probability of each generated token, float32 ``[N]``, differentiable."""
+        precision = (
+            torch.autocast(self.device.type, dtype=torch.bfloat16)
+            if self.bf16
+            else contextlib.nullcontext()
+        )
+        with precision:
+            hidden = self.module.base_model(
+                input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
+            ).last_hidden_state
+            return token_logprobs(
+                hidden.flatten(0, 1)[packed.sources],
+                packed.targets,
+                head=self.module.get_output_embeddings(),
+                temperature=temperature,
+                chunk_tokens=max(1, CHUNK_LOGITS // self.vocabulary),
+            )
+
+
+def load(folder: Path, *, precision: Literal["BF16", "FP32"], uri: str) -> Policy:
+    """Load a model in Hugging Face layout and prove that it can be trained packed.
+
+    Args:
+        folder: config and safetensors.
+        precision: of forward and backward pass.
+        uri: where the folder came from, for messages.
+
+    Raises:
+        RefusedError: it is no causal model that transformers can build and fill from the folder,
+            or it does not keep packed sequences apart.
+    """
+    try:
+        module, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except UNLOADABLE as error:
+        raise refused(uri, f"It cannot be loaded: {_first_line(error)}.") from error
+    for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
+        if report.get(kind):
+            shown = ", ".join(map(str, sorted(report[kind])[:3]))
+            raise refused(uri, f"Its weights do not fit its config ({kind}): {shown}.")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    module.to(device)
+    policy = Policy(module=module, device=device, bf16=precision == "BF16")
+    check(policy, uri=uri)
+    return policy
+
+
+def check(policy: Policy, *, uri: str) -> None:
+    """Prove that packed log-probabilities are those of the model called the ordinary way.
+
+    A model whose attention ignores restarting positions, or that transforms its logits after the
+    output layer, would otherwise be trained wrongly without a word.
+
+    Raises:
+        RefusedError: they differ.
+    """
+    exact = dataclasses.replace(policy, bf16=False)
+    was_training = policy.module.training
+    policy.module.eval()
+    samples = [_probe(policy.vocabulary, length=length) for length in (11, 7, 9)]
+    width = sum(map(len, samples))
+    with torch.no_grad():
+        packed = collate(samples, [tuple(range(len(samples)))]).to(policy.device)
+        assert packed.tokens.shape == (1, width)
+        together = exact.token_logprobs(packed, temperature=1.0)
+        alone = torch.cat([_ordinary(policy, one) for one in samples])
+    policy.module.train(was_training)
+    gap = float((together - alone).abs().max())
+    if not gap <= CHECK_TOLERANCE:
+        raise refused(
+            uri,
+            f"{type(policy.module).__name__} gives other log-probabilities for packed sequences "
+            f"than for single ones (largest difference {gap:.2e}).",
+        )
+
+
+def _probe(vocabulary: int, *, length: int) -> Sample:
+    tokens = (torch.arange(length) * 7919 + length) % vocabulary
+    mask = torch.ones(length, dtype=torch.bool)
+    mask[0] = False
+    return Sample(
+        tokens=tokens, mask=mask, logprobs=torch.zeros(length), temperature=1.0
+    )  # fmt: skip
+
+
+def _ordinary(policy: Policy, one: Sample) -> Tensor:
+    tokens = one.tokens.to(policy.device)
+    logits: Tensor = policy.module(input_ids=tokens[None], use_cache=False).logits[0].float()
+    return logits[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
+
+
+def refused(uri: str, message: str) -> RefusedError:
+    """The refusal of a model that is there but cannot be used."""
+    return RefusedError(
+        Refusal(
+            field="spec.model.uri",
+            value=uri[:200],
+            reason="ModelUnusable",
+            message=message,
+            remedy="Name a folder with config, tokenizer and safetensors of a causal language "
+            "model that this version of transformers knows.",
+        )
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return text if len(text) <= 300 else text[:299] + "…"

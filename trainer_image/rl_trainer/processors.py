@@ -1,0 +1,37 @@
+"""As many compute threads as the container has processors."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+
+import torch
+
+log = logging.getLogger(__name__)
+
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+
+
+def quota(cpu_max: str) -> float | None:
+    """Processors that a cgroup's ``cpu.max`` grants, e.g. ``150000 100000`` is 1.5.
+
+    None when it says ``max``: no limit.
+    """
+    granted, period = cpu_max.split()
+    return None if granted == "max" else int(granted) / int(period)
+
+
+def limit_threads(cpu_max: Path = CPU_MAX) -> int:
+    """Lower torch's threads to the container's processors; return their number.
+
+    torch itself honours OMP_NUM_THREADS, else it counts the node's processors: more threads than
+    the container may run are throttled in turns, which makes each step several times slower.
+    """
+    threads = torch.get_num_threads()
+    granted = quota(cpu_max.read_text()) if cpu_max.is_file() else None
+    if granted is not None:
+        threads = min(threads, max(1, math.ceil(granted)))
+        torch.set_num_threads(threads)
+    log.info("computing with %d threads", threads)
+    return threads
