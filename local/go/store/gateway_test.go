@@ -209,6 +209,13 @@ func TestBreachesOfTheProtocolCloseTheConnection(t *testing.T) {
 	}
 }
 
+func TestAnUnknownSyncIsRefused(t *testing.T) {
+	err := run(context.Background(), options{sync: "off"}, func(string) {})
+	if err == nil || err.Error() != "--sync=off: must be normal or full" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestStoreServesAndEndsOnRequest(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -217,6 +224,7 @@ func TestStoreServesAndEndsOnRequest(t *testing.T) {
 		listen:         "127.0.0.1:0",
 		stateDir:       filepath.Join(t.TempDir(), "made", "here"),
 		socketDir:      t.TempDir(),
+		sync:           "normal",
 		commandTimeout: patience,
 	}
 	ready := make(chan string, 1)
