@@ -85,11 +85,14 @@ class Cluster:
         return sorted((one for one in pools if one.job == job), key=lambda one: one.name)
 
     def pods(self, namespace: str, selector: str = "") -> list[PodView]:
-        """Pods of a namespace, by name."""
+        """Pods of a namespace, by name; of all namespaces where it is empty."""
+        wanted = {"label_selector": selector, "_request_timeout": REQUEST_SECONDS}
         found = _call(
-            f"listing pods of {namespace}",
-            lambda: self._core.list_namespaced_pod(
-                namespace, label_selector=selector, _request_timeout=REQUEST_SECONDS
+            f"listing pods of {namespace or 'all namespaces'}",
+            lambda: (
+                self._core.list_namespaced_pod(namespace, **wanted)
+                if namespace
+                else self._core.list_pod_for_all_namespaces(**wanted)
             ),
         )
         return sorted((pod_view(one) for one in found.items), key=lambda one: one.name)

@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from rl_console.display import display
-from rl_console.errors import ClusterUnavailableError, NotFoundError, StageFailedError
+from rl_console.errors import (
+    ClusterUnavailableError,
+    NotFoundError,
+    RequestRefusedError,
+    StageFailedError,
+)
 from rl_console.failure import LOG_LINES, choose_log, describe, troubles
 from rl_console.follow import Ending, Limits, Time, follow
 from rl_console.kube import Cluster
 from rl_console.pods import PodView
 from rl_console.view import Snapshot
 
-OPERATOR_NAMESPACE = "rl-system"
-OPERATOR_SELECTOR = "app.kubernetes.io/name=rl-operator,app.kubernetes.io/component=operator"
+OPERATOR_SELECTOR = "app.kubernetes.io/part-of=rl-operator,app.kubernetes.io/component=operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +47,7 @@ class Session:
         condition, remedy = describe(ending, name=self.job)
         try:
             pods = self._pods()
-            operators = self.cluster.pods(OPERATOR_NAMESPACE, OPERATOR_SELECTOR)
+            operators = self._operators()
             condition = " ".join([condition, *troubles(pods)])
             wanted = choose_log(pods, operators)
             if wanted is None:
@@ -55,6 +59,12 @@ class Session:
             return StageFailedError(f"{condition} ({error})", remedy=remedy)
         name = f"{wanted.pod.namespace}/{wanted.pod.name} {wanted.container}"
         return StageFailedError(condition, remedy=remedy, log_name=name, log=log)
+
+    def _operators(self) -> list[PodView]:
+        try:
+            return self.cluster.pods("", OPERATOR_SELECTOR)
+        except RequestRefusedError:  # a user of one namespace may not see the operator's
+            return []
 
     def _pods(self) -> list[PodView]:
         return [one for one in self.cluster.pods(self.namespace) if one.job == self.job]

@@ -30,7 +30,7 @@ STEP_SECONDS = 150.0
 COMPLETE_SECONDS = 420.0
 SETTLED_SECONDS = 5.0
 QUIET_SECONDS = 60.0
-OPERATOR, STORE, MINIO = "rl-operator-operator", "rl-operator-store", "rl-operator-minio"
+OPERATOR, STORE, MINIO = "operator", "store", "minio"
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ def running(lab: Lab, role: str) -> PodView:
     return found
 
 
-def system_pod(lab: Lab, prefix: str) -> PodView:
-    """The ready pod of the release whose name starts so."""
+def system_pod(lab: Lab, component: str) -> PodView:
+    """The ready pod of a component of the release."""
+    selector = f"app.kubernetes.io/component={component}"
 
     def look() -> PodView | None:
-        pods = lab.cluster.pods(SYSTEM)
-        return next((one for one in pods if one.name.startswith(prefix) and one.ready), None)
+        return next((one for one in lab.cluster.pods(SYSTEM, selector) if one.ready), None)
 
-    found = until(look, what=f"a ready pod {prefix}*", seconds=PODS_SECONDS)
+    found = until(look, what=f"a ready pod of {component}", seconds=PODS_SECONDS)
     assert found is not None
     return found
 
