@@ -1,0 +1,123 @@
+"""A whole run against the real stores, with samplers that sample what was published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rl_contracts.documents.batch import BatchState
+from rl_contracts.documents.run import StepMetrics
+from rl_contracts.documents.task import Queue
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN, World
+
+STEPS = 12
+EVALUATION = {"everySteps": 6, "temperatures": [1.0, 0.7]}
+
+
+def learn(make_world: MakeWorld) -> tuple[World, list[TestSampler]]:
+    world = make_world(
+        steps=STEPS,
+        optimizer={"learningRate": 2e-2},
+        checkpoint={"everySteps": 5},
+        evaluation=EVALUATION,
+    )
+    samplers = [
+        TestSampler(world.stores, RUN, name=name, seed=seed) for seed, name in enumerate("ab")
+    ]
+    with sampling(*samplers):
+        assert world.attempt() == 0
+    return world, samplers
+
+
+def test_a_run_learns_and_leaves_everything_that_the_contract_names(
+    make_world: MakeWorld, tmp_path: Path
+) -> None:
+    world, samplers = learn(make_world)
+    run, report = world.run, world.report()
+    assert (run.step, run.epoch, world.outcome.kind) == (STEPS, 1, "Succeeded")
+    world.check_lineage()
+
+    # It learned, and trainer and samplers agree on what the same weights say.
+    assert report["accuracyAfter"] >= report["accuracyBefore"] + 0.3
+    assert [(one.step, one.temperature) for one in run.evaluations] == [
+        (step, temperature) for step in (0, 6, 12) for temperature in (1.0, 0.7)
+    ]
+    assert all(one.logprob_gap_mean < 1e-5 for one in run.evaluations)
+    assert all(one.prompts == 10 and one.tokens >= 10 for one in run.evaluations)
+
+    # Every version was published in order; the newest few and the durable state are kept.
+    assert run.policy is not None
+    assert run.policy.version == run.last_version == report["policyVersions"]
+    assert run.policy.step == STEPS
+    records = world.stores.policies.of_run(RUN)
+    assert [one.version for one in records] == [run.last_version - 2 + n for n in range(3)]
+    assert {one.parent for one in records} == {one.version - 1 for one in records}
+    prefix = world.stores.run_prefix(RUN)
+    stored = {one.key.removeprefix(prefix) for one in world.stores.objects.list(prefix)}
+    assert len({key.split("/")[1] for key in stored if key.startswith("policies/")}) == 3
+    assert len({key.split("/")[1] for key in stored if key.startswith("checkpoints/")}) == 2
+    assert run.durable is not None
+    assert run.durable.step == STEPS
+    states = {one.state for one in world.stores.batches.of_run(RUN)}
+    assert states == {BatchState.DURABLE}
+    assert all(world.stores.tasks.total(RUN, queue=queue) == 0 for queue in list(Queue)[:2])
+
+    # What is left to read.
+    lines = world.get("metrics.jsonl").decode().splitlines()
+    metrics = [StepMetrics.model_validate_json(line) for line in lines]
+    assert [one.step for one in metrics] == list(range(1, STEPS + 1))
+    assert run.latest == metrics[-1]
+    assert run.totals.tokens_trained == sum(one.tokens for one in metrics)
+    assert run.totals.rollouts_trained == STEPS * 4 * 4
+    assert 0 < report["trainerSeconds"] < 60
+    assert report["maxStalenessSeen"] <= 2
+    assert report["restarts"] == 0
+
+    # The final model loads by itself and is the one that was trained and served.
+    for key in sorted(stored):
+        if key.startswith("final/"):
+            (tmp_path / Path(key).name).write_bytes(world.get(key))
+    final = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert final.dtype == torch.float32
+    served = max(samplers, key=lambda one: one.held.version if one.held else 0)
+    assert served.held == run.policy
+    given = torch.tensor([[13, 3, 11, 14]])
+    with torch.no_grad():
+        assert torch.equal(final(given).logits, served._model(given).logits)
+    assert AutoTokenizer.from_pretrained(tmp_path).chat_template
+    assert "library_name: transformers" in (tmp_path / "README.md").read_text()
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "float32"
+
+    # A second start finds nothing to do and changes nothing.
+    assert world.attempt() == 0
+    assert world.run == run
+
+
+def test_stale_groups_are_dropped_and_replaced(make_world: MakeWorld) -> None:
+    world = make_world(steps=6)
+    lazy = TestSampler(world.stores, RUN, name="lazy", hold=1)
+    keen = TestSampler(world.stores, RUN, name="keen", seed=1)
+    with sampling(lazy, keen):
+        assert world.attempt() == 0
+    world.check_lineage()
+    assert lazy.served == {1}
+    assert world.run.totals.dropped_stale > 0
+    assert world.run.totals.max_staleness_seen <= 2
+
+
+def test_without_staleness_sampling_and_training_take_turns(make_world: MakeWorld) -> None:
+    world = make_world(steps=3)
+    algorithm = {"groupSize": 4, "offPolicy": {"maxStaleness": 0}}
+    world.spec = world.spec.model_validate(
+        world.spec.model_dump(by_alias=True) | {"algorithm": algorithm}
+    )
+    world.write_mounts()
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    world.check_lineage()
+    assert world.run.totals.max_staleness_seen == 0

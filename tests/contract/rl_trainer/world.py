@@ -1,0 +1,222 @@
+"""One run to train: model and data in the bucket, the files that a trainer pod is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rl_contracts import env
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Outcome, Run
+from rl_contracts.env import TrainerEnv
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from rl_trainer import attempt, model
+from rl_trainer.learner import Learner
+from rl_trainer.samples import batch_samples
+from tests.servers import ROOT
+from tests.tiny_model import save_tiny
+
+T = TypeVar("T")
+RUN = "11111111-2222"
+PATIENCE_SECONDS = 30.0
+DEADLINE_SECONDS = 120.0
+SECRET_KEYS = (
+    "mongoUri", "mongoDatabase", "s3Endpoint", "s3Bucket", "s3Prefix", "s3AccessKey",
+    "s3SecretKey", "s3Region",
+)  # fmt: skip
+
+
+def wait(what: str, look: Callable[[], T | None], *, seconds: float = DEADLINE_SECONDS) -> T:
+    """What ``look`` finds, as soon as it finds something."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"no {what} within {seconds} s")
+
+
+@dataclass
+class World:
+    """The run, and the trainer pod's surroundings."""
+
+    folder: Path
+    stores: Stores
+    settings: StoreSettings
+    spec: RLJobSpec
+
+    @classmethod
+    def make(cls, folder: Path, stores: Stores, settings: StoreSettings, **training: Any) -> World:
+        """Upload a tiny model and data, and write the files that a pod mounts."""
+        objects = stores.objects
+        root = f"s3://{objects.bucket}/{objects.prefix}"
+        spec = RLJobSpec.model_validate(
+            {
+                "model": {"uri": f"{root}model"},
+                "data": {
+                    "train": [{"name": "train", "uri": f"{root}train.jsonl"}],
+                    "validation": [{"name": "test", "uri": f"{root}test.jsonl"}],
+                },
+                "reward": {"scorers": [{"kind": "ExactMatch"}]},
+                "algorithm": {"groupSize": 4, "offPolicy": {"maxStaleness": 2}},
+                "training": training_section(**training),
+                "weightSync": {"keepLast": 3},
+                "samplers": [{"name": "main"}],
+            }
+        )
+        world = cls(folder=folder, stores=stores, settings=settings, spec=spec)
+        for path in save_tiny(folder / "model").iterdir():
+            objects.put_file(f"{objects.prefix}model/{path.name}", path)
+        world.put_data("train", range(10))
+        world.put_data("test", range(10))
+        world.write_mounts()
+        return world
+
+    def put_data(self, name: str, digits: range) -> None:
+        """Every digit is asked for the digit 7."""
+        records = [{"id": f"e{digit}", "query": str(digit), "answer": "7"} for digit in digits]
+        lines = "".join(json.dumps(one) + "\n" for one in records)
+        self.stores.objects.put(f"{self.stores.objects.prefix}{name}.jsonl", lines.encode())
+
+    def write_mounts(self) -> None:
+        """The ConfigMap and the Secret as files."""
+        (self.folder / "rljob.json").write_text(self.spec.model_dump_json(by_alias=True))
+        secret = self.folder / "stores"
+        secret.mkdir(exist_ok=True)
+        values = dict(self.settings.model_dump(by_alias=True))
+        for key in SECRET_KEYS:
+            value = values[key]
+            text = value if isinstance(value, str) else value.get_secret_value()
+            (secret / key).write_text(text)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the operator sets."""
+        return {
+            env.NAMESPACE: "ns",
+            env.JOB: "sums",
+            env.RUN: RUN,
+            env.ATTEMPT: "1",
+            env.SPEC_FILE: str(self.folder / "rljob.json"),
+            env.STORES_FOLDER: str(self.folder / "stores"),
+        }
+
+    def attempt(self, terminated: threading.Event | None = None) -> int:
+        """One attempt in this process; its exit code."""
+        return attempt.run(
+            TrainerEnv.parse(self.environment),
+            terminated=terminated or threading.Event(),
+            patience_seconds=PATIENCE_SECONDS,
+            scratch=self.folder,
+        )
+
+    def process(self) -> subprocess.Popen[bytes]:
+        """One attempt in a process of its own."""
+        places = [str(ROOT / "contracts"), str(ROOT / "trainer_image")]
+        more = {"PYTHONPATH": os.pathsep.join(places), "OMP_WAIT_POLICY": "PASSIVE"}
+        with (self.folder / "trainer.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "rl_trainer"],
+                env=os.environ | self.environment | more,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def run(self) -> Run:
+        """The run document."""
+        found = self.stores.runs.get(RUN)
+        assert found is not None
+        return found
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        assert self.run.outcome is not None
+        return self.run.outcome
+
+    def at_step(self, step: int) -> Callable[[], Run | None]:
+        """For ``wait``: the run once it has committed so many steps."""
+
+        def look() -> Run | None:
+            found = self.stores.runs.get(RUN)
+            return found if found is not None and found.step >= step else None
+
+        return look
+
+    def get(self, name: str) -> bytes:
+        """An object of the run."""
+        return self.stores.objects.get(self.stores.run_prefix(RUN) + name)
+
+    def report(self) -> dict[str, Any]:
+        """The run's report."""
+        found: dict[str, Any] = json.loads(self.get("report.json"))
+        return found
+
+    def final_weights(self) -> dict[str, Tensor]:
+        """Weights of the final model."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.safetensors"
+            path.write_bytes(self.get("final/model.safetensors"))
+            return load_file(path)
+
+    def trained(self) -> list[list[Rollout]]:
+        """Rollouts of each step of the lineage, in order."""
+        found = []
+        for batch in self.stores.batches.lineage(self.run.head_batch):
+            ids = [member.rollout for member in batch.members]
+            rollouts = self.stores.rollouts.get(ids)
+            found.append([rollouts[one] for one in ids])
+        return found
+
+    def uninterrupted(self) -> dict[str, Tensor]:
+        """Weights of a trainer that trains the lineage's batches without ever stopping."""
+        policy = model.load(self.folder / "model", precision="FP32", uri=self.spec.model.uri)
+        learner = Learner(policy, self.spec)
+        torch.use_deterministic_algorithms(True)
+        for batch in self.stores.batches.lineage(self.run.head_batch):
+            rollouts = self.stores.rollouts.get([member.rollout for member in batch.members])
+            learner.update(batch_samples(batch, rollouts), step=batch.step)
+        return {name: one.detach() for name, one in learner.parameters.items()}
+
+    def check_lineage(self) -> None:
+        """Each step once, each rollout once, none too old, the weights those of the batches."""
+        batches = self.stores.batches.lineage(self.run.head_batch)
+        assert [batch.step for batch in batches] == list(range(1, self.run.step + 1))
+        tasks = [task for batch in batches for task in batch.tasks]
+        assert len(tasks) == len(set(tasks)), "a task was trained twice"
+        bound = self.spec.algorithm.off_policy.max_staleness
+        for step, rollouts in enumerate(self.trained(), start=1):
+            assert max(step - 1 - one.oldest_step for one in rollouts) <= bound
+        final, expected = self.final_weights(), self.uninterrupted()
+        assert all(torch.equal(one, final[name]) for name, one in expected.items())
+
+
+def training_section(**changes: Any) -> dict[str, Any]:
+    """A short training."""
+    values: dict[str, Any] = {
+        "steps": 8,
+        "promptsPerStep": 4,
+        "precision": "FP32",
+        "maxTokensPerMicrobatch": 64,
+        "optimizer": {"learningRate": 3e-3},
+        "checkpoint": {"everySteps": 3},
+        "evaluation": {"beforeTraining": False, "afterTraining": False, "temperatures": [1.0]},
+    }
+    return values | changes

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from rl_contracts.documents.sampler import SamplerState
+from rl_contracts.documents.task import TaskState
+from rl_trainer.waiting import describe_samplers, describe_tasks, poll_seconds
+from tests.documents import a_sampler
+
+
+def test_samplers_are_told_by_state_with_their_last_error() -> None:
+    assert describe_samplers([]) == "none has registered"
+    samplers = [
+        a_sampler("a"),
+        a_sampler("b"),
+        a_sampler("c", state=SamplerState.GONE, last_error="engine died"),
+    ]
+    assert describe_samplers(samplers) == "2 ready, 1 gone; last error: engine died"
+
+
+def test_tasks_are_told_by_state() -> None:
+    assert describe_tasks({TaskState.PENDING: 3, TaskState.CLAIMED: 0}) == "3 pending"
+    assert describe_tasks({}) == "none"
+
+
+def test_many_tasks_are_looked_at_less_often() -> None:
+    waits = [poll_seconds(number) for number in (1, 16, 400, 10_000, 10**6)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (0.05, 5.0)

@@ -1,0 +1,48 @@
+"""``python -m rl_trainer``: one attempt at training the run that the environment names."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from types import FrameType, TracebackType
+from typing import NoReturn
+
+terminated = threading.Event()
+
+
+def main() -> NoReturn:
+    """Run an attempt and end the process with its exit code."""
+    # Before anything slow: as process 1 of a container we get no signal that we do not handle.
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.excepthook = _die
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    from rl_contracts.env import TrainerEnv
+    from rl_trainer import attempt
+
+    _end(attempt.run(TrainerEnv.parse(os.environ), terminated=terminated))
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    terminated.set()
+
+
+def _die(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    traceback.print_exception(kind, error, trace)
+    _end(1)
+
+
+def _end(code: int) -> NoReturn:
+    """End at once: a thread that still waits for a store must not hold the pod."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

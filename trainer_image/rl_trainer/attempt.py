@@ -1,0 +1,199 @@
+"""One attempt: takes the run's epoch, trains, and writes how it ended where that is possible."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import threading
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from rl_contracts.documents.run import Outcome, Run
+from rl_contracts.env import TrainerEnv
+from rl_contracts.errors import (
+    AccessDeniedError,
+    FencedOutError,
+    IntegrityError,
+    ObjectMissingError,
+    Refusal,
+    RefusedError,
+    StoreUnavailableError,
+)
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from rl_trainer import loop, processors
+from rl_trainer.errors import TerminatedError, TrainingFailedError
+from rl_trainer.heartbeat import Heartbeat
+from rl_trainer.job import Job
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 300.0
+"""How long each call waits for a store that is being restarted."""
+SUCCEEDED, FAILED, REFUSED, FENCED_OUT, TERMINATED = 0, 1, 2, 3, 143
+EXIT_CODES = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Refused": REFUSED}
+
+
+def run(
+    env: TrainerEnv,
+    *,
+    terminated: threading.Event,
+    patience_seconds: float = PATIENCE_SECONDS,
+    scratch: Path | None = None,
+) -> int:
+    """Make one attempt; return the exit code of the process.
+
+    Args:
+        env: what the pod was told.
+        terminated: set when the pod is told to stop.
+        patience_seconds: how long each call to a store is repeated while it does not answer.
+        scratch: parent of the scratch folder; default the system's.
+    """
+    _compute()
+    try:
+        spec = _spec(env)
+        settings = StoreSettings.from_folder(env.stores_folder)
+        with (
+            contextlib.closing(
+                Stores.connect(settings, patience_seconds=patience_seconds)
+            ) as stores,
+            tempfile.TemporaryDirectory(dir=scratch, prefix="trainer-") as folder,
+        ):
+            return _attempt(env, spec, stores, folder=Path(folder), terminated=terminated)
+    except FencedOutError as error:
+        log.warning("%s", error)
+        return FENCED_OUT
+    except TerminatedError as error:
+        log.warning("%s", error)
+        return TERMINATED
+    except (RefusedError, AccessDeniedError) as error:
+        log.error("refused, and the run cannot be told: %s", error)
+        return REFUSED
+    except StoreUnavailableError as error:
+        log.error("%s", error)
+        return FAILED
+
+
+def _attempt(
+    env: TrainerEnv,
+    spec: RLJobSpec,
+    stores: Stores,
+    *,
+    folder: Path,
+    terminated: threading.Event,
+) -> int:
+    run = _take(env, spec, stores)
+    if run is None:
+        log.info("run %s has succeeded before", env.run)
+        return SUCCEEDED
+    heartbeat = Heartbeat(stores, run=env.run, epoch=run.epoch, terminated=terminated)
+    job = Job(
+        name=env.job,
+        run=env.run,
+        epoch=run.epoch,
+        spec=spec,
+        stores=stores,
+        heartbeat=heartbeat,
+        folder=folder,
+    )
+    log.info("run %s: epoch %d, from step %d", env.run, run.epoch, run.step)
+    with heartbeat:
+        outcome = _outcome(job, run)
+    log.log(
+        logging.INFO if outcome.kind == "Succeeded" else logging.ERROR,
+        "%s: %s: %s %s", outcome.kind, outcome.reason, outcome.message, outcome.remedy,
+    )  # fmt: skip
+    stores.runs.finish(env.run, epoch=run.epoch, outcome=outcome)
+    return EXIT_CODES[outcome.kind]
+
+
+def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
+    """Take the run's epoch; None when the run has succeeded already."""
+    stores.mongo.ensure_indexes()
+    found = stores.runs.get(env.run)
+    if found is None:
+        stores.runs.create(
+            Run(
+                id=env.run,
+                namespace=env.namespace,
+                job=env.job,
+                created_at=stores.mongo.now(),
+                steps=spec.training.steps,
+            )
+        )
+    elif found.outcome is not None and found.outcome.kind == "Succeeded":
+        return None
+    run = stores.runs.take_epoch(env.run)
+    if run.outcome is not None:
+        stores.runs.clear_outcome(env.run, epoch=run.epoch)
+    return run
+
+
+def _outcome(job: Job, run: Run) -> Outcome:
+    """Train; ends that the run's document can tell become its outcome."""
+    try:
+        _check_bucket(job)
+        return loop.train(job, run)
+    except RefusedError as error:
+        return Outcome.refused(error.refusal)
+    except AccessDeniedError as error:
+        return Outcome.refused(_forbidden(job, error))
+    except TrainingFailedError as error:
+        return Outcome(kind="Failed", reason=error.reason, message=str(error))
+    except IntegrityError as error:
+        return Outcome(kind="Failed", reason="StoredDataCorrupt", message=str(error))
+    except ObjectMissingError as error:
+        return Outcome(kind="Failed", reason="StoredDataMissing", message=str(error))
+    except StoreUnavailableError as error:
+        return Outcome(kind="Failed", reason="StoreUnavailable", message=str(error))
+
+
+def _check_bucket(job: Job) -> None:
+    try:
+        job.stores.objects.check()
+    except ObjectMissingError as error:
+        raise RefusedError(
+            Refusal(
+                field="spec.storage.secretName",
+                value=job.spec.storage.secret_name,
+                reason="BucketNotFound",
+                message=f"{error}.",
+                remedy="Create the bucket, or name another one in the Secret.",
+            )
+        ) from error
+
+
+def _forbidden(job: Job, error: AccessDeniedError) -> Refusal:
+    return Refusal(
+        field="spec.storage.secretName",
+        value=job.spec.storage.secret_name,
+        reason="AccessDenied",
+        message=f"{error}.",
+        remedy="Put keys into the Secret that may read and write there.",
+    )
+
+
+def _spec(env: TrainerEnv) -> RLJobSpec:
+    try:
+        return RLJobSpec.model_validate_json(env.spec_file.read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise RefusedError(
+            Refusal(
+                field="spec." + ".".join(map(str, first["loc"])),
+                value=str(first["input"])[:200],
+                reason="SpecMalformed",
+                message=f"{first['msg']}.",
+                remedy="Use the operator and the trainer image of one release.",
+            )
+        ) from error
+
+
+def _compute() -> None:
+    processors.limit_threads()
+    # Replaying a step must give the weights that it gave before, bit for bit.
+    torch.use_deterministic_algorithms(not torch.cuda.is_available())

@@ -1,0 +1,85 @@
+"""The final model in Hugging Face layout: config and tokenizer as they came, weights as trained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rl_contracts.documents.run import EvaluationResult
+from rl_trainer import artifacts, weights
+from rl_trainer.artifacts import Origin
+from rl_trainer.job import Job
+from rl_trainer.model import Policy
+
+WEIGHT_FILES = (".safetensors", ".safetensors.index.json")
+CONFIG_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
+
+
+def export(job: Job, policy: Policy, *, base: Path, evaluations: Sequence[EvaluationResult]) -> str:
+    """Write the present weights to ``final/`` under the run's prefix.
+
+    Args:
+        job: whose model.
+        policy: with the final weights.
+        base: folder of the model that training started from.
+        evaluations: for the model card.
+
+    Returns:
+        The folder's ``s3://`` URI.
+    """
+    precision = job.spec.training.precision
+    step = job.spec.training.steps
+    with tempfile.TemporaryDirectory(dir=job.folder) as name:
+        folder = Path(name)
+        for path in base.iterdir():
+            if not path.name.endswith(WEIGHT_FILES):
+                shutil.copyfile(path, folder / path.name)
+        config = json.loads((folder / "config.json").read_text())
+        config.pop("torch_dtype", None)  # the name before transformers 5
+        config["dtype"] = CONFIG_DTYPES[precision]
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        (folder / "README.md").write_text(model_card(job, evaluations))
+        weights.write(weights.snapshot(policy, precision=precision), folder)
+        uploaded = artifacts.upload(
+            job.stores.objects,
+            folder,
+            prefix=f"{job.prefix}final/",
+            origin=Origin(kind="model", run=job.run, epoch=job.epoch, step=step),
+        )
+    return job.stores.objects.uri(uploaded.prefix)
+
+
+def model_card(job: Job, evaluations: Sequence[EvaluationResult]) -> str:
+    """A Markdown model card: where the model came from and how it scored."""
+    spec = job.spec
+    algorithm, training = spec.algorithm, spec.training
+    rows = [
+        f"| {one.step} | {one.version} | {one.temperature:g} | {one.prompts} | {one.accuracy:.3f} |"
+        for one in evaluations
+    ]
+    table = [
+        "| step | policy version | temperature | prompts | accuracy |",
+        "|---|---|---|---|---|",
+        *rows,
+    ]
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "tags: [reinforcement-learning]",
+        "---",
+        f"# {job.name}",
+        "",
+        f"Trained from `{spec.model.uri}` on `{spec.data.train[0].uri}` by RLJob `{job.name}`, "
+        f"run `{job.run}`.",
+        "",
+        f"{training.steps} steps of {training.prompts_per_step} prompts with "
+        f"{algorithm.group_size} responses each; {algorithm.estimator.kind} advantages, "
+        f"{algorithm.loss.kind} loss, learning rate {training.optimizer.learning_rate:g}, "
+        f"{training.precision}, staleness at most {algorithm.off_policy.max_staleness}.",
+        *(["", *table] if rows else []),
+    ]
+    return "\n".join(lines) + "\n"

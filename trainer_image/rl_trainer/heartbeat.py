@@ -1,0 +1,102 @@
+"""The trainer's sign of life, on a thread: heartbeat, expired leases, silent samplers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from rl_contracts.stores.connect import Stores
+from rl_trainer.errors import TerminatedError
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 2.0
+LOG_SECONDS = 10.0
+SWEEP_SECONDS = 4.0
+SAMPLER_SILENT_SECONDS = 20.0
+"""Samplers report every two seconds; a busy node may hold one up for several of them."""
+
+
+class Heartbeat:
+    """Context in which the run is told that its trainer lives, and what it does.
+
+    The main thread calls ``check`` at its safe points: it raises there what ended the thread
+    (FencedOutError, StoreUnavailableError) and TerminatedError once ``terminated`` is set.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        *,
+        run: str,
+        epoch: int,
+        terminated: threading.Event,
+        beat_seconds: float = BEAT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stores, self._run, self._epoch = stores, run, epoch
+        self._terminated = terminated
+        self._beat_seconds = beat_seconds
+        self._clock = clock
+        self._phase = "Starting"
+        self._logged = clock()
+        self._ended = threading.Event()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
+        self._thread: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to beat."""
+        self._thread = self._executor.submit(self._beat)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop beating; after an error without waiting for a store that may not answer."""
+        self._ended.set()
+        self._executor.shutdown(wait=kind is None, cancel_futures=True)
+
+    def say(self, phase: str) -> None:
+        """Set the words for what the trainer does or waits for, e.g. ``training step 3 of 60``."""
+        self._phase = phase
+        if self._clock() - self._logged >= LOG_SECONDS:
+            log.info("%s", phase)
+            self._logged = self._clock()
+
+    def check(self) -> None:
+        """Raise what must stop the trainer; a safe point."""
+        if self._terminated.is_set():
+            raise TerminatedError
+        if self._thread is not None and self._thread.done():
+            self._thread.result()
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, less of it when told to stop; a safe point."""
+        self._terminated.wait(seconds)
+        self.check()
+
+    def _beat(self) -> None:
+        swept = self._clock()
+        while True:
+            self._stores.runs.heartbeat(self._run, epoch=self._epoch, phase=self._phase)
+            if self._clock() - swept >= SWEEP_SECONDS:
+                self._sweep()
+                swept = self._clock()
+            if self._ended.wait(self._beat_seconds):
+                return
+
+    def _sweep(self) -> None:
+        taken = self._stores.tasks.reap(self._run)
+        if taken:
+            log.warning("took back %d claims whose lease ran out", taken)
+        silent = self._stores.samplers.expire(self._run, silent_seconds=SAMPLER_SILENT_SECONDS)
+        for sampler in silent:
+            log.warning("sampler %s (pod %s) is silent", sampler.id, sampler.pod)

@@ -1,0 +1,70 @@
+"""The numbers of one training step. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import StepMetrics, Totals
+from rl_trainer.learner import Update
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What a step's metrics tell besides its rollouts and its update."""
+
+    step: int
+    epoch: int
+    time: float
+    """Store time."""
+    wait_seconds: float
+    dropped_stale: int
+    policy_version: int
+    replayed: bool = False
+
+
+def step_metrics(
+    rollouts: Sequence[Rollout], update: Update, circumstances: Circumstances
+) -> StepMetrics:
+    """Metrics of a step that trained ``rollouts`` (at least one)."""
+    count = len(rollouts)
+    rewards = [rollout.reward for rollout in rollouts]
+    mean = math.fsum(rewards) / count
+    ages = [circumstances.step - 1 - rollout.oldest_step for rollout in rollouts]
+    tokens = sum(rollout.num_generated for rollout in rollouts)
+    return StepMetrics(
+        step=circumstances.step,
+        epoch=circumstances.epoch,
+        time=circumstances.time,
+        reward_mean=mean,
+        reward_std=math.sqrt(math.fsum((one - mean) ** 2 for one in rewards) / count),
+        loss=update.loss,
+        gradient_norm=update.gradient_norm,
+        learning_rate=update.learning_rate,
+        clip_fraction=update.clip_fraction,
+        logprob_gap_mean=update.gap.mean,
+        staleness_mean=sum(ages) / count,
+        staleness_max=max(ages),
+        tokens=tokens,
+        rollouts=count,
+        dropped_stale=circumstances.dropped_stale,
+        response_tokens_mean=tokens / count,
+        wait_seconds=circumstances.wait_seconds,
+        train_seconds=update.seconds,
+        policy_version=circumstances.policy_version,
+        replayed=circumstances.replayed,
+    )
+
+
+def add(totals: Totals, metrics: StepMetrics) -> Totals:
+    """Sums over the lineage with one more step."""
+    return Totals(
+        tokens_trained=totals.tokens_trained + metrics.tokens,
+        rollouts_trained=totals.rollouts_trained + metrics.rollouts,
+        dropped_stale=totals.dropped_stale + metrics.dropped_stale,
+        wait_seconds=totals.wait_seconds + metrics.wait_seconds,
+        train_seconds=totals.train_seconds + metrics.train_seconds,
+        max_staleness_seen=max(totals.max_staleness_seen, metrics.staleness_max),
+    )

@@ -1,0 +1,97 @@
+"""Back to the head of the lineage after a restart: the last durable state, then its batches again.
+
+Every committed step is in a batch document that names rollouts and advantages, so training them
+again in order gives the weights that the earlier trainer had; nothing is published on the way.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Run
+from rl_trainer import checkpoint
+from rl_trainer.collect import ROLLOUTS_PER_READ
+from rl_trainer.errors import TrainingFailedError
+from rl_trainer.job import Job, Progress
+from rl_trainer.learner import Learner
+from rl_trainer.metrics import Circumstances, step_metrics
+from rl_trainer.samples import batch_samples
+
+log = logging.getLogger(__name__)
+
+
+def resume(job: Job, learner: Learner, run: Run) -> tuple[Progress, list[Batch]]:
+    """Bring the learner to the head of ``run``, which is as this epoch found it.
+
+    Returns:
+        The progress at the head, and the batches that are trained but not durable yet.
+
+    Raises:
+        TrainingFailedError: a document of the lineage is missing.
+    """
+    progress = Progress()
+    if run.durable is not None:
+        job.heartbeat.say(f"loading the checkpoint of step {run.durable.step}")
+        progress = checkpoint.restore(job, learner, run.durable)
+    batches = _lineage(job, run, after_step=progress.step)
+    for batch in batches:
+        job.heartbeat.check()
+        job.heartbeat.say(f"replaying: step {batch.step} of {run.step}")
+        _train_again(job, learner, progress, batch)
+        # The earlier trainer may have ended between its commit and this.
+        job.stores.tasks.consume(batch.tasks)
+    if run.latest is not None and batches:
+        progress.metrics[-1] = run.latest
+    progress.totals = run.totals
+    progress.evaluations = list(run.evaluations)
+    return progress, batches
+
+
+def _lineage(job: Job, run: Run, *, after_step: int) -> list[Batch]:
+    try:
+        batches = job.stores.batches.lineage(run.head_batch, after_step=after_step)
+    except LookupError as error:
+        raise TrainingFailedError(reason="LineageBroken", message=str(error)) from error
+    steps = [batch.step for batch in batches]
+    if steps != list(range(after_step + 1, run.step + 1)):
+        raise TrainingFailedError(
+            reason="LineageBroken",
+            message=f"The run is at step {run.step}, its durable state at {after_step}, and the "
+            f"batches between are of steps {steps}.",
+        )
+    return batches
+
+
+def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -> None:
+    rollouts = _rollouts(job, batch)
+    update = learner.update(batch_samples(batch, rollouts), step=batch.step)
+    circumstances = Circumstances(
+        step=batch.step,
+        epoch=job.epoch,
+        time=batch.formed_at,
+        wait_seconds=0.0,
+        dropped_stale=0,
+        policy_version=0,
+        replayed=True,
+    )
+    trained = [rollouts[member.rollout] for member in batch.members]
+    progress.metrics.append(step_metrics(trained, update, circumstances))
+    progress.step, progress.head = batch.step, batch.id
+    progress.next_sequence = batch.next_sequence
+    log.info("replayed step %d", batch.step)
+
+
+def _rollouts(job: Job, batch: Batch) -> dict[str, Rollout]:
+    wanted = [member.rollout for member in batch.members]
+    found: dict[str, Rollout] = {}
+    for first in range(0, len(wanted), ROLLOUTS_PER_READ):
+        found |= job.stores.rollouts.get(wanted[first : first + ROLLOUTS_PER_READ])
+    missing = [one for one in wanted if one not in found]
+    if missing:
+        raise TrainingFailedError(
+            reason="LineageBroken",
+            message=f"Rollout {missing[0]} of batch {batch.id} is not in the store any more.",
+        )
+    return found

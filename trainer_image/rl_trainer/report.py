@@ -1,0 +1,72 @@
+"""What remains of a run to read: every step's metrics and the report at its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rl_contracts.documents.run import EvaluationResult, Run, StepMetrics
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.objects import Objects
+
+
+def write_metrics(objects: Objects, prefix: str, metrics: Sequence[StepMetrics]) -> None:
+    """Write ``metrics.jsonl`` under the run's prefix: one line for each step so far."""
+    lines = [one.model_dump_json() for one in metrics]
+    objects.put(f"{prefix}metrics.jsonl", "".join(f"{line}\n" for line in lines).encode())
+
+
+def write_report(objects: Objects, prefix: str, report: dict[str, Any]) -> None:
+    """Write ``report.json`` under the run's prefix."""
+    objects.put(f"{prefix}report.json", (json.dumps(report, indent=2) + "\n").encode())
+
+
+def trainer_seconds(run: Run) -> float:
+    """Seconds from the first batch formed to the last update.
+
+    Waits and restarts are included, evaluations between the two are not.
+    """
+    if run.first_batch_at is None or run.latest is None:
+        return 0.0
+    between = [one for one in run.evaluations if 0 < one.step < run.latest.step]
+    return run.latest.time - run.first_batch_at - sum(one.seconds for one in between)
+
+
+def logprob_gap_mean(evaluations: Sequence[EvaluationResult]) -> float | None:
+    """Mean |trainer - sampler| log-probability over the tokens of all evaluations."""
+    tokens = sum(one.tokens for one in evaluations)
+    if not tokens:
+        return None
+    return sum(one.logprob_gap_mean * one.tokens for one in evaluations) / tokens
+
+
+def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str) -> dict[str, Any]:
+    """The report of a finished run; accuracies are those at the first evaluation temperature.
+
+    Args:
+        run: with its last step and all evaluations.
+        spec: the manifest.
+        policy_versions: how many versions were published.
+        final_model: ``s3://`` URI.
+    """
+    first = spec.training.evaluation.temperatures[0]
+    accuracy = {one.step: one.accuracy for one in run.evaluations if one.temperature == first}
+    totals, seconds = run.totals, trainer_seconds(run)
+    busy = totals.wait_seconds + totals.train_seconds
+    return {
+        "run": run.id,
+        "job": run.job,
+        "steps": run.step,
+        "policyVersions": policy_versions,
+        "accuracyBefore": accuracy.get(0),
+        "accuracyAfter": accuracy.get(run.step),
+        "evaluations": [one.model_dump() for one in run.evaluations],
+        "trainerSeconds": seconds,
+        "maxStalenessSeen": totals.max_staleness_seen,
+        "logprobGapMean": logprob_gap_mean(run.evaluations),
+        "tokensPerSecond": totals.tokens_trained / seconds if seconds > 0 else 0.0,
+        "trainerWaitShare": totals.wait_seconds / busy if busy else 0.0,
+        "restarts": run.epoch - 1,
+        "finalModel": final_model,
+    }

@@ -1,0 +1,40 @@
+"""What the trainer says when it waits, and when it has waited too long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.documents.task import Queue, TaskState
+from rl_trainer.job import Job
+
+SHOWN_CHARACTERS = 200
+
+
+def poll_seconds(tasks: int) -> float:
+    """Seconds between looks at that many tasks: rarer where a look costs the store more."""
+    return min(5.0, max(0.05, 0.001 * tasks))
+
+
+def scene(job: Job, *, queue: Queue) -> str:
+    """Tasks by state and samplers by state, for a wait that ended in vain."""
+    tasks = describe_tasks(job.stores.tasks.count(job.run, queue=queue))
+    samplers = describe_samplers(job.stores.samplers.of_run(job.run))
+    return f"Tasks: {tasks}. Samplers: {samplers}."
+
+
+def describe_tasks(counts: Mapping[TaskState, int]) -> str:
+    """E.g. ``3 pending, 12 claimed``."""
+    named = [f"{number} {state}" for state, number in counts.items() if number]
+    return ", ".join(named) or "none"
+
+
+def describe_samplers(samplers: Iterable[Sampler]) -> str:
+    """E.g. ``2 ready, 1 gone; last error: …``."""
+    found = list(samplers)
+    states = Counter(one.state for one in found)
+    named = [f"{states[state]} {state}" for state in SamplerState if states[state]]
+    text = ", ".join(named) or "none has registered"
+    errors = [one.last_error for one in found if one.last_error]
+    return f"{text}; last error: {errors[-1][:SHOWN_CHARACTERS]}" if errors else text
