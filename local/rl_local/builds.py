@@ -118,8 +118,16 @@ class Builder:
                 buildah_output(self.layout, "rmi", one)
 
     def _push(self, image: Image, reference: str) -> None:
-        verify = f"--tls-verify={'false' if reference.startswith(f'{REGISTRY}/') else 'true'}"
-        argv = ["push", verify, self._local(image), f"docker://{reference}"]
+        here = reference.startswith(("localhost:", "127.0.0.1:"))
+        verify = f"--tls-verify={'false' if here else 'true'}"
+        argv = [
+            "push",
+            verify,
+            "--compression-format",
+            "zstd",
+            self._local(image),
+            f"docker://{reference}",
+        ]
         self._buildah(image, "push", argv)
 
     def _buildah(self, image: Image, verb: str, arguments: list[str]) -> None:

@@ -36,19 +36,53 @@ def merged(files: Sequence[str], environment: Mapping[str, str]) -> str:
         if name.startswith("PIP_") and name != "PIP_CONFIG_FILE" and value:
             parser.set("global", name.removeprefix("PIP_").lower().replace("_", "-"), value)
     parser.set("global", "cache-dir", CACHE_IN_BUILD)
+    return _text(parser)
+
+
+def relocate(config: str) -> tuple[str, dict[str, Path]]:
+    """Give every path of this machine that a pip.conf names a neutral name inside a build.
+
+    Mounting a path leaves an empty file or folder of its name in the layer, which must not tell
+    how this machine is laid out. What does not exist here is dropped.
+
+    Returns:
+        The configuration with the names of the build, and name in the build → path here.
+    """
+    parser = configparser.RawConfigParser()
+    parser.read_string(config)
+    mounts: dict[str, Path] = {}
+    for section in parser.sections():
+        for option, value in parser.items(section):
+            words = [_relocated(word, mounts) for word in value.split()]
+            kept = [word for word in words if word]
+            if kept:
+                parser.set(section, option, "\n".join(kept))
+            else:
+                parser.remove_option(section, option)
+    return _text(parser), mounts
+
+
+def _relocated(word: str, mounts: dict[str, Path]) -> str:
+    scheme, path = (
+        ("file://", word.removeprefix("file://")) if word.startswith("file://") else ("", word)
+    )
+    if not path.startswith("/") or path == CACHE_IN_BUILD:
+        return word
+    here = Path(path)
+    if not here.exists() or (here.is_dir() and not any(here.iterdir())):
+        return ""
+    if here == CERTIFICATES:
+        return word
+    known = {there: name for name, there in mounts.items()}
+    name = known.get(here, f"/mnt/pip-{len(mounts)}")
+    mounts[name] = here
+    return scheme + name
+
+
+def _text(parser: configparser.RawConfigParser) -> str:
     written = io.StringIO()
     parser.write(written)
     return written.getvalue()
-
-
-def named_paths(config: str) -> list[Path]:
-    """The files and folders of this machine that a pip.conf names: a build must see them, too."""
-    parser = configparser.RawConfigParser()
-    parser.read_string(config)
-    values = [value for section in parser.sections() for _, value in parser.items(section)]
-    words = [word.removeprefix("file://") for value in values for word in value.split()]
-    paths = {Path(word) for word in words if word.startswith("/") and word != CACHE_IN_BUILD}
-    return sorted(path for path in paths if path.exists())
 
 
 def volumes(config_file: Path, cache: Path) -> list[str]:
@@ -58,13 +92,11 @@ def volumes(config_file: Path, cache: Path) -> list[str]:
         ``--volume`` values: configuration, certificates and named paths read-only, and pip's cache.
     """
     texts = [path.read_text() for path in config_files(os.environ, Path.home())]
-    config = merged(texts, os.environ)
+    config, named = relocate(merged(texts, os.environ))
     config_file.touch(mode=0o600)
     config_file.write_text(config)
     cache.mkdir(parents=True, exist_ok=True)
     bundle = Path(os.environ.get("SSL_CERT_FILE") or CERTIFICATES)
-    mounts = {CERTIFICATES: bundle, Path(CONFIG_IN_BUILD): config_file}
-    for path in named_paths(config):
-        mounts.setdefault(path, path)
+    mounts = {str(CERTIFICATES): bundle, CONFIG_IN_BUILD: config_file, **named}
     read_only = [f"{source}:{target}:ro" for target, source in mounts.items() if source.exists()]
     return [*read_only, f"{cache}:{CACHE_IN_BUILD}:rw"]

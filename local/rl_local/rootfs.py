@@ -9,8 +9,10 @@ from rl_local import progress, teardown, versions
 from rl_local.layout import Layout, locked
 
 PACKAGES = ("ca-certificates", "python3", "python3-venv")
-# What only a machine with people on it needs; it would weigh on every pull.
+# What only a machine with people on it needs, and what debootstrap copies from this one.
 USELESS = (
+    "etc/hostname",
+    "etc/resolv.conf",
     "var/cache/apt",
     "var/lib/apt/lists",
     "usr/share/doc",
@@ -68,11 +70,12 @@ def _build(layout: Layout, target: Path) -> None:
         [*argv, *mirrors(listing)[:1]], label="build base file system", log=log, timeout=1200
     )
     for name in USELESS:
-        for path in (work / name).iterdir():
-            if path.is_dir() and not path.is_symlink():
-                teardown.remove_tree(path)
-            else:
-                path.unlink()
+        path = work / name
+        if path.is_dir():
+            teardown.remove_tree(path)
+            path.mkdir()
+        else:
+            path.unlink()
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.with_suffix(".half")
     pack: list[str | Path] = ["tar", "--numeric-owner", "--sort=name", "-C", work, "-cf", half, "."]

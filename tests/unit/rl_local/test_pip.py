@@ -28,12 +28,26 @@ def test_files_are_read_in_the_order_of_pip(tmp_path: Path) -> None:
     assert found[-2:] == [user, named]
 
 
-def test_a_build_sees_the_files_that_the_configuration_names(tmp_path: Path) -> None:
-    wheels, bundle = tmp_path / "wheels", tmp_path / "bundle.crt"
+def test_a_build_sees_named_files_under_neutral_names(tmp_path: Path) -> None:
+    wheels, bundle, empty = tmp_path / "wheels", tmp_path / "bundle.crt", tmp_path / "empty"
     wheels.mkdir()
+    (wheels / "x.whl").touch()
+    empty.mkdir()
     bundle.touch()
     environment = {
-        "PIP_FIND_LINKS": f"{wheels} file://{wheels} /nowhere/at/all",
+        "PIP_FIND_LINKS": f"{wheels} file://{wheels} /nowhere/at/all {empty}",
         "PIP_CERT": str(bundle),
+        "PIP_LOG": "/nowhere/log",
+        "PIP_TIMEOUT": "7",
     }
-    assert pip.named_paths(pip.merged([], environment)) == [bundle, wheels]
+    config, mounts = pip.relocate(pip.merged([], environment))
+    assert mounts == {"/mnt/pip-0": bundle, "/mnt/pip-1": wheels}
+    assert config.strip().splitlines() == [
+        "[global]",
+        "cert = /mnt/pip-0",
+        "find-links = /mnt/pip-1",
+        "\tfile:///mnt/pip-1",
+        "timeout = 7",
+        f"cache-dir = {pip.CACHE_IN_BUILD}",
+    ]
+    assert str(tmp_path) not in config
