@@ -1,9 +1,9 @@
-"""The model and the data of the example: made once for each version of its scripts."""
+"""The model and the data of the example: made by its scripts."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +14,8 @@ from rl_console.demo.settings import JOB, DemoSettings
 from rl_console.demo.stages import Stages
 from rl_contracts.stores.objects import Objects
 
-MODEL_SECONDS = 900.0
+MODEL_SECONDS = 1500.0
 DATA_SECONDS = 60.0
-COMPLETE = ".complete"
 REMEDY = "Read the log; the scripts in examples/arithmetic can be run by hand as well."
 
 
@@ -27,43 +26,25 @@ class Inputs:
     model: Path
     data: Path
 
-    @property
-    def complete(self) -> bool:
-        """Both were made whole."""
-        return (self.model / COMPLETE).exists() and (self.data / COMPLETE).exists()
-
 
 def located(settings: DemoSettings) -> Inputs:
-    """Where the inputs of these scripts are, or will be."""
-    digest = hashlib.sha256()
-    for script in sorted(settings.example.glob("*.py")):
-        digest.update(script.name.encode() + b"\0" + script.read_bytes() + b"\0")
-    folder = settings.cache / f"{JOB}-{digest.hexdigest()[:12]}"
+    """Where the inputs will be."""
+    folder = settings.cache / JOB
     return Inputs(folder / "model", folder / "data")
 
 
 @contextlib.contextmanager
-def making(settings: DemoSettings, inputs: Inputs) -> Iterator[Background | None]:
-    """Make the model beside whatever else goes on; None where it is there already."""
-    if (inputs.model / COMPLETE).exists():
-        yield None
-        return
+def making(settings: DemoSettings, inputs: Inputs) -> Iterator[Background]:
+    """Make the model beside whatever else goes on; its script trains it once and keeps it."""
     with background(_script(settings, "make_model.py", inputs.model), _log(inputs.model)) as made:
         yield made
 
 
-def finish(
-    settings: DemoSettings, inputs: Inputs, model: Background | None, stages: Stages
-) -> None:
-    """Wait for the model and make the data."""
-    if model is not None:
-        model.wait(stages, what="making the model", seconds=MODEL_SECONDS, remedy=REMEDY)
-        (inputs.model / COMPLETE).touch()
-    if not (inputs.data / COMPLETE).exists():
-        command = _script(settings, "make_data.py", inputs.data)
-        with background(command, _log(inputs.data)) as data:
-            data.wait(stages, what="making the data", seconds=DATA_SECONDS, remedy=REMEDY)
-        (inputs.data / COMPLETE).touch()
+def finish(settings: DemoSettings, inputs: Inputs, model: Background, stages: Stages) -> None:
+    """Wait for the model, and make the data."""
+    model.wait(stages, what="making the model", seconds=MODEL_SECONDS, remedy=REMEDY)
+    with background(_script(settings, "make_data.py", inputs.data), _log(inputs.data)) as data:
+        data.wait(stages, what="making the data", seconds=DATA_SECONDS, remedy=REMEDY)
 
 
 def upload(objects: Objects, inputs: Inputs) -> int:
@@ -72,7 +53,7 @@ def upload(objects: Objects, inputs: Inputs) -> int:
         f"{prefix}/{JOB}/{path.name}": path
         for prefix, folder in (("models", inputs.model), ("datasets", inputs.data))
         for path in sorted(folder.iterdir())
-        if path.is_file() and not path.name.startswith(".")
+        if path.is_file()
     }
     for key, path in files.items():
         objects.put_file(key, path)
@@ -80,6 +61,7 @@ def upload(objects: Objects, inputs: Inputs) -> int:
 
 
 def _script(settings: DemoSettings, name: str, out: Path) -> list[str]:
+    shutil.rmtree(out, ignore_errors=True)
     return [sys.executable, str(settings.example / name), "--out", str(out)]
 
 
