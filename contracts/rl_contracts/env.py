@@ -18,6 +18,9 @@ STORES_FOLDER = "RL_STORES_FOLDER"
 WEIGHTS_FOLDER = "RL_WEIGHTS_FOLDER"
 ENGINE_URL = "RL_ENGINE_URL"
 LISTEN_PORT = "RL_LISTEN_PORT"
+DRAIN_SECONDS = "RL_DRAIN_SECONDS"
+
+DEFAULT_DRAIN_SECONDS = 25
 
 
 class EnvironmentVariableError(ValueError):
@@ -88,6 +91,8 @@ class SamplerEnv:
     weights_folder: Path
     engine_url: str
     listen_port: int
+    drain_seconds: int = DEFAULT_DRAIN_SECONDS
+    """How long running groups may go on after SIGTERM; less than the pod's grace period."""
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> SamplerEnv:
@@ -104,4 +109,7 @@ class SamplerEnv:
             weights_folder=Path(required(environ, WEIGHTS_FOLDER)),
             engine_url=required(environ, ENGINE_URL),
             listen_port=integer(environ, LISTEN_PORT),
+            drain_seconds=integer(environ, DRAIN_SECONDS)
+            if DRAIN_SECONDS in environ
+            else DEFAULT_DRAIN_SECONDS,
         )
