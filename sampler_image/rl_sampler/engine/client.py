@@ -1,0 +1,171 @@
+"""The client of SGLang's HTTP server.
+
+Hazards: ``/health`` samples a token, fails during a pause and then marks the server unhealthy for
+good, so only ``/ping`` and ``/ready`` are asked; idle connections are closed by the server after
+five seconds, so ours are given up sooner; a request whose connection is dropped is aborted by the
+server within four seconds, which is how we abort.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+from pydantic import TypeAdapter, ValidationError
+
+from rl_sampler.engine.errors import (
+    EngineProtocolError,
+    EngineRefusedError,
+    EngineUnavailableError,
+    EngineUnsupportedError,
+)
+from rl_sampler.engine.protocol import GenerateRequest, Generation, ModelInfo, ServerInfo
+
+T = TypeVar("T")
+
+KEEPALIVE_SECONDS = 3.0
+CONTROL_SECONDS = 10.0
+GENERATE_SECONDS = 1800.0
+MESSAGE_CHARACTERS = 500
+OLDEST = (0, 5, 21)
+"""First version with these calls: spans of versions, ``/ready``, ``/model_info``."""
+TOO_NEW = (0, 6, 0)
+
+GENERATIONS = TypeAdapter(list[Generation])
+SERVER_INFO = TypeAdapter(ServerInfo)
+MODEL_INFO = TypeAdapter(ModelInfo)
+
+
+class Pulse(Enum):
+    """What became of a ``/ping``."""
+
+    ANSWERS = "answers"
+    ABSENT = "absent"
+    """Nobody listens: starting, or gone and about to be restarted."""
+    UNWELL = "unwell"
+    """Somebody listens and does not answer as a healthy server does."""
+
+
+def open_session() -> aiohttp.ClientSession:
+    """A session for one engine; the caller closes it."""
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
+    return aiohttp.ClientSession(connector=connector)
+
+
+class Engine:
+    """One SGLang server."""
+
+    def __init__(self, url: str, *, session: aiohttp.ClientSession) -> None:
+        self._url = url.rstrip("/")
+        self._session = session
+
+    async def ping(self) -> Pulse:
+        """Ask for a sign of life; pauses do not matter."""
+        try:
+            await self._send("GET", "/ping", doing="pinging", seconds=CONTROL_SECONDS)
+        except EngineUnavailableError as error:
+            absent = isinstance(error.__cause__, aiohttp.ClientConnectorError)
+            return Pulse.ABSENT if absent else Pulse.UNWELL
+        except EngineRefusedError:
+            return Pulse.UNWELL
+        return Pulse.ANSWERS
+
+    async def describe(self) -> ServerInfo:
+        """Ask what the server is.
+
+        Raises:
+            EngineUnsupportedError: its version's calls are not known here.
+        """
+        found = await self._send("GET", "/server_info", doing="asking for its version")
+        info = _parsed(SERVER_INFO, found, "/server_info")
+        numbers = tuple(int(one) for one in re.findall(r"\d+", info.version)[:3])
+        if not OLDEST <= numbers < TOO_NEW:
+            raise EngineUnsupportedError(
+                f"engine is sglang {info.version}; this agent speaks with "
+                f"{'.'.join(map(str, OLDEST))} up to, not including, {'.'.join(map(str, TOO_NEW))}"
+            )
+        return info
+
+    async def weight_version(self) -> str:
+        """The label of the weights that are served."""
+        found = await self._send("GET", "/model_info", doing="asking for its weights")
+        return _parsed(MODEL_INFO, found, "/model_info").weight_version
+
+    async def generate(self, request: GenerateRequest) -> list[Generation]:
+        """Sample all members in one call; cancelling it aborts them.
+
+        Raises:
+            EngineProtocolError: another number of members came back, or something unreadable.
+        """
+        found = await self._send(
+            "POST", "/generate", doing="sampling", body=request.to_json(), seconds=GENERATE_SECONDS
+        )
+        members = _parsed(GENERATIONS, found if isinstance(found, list) else [found], "/generate")
+        if len(members) != request.members:
+            raise EngineProtocolError(f"asked for {request.members} members, got {len(members)}")
+        return members
+
+    async def pause(self) -> None:
+        """Take running requests back; they are recomputed when resumed."""
+        await self._send("POST", "/pause_generation", doing="pausing", body={"mode": "retract"})
+
+    async def resume(self) -> None:
+        """Go on after a pause."""
+        await self._send("POST", "/continue_generation", doing="resuming", body={})
+
+    async def load(self, folder: Path, *, label: str, seconds: float) -> None:
+        """Load weights that were verified; anything else may kill the server.
+
+        Args:
+            folder: safetensors in Hugging Face layout.
+            label: what tokens sampled from them are marked with.
+            seconds: how long it may take.
+        """
+        body = {
+            "model_path": str(folder),
+            "load_format": "safetensors",
+            "weight_version": label,
+            "flush_cache": True,
+        }
+        doing = f"loading weights {label}"
+        await self._send(
+            "POST", "/update_weights_from_disk", doing=doing, body=body, seconds=seconds
+        )  # fmt: skip
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        body: dict[str, object] | None = None,
+        seconds: float = CONTROL_SECONDS,
+    ) -> Any:
+        limit = aiohttp.ClientTimeout(total=seconds, connect=CONTROL_SECONDS)
+        try:
+            async with self._session.request(
+                method, self._url + path, json=body, timeout=limit
+            ) as response:
+                text = await response.text()
+                if response.status != 200:
+                    raise EngineRefusedError(
+                        doing=doing, status=response.status, message=text[:MESSAGE_CHARACTERS]
+                    )
+                return await response.json(content_type=None) if text else None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            cause = str(error) or type(error).__name__
+            raise EngineUnavailableError(
+                f"engine did not answer while {doing}: {cause}"
+            ) from error  # fmt: skip
+        except ValueError as error:
+            raise EngineProtocolError(f"{path} answered no JSON: {error}") from error
+
+
+def _parsed(adapter: TypeAdapter[T], found: object, path: str) -> T:
+    try:
+        return adapter.validate_python(found)
+    except ValidationError as error:
+        raise EngineProtocolError(f"{path} answered what sglang never does: {error}") from error

@@ -1,0 +1,28 @@
+"""What this process has done so far; one place for heartbeat and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts since the process began."""
+
+    groups_running: int = 0
+    groups_done: int = 0
+    groups_failed: int = 0
+    """Handed back, killed or lost."""
+    members_adopted: int = 0
+    """Finished by earlier attempts and taken over."""
+    tokens_generated: int = 0
+    updates: int = 0
+    update_failures: int = 0
+    pause_seconds_last: float = 0.0
+    pause_seconds_total: float = 0.0
+
+    def updated(self, *, pause_seconds: float) -> None:
+        """Count one policy taken over by the engine."""
+        self.updates += 1
+        self.pause_seconds_last = pause_seconds
+        self.pause_seconds_total += pause_seconds
