@@ -1,0 +1,23 @@
+"""What a scorer sees, and how it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.errors import RLError
+
+
+class ScoringError(RLError):
+    """A scorer could not judge: an infrastructure error, so the member is sampled again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One response to be judged."""
+
+    text: str
+    """Decoded, without the token that ended the turn."""
+    answer: str | None
+    """What the answer schema takes from it; None where there is no answer."""
+    reference: str
+    """The dataset's answer."""

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rl_contracts.spec.sections import Reward
+from rl_sampler import scorers
+from rl_sampler.answers import tagged_answer
+from rl_sampler.scorers import score, total, unknown_scorers
+from rl_sampler.scorers.exact_match import exact_match
+from rl_sampler.scorers.format import well_formed
+from rl_sampler.scorers.response import Response, ScoringError
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("<answer>42</answer>", "42"),
+        ("so <answer>1</answer> no <answer>2</answer>.", "2"),
+        ("<answer>a\nb</answer>", "a\nb"),
+        ("<answer></answer>", ""),
+        ("<answer>1<answer>2</answer>", "2"),
+        ("<answer>1</answer></answer>", "1"),
+        ("<answer>1", None),
+        ("1</answer>", None),
+        ("</answer>1<answer>", None),
+        ("<ANSWER>1</ANSWER>", None),
+        ("42", None),
+        ("", None),
+    ],
+)
+def test_tagged_answer(response: str, answer: str | None) -> None:
+    assert tagged_answer(response) == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "value"),
+    [
+        ("42", "42", 1.0),
+        (" 42\n", "42", 1.0),
+        ("a  b", "a\tb", 1.0),
+        ("４２", "42", 1.0),  # full-width digits
+        ("e\u0301", "é", 1.0),
+        ("42.0", "42", 0.0),
+        ("Yes", "yes", 0.0),
+        ("", "42", 0.0),
+        (None, "42", 0.0),
+        (None, "", 0.0),
+    ],
+)
+def test_exact_match(answer: str | None, reference: str, value: float) -> None:
+    assert exact_match(Response(text="", answer=answer, reference=reference)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("<answer>1</answer>", 1.0),
+        ("x <answer></answer> y", 1.0),
+        ("<answer>1</answer><answer>2</answer>", 0.0),
+        ("<answer>1<answer>2</answer>", 0.0),
+        ("</answer>1<answer>", 0.0),
+        ("<answer>1", 0.0),
+        ("1", 0.0),
+    ],
+)
+def test_well_formed(text: str, value: float) -> None:
+    assert well_formed(Response(text=text, answer=None, reference="")) == value
+
+
+def reward_of(*kinds: str, schema: str = "Answer") -> Reward:
+    weights = (1.0, 0.1, -2.0)
+    return Reward.model_validate(
+        {
+            "scorers": [
+                {"kind": kind, "weight": weight}
+                for kind, weight in zip(kinds, weights, strict=False)
+            ],
+            "answerSchema": schema,
+        }
+    )
+
+
+def test_the_reward_is_the_weighted_sum() -> None:
+    parts = score(
+        "<answer>4</answer>", reference="4", reward=reward_of("ExactMatch", "Format")
+    )  # fmt: skip
+    assert [(part.scorer, part.value, part.weight) for part in parts] == [
+        ("ExactMatch", 1.0, 1.0),
+        ("Format", 1.0, 0.1),
+    ]
+    assert total(parts) == pytest.approx(1.1)
+
+
+def test_raw_takes_the_whole_response() -> None:
+    reward = reward_of("ExactMatch", schema="Raw")
+    assert total(score("4", reference="4", reward=reward)) == 1.0
+    assert total(score("<answer>4</answer>", reference="4", reward=reward)) == 0.0
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
+def test_a_value_outside_the_range_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    monkeypatch.setitem(scorers.SCORERS, "Wild", lambda response: value)
+    with pytest.raises(ScoringError, match="Wild"):
+        score("x", reference="x", reward=reward_of("Wild"))
+
+
+def test_unknown_scorers_are_named_in_order() -> None:
+    assert unknown_scorers(reward_of("Poetry", "Format", "Beauty")) == ["Poetry", "Beauty"]
+    assert unknown_scorers(reward_of("ExactMatch")) == []
