@@ -1,0 +1,124 @@
+"""Prompts: chat messages become token ids; responses become text. No torch is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+
+from rl_contracts.documents.task import Message
+from rl_contracts.errors import RLError
+
+
+class PromptError(RLError):
+    """This task's prompt cannot be sampled, by anybody; the user must change something."""
+
+
+class Prompts:
+    """Tokenizer and chat template of one model."""
+
+    def __init__(self, tokenizer: Any, *, vocabulary: int, stop_tokens: tuple[int, ...]) -> None:
+        """Wrap a tokenizer.
+
+        Args:
+            tokenizer: of transformers.
+            vocabulary: number of token ids that the model has.
+            stop_tokens: ids that end a turn.
+        """
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self.stop_tokens = stop_tokens
+
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of a conversation, up to where the model's turn begins.
+
+        Raises:
+            PromptError: the chat template refuses it, or it has ids that the model does not have.
+        """
+        try:
+            ids: list[int] = self._tokenizer.apply_chat_template(
+                [message.model_dump() for message in messages],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+            )
+        except (TemplateError, ValueError) as error:
+            raise PromptError(f"the chat template refuses the prompt: {error}") from error
+        if not ids:
+            raise PromptError("the chat template makes an empty prompt of the messages")
+        if not 0 <= min(ids) <= max(ids) < self._vocabulary:
+            # The engine would not survive it.
+            raise PromptError(
+                f"the tokenizer makes id {max(ids)}, the model has {self._vocabulary} tokens"
+            )
+        return ids
+
+    def decode(self, output: Sequence[int]) -> str:
+        """Text of a response, without the token that ended the turn."""
+        ends = bool(output) and output[-1] in self.stop_tokens
+        text: str = self._tokenizer.decode(
+            list(output[:-1] if ends else output), skip_special_tokens=False
+        )
+        return text
+
+
+def load_prompts(folder: Path) -> Prompts:
+    """Load tokenizer and chat template of a model in Hugging Face layout.
+
+    Raises:
+        PromptError: there is no usable tokenizer, or no chat template.
+    """
+    from transformers import AutoTokenizer  # takes seconds; the agent registers before
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise PromptError(f"cannot load the model's tokenizer: {error}") from error
+    if not tokenizer.chat_template:
+        raise PromptError("the model's tokenizer has no chat template")
+    config = json.loads((folder / "config.json").read_bytes())
+    config = config.get("text_config", config)
+    return Prompts(
+        tokenizer,
+        vocabulary=int(config["vocab_size"]),
+        stop_tokens=stop_tokens(folder, tokenizer_eos=tokenizer.eos_token_id),
+    )
+
+
+def stop_tokens(folder: Path, *, tokenizer_eos: int | None) -> tuple[int, ...]:
+    """Ids that end a turn: what generation config, config and tokenizer name, together."""
+    found = {tokenizer_eos} if tokenizer_eos is not None else set()
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        named = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
+        found |= {named} if isinstance(named, int) else set(named or ())
+    return tuple(sorted(found))
+
+
+def tokens_left(*, prompt: int, turn: int, context: int, engine: int) -> int:
+    """How many tokens may be generated.
+
+    Args:
+        prompt: tokens of the prompt.
+        turn: most tokens of the response, ``maxTokensPerTurn``.
+        context: most tokens of prompt and response together, ``maxContextTokens``.
+        engine: most tokens of a request that the engine takes.
+
+    Raises:
+        PromptError: none may.
+    """
+    left = min(turn, context - prompt, engine - prompt)
+    if left < 1:
+        limit = (
+            f"spec.agent.sampling.maxContextTokens = {context}"
+            if context <= engine
+            else f"the {engine} tokens that the engine takes"
+        )
+        raise PromptError(
+            f"a prompt of {prompt} tokens leaves no room for a response within {limit}: "
+            "raise the limit or leave the record out"
+        )
+    return left
