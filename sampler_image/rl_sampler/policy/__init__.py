@@ -1,0 +1,1 @@
+"""Policies: staged while serving, verified, then committed to the engine."""

@@ -1,0 +1,102 @@
+"""The model that training starts from: config, tokenizer and weights on the local disk."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import logging
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
+from rl_contracts.stores.objects import Objects, ObjectStat, split_uri
+from rl_sampler.policy.verify import INDEX_FILE, read_header, weight_files
+
+logger = logging.getLogger(__name__)
+
+WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
+def stage_base(objects: Objects, *, uri: str, folder: Path) -> None:
+    """Download a model in Hugging Face layout; does nothing where it lies already.
+
+    Args:
+        objects: any bucket of the endpoint.
+        uri: the manifest's ``spec.model.uri``.
+        folder: where to; it has this name only when it is complete.
+
+    Raises:
+        RefusedError: there is no usable model under the URI.
+        StoreUnavailableError: the bucket does not answer.
+    """
+    if folder.is_dir():
+        return
+    bucket, key = split_uri(uri)
+    source = objects.of_bucket(bucket)
+    prefix = key.rstrip("/") + "/"
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        found = {one.key.removeprefix(prefix): one for one in source.list(prefix)}
+        for name in _chosen(found):
+            logger.info("downloading %s (%d bytes)", name, found[name].size_bytes)
+            source.get_file(prefix + name, partial / name)
+            _check_size(partial / name, found[name])
+        _check_model(partial, uri)
+    except ObjectMissingError as error:
+        raise _refused(uri, "ModelNotFound", f"{error}.") from error
+    partial.rename(folder)
+
+
+def _chosen(names: Iterable[str]) -> list[str]:
+    # Only the top level: subfolders hold other formats of the same weights.
+    return sorted(
+        name
+        for name in names
+        if "/" not in name and any(fnmatch.fnmatchcase(name, pattern) for pattern in WANTED)
+    )
+
+
+def _check_size(path: Path, stat: ObjectStat) -> None:
+    if path.stat().st_size != stat.size_bytes:
+        raise IntegrityError(f"{path.name} was replaced while it was read")
+
+
+def _check_model(folder: Path, uri: str) -> None:
+    for wanted, present in (
+        ("config.json", (folder / "config.json").is_file()),
+        ("a tokenizer", any((folder / name).is_file() for name in TOKENIZERS)),
+        ("a .safetensors file", bool(list(folder.glob("*.safetensors")))),
+    ):
+        if not present:
+            raise _refused(uri, "ModelIncomplete", f"{uri} holds no {wanted}.")
+    try:
+        json.loads((folder / "config.json").read_bytes())
+        for path in weight_files(folder):
+            read_header(path)
+    except (ValueError, KeyError, OSError, IntegrityError) as error:
+        raise _refused(uri, "ModelMalformed", f"{uri} is malformed: {error}.") from error
+
+
+def companions(base: Path) -> list[Path]:
+    """Files of the base model that a policy needs beside its weights: config and tokenizer."""
+    return [
+        path
+        for path in sorted(base.iterdir())
+        if path.is_file() and path.suffix != ".safetensors" and path.name != INDEX_FILE
+    ]
+
+
+def _refused(uri: str, reason: str, message: str) -> RefusedError:
+    return RefusedError(
+        Refusal(
+            field="spec.model.uri",
+            value=uri,
+            reason=reason,
+            message=message,
+            remedy="Put a model in Hugging Face layout there: config, tokenizer, safetensors.",
+        )
+    )

@@ -1,0 +1,235 @@
+"""Following the published policy: stage while serving, then commit; keep the old one on failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.errors import (
+    AccessDeniedError,
+    IntegrityError,
+    ObjectMissingError,
+    StoreUnavailableError,
+)
+from rl_sampler.engine.client import Engine
+from rl_sampler.engine.errors import EngineError
+from rl_sampler.engine.health import EngineHealth
+from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
+from rl_sampler.policy.stage import DiskFullError, Stager, StagingEndedError
+from rl_sampler.problems import Problems
+from rl_sampler.serving import Serving, label_of
+from rl_sampler.tally import Tally
+from rl_sampler.weights import Staged, WeightsFolder
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+FIRST_BACKOFF_SECONDS = 0.5
+LONGEST_BACKOFF_SECONDS = 30.0
+STAGING_ERRORS = (
+    AccessDeniedError,
+    DiskFullError,
+    IntegrityError,
+    ObjectMissingError,
+    StagingEndedError,
+    StoreUnavailableError,
+)
+
+
+class Backoff:
+    """How long to leave a failing version alone. ``now`` is monotonic, in seconds."""
+
+    def __init__(self) -> None:
+        self._failures: dict[int, int] = {}
+        self._until: dict[int, float] = {}
+
+    def failed(self, version: int, *, now: float) -> None:
+        """Note a failure; doubles the wait for the same version."""
+        failures = self._failures.get(version, 0)
+        wait = FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 10)
+        self._failures[version] = failures + 1
+        self._until[version] = now + min(wait, LONGEST_BACKOFF_SECONDS)
+
+    def due(self, version: int, *, now: float) -> bool:
+        """Whether this version may be tried; one that has not failed always may."""
+        return now >= self._until.get(version, now)
+
+    def succeeded(self, version: int) -> None:
+        """Forget this version's failures and those of the ones before it."""
+        for older in [one for one in self._until if one <= version]:
+            del self._until[older], self._failures[older]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingJob:
+    """A policy that is being staged in a thread."""
+
+    pointer: PolicyPointer
+    task: asyncio.Task[Staged]
+    ended: threading.Event
+    """Tells the thread that nobody wants the result."""
+    deadline: float
+
+
+class PolicyFollower:
+    """Keeps the engine at the newest published policy."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        health: EngineHealth,
+        stager: Stager,
+        weights: WeightsFolder,
+        serving: Serving,
+        tally: Tally,
+        problems: Problems,
+        timeout_seconds: float,
+    ) -> None:
+        """Wire it up; nothing happens before ``run``.
+
+        Args:
+            engine: whom to load into.
+            health: whom to tell when nobody knows the engine's weights.
+            stager: whom to download with.
+            weights: where policies lie.
+            serving: what is kept up to date.
+            tally: where updates are counted.
+            problems: where failures are told.
+            timeout_seconds: the manifest's ``weightSync.timeoutSeconds``.
+        """
+        self._engine, self._health, self._stager = engine, health, stager
+        self._weights, self._serving = weights, serving
+        self._tally, self._problems = tally, problems
+        self._timeout = timeout_seconds
+        self._backoff = Backoff()
+        self._good: Staged | None = None
+        self._before: Path | None = None
+        self._job: StagingJob | None = None
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await self._remember()
+        try:
+            while True:
+                await self._step()
+                await self._serving.wait_change(seconds=TICK_SECONDS)
+        finally:
+            if self._job is not None:
+                self._job.ended.set()
+
+    async def _remember(self) -> None:
+        """Take up what an earlier process or the init container staged."""
+        await asyncio.to_thread(self._stager.clear_partial)
+        pointer = self._weights.linked_policy()
+        if pointer is None:
+            return
+        try:
+            self._good = await asyncio.to_thread(self._stager.restage, pointer)
+        except IntegrityError as error:
+            self._problems.note("policy", str(error))
+            self._weights.link_current(self._weights.base)
+
+    async def _step(self) -> None:
+        self._begin_staging()
+        staged = self._collect_staged()
+        if self._serving.engine is None:
+            return
+        if staged is not None:
+            await self._commit(staged)
+        elif self._serving.policy is None and self._good is not None and self._is_due(self._good):
+            await self._commit(self._good)
+
+    def _is_due(self, staged: Staged) -> bool:
+        return self._backoff.due(staged.pointer.version, now=time.monotonic())
+
+    def _begin_staging(self) -> None:
+        wanted, now = self._serving.published, time.monotonic()
+        if (
+            wanted is None
+            or self._job is not None
+            or not self._backoff.due(wanted.version, now=now)
+        ):
+            return
+        if self._good is not None and self._good.pointer == wanted:
+            return
+        keep = [folder for folder in (self._good and self._good.folder, self._before) if folder]
+        ended = threading.Event()
+        stage = asyncio.to_thread(self._stager.stage, wanted, keep=keep, ended=ended)
+        task = asyncio.create_task(stage, name=f"stage version {wanted.version}")
+        task.add_done_callback(lambda _: self._serving.changed())
+        self._job = StagingJob(
+            pointer=wanted, task=task, ended=ended, deadline=now + self._timeout
+        )  # fmt: skip
+        self._serving.staging = wanted
+
+    def _collect_staged(self) -> Staged | None:
+        """The staged policy when it is there and an engine, too; failures are backed off from."""
+        job = self._job
+        if job is None:
+            return None
+        doing = f"staging version {job.pointer.version}"
+        if not job.task.done():
+            if time.monotonic() > job.deadline:
+                self._end_job(job)
+                limit = f"weightSync.timeoutSeconds = {self._timeout:.0f}"
+                self._failed(job.pointer, f"{doing} took longer than {limit}")
+            return None
+        if self._serving.engine is None and job.task.exception() is None:
+            return None
+        self._end_job(job)
+        try:
+            return job.task.result()
+        except STAGING_ERRORS as error:
+            self._failed(job.pointer, f"{doing}: {error}")
+            return None
+
+    def _end_job(self, job: StagingJob) -> None:
+        job.ended.set()
+        self._job, self._serving.staging = None, None
+
+    async def _commit(self, new: Staged) -> None:
+        serving, old = self._serving, self._good if self._serving.policy else None
+        again = old if old != new else None
+        serving.committing = True
+        serving.commits += 1
+        # From here until the check the engine may sample under either label.
+        serving.known[label_of(new.pointer)] = new.pointer
+        try:
+            paused = await commit(self._engine, new, old=again, seconds=self._timeout)
+        except RolledBackError as error:
+            self._failed(new.pointer, f"loading version {new.pointer.version}: {error}")
+        except WeightsUnknownError as error:
+            serving.policy = None
+            self._health.condemn(str(error))
+            self._failed(new.pointer, f"loading version {new.pointer.version}: {error}")
+        except EngineError as error:
+            serving.policy = None
+            self._failed(new.pointer, f"loading version {new.pointer.version}: {error}")
+        else:
+            self._took_over(new, paused)
+        finally:
+            serving.committing = False
+            serving.changed()
+
+    def _took_over(self, new: Staged, paused: float) -> None:
+        if self._good is not None and self._good.folder != new.folder:
+            self._before = self._good.folder
+        self._good = new
+        self._serving.policy = new.pointer
+        self._weights.link_current(new.folder)
+        self._health.acquit()
+        self._backoff.succeeded(new.pointer.version)
+        self._tally.updated(pause_seconds=paused)
+        self._problems.clear("policy")
+        logger.info("serving version %d, paused for %.0f ms", new.pointer.version, 1000 * paused)
+
+    def _failed(self, pointer: PolicyPointer, message: str) -> None:
+        self._tally.update_failures += 1
+        self._backoff.failed(pointer.version, now=time.monotonic())
+        self._problems.note("policy", message)
