@@ -1,0 +1,66 @@
+"""Program of the sampler image: ``stage`` in the init container, ``serve`` beside the engine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping
+
+from rl_contracts.env import EnvironmentVariableError
+from rl_contracts.errors import RefusedError, RLError
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from rl_sampler.assignment import Assignment, AssignmentError, load_assignment
+from rl_sampler.prepare import prepare
+from rl_sampler.serve import serve
+
+logger = logging.getLogger("rl_sampler")
+
+STAGE_PATIENCE_SECONDS = 120.0
+SERVE_PATIENCE_SECONDS = 5.0
+FAILED, REFUSED = 1, 2
+
+
+def main(arguments: list[str], environ: Mapping[str, str]) -> int:
+    """Run one of the two programs.
+
+    Returns:
+        0, 1 when another try may succeed, 2 when something must be changed first.
+    """
+    parser = argparse.ArgumentParser(prog="rl_sampler", description=__doc__)
+    parser.add_argument("program", choices=("stage", "serve"))
+    program = parser.parse_args(arguments).program
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        assignment = load_assignment(environ)
+        settings = StoreSettings.from_folder(assignment.env.stores_folder)
+        _run(program, assignment, settings)
+    except (AssignmentError, EnvironmentVariableError, RefusedError) as error:
+        logger.error("%s", error)
+        return REFUSED
+    except RLError as error:
+        logger.error("%s", error)
+        return FAILED
+    return 0
+
+
+def _run(program: str, assignment: Assignment, settings: StoreSettings) -> None:
+    staging = program == "stage"
+    patience = STAGE_PATIENCE_SECONDS if staging else SERVE_PATIENCE_SECONDS
+    stores = Stores.connect(settings, patience_seconds=patience)
+    try:
+        if staging:
+            prepare(assignment, stores=stores)
+        else:
+            asyncio.run(serve(assignment, stores=stores))
+    finally:
+        stores.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,170 @@
+"""The claimer: takes as many tasks as this sampler can work on, evaluation first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_sampler.assignment import Assignment
+from rl_sampler.claims import Claim, ClaimBook
+from rl_sampler.episode import EpisodeRunner
+from rl_sampler.serving import Serving
+from rl_sampler.shared import OUTAGES, SharedState
+from rl_sampler.tally import Tally
+
+logger = logging.getLogger(__name__)
+
+FIRST_IDLE_SECONDS = 0.05
+LONGEST_IDLE_SECONDS = 0.4
+EVALUATION_SECONDS = 0.4
+"""How long the evaluation queue is left alone after it was found empty."""
+CLOSED_SECONDS = 1.0
+HAND_BACK_SECONDS = 3.0
+"""How long a stopping sampler tries to hand a claim back; then its lease runs out."""
+
+
+def open_queues(serving: Serving, *, max_staleness: int) -> list[Queue]:
+    """Queues from which a claim could become data now, the one to ask first first.
+
+    Args:
+        serving: what is served, and the run as it was last read.
+        max_staleness: the manifest's ``algorithm.offPolicy.maxStaleness``.
+    """
+    run, policy = serving.run, serving.policy
+    if run is None or run.outcome is not None or policy is None or serving.engine is None:
+        return []
+    queues = []
+    if run.policy is not None and run.policy.version == policy.version:
+        queues.append(Queue.EVALUATION)
+    if policy.step >= run.step - max_staleness:
+        queues.append(Queue.TRAIN)
+    return queues
+
+
+class Claimer:
+    """Claims tasks and has them worked on."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        shared: SharedState,
+        book: ClaimBook,
+        runner: EpisodeRunner,
+        serving: Serving,
+        tally: Tally,
+    ) -> None:
+        self._assignment, self._shared, self._book = assignment, shared, book
+        self._runner, self._serving, self._tally = runner, serving, tally
+        self._stopping = False
+        self._freed = asyncio.Event()
+        self._idle_seconds = FIRST_IDLE_SECONDS
+        self._evaluation_from = 0.0
+        self._episodes: dict[asyncio.Task[None], Claim] = {}
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Claim until told to stop; episodes then go on in ``group``."""
+        await self._release_leftovers()
+        while not self._stopping:
+            if len(self._episodes) >= self._assignment.template.max_concurrent_groups:
+                self._freed.clear()
+                await self._freed.wait()
+                continue
+            queues = self._queues()
+            if not queues:
+                await self._serving.wait_change(seconds=CLOSED_SECONDS)
+                continue
+            claim = await self._take(queues)
+            if claim is not None:
+                self._idle_seconds = FIRST_IDLE_SECONDS
+                self._begin(claim, group)
+                continue
+            # New tasks come with a new step or version, which wakes us.
+            await self._serving.wait_change(seconds=self._idle_seconds)
+            self._idle_seconds = min(2 * self._idle_seconds, LONGEST_IDLE_SECONDS)
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self._stopping = True
+        self._freed.set()
+        self._serving.changed()
+
+    async def drain(self, *, seconds: float) -> None:
+        """Let running episodes finish for so long, then hand the others back."""
+        if self._episodes:
+            await asyncio.wait(list(self._episodes), timeout=seconds)
+        unfinished = dict(self._episodes)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        await asyncio.gather(
+            *(
+                self._runner.hand_back(claim, "the sampler was stopped", seconds=HAND_BACK_SECONDS)
+                for claim in unfinished.values()
+            )
+        )
+
+    def end_stale(self) -> None:
+        """End episodes whose first tokens can no longer be trained."""
+        run = self._serving.run
+        if run is not None:
+            staleness = self._assignment.spec.algorithm.off_policy.max_staleness
+            self._book.end_stale(oldest_step=run.step - staleness)
+
+    def _queues(self) -> list[Queue]:
+        staleness = self._assignment.spec.algorithm.off_policy.max_staleness
+        queues = open_queues(self._serving, max_staleness=staleness)
+        if time.monotonic() < self._evaluation_from and Queue.TRAIN in queues:
+            return [Queue.TRAIN]
+        return queues
+
+    async def _take(self, queues: Sequence[Queue]) -> Claim | None:
+        for queue in queues:
+            try:
+                claim = await self._book.take(
+                    self._assignment.run, queue=queue, owner=self._assignment.sampler
+                )
+            except OUTAGES:
+                await asyncio.sleep(CLOSED_SECONDS)
+                return None
+            if claim is not None:
+                return claim
+            if queue is Queue.EVALUATION:
+                self._evaluation_from = time.monotonic() + EVALUATION_SECONDS
+        return None
+
+    def _begin(self, claim: Claim, group: asyncio.TaskGroup) -> None:
+        episode = group.create_task(self._runner.run(claim), name=f"episode {claim.task.id}")
+        self._episodes[episode] = claim
+        self._tally.groups_running = len(self._episodes)
+        episode.add_done_callback(self._over)
+
+    def _over(self, episode: asyncio.Task[None]) -> None:
+        self._book.drop(self._episodes.pop(episode))
+        self._tally.groups_running = len(self._episodes)
+        self._freed.set()
+
+    async def _release_leftovers(self) -> None:
+        """Hand back what an earlier process of this very pod had claimed."""
+        tasks, run = self._shared.stores.tasks, self._assignment.run
+
+        def release() -> int:
+            released = 0
+            for queue in (Queue.TRAIN, Queue.EVALUATION):
+                for task in tasks.find(run, queue=queue, state=TaskState.CLAIMED):
+                    released += self._is_mine(task) and tasks.hand_back(
+                        task, reason="the agent was restarted"
+                    )
+            return released
+
+        released = await self._shared.insist(
+            release, wanted=lambda: not self._stopping, otherwise=0
+        )  # fmt: skip
+        if released:
+            logger.info("handed back %d claims of an earlier process", released)
+
+    def _is_mine(self, task: Task) -> bool:
+        return task.owner == self._assignment.sampler

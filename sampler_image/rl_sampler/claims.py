@@ -1,0 +1,116 @@
+"""Claims: which tasks this sampler works on, kept by leases, lost when a lease is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rl_contracts.documents.task import Queue, Task
+from rl_sampler.engine.protocol import Generation
+from rl_sampler.shared import OUTAGES, SharedState
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30.0
+RENEW_SECONDS = 8.0
+CHECK_SECONDS = 1.0
+
+
+class EpisodeEndedError(Exception):
+    """The engine's work on a claim was ended on purpose; the claim says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """One task that is ours for the moment."""
+
+    task: Task
+    renewed: float
+    """Monotonic time of the last renewal."""
+    begun_step: int | None = None
+    """Step of the policy that was served when sampling began; None before."""
+    request: asyncio.Task[list[Generation]] | None = None
+    ended: str = ""
+    """Why its work was ended on purpose."""
+    lost: bool = False
+    """Somebody else may have it: nothing that we write for it counts."""
+
+    def end(self, reason: str) -> None:
+        """End the engine's work on it; dropping the request aborts it there."""
+        self.ended = self.ended or reason
+        if self.request is not None:
+            self.request.cancel()
+
+    def lose(self) -> None:
+        """Its lease is gone."""
+        self.lost = True
+        self.end("the lease was lost")
+
+
+class ClaimBook:
+    """All claims of this process."""
+
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
+        self._claims: set[Claim] = set()
+
+    def __len__(self) -> int:
+        """Claims being worked on."""
+        return len(self._claims)
+
+    def __iter__(self) -> Iterator[Claim]:
+        """The claims, as they are now."""
+        return iter(list(self._claims))
+
+    async def take(self, run: str, *, queue: Queue, owner: str) -> Claim | None:
+        """Claim a task; None when there is none. Raises as SharedState.ask."""
+        now = time.monotonic()
+        task = await self._shared.ask(
+            self._shared.stores.tasks.claim,
+            run,
+            queue=queue,
+            owner=owner,
+            lease_seconds=LEASE_SECONDS,
+        )
+        if task is None:
+            return None
+        claim = Claim(task=task, renewed=now)
+        self._claims.add(claim)
+        return claim
+
+    def drop(self, claim: Claim) -> None:
+        """Work on a claim is over."""
+        self._claims.discard(claim)
+
+    def end_stale(self, *, oldest_step: int) -> None:
+        """End training episodes whose first tokens can no longer be trained."""
+        for claim in self:
+            begun = claim.begun_step
+            if claim.task.queue is Queue.TRAIN and begun is not None and begun < oldest_step:
+                claim.end(
+                    f"its oldest tokens are of step {begun}, only {oldest_step} and later train"
+                )
+
+    async def keep_leases(self) -> None:
+        """Renew leases until cancelled; a claim that is not ours any more is lost."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            due = time.monotonic() - RENEW_SECONDS
+            await asyncio.gather(*(self._renew(one) for one in self if one.renewed <= due))
+
+    async def _renew(self, claim: Claim) -> None:
+        now = time.monotonic()
+        try:
+            ours = await self._shared.ask(
+                self._shared.stores.tasks.renew, claim.task, lease_seconds=LEASE_SECONDS
+            )
+        except OUTAGES:
+            return  # told by SharedState; the store decides when it is back
+        if ours:
+            claim.renewed = now
+        elif claim in self._claims:
+            logger.warning("lost the lease of %s", claim.task.id)
+            claim.lose()

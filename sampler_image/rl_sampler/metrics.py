@@ -1,0 +1,53 @@
+"""Prometheus metrics, read from the agent's state when they are scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rl_sampler.serving import Serving
+from rl_sampler.tally import Tally
+
+
+class AgentCollector(Collector):
+    """Yields the agent's figures; names begin with ``rl_sampler_``."""
+
+    def __init__(self, *, serving: Serving, tally: Tally) -> None:
+        self._serving, self._tally = serving, tally
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures as they are now."""
+        serving, tally = self._serving, self._tally
+        gauges = {
+            "engine_up": ("Whether the engine answers.", float(serving.engine is not None)),
+            "policy_version": (
+                "Policy version that is served; 0 when none is.",
+                serving.policy.version if serving.policy else 0,
+            ),
+            "policy_lag_steps": ("Training steps behind the trainer.", serving.lag),
+            "groups_running": ("Groups being worked on.", tally.groups_running),
+            "update_pause_last_seconds": ("Pause of the last update.", tally.pause_seconds_last),
+        }
+        counters = {
+            "groups_done": ("Groups completed.", tally.groups_done),
+            "groups_failed": ("Groups handed back, killed or lost.", tally.groups_failed),
+            "members_adopted": ("Members taken over.", tally.members_adopted),
+            "tokens_generated": ("Tokens generated.", tally.tokens_generated),
+            "updates": ("Policies loaded.", tally.updates),
+            "update_failures": ("Policies not staged or not loaded.", tally.update_failures),
+            "update_pause_seconds": ("Seconds paused for updates.", tally.pause_seconds_total),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"rl_sampler_{name}", text, value=value)
+        for name, (text, count) in counters.items():
+            yield CounterMetricFamily(f"rl_sampler_{name}", text, value=count)
+
+
+def agent_registry(*, serving: Serving, tally: Tally) -> CollectorRegistry:
+    """A registry with the agent's figures alone."""
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(serving=serving, tally=tally))
+    return registry

@@ -1,0 +1,45 @@
+"""The init container: model and newest policy lie on the local disk before the engine starts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from rl_contracts.errors import IntegrityError, ObjectMissingError
+from rl_contracts.stores.connect import Stores
+from rl_sampler.assignment import Assignment
+from rl_sampler.policy.base import stage_base
+from rl_sampler.policy.stage import Stager
+from rl_sampler.policy.verify import model_signature
+from rl_sampler.weights import WeightsFolder
+
+logger = logging.getLogger(__name__)
+
+
+def prepare(assignment: Assignment, *, stores: Stores) -> None:
+    """Stage the model, then the published policy if there is one, and link what to start from.
+
+    Raises:
+        RefusedError: there is no usable model.
+        StoreUnavailableError: a store does not answer.
+    """
+    weights = WeightsFolder(assignment.env.weights_folder)
+    spec = assignment.spec
+    stage_base(stores.objects, uri=spec.model.uri, folder=weights.base)
+    signature = model_signature(weights.base, precision=spec.training.precision)
+    stager = Stager(stores.objects, weights=weights, signature=signature)
+    stager.clear_partial()
+    if not weights.current.exists():
+        weights.link_current(weights.base)
+    run = stores.runs.get(assignment.run)
+    if run is None or run.policy is None:
+        logger.info("nothing is published yet: the engine starts from the model")
+        return
+    try:
+        staged = stager.stage(run.policy, keep=[], ended=threading.Event())
+    except (IntegrityError, ObjectMissingError) as error:
+        # The agent follows the pointer anyway; the engine must not wait for a good policy.
+        logger.warning("published policy cannot be staged, starting without it: %s", error)
+        return
+    weights.link_current(staged.folder)
+    logger.info("the engine starts from version %d", run.policy.version)

@@ -1,0 +1,40 @@
+"""Reading the run document: which policy is published, and how far the trainer has come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from rl_contracts.documents.run import Run
+from rl_sampler.problems import Problems
+from rl_sampler.serving import Serving
+from rl_sampler.shared import OUTAGES, SharedState
+
+POLL_SECONDS = 0.3
+
+
+class RunWatch:
+    """Keeps ``serving.run`` fresh."""
+
+    def __init__(
+        self, shared: SharedState, *, run: str, serving: Serving, problems: Problems
+    ) -> None:
+        self._shared, self._run = shared, run
+        self._serving, self._problems = serving, problems
+
+    async def run(self) -> None:
+        """Read again and again until cancelled; outages leave the last reading standing."""
+        while True:
+            with contextlib.suppress(*OUTAGES):  # told by SharedState
+                self._note(await self._shared.ask(self._shared.stores.runs.get, self._run))
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _note(self, run: Run | None) -> None:
+        if run is None:
+            self._problems.note("run", f"run {self._run} does not exist yet")
+            return
+        self._problems.clear("run")
+        before, self._serving.run = self._serving.run, run
+        news = before is None or (before.policy, before.step) != (run.policy, run.step)
+        if news:
+            self._serving.changed()

@@ -1,0 +1,222 @@
+"""The agent's life: register, follow the policy, claim tasks; on SIGTERM drain and leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from rl_contracts.stores.connect import Stores
+from rl_sampler.assignment import Assignment
+from rl_sampler.claimer import Claimer
+from rl_sampler.claims import ClaimBook
+from rl_sampler.engine.client import Engine, open_session
+from rl_sampler.engine.health import EngineHealth
+from rl_sampler.engine.watch import EngineWatch
+from rl_sampler.episode import EpisodeRunner
+from rl_sampler.heartbeat import Heartbeat
+from rl_sampler.metrics import agent_registry
+from rl_sampler.policy.follow import PolicyFollower
+from rl_sampler.policy.stage import Stager
+from rl_sampler.policy.verify import model_signature
+from rl_sampler.probes import Probes, listening
+from rl_sampler.problems import Problems
+from rl_sampler.prompt import PromptError, load_prompts
+from rl_sampler.run_watch import RunWatch
+from rl_sampler.scorers import unknown_scorers
+from rl_sampler.serving import Serving
+from rl_sampler.shared import SharedState
+from rl_sampler.slots import Slots
+from rl_sampler.tally import Tally
+from rl_sampler.weights import WeightsFolder
+
+logger = logging.getLogger(__name__)
+
+SPARE_THREADS = 12
+STALENESS_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """State that the agent's tasks share."""
+
+    assignment: Assignment
+    shared: SharedState
+    engine: Engine
+    health: EngineHealth
+    serving: Serving
+    tally: Tally
+    problems: Problems
+    weights: WeightsFolder
+
+    def watch(self) -> EngineWatch:
+        """Whoever watches the engine."""
+        return EngineWatch(
+            self.engine, health=self.health, serving=self.serving, problems=self.problems
+        )
+
+    def heartbeat(self) -> Heartbeat:
+        """Whoever tells of this sampler."""
+        return Heartbeat(
+            self.assignment,
+            shared=self.shared,
+            serving=self.serving,
+            tally=self.tally,
+            problems=self.problems,
+        )
+
+    def probes(self) -> Probes:
+        """Whoever answers the kubelet."""
+        return Probes(
+            serving=self.serving,
+            health=self.health,
+            problems=self.problems,
+            registry=agent_registry(serving=self.serving, tally=self.tally),
+        )
+
+
+async def serve(assignment: Assignment, *, stores: Stores) -> None:
+    """Serve the run until SIGTERM or SIGINT, then drain."""
+    loop = asyncio.get_running_loop()
+    threads = assignment.template.max_concurrent_groups + SPARE_THREADS
+    loop.set_default_executor(ThreadPoolExecutor(max_workers=threads))
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    problems = Problems()
+    startup = assignment.template.engine.startup_seconds
+    async with open_session() as session:
+        agent = Agent(
+            assignment=assignment,
+            shared=SharedState(stores, problems=problems),
+            engine=Engine(assignment.env.engine_url, session=session),
+            health=EngineHealth(startup_seconds=startup, now=loop.time()),
+            serving=Serving(),
+            tally=Tally(),
+            problems=problems,
+            weights=WeightsFolder(assignment.env.weights_folder),
+        )
+        application = agent.probes().application()
+        async with listening(application, port=assignment.env.listen_port):
+            await _live(agent, stop)
+    logger.info("drained")
+
+
+async def _live(agent: Agent, stop: asyncio.Event) -> None:
+    heartbeat, watch = agent.heartbeat(), agent.watch()
+    run_watch = RunWatch(
+        agent.shared,
+        run=agent.assignment.run,
+        serving=agent.serving,
+        problems=agent.problems,
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(heartbeat.run(), name="heartbeat")
+        background = [
+            group.create_task(watch.run(), name="engine watch"),
+            group.create_task(run_watch.run(), name="run watch"),
+        ]
+        working = group.create_task(_work(agent, watch, stop=stop), name="work")
+        await stop.wait()
+        heartbeat.drain()
+        await working
+        for task in background:
+            task.cancel()
+        heartbeat.leave()
+
+
+async def _work(agent: Agent, watch: EngineWatch, *, stop: asyncio.Event) -> None:
+    """Follow and claim until told to stop, then drain."""
+    spec = agent.assignment.spec
+    follower = PolicyFollower(
+        engine=agent.engine,
+        health=agent.health,
+        stager=Stager(
+            agent.shared.stores.objects,
+            weights=agent.weights,
+            signature=await asyncio.to_thread(
+                model_signature, agent.weights.base, precision=spec.training.precision
+            ),
+        ),
+        weights=agent.weights,
+        serving=agent.serving,
+        tally=agent.tally,
+        problems=agent.problems,
+        timeout_seconds=spec.weight_sync.timeout_seconds,
+    )
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(follower.run(), name="policy follower")
+        claiming = await _claiming(agent, watch)
+        if claiming is None:
+            await stop.wait()
+        else:
+            await _claim(claiming, agent, group=group, stop=stop)
+        following.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Claiming:
+    """Whoever takes tasks, and whoever keeps them."""
+
+    claimer: Claimer
+    book: ClaimBook
+
+
+async def _claiming(agent: Agent, watch: EngineWatch) -> Claiming | None:
+    """None where no claim could end well: then only the registration is of use."""
+    unknown = unknown_scorers(agent.assignment.spec.reward)
+    if unknown:
+        # The operator refuses the job by the scorers that this sampler registers.
+        agent.problems.note("scorers", f"this sampler does not know {', '.join(unknown)}")
+        return None
+    try:
+        prompts = await asyncio.to_thread(load_prompts, agent.weights.base)
+    except PromptError as error:
+        agent.problems.note("tokenizer", str(error))
+        return None
+    runner = EpisodeRunner(
+        spec=agent.assignment.spec,
+        engine=agent.engine,
+        watch=watch,
+        prompts=prompts,
+        shared=agent.shared,
+        serving=agent.serving,
+        slots=Slots(),
+        tally=agent.tally,
+        problems=agent.problems,
+    )
+    book = ClaimBook(agent.shared)
+    claimer = Claimer(
+        agent.assignment,
+        shared=agent.shared,
+        book=book,
+        runner=runner,
+        serving=agent.serving,
+        tally=agent.tally,
+    )
+    return Claiming(claimer, book)
+
+
+async def _claim(
+    claiming: Claiming, agent: Agent, *, group: asyncio.TaskGroup, stop: asyncio.Event
+) -> None:
+    claimer = claiming.claimer
+    running = group.create_task(claimer.run(group), name="claimer")
+    beside = [
+        group.create_task(claiming.book.keep_leases(), name="leases"),
+        group.create_task(_end_stale(claimer, agent.serving), name="staleness"),
+    ]
+    await stop.wait()
+    claimer.stop()
+    await running
+    await claimer.drain(seconds=agent.assignment.env.drain_seconds)
+    for task in beside:
+        task.cancel()
+
+
+async def _end_stale(claimer: Claimer, serving: Serving) -> None:
+    while True:
+        await serving.wait_change(seconds=STALENESS_SECONDS)
+        claimer.end_stale()
