@@ -1,0 +1,289 @@
+"""A real SGLang server for the session, and agents as processes beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_contracts import env
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.ids import RunId, sampler_id
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.contract.rl_sampler.tiny_model import write_model
+from tests.manifests import a_job
+from tests.servers import ROOT, free_port
+
+ENGINE_PYTHON = Path(
+    os.environ.get("RL_ENGINE_PYTHON", "~/.cache/rl-operator/engine-venv/bin/python")
+).expanduser()
+ENGINE_START_SECONDS = 120.0
+MODEL_KEY = "models/tiny"
+# The agent's image has no torch, and neither has the agent here: that is a third of its start.
+WITHOUT_TORCH = (
+    "import runpy, sys; sys.modules['torch'] = None; "
+    "sys.argv[0] = 'rl_sampler'; runpy.run_module('rl_sampler', run_name='__main__')"
+)
+
+
+def until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
+    """Wait for a condition, or fail saying what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.05)
+
+
+def get(url: str) -> tuple[int, str]:
+    """Status and body; status 0 where nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except (urllib.error.URLError, OSError):
+        return 0, ""
+
+
+@dataclass
+class EngineServer:
+    """A real SGLang server on the CPU."""
+
+    port: int
+    model: Path
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it; ``wait_ready`` waits."""
+        command = [
+            str(ENGINE_PYTHON), "-m", "sglang.launch_server",
+            "--model-path", str(self.model), "--weight-version", "base",
+            "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32",
+            "--device", "cpu", "--attention-backend", "torch_native", "--sleep-on-idle",
+            "--max-total-tokens", "32768", "--max-running-requests", "64",
+            "--skip-server-warmup",
+        ]  # fmt: skip
+        environment = os.environ | {
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TMPDIR": str(self.folder),
+        }
+        environment.pop("PYTHONPATH", None)
+        with (self.folder / "engine.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until it takes requests."""
+
+        def ready() -> bool:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                pytest.fail(f"engine ended: {(self.folder / 'engine.log').read_text()[-3000:]}")
+            return get(f"{self.url}/ready")[0] == 200
+
+        until(ready, seconds=ENGINE_START_SECONDS, what="the engine to be ready")
+
+    def kill(self) -> None:
+        """Kill it and its workers at once."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=30)
+
+    def weight_version(self) -> str:
+        """What it says that it serves; empty while it is down."""
+        status, body = get(f"{self.url}/model_info")
+        return str(json.loads(body)["weight_version"]) if status == 200 else ""
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model in Hugging Face layout."""
+    folder = tmp_path_factory.mktemp("model")
+    write_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def engine_server(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
+) -> Iterator[EngineServer]:
+    """One engine for the session; a test that kills it starts it again."""
+    if not ENGINE_PYTHON.exists():
+        pytest.fail(f"{ENGINE_PYTHON} is missing: `make engine-venv` makes it")
+    server = EngineServer(
+        port=free_port(), model=tiny_model, folder=tmp_path_factory.mktemp("engine")
+    )
+    server.start()
+    server.wait_ready()
+    yield server
+    server.kill()
+
+
+@dataclass
+class Pod:
+    """One sampler pod: its folders, and the agent's process in it."""
+
+    folder: Path
+    environment: dict[str, str]
+    stores: Stores
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def _command(self, program: str) -> list[str]:
+        return [sys.executable, "-c", WITHOUT_TORCH, program]
+
+    def stage(self) -> subprocess.CompletedProcess[bytes]:
+        """Run the init container's program."""
+        return subprocess.run(
+            self._command("stage"),
+            env=os.environ | self.environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+
+    def serve(self) -> None:
+        """Start the agent."""
+        with (self.folder / "agent.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command("serve"), stdout=log, stderr=log, env=os.environ | self.environment
+            )
+
+    def signal(self, number: int) -> int:
+        """Send a signal, wait for the end, return the exit status."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        status = self.process.wait(timeout=40)
+        self.process = None
+        return status
+
+    def log(self) -> str:
+        """What the agent said."""
+        path = self.folder / "agent.log"
+        return path.read_text() if path.exists() else ""
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask the agent's HTTP server."""
+        return get(f"http://127.0.0.1:{self.port}{path}")
+
+    def document(self) -> Sampler | None:
+        """Its registration."""
+        name = sampler_id(RunId(self.environment[env.RUN]), self.folder.name)
+        return self.stores.samplers.get([name]).get(name)
+
+    def wait_version(self, version: int, *, seconds: float = 30) -> None:
+        """Wait until its heartbeat says that the engine serves this version."""
+
+        def serves() -> bool:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                pytest.fail(f"the agent ended: {self.log()[-3000:]}")
+            found = self.document()
+            return found is not None and found.version == version
+
+        until(serves, seconds=seconds, what=f"{self.folder.name} to serve version {version}")
+
+
+MakePod = Callable[..., Pod]
+
+
+@pytest.fixture
+def trainer(stores: Stores, tiny_model: Path) -> ScriptedTrainer:
+    """A run with its model in the bucket and nothing published yet."""
+    return start_run(stores, tiny_model)
+
+
+def start_run(stores: Stores, model: Path) -> ScriptedTrainer:
+    """Put the model into the bucket and create the run."""
+    for path in model.iterdir():
+        stores.objects.put_file(f"{stores.objects.prefix}{MODEL_KEY}/{path.name}", path)
+    return ScriptedTrainer(stores)
+
+
+@pytest.fixture
+def make_pod(
+    tmp_path: Path, engine_server: EngineServer, store_settings: StoreSettings, stores: Stores
+) -> Iterator[MakePod]:
+    """Makes pods beside the session's engine; their agents end with the test."""
+    pods: list[Pod] = []
+
+    def make(
+        name: str = "pod-a",
+        *,
+        settings: StoreSettings = store_settings,
+        stores: Stores = stores,
+        **sections: Any,
+    ) -> Pod:
+        pod = new_pod(
+            tmp_path / name, engine_url=engine_server.url, settings=settings, stores=stores,
+            sections=sections,
+        )  # fmt: skip
+        pods.append(pod)
+        return pod
+
+    yield make
+    for pod in pods:
+        if pod.process is not None:
+            pod.signal(signal.SIGKILL)
+
+
+def new_pod(
+    folder: Path,
+    *,
+    engine_url: str,
+    settings: StoreSettings,
+    stores: Stores,
+    sections: dict[str, Any],
+) -> Pod:
+    """Write what a pod has mounted."""
+    secret = folder / "stores"
+    secret.mkdir(parents=True)
+    for field, info in StoreSettings.model_fields.items():
+        value = getattr(settings, field)
+        text = value.get_secret_value() if hasattr(value, "get_secret_value") else value
+        (secret / str(info.alias)).write_text(text)
+    ours = {
+        "model": {"uri": f"s3://{settings.s3_bucket}/{settings.s3_prefix}{MODEL_KEY}"},
+        "agent": {"sampling": {"maxTokensPerTurn": 8, "maxContextTokens": 64}},
+    }
+    spec = a_job(**(ours | sections))["spec"]
+    (folder / "rljob.json").write_text(json.dumps(spec))
+    (folder / "weights").mkdir()
+    port = free_port()
+    environment = {
+        env.NAMESPACE: "ns",
+        env.JOB: "job",
+        env.RUN: "run1",
+        env.POOL: "main",
+        env.POD_NAME: folder.name,
+        env.POD_UID: folder.name,
+        env.SPEC_FILE: str(folder / "rljob.json"),
+        env.STORES_FOLDER: str(secret),
+        env.WEIGHTS_FOLDER: str(folder / "weights"),
+        env.ENGINE_URL: engine_url,
+        env.LISTEN_PORT: str(port),
+        "PYTHONPATH": os.pathsep.join(str(ROOT / one) for one in ("contracts", "sampler_image")),
+    }
+    return Pod(folder=folder, environment=environment, stores=stores, port=port)

@@ -1,0 +1,175 @@
+"""What breaks is survived: nothing is lost and nothing false becomes data."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rl_contracts.documents.rollout import VersionSpan
+from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.stores.connect import Stores
+from tests.contract.rl_sampler.conftest import (
+    EngineServer,
+    MakePod,
+    start_run,
+    until,
+)
+from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.documents import a_rollout
+from tests.servers import MinioServer, StoreServer, running_store, settings_of
+
+LONG = {"sampling": {"maxTokensPerTurn": 200, "maxContextTokens": 1000}}
+ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
+
+
+def test_a_damaged_policy_never_reaches_the_engine(
+    trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
+) -> None:
+    pod = make_pod(algorithm=ANY_AGE)
+    assert pod.stage().returncode == 0
+    trainer.publish(seed=1)
+    pod.serve()
+    pod.wait_version(1)
+    trainer.advance()
+    trainer.publish(seed=2, damage=lambda data: data[:-1000])
+
+    def told() -> bool:
+        document = pod.document()
+        return document is not None and "version 2" in document.last_error
+
+    until(told, seconds=20, what="the failure in the heartbeat")
+    tasks = trainer.insert(4)
+    until(lambda: trainer.all_done(tasks), seconds=20, what="groups of the old version")
+    assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {1}
+    assert engine_server.weight_version() == "1"
+    staged = [path.name for path in (pod.folder / "weights" / "policies").iterdir()]
+    assert staged == ["00000001-1-abcd"]
+
+    third = trainer.publish(seed=3)
+    pod.wait_version(third.version)
+    document = pod.document()
+    assert document is not None
+    assert (document.update_failures > 0, document.updates) == (True, 2)
+    until(
+        lambda: "version 2" not in (pod.document() or document).last_error, seconds=5, what="calm"
+    )
+
+
+def test_a_dead_agents_work_is_taken_up_by_another(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    first, second = make_pod("pod-a", agent=LONG), make_pod("pod-b", agent=LONG)
+    assert first.stage().returncode == 0
+    assert second.stage().returncode == 0
+    policy = trainer.publish(seed=1)
+    # An attempt that died between writing two members and completing.
+    half_done = trainer.insert(1)
+    ghost = stores.tasks.claim(trainer.run, queue=Queue.TRAIN, owner="ghost", lease_seconds=-1)
+    assert ghost is not None
+    span = VersionSpan(version=policy.version, step=0, start=2, end=4)
+    stores.rollouts.put([a_rollout(ghost, member, spans=[span]) for member in (0, 2)])
+
+    first.serve()
+    first.wait_version(1)
+    tasks = trainer.insert(20, group_size=8)
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="claims")
+    first.signal(signal.SIGKILL)
+    orphans = [task for task in stores.tasks.get(tasks).values() if task.state is TaskState.CLAIMED]
+    assert orphans
+    for task in orphans:
+        stores.tasks.renew(task, lease_seconds=-1)  # as if half a minute had passed
+    second.serve()
+    until(lambda: trainer.all_done([*tasks, *half_done]), seconds=60, what="all groups")
+    adopted = stores.tasks.get(half_done)[half_done[0]]
+    assert [name.rsplit(".", 2)[1:] for name in adopted.rollouts] == [
+        ["1", "0"], ["2", "1"], ["1", "2"], ["2", "3"],
+    ]  # fmt: skip
+    assert {stores.tasks.get([one.id])[one.id].attempt for one in orphans} == {2}
+
+
+def test_an_agent_that_comes_back_returns_its_own_claims(
+    trainer: ScriptedTrainer, make_pod: MakePod
+) -> None:
+    pod = make_pod(agent=LONG)
+    assert pod.stage().returncode == 0
+    trainer.publish(seed=1)
+    pod.serve()
+    pod.wait_version(1)
+    tasks = trainer.insert(12, group_size=8)
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="claims")
+    pod.signal(signal.SIGKILL)
+    pod.serve()
+    # Sooner than any lease runs out.
+    until(lambda: trainer.all_done(tasks), seconds=25, what="all groups")
+
+
+@pytest.fixture
+def mortal_store(tmp_path: Path) -> Iterator[StoreServer]:
+    """A document store that the test may kill."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with running_store(folder) as server:
+        yield server
+
+
+def test_the_store_may_be_away_for_a_while(
+    mortal_store: StoreServer, minio_server: MinioServer, make_pod: MakePod, tiny_model: Path
+) -> None:
+    settings = settings_of(mortal_store, minio_server)
+    stores = Stores.connect(settings, patience_seconds=20)
+    try:
+        stores.mongo.ensure_indexes()
+        stores.objects.make_bucket()
+        trainer = start_run(stores, tiny_model)
+        pod = make_pod(settings=settings, stores=stores, agent=LONG)
+        assert pod.stage().returncode == 0
+        trainer.publish(seed=1)
+        pod.serve()
+        pod.wait_version(1)
+        tasks = trainer.insert(16, group_size=8)
+        until(lambda: TaskState.DONE in trainer.states(tasks).values(), seconds=20, what="a group")
+        mortal_store.server.kill()
+        until(lambda: "store:" in pod.log(), seconds=20, what="the agent to notice")
+        mortal_store.server.start()
+        until(lambda: trainer.all_done(tasks), seconds=40, what="all groups")
+        assert {task.attempt for task in stores.tasks.get(tasks).values()} == {1}
+        assert pod.signal(signal.SIGTERM) == 0
+    finally:
+        stores.close()
+
+
+def test_a_missing_model_is_refused_with_a_remedy(
+    make_pod: MakePod, trainer: ScriptedTrainer
+) -> None:
+    pod = make_pod(model={"uri": "s3://rl-data/models/nowhere"})
+    ended = pod.stage()
+    assert ended.returncode == 2
+    assert b"spec.model.uri" in ended.stderr
+    assert b"Put a model" in ended.stderr
+
+
+def test_a_killed_engine_gets_its_policy_again(
+    trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
+) -> None:
+    pod = make_pod(agent=LONG)
+    assert pod.stage().returncode == 0
+    trainer.publish(seed=1)
+    pod.serve()
+    pod.wait_version(1)
+    tasks = trainer.insert(16, group_size=8)
+    until(lambda: TaskState.DONE in trainer.states(tasks).values(), seconds=20, what="a group")
+    engine_server.kill()
+    until(lambda: pod.get("/ready")[0] == 503, seconds=10, what="the agent to notice")
+    assert pod.get("/engine-live")[0] == 200
+    assert TaskState.DEAD not in trainer.states(tasks).values()
+    trainer.advance()
+    trainer.publish(seed=2)
+    engine_server.start()
+    engine_server.wait_ready()
+    until(lambda: trainer.all_done(tasks), seconds=40, what="all groups")
+    assert engine_server.weight_version() == "2"
+    versions = {span.version for one in trainer.chosen(tasks) for span in one.spans}
+    assert versions == {1, 2}
