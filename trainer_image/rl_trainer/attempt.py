@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
+from transformers.utils.logging import disable_progress_bar
 
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.env import TrainerEnv
@@ -23,6 +24,7 @@ from rl_contracts.errors import (
     StoreUnavailableError,
 )
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores import mongo
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_trainer import loop, processors
@@ -149,6 +151,8 @@ def _outcome(job: Job, run: Run) -> Outcome:
     except ObjectMissingError as error:
         return Outcome(kind="Failed", reason="StoredDataMissing", message=str(error))
     except StoreUnavailableError as error:
+        if error.store == mongo.STORE:
+            raise  # it cannot take an outcome either
         return Outcome(kind="Failed", reason="StoreUnavailable", message=str(error))
 
 
@@ -194,6 +198,7 @@ def _spec(env: TrainerEnv) -> RLJobSpec:
 
 
 def _compute() -> None:
+    disable_progress_bar()  # a log is no terminal
     processors.limit_threads()
     # Replaying a step must give the weights that it gave before, bit for bit.
     torch.use_deterministic_algorithms(not torch.cuda.is_available())

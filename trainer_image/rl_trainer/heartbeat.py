@@ -48,6 +48,7 @@ class Heartbeat:
         self._ended = threading.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
         self._thread: Future[None] | None = None
+        self._watched: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
         """Begin to beat."""
@@ -71,12 +72,21 @@ class Heartbeat:
             log.info("%s", phase)
             self._logged = self._clock()
 
+    def watch(self, check: Callable[[], None]) -> None:
+        """Have ``check`` called at safe points; it raises when something beside training failed.
+
+        A wait would otherwise blame what it waits for: without new policies no rollouts come.
+        """
+        self._watched.append(check)
+
     def check(self) -> None:
         """Raise what must stop the trainer; a safe point."""
         if self._terminated.is_set():
             raise TerminatedError
         if self._thread is not None and self._thread.done():
             self._thread.result()
+        for check in self._watched:
+            check()
 
     def pause(self, seconds: float) -> None:
         """Let time pass, less of it when told to stop; a safe point."""

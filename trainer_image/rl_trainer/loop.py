@@ -74,6 +74,8 @@ def train(job: Job, run: Run) -> Outcome:
     )
     for batch in undurable:
         crew.checkpointer.trained(batch)
+    job.heartbeat.watch(crew.publisher.check)
+    job.heartbeat.watch(crew.checkpointer.check)
     finished = False
     try:
         outcome = _steps(job, crew, progress, base=base)
@@ -90,8 +92,6 @@ def _steps(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome:
     _evaluate(job, crew, progress)
     while progress.step < job.spec.training.steps:
         job.heartbeat.check()
-        crew.publisher.check()
-        crew.checkpointer.check()
         collected = crew.collector.collect(progress)
         job.heartbeat.say(f"training: step {progress.step + 1} of {job.spec.training.steps}")
         _step(job, crew, progress, collected)

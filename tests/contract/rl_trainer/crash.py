@@ -1,0 +1,59 @@
+"""A trainer that dies between two of its commands to the stores, wherever the test wants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pytest
+
+from rl_contracts.stores import connect
+from rl_contracts.stores.mongo import Mongo
+from rl_contracts.stores.objects import Objects
+
+T = TypeVar("T")
+
+
+class Crashed(BaseException):
+    """The process is dead: nothing catches this, and nothing it sends arrives."""
+
+
+class Fuse:
+    """Counts commands of all threads and burns through after so many."""
+
+    def __init__(self, commands: int) -> None:
+        self._left = commands
+        self._lock = threading.Lock()
+
+    def burn(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left < 0:
+                raise Crashed
+
+
+@contextmanager
+def crashing_after(commands: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stores connected inside die with their process after so many commands."""
+    fuse = Fuse(commands)
+
+    class BrittleMongo(Mongo):
+        def call(self, doing: str, operation: Callable[[], T]) -> T:
+            fuse.burn()
+            return super().call(doing, operation)
+
+    class BrittleObjects(Objects):
+        def call(self, doing: str, operation: Callable[[], T], *, key: str = "") -> T:
+            fuse.burn()
+            return super().call(doing, operation, key=key)
+
+        def of_bucket(self, bucket: str) -> Any:
+            assert bucket == self.bucket
+            return self
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connect, "Mongo", BrittleMongo)
+        patch.setattr(connect, "Objects", BrittleObjects)
+        yield

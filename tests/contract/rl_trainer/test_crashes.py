@@ -1,0 +1,174 @@
+"""Trainers that die, are replaced or told to stop: nothing is lost, nothing is trained twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.run import Run
+from rl_contracts.stores.connect import Stores
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.crash import Crashed, crashing_after
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN, World, wait
+from tests.servers import (
+    MinioServer,
+    Server,
+    StoreServer,
+    running_minio,
+    running_store,
+    settings_of,
+)
+
+
+@contextmanager
+def outage(server: Server) -> Iterator[None]:
+    """The server is dead at first and comes back after a second."""
+    server.kill()
+    restart = threading.Timer(1.0, server.start)
+    restart.start()
+    yield
+    restart.join()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_crashes_between_any_two_commands_lose_nothing(
+    seed: int, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(steps=6, checkpoint={"everySteps": 2}, evaluation={"everySteps": 3})
+    draw = random.Random(seed)
+    crashes, heads = 0, []
+    with sampling(TestSampler(world.stores, RUN)):
+        while crashes < 12:
+            try:
+                with crashing_after(draw.randint(10, 150), monkeypatch):
+                    assert world.attempt() == 0
+                break
+            except Crashed:
+                crashes += 1
+            found = world.stores.runs.get(RUN)
+            if found is not None:
+                heads.append(found.step)
+        else:
+            assert world.attempt() == 0
+    assert crashes >= 1  # a whole run takes more commands than a fuse holds
+    assert heads == sorted(heads), "a committed step was taken back"
+    assert world.run.epoch <= crashes + 1
+    assert world.outcome.kind == "Succeeded"
+    assert sorted({one.step for one in world.run.evaluations}) == [0, 3, 6]
+    assert len(world.run.evaluations) == 3
+    assert len(world.get("metrics.jsonl").splitlines()) == 6
+    world.check_lineage()
+
+
+def test_a_killed_process_is_replaced_and_replays(make_world: MakeWorld) -> None:
+    world = make_world(steps=12, checkpoint={"everySteps": 5})
+    with sampling(TestSampler(world.stores, RUN)):
+        process = world.process()
+        killed = wait("step 8", world.at_step(8))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(timeout=30) == -signal.SIGKILL
+        before = committed(world.stores)
+        assert world.attempt() == 0
+    assert killed.epoch == 1
+    assert world.run.epoch == 2
+    after = committed(world.stores)
+    assert after[: len(before)] == before, "a committed batch was replaced"
+    assert world.report()["restarts"] == 1
+    world.check_lineage()
+
+
+def committed(stores: Stores) -> list[tuple[str, list[str]]]:
+    run = stores.runs.get(RUN)
+    assert run is not None
+    lineage: list[Batch] = stores.batches.lineage(run.head_batch)
+    return [(batch.id, batch.tasks) for batch in lineage]
+
+
+def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: MakeWorld) -> None:
+    world = make_world(steps=10, checkpoint={"everySteps": 100})
+    with sampling(TestSampler(world.stores, RUN)):
+        process = world.process()
+        wait("step 2", world.at_step(2))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 143
+        stopped = world.run
+        assert stopped.outcome is None
+        assert world.attempt() == 0
+    assert stopped.step >= 2
+    assert world.run.step == 10
+    world.check_lineage()
+
+
+def test_a_trainer_that_was_replaced_stops_and_changes_nothing(make_world: MakeWorld) -> None:
+    world = make_world(steps=8)
+    with sampling(TestSampler(world.stores, RUN)), ThreadPoolExecutor(1) as executor:
+        old = executor.submit(world.attempt)
+        wait("step 2", world.at_step(2))
+        taken = world.stores.runs.take_epoch(RUN)
+        assert old.result(timeout=60) == 3
+        assert unchanged(taken, world.run)
+        assert world.attempt() == 0
+    assert world.run.epoch == 3
+    world.check_lineage()
+
+
+def unchanged(before: Run, after: Run) -> bool:
+    fields = ("epoch", "step", "head_batch", "policy", "durable", "outcome", "totals")
+    return all(getattr(before, field) == getattr(after, field) for field in fields)
+
+
+def test_a_run_outlives_its_stores(
+    tmp_path: Path, store_server: StoreServer, minio_server: MinioServer
+) -> None:
+    for name in ("store", "minio", "world"):
+        (tmp_path / name).mkdir()
+    with (
+        running_store(tmp_path / "store") as store,
+        running_minio(tmp_path / "minio") as minio,
+    ):
+        settings = settings_of(store, minio)
+        stores = Stores.connect(settings, patience_seconds=30)
+        stores.objects.make_bucket()
+        world = World.make(tmp_path / "world", stores, settings, steps=10)
+        with sampling(TestSampler(stores, RUN)), ThreadPoolExecutor(1) as executor:
+            job = executor.submit(world.attempt)
+            for step, server in ((2, store.server), (5, minio.server)):
+                wait(f"step {step}", world.at_step(step))
+                with outage(server):
+                    pass
+            assert job.result(timeout=120) == 0
+        assert world.run.epoch == 1
+        world.check_lineage()
+        stores.close()
+
+
+def test_a_bucket_that_stays_away_is_what_the_outcome_names(
+    tmp_path: Path, store_server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.contract.rl_trainer.world.PATIENCE_SECONDS", 1.0)
+    for name in ("minio", "world"):
+        (tmp_path / name).mkdir()
+    with running_minio(tmp_path / "minio") as minio:
+        settings = settings_of(store_server, minio)
+        stores = Stores.connect(settings, patience_seconds=30)
+        stores.objects.make_bucket()
+        world = World.make(tmp_path / "world", stores, settings, steps=1000)
+        # Without new policies it goes on sampling, until all that it samples is stale.
+        content = TestSampler(stores, RUN, hold=1)
+        with sampling(content), ThreadPoolExecutor(1) as executor:
+            job = executor.submit(world.attempt)
+            wait("step 1", world.at_step(1))
+            minio.server.kill()
+            assert job.result(timeout=60) == 1
+        assert (world.outcome.kind, world.outcome.reason) == ("Failed", "StoreUnavailable")
+        assert "bucket did not answer while" in world.outcome.message
+        stores.close()
