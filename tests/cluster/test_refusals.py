@@ -1,0 +1,214 @@
+"""Inputs that only the programs can judge: the job stalls with field, value and remedy, quietly.
+
+All bad jobs stand side by side. What is mended goes on by itself, and one goes on to its end.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.status import Condition
+from tests.cluster.lab import SYSTEM, Lab
+from tests.cluster.manifests import short_job
+from tests.cluster.waiting import throughout, until
+
+BUCKET = "s3://rl-data"
+GOOD_DATA = f"{BUCKET}/datasets/arithmetic/train.jsonl"
+STALL_SECONDS = 90.0
+RECOVER_SECONDS = 90.0
+COMPLETE_SECONDS = 240.0
+QUIET_SECONDS = 15.0
+WRONG = "wrong"
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A job that cannot go on, and how its cause is mended."""
+
+    name: str
+    reason: str
+    says: tuple[str, ...]
+    mend: Callable[[Lab], None]
+    changes: dict[str, Any] = field(default_factory=dict)
+    secret: dict[str, str] = field(default_factory=dict)
+    """Keys of the job's own stores' Secret that are wrong."""
+
+
+def copy_model(lab: Lab) -> None:
+    with lab.stores() as stores:
+        for found in stores.objects.list("models/arithmetic/"):
+            name = found.key.rsplit("/", 1)[1]
+            stores.objects.put(f"{lab.namespace}/late-model/{name}", stores.objects.get(found.key))
+
+
+def put_data(name: str) -> Callable[[Lab], None]:
+    def put(lab: Lab) -> None:
+        with lab.stores() as stores:
+            good = stores.objects.get("datasets/arithmetic/train.jsonl")
+            stores.objects.put(f"{lab.namespace}/{name}", good)
+
+    return put
+
+
+def mend_secret(name: str) -> Callable[[Lab], None]:
+    def mend(lab: Lab) -> None:
+        make_secret(lab, name, {})
+
+    return mend
+
+
+def mend_scorer(lab: Lab) -> None:
+    patch = {"spec": {"reward": {"scorers": [{"kind": "ExactMatch"}]}}}
+    lab.kubectl("patch", "rljob", "bad-scorer", "--type=merge", "-p", json.dumps(patch))
+
+
+BAD = [
+    Bad(
+        "bad-model", "ModelNotFound",
+        ("spec.model.uri", f"{BUCKET}/rl-test/late-model"), copy_model,
+        {"model__uri": f"{BUCKET}/rl-test/late-model"},
+    ),
+    Bad(
+        "bad-data", "DatasetNotFound",
+        ("spec.data.train[0].uri", f"{BUCKET}/rl-test/late.jsonl"), put_data("late.jsonl"),
+        {"data__train__0__uri": f"{BUCKET}/rl-test/late.jsonl"},
+    ),
+    Bad(
+        "bad-line", "DatasetMalformed",
+        ("spec.data.train[0].uri", "line 3", "not JSON"), put_data("malformed.jsonl"),
+        {"data__train__0__uri": f"{BUCKET}/rl-test/malformed.jsonl"},
+    ),
+    Bad(
+        "bad-keys", "BucketAccessDenied",
+        ("spec.storage.secretName", "credentials"), mend_secret("bad-keys"),
+        secret={"s3SecretKey": WRONG},
+    ),
+    Bad(
+        "bad-bucket", "BucketUnreachable",
+        ("spec.storage.secretName", "bucket did not answer"), mend_secret("bad-bucket"),
+        secret={"s3Endpoint": "http://rl-operator-minio.rl-system.svc:9999"},
+    ),
+    Bad(
+        "bad-store", "StateStoreUnreachable",
+        ("spec.storage.secretName", "document store did not answer"), mend_secret("bad-store"),
+        secret={"mongoUri": "mongodb://rl-operator-store.rl-system.svc:9999/"},
+    ),
+    Bad(
+        "bad-scorer", "ScorerUnknown",
+        ("spec.reward.scorers[0].kind", "Telepathy", "ExactMatch"), mend_scorer,
+        {"reward__scorers": [{"kind": "Telepathy"}]},
+    ),
+]  # fmt: skip
+WITHOUT_PODS = [one.name for one in BAD if one.name != "bad-scorer"]
+
+
+def make_secret(lab: Lab, name: str, wrong: dict[str, str]) -> None:
+    """A stores' Secret of the job's own, like the namespace's but for some keys."""
+    values = {**lab.cluster.secret(lab.namespace, "rl-operator-stores"), **wrong}
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    lab.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded})
+
+
+def let_the_operator_read(lab: Lab, names: list[str]) -> None:
+    """What a tenant does who uses Secrets of other names."""
+    rbac = "rbac.authorization.k8s.io"
+    rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": ["get"]}
+    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "stores"}}
+    lab.apply({**role, "rules": [rule]})
+    subject = {"kind": "ServiceAccount", "name": "rl-operator", "namespace": SYSTEM}
+    reference = {"apiGroup": rbac, "kind": "Role", "name": "stores"}
+    lab.apply({**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]})
+
+
+def remove_leftovers(lab: Lab) -> None:
+    with lab.stores() as stores:
+        stores.objects.delete_prefix(f"{lab.namespace}/")
+
+
+@pytest.fixture(scope="module")
+def stalled(lab: Lab) -> Iterator[dict[str, Condition]]:
+    """Each bad job's Stalled condition."""
+    remove_leftovers(lab)
+    let_the_operator_read(lab, [one.name for one in BAD if one.secret])
+    with lab.stores() as stores:
+        lines = stores.objects.get("datasets/arithmetic/train.jsonl").splitlines()
+        lines[2] = lines[2][:-5]
+        stores.objects.put(f"{lab.namespace}/malformed.jsonl", b"\n".join(lines))
+    for one in BAD:
+        changes = dict(one.changes)
+        if one.secret:
+            make_secret(lab, one.name, one.secret)
+            changes["storage__secretName"] = one.name
+        lab.apply(short_job(one.name, **changes, lifecycle__dataPolicy="Delete"))
+    yield {one.name: lab.await_condition(one.name, "Stalled", seconds=STALL_SECONDS) for one in BAD}
+    for one in BAD:
+        lab.delete("rljob", one.name)
+        lab.delete("secret", one.name)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bad", BAD, ids=[one.name for one in BAD])
+def test_stalled_with_field_value_and_remedy(bad: Bad, stalled: dict[str, Condition]) -> None:
+    found = stalled[bad.name]
+    assert found.reason == bad.reason
+    for text in bad.says:
+        assert text in found.message
+    assert WRONG not in found.message
+
+
+def test_stalled_jobs_start_nothing_and_write_nothing(
+    lab: Lab, stalled: dict[str, Condition]
+) -> None:
+    def written() -> dict[str, str]:
+        jobs = lab.get("rljobs")["items"]
+        return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in jobs}
+
+    def settled() -> bool:
+        before = written()
+        throughout(lambda: "", seconds=5)
+        return before == written()
+
+    until(settled, what="the stalled jobs to settle", seconds=60)
+    before = written()
+    throughout(lambda: "" if written() == before else "a stalled job was written", interval=3,
+               seconds=QUIET_SECONDS)  # fmt: skip
+    for name in WITHOUT_PODS:
+        assert lab.pods(name) == []
+    assert all(lab.job(one.name).status.attempt == 0 for one in BAD)
+
+
+@pytest.mark.parametrize("bad", BAD, ids=[one.name for one in BAD])
+def test_goes_on_by_itself_once_mended(bad: Bad, lab: Lab, stalled: dict[str, Condition]) -> None:
+    def recovered() -> bool:
+        found = lab.condition(bad.name, "Stalled")
+        return found is None or found.status != "True"
+
+    bad.mend(lab)
+    until(recovered, what=f"{bad.name} to go on", seconds=RECOVER_SECONDS,
+          seen=lambda: lab.job(bad.name).status)  # fmt: skip
+    if bad.name != "bad-scorer":  # one of them goes on to its end
+        lab.delete("rljob", bad.name)
+
+
+@pytest.mark.timeout(600)
+def test_a_mended_job_completes_and_takes_its_data_with_it(
+    lab: Lab, stalled: dict[str, Condition]
+) -> None:
+    name = "bad-scorer"
+    lab.await_condition(name, "Complete", seconds=COMPLETE_SECONDS)
+    run = lab.job(name).uid
+    with lab.stores() as stores:
+        assert stores.runs.get(run) is not None
+        assert stores.objects.list(stores.run_prefix(run))
+    lab.delete("rljob", name)
+    with lab.stores() as stores:
+        assert stores.runs.get(run) is None
+        assert stores.batches.of_run(run) == []
+        assert stores.rollouts.of_run(run) == []
+        assert stores.objects.list(stores.run_prefix(run)) == []

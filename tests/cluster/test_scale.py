@@ -1,0 +1,59 @@
+"""SamplerPools are scaled as everything else is: by ``kubectl scale``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rl_console.jobs import PoolObject
+from tests.cluster.lab import Lab
+from tests.cluster.manifests import short_job
+from tests.cluster.waiting import until
+
+NAME = "scaled"
+POOL = f"{NAME}-main"
+SECONDS = 90.0
+
+
+@pytest.fixture(scope="module")
+def pool(lab: Lab) -> Iterator[str]:
+    """A pool of a job whose samplers register, but never find a scorer of that name."""
+    lab.apply(short_job(NAME, reward__scorers=[{"kind": "Telepathy"}]))
+    until(lambda: lab.cluster.pools(lab.namespace, NAME), what="the pool", seconds=SECONDS)
+    yield POOL
+    lab.delete("rljob", NAME)
+
+
+def seen(lab: Lab) -> PoolObject:
+    return lab.cluster.pools(lab.namespace, NAME)[0]
+
+
+def test_pods_follow_the_scale(pool: str, lab: Lab) -> None:
+    until(lambda: len(lab.pods(NAME)) == 1, what="the first pod", seconds=SECONDS)
+    lab.kubectl("scale", "samplerpool", pool, "--replicas=2")
+    until(lambda: len(lab.pods(NAME)) == 2, what="a second pod", seconds=SECONDS)
+    until(lambda: seen(lab).status.replicas == 2, what="the pool's status", seconds=SECONDS)
+    assert lab.job(NAME).status.samplers.desired == 2
+    lab.kubectl("scale", "samplerpool", pool, "--replicas=0")
+    until(lambda: lab.pods(NAME) == [], what="all pods to be gone", seconds=SECONDS)
+    assert seen(lab).replicas == 0
+
+
+def test_the_scale_has_a_selector_for_autoscalers(pool: str, lab: Lab) -> None:
+    selector = seen(lab).status.selector
+    assert selector
+    scale = lab.kubectl("get", "--raw",
+        f"/apis/rl-operator.io/v1alpha1/namespaces/{lab.namespace}/samplerpools/{pool}/scale")  # fmt: skip
+    assert selector in scale
+
+
+def test_the_job_does_not_scale_its_pool_back(pool: str, lab: Lab) -> None:
+    lab.kubectl("annotate", "rljob", NAME, "touched=yes")
+    lab.kubectl("scale", "samplerpool", pool, "--replicas=0")
+    lab.kubectl("patch", "rljob", NAME, "--type=merge", "-p",
+                '{"spec":{"lifecycle":{"backoffLimit":1}}}')  # fmt: skip
+    generation = lab.job(NAME).generation
+    until(lambda: lab.job(NAME).status.observed_generation == generation,
+          what="the operator to see the edit", seconds=SECONDS)  # fmt: skip
+    assert seen(lab).replicas == 0
