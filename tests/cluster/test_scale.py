@@ -43,8 +43,8 @@ def test_pods_follow_the_scale(pool: str, lab: Lab) -> None:
 def test_the_scale_has_a_selector_for_autoscalers(pool: str, lab: Lab) -> None:
     selector = seen(lab).status.selector
     assert selector
-    scale = lab.kubectl("get", "--raw",
-        f"/apis/rl-operator.io/v1alpha1/namespaces/{lab.namespace}/samplerpools/{pool}/scale")  # fmt: skip
+    base = f"/apis/rl-operator.io/v1alpha1/namespaces/{lab.namespace}"
+    scale = lab.kubectl("get", "--raw", f"{base}/samplerpools/{pool}/scale")
     assert selector in scale
 
 
