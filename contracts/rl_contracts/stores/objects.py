@@ -171,6 +171,20 @@ class Objects:
         """Read an object whole."""
         return self.call(f"reading {key}", lambda: b"".join(self._chunks(key)), key=key)
 
+    def read_lines(
+        self, key: str, consume: Callable[[Iterator[bytes]], T], *, limit_bytes: int
+    ) -> T:
+        """Read an object line by line, without holding it whole.
+
+        Args:
+            key: which object.
+            consume: is given the lines; called anew when the bucket fails on the way.
+            limit_bytes: no line that ends after so many bytes is read.
+        """
+        return self.call(
+            f"reading {key}", lambda: consume(self._lines(key, limit_bytes)), key=key
+        )  # fmt: skip
+
     def get_file(self, key: str, path: Path, *, sha256: str = "") -> None:
         """Read an object into a file, verified before the file has its name.
 
@@ -206,6 +220,17 @@ class Objects:
         finally:
             response.close()
             response.release_conn()
+
+    def _lines(self, key: str, limit_bytes: int) -> Iterator[bytes]:
+        received, rest = 0, b""
+        for chunk in self._chunks(key):
+            received += len(chunk)
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+            if received >= limit_bytes:
+                return
+        if rest:
+            yield rest
 
     def stat(self, key: str) -> ObjectStat:
         """Size and entity tag of an object; raises ObjectMissingError when it is not there."""

@@ -1,0 +1,245 @@
+"""The operator process: kopf watches, the queue orders, workers reconcile.
+
+Kopf is used for its watches alone: handlers only enqueue, so that it writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import kopf
+
+from rl_operator import kinds, metrics, names
+from rl_operator.apply import Applier, StatusWriter
+from rl_operator.cluster import Cluster, ClusterError, connect
+from rl_operator.endpoint import Endpoint
+from rl_operator.events import Journal
+from rl_operator.inputs import InputsReader
+from rl_operator.kinds import Key
+from rl_operator.leadership import Leadership
+from rl_operator.preflight import Preflight
+from rl_operator.progress import Connections, ProgressReader
+from rl_operator.queue import AsyncWorkQueue, WorkQueue
+from rl_operator.reconcile import JobReconciler
+from rl_operator.reconcile_pool import PoolReconciler
+from rl_operator.settings import Settings
+from rl_operator.worker import Reconcile, work
+
+log = logging.getLogger(__name__)
+
+WATCHED_CHILDREN = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD)
+RESYNC_SECONDS = 600.0
+LOOP_SILENT_SECONDS = 60.0
+"""An event loop that is stuck for longer makes the process unhealthy."""
+STOP_SECONDS = 10.0
+
+
+def run(settings: Settings) -> int:
+    """Run until told to stop; return the exit status."""
+    return asyncio.run(_Operator(settings).run())
+
+
+class _Operator:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop_alive_at = time.monotonic()
+        self._ready = asyncio.Event()
+        self._watching = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._queue: AsyncWorkQueue[Key] = AsyncWorkQueue(
+            WorkQueue(clock=time.monotonic, jitter=random.random)
+        )
+
+    async def run(self) -> int:
+        """Start everything, wait for the first thing that ends, stop the rest."""
+        self._loop = asyncio.get_running_loop()
+        leadership = self._leadership()
+        cluster = self._connect(leadership.check)
+        await asyncio.to_thread(_require_kinds, cluster, self._settings)
+        endpoint = Endpoint(
+            self._settings.listen_port, healthy=self._is_alive, ready=self._watching.is_set
+        )
+        endpoint.start()
+        tasks = [
+            asyncio.create_task(task, name=name)
+            for name, task in (
+                ("stop", self._stopped()),
+                ("leadership", leadership.run()),
+                ("watches", self._watch()),
+                ("reconciling", self._reconcile(cluster, leadership)),
+                ("heartbeat", self._beat()),
+            )
+        ]
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        failed = tasks[1] in done or any(task.exception() for task in done)
+        log.info("stopping", extra={"because_of": ", ".join(one.get_name() for one in done)})
+        await _end(done, pending)
+        try:
+            await asyncio.to_thread(leadership.release)
+        except ClusterError as error:
+            log.warning("lease not released: %s", error)
+        endpoint.close()
+        return 1 if failed else 0
+
+    async def _stopped(self) -> None:
+        await self._watching.wait()  # kopf has just taken the signals, and would end in its own time
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop.set)
+        await self._stop.wait()
+
+    def _connect(self, check: Callable[[], None]) -> Cluster:
+        return connect(
+            may_write=check,
+            count=lambda verb, kind: metrics.WRITES.labels(verb, kind).inc(),
+            connections=self._settings.workers + 4,
+        )
+
+    def _leadership(self) -> Leadership:
+        return Leadership(
+            self._connect(lambda: None),
+            namespace=self._settings.namespace,
+            identity=self._settings.identity,
+            clock=time.monotonic,
+        )
+
+    async def _beat(self) -> None:
+        while True:
+            self._loop_alive_at = time.monotonic()
+            await asyncio.sleep(1)
+
+    def _is_alive(self) -> bool:
+        return time.monotonic() - self._loop_alive_at < LOOP_SILENT_SECONDS
+
+    async def _reconcile(self, cluster: Cluster, leadership: Leadership) -> None:
+        settings = self._settings
+        await leadership.gained.wait()
+        metrics.LEADER.set(1)
+        reconcilers = _reconcilers(cluster, settings, wake=self._wake)
+        executor = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
+        workers = [work(self._queue, reconcilers, executor) for _ in range(settings.workers)]
+        try:
+            await asyncio.gather(self._resync(cluster), *workers)
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _resync(self, cluster: Cluster) -> None:
+        """Ask for every object again and again, whatever the watches have told."""
+        namespaces = self._settings.watch_namespaces
+        while True:
+            for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
+                for namespace, name in await asyncio.to_thread(cluster.names, kind, namespaces):
+                    await self._queue.add(Key(kind.name, namespace, name))
+            await asyncio.sleep(RESYNC_SECONDS * (1 + random.random() / 4))
+
+    def _wake(self, key: Key) -> None:
+        asyncio.run_coroutine_threadsafe(self._queue.add(key), self._loop)
+
+    async def _watch(self) -> None:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry, id="login")(_login)
+        for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *WATCHED_CHILDREN):
+            kopf.on.event(
+                kind.group, kind.version, kind.plural, registry=registry, id=kind.plural
+            )(self._enqueue)  # fmt: skip
+        namespaces = self._settings.watch_namespaces
+        await kopf.operator(
+            registry=registry,
+            settings=_kopf_settings(),
+            identity=self._settings.identity,
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            ready_flag=self._watching,
+            stop_flag=self._stop,
+        )
+
+    async def _enqueue(self, body: kopf.Body, **_: Any) -> None:
+        for key in keys_of(body):
+            await self._queue.add(key)
+
+
+async def _end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> None:
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending, timeout=STOP_SECONDS)
+    for task in done:
+        if task.exception() is not None:
+            log.error("%s ended", task.get_name(), exc_info=task.exception())
+
+
+def keys_of(body: Any) -> list[Key]:
+    """The objects of ours that an object concerns."""
+    meta = body["metadata"]
+    namespace, labels = meta["namespace"], meta.get("labels", {})
+    job, pool = labels.get(names.JOB_LABEL), labels.get(names.POOL_LABEL)
+    if body["kind"] == kinds.RLJOB.name:
+        job = meta["name"]
+    elif body["kind"] == kinds.SAMPLER_POOL.name:
+        job, pool = body.get("spec", {}).get("job"), meta["name"]
+    found = [Key(kinds.RLJOB.name, namespace, job)] if job else []
+    return [*found, Key(kinds.SAMPLER_POOL.name, namespace, pool)] if pool else found
+
+
+def _login(**known: Any) -> kopf.ConnectionInfo | None:
+    found: kopf.ConnectionInfo | None = kopf.login_with_service_account(**known)
+    return found or kopf.login_with_kubeconfig(**known)
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True  # else it lists CRDs and namespaces of the cluster
+    settings.watching.chunk_size = 500
+    for kind in WATCHED_CHILDREN:
+        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = names.JOB_LABEL
+    return settings
+
+
+def _reconcilers(
+    cluster: Cluster, settings: Settings, *, wake: Callable[[Key], None]
+) -> dict[str, Reconcile]:
+    connections = Connections(cluster)
+    reader = ProgressReader(connections, clock=time.monotonic)
+    preflight = Preflight(clock=time.monotonic, wake=wake)
+    applier = Applier(cluster)
+    statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
+    journal = Journal(cluster, identity=settings.identity, now=time.time)
+    inputs = InputsReader(
+        connections=connections, reader=reader, preflight=preflight, now=time.time
+    )  # fmt: skip
+    jobs = JobReconciler(
+        cluster=cluster,
+        applier=applier,
+        statuses=statuses,
+        inputs=inputs,
+        journal=journal,
+        images=settings.images,
+        progress_seconds=settings.progress_seconds,
+        now=time.time,
+    )
+    pools = PoolReconciler(
+        cluster=cluster,
+        applier=applier,
+        statuses=statuses,
+        connections=connections,
+        reader=reader,
+        journal=journal,
+        images=settings.images,
+        progress_seconds=settings.progress_seconds,
+        now=time.time,
+    )
+    return {kinds.RLJOB.name: jobs.reconcile, kinds.SAMPLER_POOL.name: pools.reconcile}
+
+
+def _require_kinds(cluster: Cluster, settings: Settings) -> None:
+    """Raise ApiMissingError where our own CRDs are not installed."""
+    for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
+        cluster.names(kind, settings.watch_namespaces[:1] or (settings.namespace,))

@@ -1,0 +1,133 @@
+"""Carries plans out and writes statuses, and only where there is something to write."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rl_contracts.spec.base import Model
+from rl_operator import observe
+from rl_operator.cluster import ApiRefusedError, Cluster
+from rl_operator.kinds import Key, Kind
+from rl_operator.names import STATUS_MANAGER
+from rl_operator.plan import Action, Apply, Conflict, Wanted, plan
+from rl_operator.snapshot import Child, Meta
+from rl_operator.status import Stall
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What was done, and what stood in the way."""
+
+    done: tuple[Action, ...] = ()
+    stall: Stall | None = None
+
+
+class Applier:
+    """Makes the cluster hold what is wanted."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def make(
+        self,
+        key: Key,
+        *,
+        wanted: Sequence[Wanted],
+        unwanted: Sequence[Child],
+        observed: Mapping[tuple[str, str], Child],
+        owner_uid: str,
+    ) -> Made:
+        """Plan and do; an object that the API server refuses is told, not raised."""
+        absent = [
+            (one.kind, one.manifest["metadata"]["name"])
+            for one in wanted
+            if one.reference not in observed
+        ]
+        unlabelled = observe.named(self._cluster, key, absent) if absent else []
+        there = {**observed, **{(one.kind, one.meta.name): one for one in unlabelled}}
+        todo = plan(wanted, unwanted, observed=there, owner_uid=owner_uid)
+        done: list[Action] = []
+        for action in todo.actions:
+            try:
+                self.perform(key, action)
+            except ApiRefusedError as error:
+                message = f"The API server refused to {action}: {error.message}"
+                return Made(done=tuple(done), stall=Stall(reason="ChildRefused", message=message))
+            done.append(action)
+        return Made(done=tuple(done), stall=_taken(todo.conflicts))
+
+    def perform(self, key: Key, action: Action) -> None:
+        """Do one thing."""
+        log.info("%s", action, extra={"object": str(key)})
+        if isinstance(action, Apply):
+            self._cluster.apply(action.kind, action.manifest, manager=action.manager)
+        else:
+            self._cluster.delete(action.kind, key.namespace, action.name, uid=action.uid)
+
+
+class StatusWriter:
+    """Writes whole statuses; those in which only counters move wait for their time."""
+
+    def __init__(
+        self, cluster: Cluster, *, clock: Callable[[], float], seconds: float
+    ) -> None:  # fmt: skip
+        """Prepare.
+
+        Args:
+            cluster: where to.
+            clock: monotonic seconds.
+            seconds: least time between two writes of an object that only move counters.
+        """
+        self._cluster = cluster
+        self._clock = clock
+        self._seconds = seconds
+        self._written: dict[str, float] = {}
+
+    def write(
+        self, kind: Kind, meta: Meta, *, before: Model, after: Model, may_wait: bool
+    ) -> float | None:  # fmt: skip
+        """Write a status where it differs.
+
+        Returns:
+            None when the stored status is ``after`` now, else the seconds to wait.
+
+        Raises:
+            ApiConflictError: the object has changed since it was observed.
+        """
+        if before == after:
+            return None
+        waited = self._clock() - self._written.get(meta.uid, -self._seconds)
+        if may_wait and waited < self._seconds:
+            return self._seconds - waited
+        manifest = {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "resourceVersion": meta.resource_version,
+            },
+            "status": after.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
+        self._written[meta.uid] = self._clock()
+        return None
+
+    def forget(self, uid: str) -> None:
+        """Drop what is held of an object that is gone."""
+        self._written.pop(uid, None)
+
+
+def _taken(conflicts: Sequence[Conflict]) -> Stall | None:
+    lasting = [one for one in conflicts if not one.going]
+    if not lasting:
+        return None
+    names = ", ".join(f"{one.kind} {one.name}" for one in lasting)
+    message = (
+        f"Others own {names}, a name that this job needs. Delete it, or name the job otherwise."
+    )
+    return Stall(reason="NameTaken", message=message)

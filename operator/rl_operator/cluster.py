@@ -1,0 +1,230 @@
+"""The API server: the only user of the Kubernetes client. Every write is fenced by the Lease."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+
+from rl_contracts.errors import RLError
+from rl_operator.kinds import Kind
+
+Manifest = dict[str, Any]
+Json = Mapping[str, Any]
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 15.0
+PAGE = 500
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+REFUSED_STATUSES = {400, 403, 405, 415, 422}
+
+log = logging.getLogger(__name__)
+
+
+class ClusterError(RLError):
+    """The API server did not do what was asked."""
+
+    def __init__(self, *, doing: str, status: int, message: str) -> None:
+        super().__init__(f"{doing}: {message} ({status})" if status else f"{doing}: {message}")
+        self.doing, self.status, self.message = doing, status, message
+
+
+class ApiUnavailableError(ClusterError):
+    """No answer, or one that asks to try again."""
+
+
+class ApiConflictError(ClusterError):
+    """The object has changed since it was read, or is there already."""
+
+
+class ApiRefusedError(ClusterError):
+    """Refused as invalid or not permitted; the same request would be refused again."""
+
+
+class ApiMissingError(ClusterError):
+    """The object, or its whole kind, is not there."""
+
+
+class Cluster:
+    """Reads and writes of single objects."""
+
+    def __init__(
+        self,
+        api: client.ApiClient,
+        *,
+        may_write: Callable[[], None],
+        count: Callable[[str, str], None],
+    ) -> None:
+        """Wrap a client.
+
+        Args:
+            api: an authenticated client.
+            may_write: called before every write; raises where writing is not allowed any more.
+            count: called after every write with its verb and kind.
+        """
+        self._api = api
+        self._may_write = may_write
+        self._count = count
+
+    def unfenced(self) -> Cluster:
+        """The same API server for the Lease itself."""
+        return Cluster(self._api, may_write=lambda: None, count=self._count)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        """One object, or None."""
+        try:
+            return self._send("GET", kind.path(namespace, name))
+        except ApiMissingError:
+            return None
+
+    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
+        """The objects of a namespace that a label selector matches.
+
+        Raises:
+            ApiMissingError: when the API server does not know the kind.
+        """
+        found: list[Manifest] = []
+        token = ""
+        while True:
+            query = {"labelSelector": labels, "limit": str(PAGE)}
+            page = self._send(
+                "GET", kind.path(namespace), query | ({"continue": token} if token else {})
+            )
+            # Items of a list name neither; those of a single read do.
+            stamp = {"apiVersion": kind.api_version, "kind": kind.name}
+            found += [stamp | one for one in page["items"]]
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return found
+
+    def names(self, kind: Kind, namespaces: tuple[str, ...]) -> list[tuple[str, str]]:
+        """Namespace and name of all objects of a kind; no namespaces: the whole cluster."""
+        paths = [kind.path(one) for one in namespaces] or [
+            kind.path("*").replace("/namespaces/*", "")
+        ]
+        found: list[tuple[str, str]] = []
+        for path in paths:
+            page = self._send("GET", path)
+            found += [
+                (one["metadata"]["namespace"], one["metadata"]["name"]) for one in page["items"]
+            ]
+        return found
+
+    def apply(
+        self, kind: Kind, manifest: Manifest, *, manager: str, subresource: str = ""
+    ) -> Manifest:
+        """Server-side apply: the manager's fields become exactly those of the manifest.
+
+        A ``metadata.resourceVersion`` in the manifest makes it conditional on that version.
+        """
+        query = {"fieldManager": manager, "force": "true"}
+        return self._write("apply", kind, manifest, query=query, subresource=subresource)
+
+    def create(self, kind: Kind, manifest: Manifest) -> Manifest:
+        """Create an object; raises ApiConflictError when the name is taken."""
+        return self._write("create", kind, manifest)
+
+    def replace(self, kind: Kind, manifest: Manifest) -> Manifest:
+        """Replace an object at the resourceVersion that the manifest names."""
+        return self._write("replace", kind, manifest)
+
+    def merge(self, kind: Kind, manifest: Manifest) -> Manifest:
+        """Change the fields of the manifest and no others."""
+        return self._write("merge", kind, manifest)
+
+    def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """Delete one object and, behind it, what it owns; does nothing when that one is gone."""
+        self._may_write()
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            self._send("DELETE", kind.path(namespace, name), body=body)
+        except (ApiMissingError, ApiConflictError):  # conflict: another object has the name now
+            return
+        self._count("delete", kind.name)
+
+    def _write(
+        self,
+        verb: str,
+        kind: Kind,
+        manifest: Manifest,
+        *,
+        query: Json | None = None,
+        subresource: str = "",
+    ) -> Manifest:
+        self._may_write()
+        metadata = manifest["metadata"]
+        name = "" if verb == "create" else metadata["name"]
+        path = kind.path(metadata["namespace"], name, subresource)
+        method, content = {
+            "apply": ("PATCH", APPLY),
+            "merge": ("PATCH", MERGE),
+            "create": ("POST", "application/json"),
+            "replace": ("PUT", "application/json"),
+        }[verb]
+        stored = self._send(method, path, query, body=manifest, content=content)
+        self._count(verb, kind.name)
+        return stored
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Json | None = None,
+        *,
+        body: Json | None = None,
+        content: str = "application/json",
+    ) -> Manifest:
+        doing = f"{method} {path}"
+        try:
+            response = self._api.call_api(
+                path, method,
+                query_params=list((query or {}).items()),
+                header_params={"Content-Type": content, "Accept": "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _return_http_data_only=True,
+                _request_timeout=(CONNECT_SECONDS, READ_SECONDS),
+            )  # fmt: skip
+            answer: Manifest = json.loads(response.data)
+        except ApiException as error:
+            raise _translated(error, doing) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            cause = f"{type(error).__name__}: {error}"[:300]
+            raise ApiUnavailableError(doing=doing, status=0, message=cause) from error
+        return answer
+
+
+def _translated(error: ApiException, doing: str) -> ClusterError:
+    status = int(error.status or 0)
+    try:
+        message = str(json.loads(error.body or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        message = str(error.reason)
+    kind: type[ClusterError] = ApiUnavailableError
+    if status == 404:
+        kind = ApiMissingError
+    elif status == 409:
+        kind = ApiConflictError
+    elif status in REFUSED_STATUSES:
+        kind = ApiRefusedError
+    return kind(doing=doing, status=status, message=message[:900])
+
+
+def connect(
+    *, may_write: Callable[[], None], count: Callable[[str, str], None], connections: int
+) -> Cluster:
+    """Connect as the pod's service account, outside of a cluster as the kubeconfig says."""
+    configuration = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        config.load_kube_config(client_configuration=configuration)
+    configuration.connection_pool_maxsize = connections
+    return Cluster(client.ApiClient(configuration), may_write=may_write, count=count)

@@ -1,0 +1,103 @@
+"""Deletes a run's data before its job goes, where ``lifecycle.dataPolicy`` says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.errors import RLError
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator import kinds, names
+from rl_operator.cluster import Cluster
+from rl_operator.plan import Delete
+from rl_operator.progress import Connections, plain
+from rl_operator.snapshot import JobSnapshot, Meta
+from rl_operator.status import Stall
+
+STOP_SECONDS = 300.0
+"""Longest time that pods may take to go before the job counts as stalled."""
+TRUE = "true"
+
+
+def wants_finalizer(spec: RLJobSpec | None) -> bool:
+    """Whether a job must not go before its data have gone."""
+    return spec is not None and spec.lifecycle.data_policy == "Delete"
+
+
+def has_finalizer(job: Meta) -> bool:
+    """Whether our finalizer holds a job."""
+    return names.FINALIZER in job.finalizers
+
+
+def set_finalizer(cluster: Cluster, job: Meta, *, present: bool) -> None:
+    """Add our finalizer to a job, or take it away."""
+    finalizers = [names.FINALIZER] if present else []
+    manifest = {
+        "apiVersion": kinds.RLJOB.api_version,
+        "kind": kinds.RLJOB.name,
+        "metadata": {
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+            "finalizers": finalizers,
+        },
+    }
+    cluster.apply(kinds.RLJOB, manifest, manager=names.FINALIZER_MANAGER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a deletion has come."""
+
+    done: bool = False
+    actions: tuple[Delete, ...] = ()
+    stall: Stall | None = None
+
+
+def proceed(
+    snapshot: JobSnapshot, connections: Connections, *, now: float
+) -> Progress:  # fmt: skip
+    """Take the next step of a deletion that our finalizer holds up.
+
+    The run's own writers go first: they would write again what is deleted.
+    """
+    if snapshot.job.meta.annotations.get(names.ABANDON_ANNOTATION) == TRUE:
+        return Progress(done=True)
+    stopping = tuple(
+        Delete(kind=kind, name=child.meta.name, uid=child.meta.uid)
+        for kind in (kinds.PYTORCH_JOB, kinds.SAMPLER_POOL)
+        for child in snapshot.children.values()
+        if child.kind == kind.name
+        and child.meta.deleted_at is None
+        and child.meta.owner_uid == snapshot.job.meta.uid
+    )
+    if stopping or snapshot.pods:
+        return Progress(actions=stopping, stall=_slow(snapshot, now))
+    if snapshot.job.spec is None:
+        return Progress(stall=_blocked(f"The spec is not valid: {snapshot.job.spec_error}"))
+    key, secret = snapshot.key, snapshot.job.spec.storage.secret_name
+    found = connections.of(key.namespace, secret)
+    # A namespace that is deleted loses its Secret first: the clients made of it still serve.
+    stores = found.stores or connections.last(key.namespace, secret)
+    if stores is None:
+        return Progress(stall=_blocked(str(found.refusal)))
+    run = snapshot.job.meta.uid
+    try:
+        stores.objects.delete_prefix(stores.run_prefix(run))
+        stores.mongo.delete_run(run)
+    except RLError as error:
+        return Progress(stall=_blocked(plain(str(error))))
+    return Progress(done=True)
+
+
+def _slow(snapshot: JobSnapshot, now: float) -> Stall | None:
+    since = snapshot.job.meta.deleted_at or now
+    if now - since <= STOP_SECONDS:
+        return None
+    left = ", ".join(sorted(pod.name for pod in snapshot.pods)[:5])
+    return _blocked(f"Pods are still there after {STOP_SECONDS:.0f} s: {left}.")
+
+
+def _blocked(cause: str) -> Stall:
+    command = f"kubectl annotate rljob NAME {names.ABANDON_ANNOTATION}=true"
+    remedy = f"Mend that, or give the data up: {command}"
+    return Stall(reason="DataDeletionBlocked", message=f"{cause} {remedy}")

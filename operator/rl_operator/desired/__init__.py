@@ -1,0 +1,1 @@
+"""Renders the objects that ought to be there: pure functions from specs to manifests."""

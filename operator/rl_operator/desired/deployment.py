@@ -1,0 +1,182 @@
+"""A pool's pods: stage the weights, run the engine, run the agent beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_contracts import env
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_operator import kinds, names
+from rl_operator.desired import pods
+from rl_operator.desired.metadata import labels, owned_by, stamped
+from rl_operator.settings import Images
+from rl_operator.snapshot import Meta
+
+Manifest = dict[str, Any]
+
+WEIGHTS_FOLDER = "/weights"
+AGENT_PORT = 8080
+ENGINE_PORT = 30000
+GRACE_SECONDS = 30
+ROLLOUT_GRACE_SECONDS = 600
+"""For scheduling and image pulls, on top of the engine's own start."""
+DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
+ENGINE_ARGUMENTS = (
+    "--model-path", "--weight-version", "--host", "--port", "--dtype", "--sleep-on-idle",
+)  # fmt: skip
+"""What the operator itself tells the engine."""
+AGENT_REQUESTS = {"cpu": "50m", "memory": "256Mi"}
+TMP = "/tmp"
+
+
+def render(
+    pool: Meta,
+    spec: SamplerPoolSpec,
+    *,
+    job: Meta,
+    job_spec: RLJobSpec,
+    replicas: int,
+    images: Images,
+) -> Manifest:
+    """The Deployment of a pool that serves a job's run."""
+    mine = labels(job=job.name, run=job.uid, component="sampler", pool=pool.name)
+    return stamped(
+        {
+            "apiVersion": kinds.DEPLOYMENT.api_version,
+            "kind": kinds.DEPLOYMENT.name,
+            "metadata": {
+                "name": pool.name,
+                "namespace": pool.namespace,
+                "labels": mine,
+                "ownerReferences": owned_by(pool, kinds.SAMPLER_POOL),
+            },
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": selector(pool.name, job.uid)},
+                "progressDeadlineSeconds": spec.template.engine.startup_seconds
+                + ROLLOUT_GRACE_SECONDS,
+                "revisionHistoryLimit": 1,
+                # GPUs are scarce: a new pod waits for an old one's place.
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"},
+                },
+                "template": {
+                    "metadata": {"labels": mine},
+                    "spec": _pod(pool, spec, job=job, job_spec=job_spec, images=images),
+                },
+            },
+        }
+    )
+
+
+def selector(pool: str, run: str) -> dict[str, str]:
+    """Labels that select a pool's pods of one run."""
+    return {names.POOL_LABEL: pool, names.RUN_LABEL: run}
+
+
+def _pod(
+    pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, images: Images
+) -> Manifest:
+    agent = _agent(pool, spec, job=job, images=images)
+    stage = {
+        key: agent[key] for key in agent if key not in ("livenessProbe", "readinessProbe", "ports")
+    } | {"name": "stage", "command": ["python", "-m", "rl_sampler", "stage"]}
+    engine = _engine(spec, precision=job_spec.training.precision, images=images)
+    config = names.spec_config(job.name, job_spec)
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pods.pod_security(),
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "nodeSelector": dict(spec.template.node_selector),
+        # The engine is a native sidecar: it outlives the agent, which hands back what it holds.
+        "initContainers": [stage, engine],
+        "containers": [agent],
+        "volumes": [
+            *pods.spec_volumes(config=config, secret=job_spec.storage.secret_name),
+            {"name": "weights", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "engine-tmp", "emptyDir": {}},
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+        ],
+    }
+    return {key: value for key, value in pod.items() if value != {}}
+
+
+def _agent(pool: Meta, spec: SamplerPoolSpec, *, job: Meta, images: Images) -> Manifest:
+    told = {
+        env.NAMESPACE: pool.namespace,
+        env.JOB: job.name,
+        env.RUN: job.uid,
+        env.POOL: names.group(job.name, pool.name),
+        env.SPEC_FILE: pods.SPEC_FILE,
+        env.STORES_FOLDER: pods.STORES_FOLDER,
+        env.WEIGHTS_FOLDER: WEIGHTS_FOLDER,
+        env.ENGINE_URL: f"http://127.0.0.1:{ENGINE_PORT}",
+        env.LISTEN_PORT: str(AGENT_PORT),
+        "HOME": TMP,
+    }
+    return {
+        "name": "agent",
+        "image": spec.template.image or images.sampler,
+        "imagePullPolicy": images.pull_policy,
+        "command": ["python", "-m", "rl_sampler", "serve"],
+        "env": [
+            *pods.environment(told),
+            _from_pod(env.POD_NAME, "metadata.name"),
+            _from_pod(env.POD_UID, "metadata.uid"),
+        ],
+        "ports": [{"name": "http", "containerPort": AGENT_PORT, "protocol": "TCP"}],
+        "resources": {"requests": dict(AGENT_REQUESTS)},
+        "securityContext": pods.container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "livenessProbe": _probe("/live", delay=10, period=10, failures=6),
+        "readinessProbe": _probe("/ready", delay=0, period=2, failures=2),
+        "volumeMounts": [
+            *pods.spec_mounts(),
+            {"name": "weights", "mountPath": WEIGHTS_FOLDER},
+            {"name": "tmp", "mountPath": TMP},
+        ],
+    }
+
+
+def _engine(spec: SamplerPoolSpec, *, precision: str, images: Images) -> Manifest:
+    engine = spec.template.engine
+    return {
+        "name": "engine",
+        "image": engine.image or images.engine,
+        "imagePullPolicy": images.pull_policy,
+        "restartPolicy": "Always",
+        "command": ["python", "-m", "sglang.launch_server"],
+        "args": [
+            "--model-path", f"{WEIGHTS_FOLDER}/current", "--weight-version", "base",
+            "--host", "127.0.0.1", "--port", str(ENGINE_PORT),
+            "--dtype", DTYPES[precision], "--sleep-on-idle", *engine.args,
+        ],
+        "env": pods.environment({"HOME": TMP}, engine.env),
+        "resources": spec.template.resources.to_kubernetes(),
+        "securityContext": pods.container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        # The agent answers for the engine: it knows how long a start may take.
+        "livenessProbe": _probe("/engine-live", delay=30, period=5, failures=12),
+        "volumeMounts": [
+            {"name": "weights", "mountPath": WEIGHTS_FOLDER},
+            {"name": "engine-tmp", "mountPath": TMP},
+            {"name": "shared-memory", "mountPath": "/dev/shm"},
+        ],
+    }  # fmt: skip
+
+
+def _probe(path: str, *, delay: int, period: int, failures: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": AGENT_PORT},
+        "initialDelaySeconds": delay,
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _from_pod(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

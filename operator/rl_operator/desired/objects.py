@@ -1,0 +1,77 @@
+"""The small children: the mounted spec, the network policy, the disruption budget."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator import kinds, names
+from rl_operator.desired.metadata import labels, owned_by, stamped
+from rl_operator.snapshot import Meta
+
+Manifest = dict[str, Any]
+METRICS_PORT = 8080
+
+
+def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
+    """The ConfigMap from which pods read the job's validated spec, defaults filled in."""
+    text = json.dumps(spec.model_dump(mode="json", by_alias=True), indent=1)
+    return stamped(
+        {
+            "apiVersion": kinds.CONFIG_MAP.api_version,
+            "kind": kinds.CONFIG_MAP.name,
+            "metadata": {
+                "name": names.spec_config(job.name, spec),
+                "namespace": job.namespace,
+                "labels": labels(job=job.name, run=job.uid),
+                "ownerReferences": owned_by(job, kinds.RLJOB),
+            },
+            "data": {names.SPEC_KEY: text},
+        }
+    )
+
+
+def network_policy(job: Meta) -> Manifest:
+    """Lets a job's pods be reached by each other, and by anyone only for their metrics."""
+    own = {"podSelector": {"matchLabels": {names.RUN_LABEL: job.uid}}}
+    return stamped(
+        {
+            "apiVersion": kinds.NETWORK_POLICY.api_version,
+            "kind": kinds.NETWORK_POLICY.name,
+            "metadata": {
+                "name": job.name,
+                "namespace": job.namespace,
+                "labels": labels(job=job.name, run=job.uid),
+                "ownerReferences": owned_by(job, kinds.RLJOB),
+            },
+            "spec": {
+                "podSelector": {"matchLabels": {names.RUN_LABEL: job.uid}},
+                "policyTypes": ["Ingress"],
+                "ingress": [
+                    {"from": [own]},
+                    {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+                ],
+            },
+        }
+    )
+
+
+def disruption_budget(pool: Meta, *, job: str, run: str) -> Manifest:
+    """Lets node drains take one sampler of a pool at a time."""
+    return stamped(
+        {
+            "apiVersion": kinds.DISRUPTION_BUDGET.api_version,
+            "kind": kinds.DISRUPTION_BUDGET.name,
+            "metadata": {
+                "name": pool.name,
+                "namespace": pool.namespace,
+                "labels": labels(job=job, run=run, component="sampler", pool=pool.name),
+                "ownerReferences": owned_by(pool, kinds.SAMPLER_POOL),
+            },
+            "spec": {
+                "maxUnavailable": 1,
+                "selector": {"matchLabels": {names.POOL_LABEL: pool.name, names.RUN_LABEL: run}},
+            },
+        }
+    )

@@ -1,0 +1,64 @@
+"""Parts that trainer and sampler pods share: security, the mounted spec and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from rl_contracts.spec.base import EnvironmentVariable
+from rl_operator.names import SPEC_KEY
+
+Manifest = dict[str, Any]
+
+USER = 65532
+SPEC_FOLDER = "/etc/rl/spec"
+STORES_FOLDER = "/etc/rl/stores"
+SPEC_FILE = str(PurePosixPath(SPEC_FOLDER) / SPEC_KEY)
+READ_BY_GROUP = 0o440
+
+
+def pod_security() -> Manifest:
+    """Pod security context that the ``restricted`` standard accepts."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security() -> Manifest:
+    """Container security context that the ``restricted`` standard accepts, root read-only."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+
+
+def environment(
+    fixed: Mapping[str, str], extra: list[EnvironmentVariable] | None = None
+) -> list[Manifest]:
+    """Environment variables; the fixed ones come last and win."""
+    chosen = [
+        {"name": one.name, "value": one.value} for one in extra or [] if one.name not in fixed
+    ]
+    return chosen + [{"name": name, "value": value} for name, value in fixed.items()]
+
+
+def spec_volumes(*, config: str, secret: str) -> list[Manifest]:
+    """Volumes with the job's spec and the stores' settings."""
+    return [
+        {"name": "spec", "configMap": {"name": config, "defaultMode": READ_BY_GROUP}},
+        {"name": "stores", "secret": {"secretName": secret, "defaultMode": READ_BY_GROUP}},
+    ]
+
+
+def spec_mounts() -> list[Manifest]:
+    """Where those volumes appear."""
+    return [
+        {"name": "spec", "mountPath": SPEC_FOLDER, "readOnly": True},
+        {"name": "stores", "mountPath": STORES_FOLDER, "readOnly": True},
+    ]

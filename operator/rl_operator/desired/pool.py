@@ -1,0 +1,43 @@
+"""A job's sampler pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_contracts.spec.workers import SamplerGroup
+from rl_operator import kinds, names
+from rl_operator.desired.metadata import labels, owned_by, stamped
+from rl_operator.snapshot import Meta
+
+Manifest = dict[str, Any]
+
+
+def render(job: Meta, group: SamplerGroup) -> Manifest:
+    """The SamplerPool of a group, without ``replicas``: only ``/scale`` writers change that."""
+    template = group.template.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return stamped(_pool(job, group, {"job": job.name, "template": template}))
+
+
+def first_form(job: Meta, group: SamplerGroup) -> Manifest:
+    """What the pool is created with: its first number of replicas.
+
+    Applied once under a field manager of its own, so that the pool's later applies, which leave
+    the number out, do not take it away.
+    """
+    replicas = group.template.autoscaling.min_replicas
+    return _pool(job, group, {"job": job.name, "replicas": replicas})
+
+
+def _pool(job: Meta, group: SamplerGroup, spec: Manifest) -> Manifest:
+    name = names.pool(job.name, group.name)
+    return {
+        "apiVersion": kinds.SAMPLER_POOL.api_version,
+        "kind": kinds.SAMPLER_POOL.name,
+        "metadata": {
+            "name": name,
+            "namespace": job.namespace,
+            "labels": labels(job=job.name, run=job.uid, component="sampler", pool=name),
+            "ownerReferences": owned_by(job, kinds.RLJOB),
+        },
+        "spec": spec,
+    }

@@ -1,0 +1,131 @@
+"""The trainer of one attempt as a PyTorchJob: the only module that knows this kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeflow.training.models import (
+    KubeflowOrgV1ElasticPolicy,
+    KubeflowOrgV1PyTorchJob,
+    KubeflowOrgV1PyTorchJobSpec,
+    KubeflowOrgV1ReplicaSpec,
+    KubeflowOrgV1RunPolicy,
+)
+
+from rl_contracts import env
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator import kinds, names
+from rl_operator.desired import pods
+from rl_operator.desired.metadata import labels, owned_by, stamped
+from rl_operator.settings import Images
+from rl_operator.snapshot import Child, Meta, TrainerJob
+
+Manifest = dict[str, Any]
+
+CONTAINER = "pytorch"
+"""training-operator looks for a container of this name."""
+GRACE_SECONDS = 120
+"""For the trainer to reach a safe point after SIGTERM."""
+RENDEZVOUS_BACKEND = "c10d"
+
+
+def render(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
+    """The PyTorchJob of one attempt, ≥ 1.
+
+    Worker-only: a Master would bring an init container that restricted namespaces refuse. The
+    elastic policy is there for rendezvous alone. Restarts, deadlines and limits are ours, hence
+    ``Never`` and none of training-operator's own.
+    """
+    worker = KubeflowOrgV1ReplicaSpec(
+        replicas=1, restart_policy="Never", template=_template(job, spec, attempt, images)
+    )
+    body = KubeflowOrgV1PyTorchJob(
+        api_version=kinds.PYTORCH_JOB.api_version,
+        kind=kinds.PYTORCH_JOB.name,
+        metadata={
+            "name": names.trainer(job.name, attempt),
+            "namespace": job.namespace,
+            "labels": labels(job=job.name, run=job.uid, component="trainer", attempt=attempt),
+            "ownerReferences": owned_by(job, kinds.RLJOB),
+        },
+        spec=KubeflowOrgV1PyTorchJobSpec(
+            nproc_per_node="1",
+            elastic_policy=KubeflowOrgV1ElasticPolicy(
+                min_replicas=1, max_replicas=1, rdzv_backend=RENDEZVOUS_BACKEND
+            ),
+            run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="Running"),
+            pytorch_replica_specs={"Worker": worker},
+        ),
+    )
+    manifest = _plain(body)
+    assert isinstance(manifest, dict)
+    return stamped(manifest)
+
+
+def _template(job: Meta, spec: RLJobSpec, attempt: int, images: Images) -> Manifest:
+    told = {
+        env.NAMESPACE: job.namespace,
+        env.JOB: job.name,
+        env.RUN: job.uid,
+        env.ATTEMPT: str(attempt),
+        env.SPEC_FILE: pods.SPEC_FILE,
+        env.STORES_FOLDER: pods.STORES_FOLDER,
+        "HOME": "/tmp",
+    }
+    container = {
+        "name": CONTAINER,
+        "image": spec.trainer.image or images.trainer,
+        "imagePullPolicy": images.pull_policy,
+        "command": ["python", "-m", "rl_trainer"],
+        "env": pods.environment(told, spec.trainer.env),
+        "resources": spec.trainer.resources.to_kubernetes(),
+        "securityContext": pods.container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [*pods.spec_mounts(), {"name": "tmp", "mountPath": "/tmp"}],
+    }
+    config = names.spec_config(job.name, spec)
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pods.pod_security(),
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "nodeSelector": dict(spec.trainer.node_selector),
+        "containers": [container],
+        "volumes": [
+            *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    return {
+        "metadata": {
+            "labels": labels(job=job.name, run=job.uid, component="trainer", attempt=attempt)
+        },
+        "spec": {key: value for key, value in pod.items() if value != {}},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A typed model as JSON data, unset fields left out."""
+    names_of = getattr(value, "attribute_map", None)
+    if names_of is None:
+        if isinstance(value, dict):
+            return {key: _plain(one) for key, one in value.items()}
+        return value
+    fields = {alias: getattr(value, name) for name, alias in names_of.items()}
+    return {alias: _plain(one) for alias, one in fields.items() if one is not None}
+
+
+def parse_trainer_job(child: Child) -> TrainerJob:
+    """Read a PyTorchJob's state from its conditions."""
+    conditions = child.raw.get("status", {}).get("conditions") or []
+    true = {one["type"]: one for one in conditions if one["status"] == "True"}
+    ended = true.get("Succeeded") or true.get("Failed") or {}
+    return TrainerJob(
+        name=child.meta.name,
+        uid=child.meta.uid,
+        attempt=int(child.meta.labels.get(names.ATTEMPT_LABEL, "0")),
+        created_at=child.meta.created_at,
+        state="Succeeded" if "Succeeded" in true else "Failed" if "Failed" in true else "Active",
+        message=ended.get("message", ""),
+        deleting=child.meta.deleted_at is not None,
+    )

@@ -1,0 +1,59 @@
+"""Whether an observed object already is what was declared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+QUANTITY = re.compile(
+    r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][0-9]+|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+)
+FACTORS = {
+    "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+}  # fmt: skip
+OF_QUANTITIES = ("limits", "requests")
+
+
+def parse_quantity(value: int | str) -> float:
+    """A resource quantity as a number; ValueError when it is none."""
+    found = QUANTITY.match(str(value))
+    if found is None:
+        raise ValueError(f"{value!r} is not a quantity such as 2, 500m or 4Gi")
+    number, suffix = float(found[1]), found[2] or ""
+    if suffix[1:].isdigit():
+        return number * 10.0 ** int(suffix[1:])
+    return number * FACTORS[suffix]
+
+
+def holds(observed: Any, declared: Any, *, quantities: bool = False) -> bool:
+    """Whether everything declared is there; what is there beyond it belongs to others.
+
+    Lists of named things are compared by name, since others may have added some. An empty value
+    is the same as none: the API server leaves many of them out.
+    """
+    if isinstance(declared, Mapping):
+        there = observed if isinstance(observed, Mapping) else {}
+        return all(
+            holds(
+                there.get(key), value, quantities=key in OF_QUANTITIES if not quantities else True
+            )
+            for key, value in declared.items()
+        )
+    if isinstance(declared, list):
+        return _list_holds(observed or [], declared)
+    if not declared and not observed:
+        return declared is not False or observed in (None, False)
+    if quantities and observed is not None:
+        return parse_quantity(observed) == parse_quantity(declared)
+    return bool(observed == declared)
+
+
+def _list_holds(observed: list[Any], declared: list[Any]) -> bool:
+    if declared and all(isinstance(one, Mapping) and "name" in one for one in declared):
+        by_name = {one.get("name"): one for one in observed}
+        return all(holds(by_name.get(one["name"]), one) for one in declared)
+    return len(observed) == len(declared) and all(
+        holds(there, wanted) for there, wanted in zip(observed, declared, strict=True)
+    )

@@ -1,0 +1,151 @@
+"""Events: the story of an object as `kubectl describe` tells it, one line per turn."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rl_contracts.spec.status import Condition, RLJobStatus
+from rl_operator import kinds, names
+from rl_operator.cluster import ApiConflictError, Cluster, ClusterError
+from rl_operator.conditions import find, is_true
+from rl_operator.kinds import Kind
+from rl_operator.plan import Action, Apply
+from rl_operator.snapshot import Meta
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "rl-operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One turn of the story."""
+
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Normal"
+
+
+def of_actions(actions: Iterable[Action]) -> list[Note]:
+    """What the first creation of pools and trainers tells."""
+    notes = []
+    for one in actions:
+        if not isinstance(one, Apply):
+            continue
+        name = one.manifest["metadata"]["name"]
+        if one.kind == kinds.SAMPLER_POOL and one.manager == names.SCALE_MANAGER:
+            replicas = one.manifest["spec"]["replicas"]
+            notes.append(Note("PoolCreated", f"Sampler pool {name} starts with {replicas} pods."))
+        if one.kind == kinds.PYTORCH_JOB:
+            attempt = one.manifest["metadata"]["labels"][names.ATTEMPT_LABEL]
+            notes.append(Note("AttemptStarted", f"Attempt {attempt}: trainer {name} is created."))
+    return notes
+
+
+def of_change(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
+    """What a change of the status tells."""
+    notes = [*_stalls(before.conditions, after.conditions)]
+    if _turned(before.conditions, after.conditions, "PolicyPublished"):
+        notes.append(
+            Note("PolicyPublished", f"Policy version {after.weights.version} is published.")
+        )
+    if after.last_failure is not None and after.last_failure != before.last_failure:
+        failure = after.last_failure
+        message = f"Attempt {failure.attempt}: {failure.reason}. {failure.message}"
+        notes.append(Note("AttemptFailed", message, "Warning"))
+    if after.trainer.restarts > before.trainer.restarts:
+        message = f"The trainer has started again (restart {after.trainer.restarts})."
+        notes.append(Note("TrainerRestarted", message))
+    if after.samplers.restarts > before.samplers.restarts:
+        message = f"A sampler pod ended unasked ({after.samplers.restarts} so far)."
+        notes.append(Note("SamplerLost", message, "Warning"))
+    if _turned(before.conditions, after.conditions, "Complete"):
+        message = f"All {after.progress.steps} steps are done. Final model: {after.final_model}"
+        notes.append(Note("Completed", message))
+    if _turned(before.conditions, after.conditions, "Failed"):
+        failed = find(after.conditions, "Failed")
+        assert failed is not None
+        notes.append(Note("Failed", f"{failed.reason}: {failed.message}", "Warning"))
+    return notes
+
+
+def _stalls(before: list[Condition], after: list[Condition]) -> list[Note]:
+    notes = []
+    old, new = find(before, "Stalled"), find(after, "Stalled")
+    changed = old is None or new is None or (old.reason, old.message) != (new.reason, new.message)
+    if new is not None and changed and not is_true(after, "Failed"):
+        notes.append(Note(new.reason, new.message, "Warning"))
+    if old is not None and new is None:
+        notes.append(Note("Mended", f"{old.reason} is mended; the job goes on."))
+    for kind in ("StateStoreReachable", "StorageReachable"):
+        was, now = find(before, kind), find(after, kind)
+        if was is None or now is None or {was.status, now.status} != {"True", "False"}:
+            continue
+        if now.status == "False":
+            notes.append(Note(now.reason, now.message, "Warning"))
+        else:
+            notes.append(Note(kind, "It answers again."))
+    return notes
+
+
+def _turned(before: list[Condition], after: list[Condition], kind: str) -> bool:
+    return is_true(after, kind) and not is_true(before, kind)
+
+
+class Journal:
+    """Posts events; the same turn told twice becomes one event with a count."""
+
+    def __init__(self, cluster: Cluster, *, identity: str, now: Callable[[], float]) -> None:
+        """Prepare.
+
+        Args:
+            cluster: where to.
+            identity: of this operator process.
+            now: seconds since 1970.
+        """
+        self._cluster = cluster
+        self._identity = identity
+        self._now = now
+
+    def post(self, about: Meta, kind: Kind, notes: Iterable[Note]) -> None:
+        """Post notes about an object; an event that cannot be posted is only logged."""
+        for note in notes:
+            try:
+                self._post(about, kind, note)
+            except ClusterError as error:
+                log.warning("event %s of %s not posted: %s", note.reason, about.name, error)
+
+    def _post(self, about: Meta, kind: Kind, note: Note) -> None:
+        name = f"{about.name}.{names.digest([about.uid, note.type, note.reason, note.message])}"
+        time = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        metadata: dict[str, Any] = {"name": name, "namespace": about.namespace}
+        event = {
+            "apiVersion": kinds.EVENT.api_version,
+            "kind": kinds.EVENT.name,
+            "metadata": metadata,
+            "eventTime": time,
+            "type": note.type,
+            "reason": note.reason[:128],
+            "note": note.message[:1024],
+            "action": "Reconcile",
+            "reportingController": COMPONENT,
+            "reportingInstance": self._identity[:128],
+            "regarding": {
+                "apiVersion": kind.api_version,
+                "kind": kind.name,
+                "namespace": about.namespace,
+                "name": about.name,
+                "uid": about.uid,
+            },
+        }
+        try:
+            self._cluster.create(kinds.EVENT, event)
+        except ApiConflictError:
+            there = self._cluster.get(kinds.EVENT, about.namespace, name) or {}
+            count = (there.get("series") or {}).get("count", 1) + 1
+            series = {"count": count, "lastObservedTime": time}
+            self._cluster.merge(kinds.EVENT, {"metadata": metadata, "series": series})

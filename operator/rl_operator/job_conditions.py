@@ -1,0 +1,230 @@
+"""Phase and conditions of an RLJob, in words for the person who has to act on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.spec.status import Phase, RLJobStatus
+from rl_operator import attempts
+from rl_operator.attempts import Complete, Ended
+from rl_operator.conditions import KEEP_WORDS, Said, Truth, find, merged
+from rl_operator.progress import Reach
+from rl_operator.snapshot import first_trouble
+from rl_operator.status import Situation, fields, over, serving_samplers, staleness_bound
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The one thing that matters now."""
+
+    phase: Phase
+    reason: str
+    message: str
+    state: str = "Reconciling"
+    """``Ready``, ``Reconciling`` or ``Stalled``."""
+
+
+def compute(situation: Situation) -> RLJobStatus:
+    """The whole status."""
+    after = fields(situation)
+    if situation.snapshot.job.finished:
+        return _finished(situation, after)
+    headline = _headline(situation, after)
+    said = [*_summary(headline), *_details(situation, after)]
+    match situation.decision:
+        case Complete(outcome=outcome):
+            said.append(Said("Complete", "True", "Succeeded", outcome.message))
+        case Ended(failure=failure, final=True):
+            said.append(Said("Failed", "True", failure.reason, failure.message))
+        case _:
+            pass
+    return after.model_copy(
+        update={"phase": headline.phase, "conditions": _merged(situation, said)}
+    )  # fmt: skip
+
+
+def _merged(situation: Situation, said: list[Said]) -> object:
+    job = situation.snapshot.job
+    return merged(job.status.conditions, said, generation=job.meta.generation, now=situation.now)
+
+
+def _finished(situation: Situation, after: RLJobStatus) -> RLJobStatus:
+    # What was said at the end stands; only the generation moves on, and a deletion shows.
+    said = [
+        Said(one.type, one.status, one.reason, one.message)
+        for one in situation.snapshot.job.status.conditions
+    ]
+    deleting = situation.snapshot.job.meta.deleted_at is not None
+    phase: Phase = "Terminating" if deleting else after.phase
+    before = situation.snapshot.job.status
+    return after.model_copy(
+        update={
+            "phase": phase,
+            "progress": before.progress,
+            "weights": before.weights,
+            "conditions": _merged(situation, said),
+        }
+    )
+
+
+def _summary(headline: Headline) -> list[Said]:
+    ready: Truth = "True" if headline.state == "Ready" else "False"
+    said = [Said("Ready", ready, headline.reason, headline.message)]
+    if headline.state != "Ready":
+        said.append(Said(headline.state, "True", headline.reason, headline.message))
+    return said
+
+
+def _headline(situation: Situation, after: RLJobStatus) -> Headline:
+    match situation.decision:
+        case Complete(outcome=outcome):
+            return Headline("Succeeded", "Complete", outcome.message, "Ready")
+        case Ended(failure=failure, final=True):
+            message = f"Attempt {failure.attempt} was the last one allowed. {failure.message}"
+            return Headline("Failed", failure.reason, message, "Stalled")
+        case _:
+            pass
+    if situation.snapshot.job.meta.deleted_at is not None:
+        return _deleting(situation)
+    if situation.stall is not None:
+        return Headline("Stalled", situation.stall.reason, situation.stall.message, "Stalled")
+    if attempts.refused(after):
+        assert after.last_failure is not None
+        return Headline("Stalled", after.last_failure.reason, after.last_failure.message, "Stalled")
+    if after.attempt == 0:
+        return _before_start(situation)
+    if attempts.ended(after):
+        return _between_attempts(after)
+    return _under_way(situation, after)
+
+
+def _deleting(situation: Situation) -> Headline:
+    if situation.stall is not None:
+        return Headline("Terminating", situation.stall.reason, situation.stall.message, "Stalled")
+    message = "Pods are stopped, then the run's data are deleted."
+    return Headline("Terminating", "Deleting", message)
+
+
+def _before_start(situation: Situation) -> Headline:
+    if situation.checking:
+        message = "Looking at the stores, the model and the data."
+        return Headline("Pending", "CheckingInputs", message)
+    unreachable = _unreachable(situation, "Pending")
+    if unreachable is not None:
+        return unreachable
+    trouble = first_trouble(situation.snapshot.sampler_pods())
+    message = "The trainer starts when a sampler has registered."
+    return Headline("Starting", "WaitingForSamplers", f"{message} {trouble}".strip())
+
+
+def _unreachable(situation: Situation, phase: Phase) -> Headline | None:
+    for kind in KEEP_WORDS:
+        reading = situation.reading
+        reach = reading.bucket if kind == "StorageReachable" else reading.store
+        if reach.status == "True":
+            continue
+        before = find(situation.snapshot.job.status.conditions, kind)
+        # A client's words differ from one attempt to the next: the first ones stay.
+        same = before is not None and before.reason == reach.reason
+        words = before.message if before is not None and same else reach.message
+        return Headline(phase, reach.reason, f"{words} The job goes on when it answers.".strip())
+    return None
+
+
+def _between_attempts(after: RLJobStatus) -> Headline:
+    failure = after.last_failure
+    assert failure is not None
+    message = (
+        f"Attempt {failure.attempt} ended: {failure.message} "
+        f"Attempt {failure.attempt + 1} starts at {after.next_retry_time}."
+    )
+    return Headline("Recovering", failure.reason, message)
+
+
+def _under_way(situation: Situation, after: RLJobStatus) -> Headline:
+    reading = situation.reading
+    again = after.attempt > 1 or after.trainer.restarts > 0
+    unready: Phase = "Recovering" if again else "Starting"
+    unreachable = _unreachable(situation, "Recovering")
+    if unreachable is not None:
+        return unreachable
+    if after.trainer.ready < after.trainer.desired:
+        pods = situation.snapshot.trainer_pods(after.attempt)
+        message = first_trouble(pods) or "The trainer's pod is starting."
+        return Headline(unready, "TrainerStarting", message)
+    if reading.run is None or reading.run.policy is None:
+        message = "The trainer loads its state and publishes a first policy."
+        return Headline(unready, "PublishingPolicy", message)
+    if after.samplers.ready < after.samplers.desired:
+        moving: Phase = "Recovering" if reading.run.step else "Starting"
+        trouble = first_trouble(situation.snapshot.sampler_pods())
+        message = f"{after.samplers.summary} sampler pods are ready. {trouble}".strip()
+        return Headline(moving, "SamplersStarting", message)
+    return Headline("Running", "Running", "Trainer and samplers are at work.", "Ready")
+
+
+def _details(situation: Situation, after: RLJobStatus) -> list[Said]:
+    reading = situation.reading
+    return [
+        _trainer_ready(situation, after),
+        _samplers_ready(situation, after),
+        *_policy(situation),
+        _reachable("StorageReachable", reading.bucket),
+        _reachable("StateStoreReachable", reading.store),
+    ]
+
+
+def _reachable(kind: str, reach: Reach) -> Said:
+    return Said(kind, reach.status, reach.reason, reach.message)
+
+
+def _trainer_ready(situation: Situation, after: RLJobStatus) -> Said:
+    kind = "TrainerReady"
+    if over(after):
+        return Said(kind, "False", "Finished")
+    if after.attempt == 0:
+        return Said(kind, "False", "NotStarted", "Inputs and samplers come first.")
+    if attempts.ended(after):
+        assert after.last_failure is not None
+        return Said(kind, "False", after.last_failure.reason, f"Attempt {after.attempt} has ended.")
+    if after.trainer.ready:
+        return Said(kind, "True", "Running")
+    return Said(
+        kind, "False", "Starting", first_trouble(situation.snapshot.trainer_pods(after.attempt))
+    )
+
+
+def _samplers_ready(situation: Situation, after: RLJobStatus) -> Said:
+    kind = "SamplersReady"
+    if over(after):
+        return Said(kind, "False", "Finished")
+    if not situation.snapshot.pools:
+        return Said(kind, "False", "NotStarted", "Inputs are checked first.")
+    if after.samplers.ready >= after.samplers.desired:
+        reason = "AllReady" if after.samplers.desired else "ScaledToZero"
+        return Said(kind, "True" if after.samplers.desired else "False", reason)
+    return Said(kind, "False", "Starting", first_trouble(situation.snapshot.sampler_pods()))
+
+
+def _policy(situation: Situation) -> list[Said]:
+    if not situation.reading.known:  # what was known last stands
+        before = situation.snapshot.job.status.conditions
+        kept = [find(before, kind) for kind in ("PolicyPublished", "WeightsCurrent")]
+        return [
+            Said(one.type, one.status, one.reason, one.message) for one in kept if one is not None
+        ]
+    run = situation.reading.run
+    if run is None or run.policy is None:
+        return [
+            Said("PolicyPublished", "False", "NotYet"),
+            Said("WeightsCurrent", "False", "NoPolicy"),
+        ]
+    published = Said("PolicyPublished", "True", "Published")
+    serving = serving_samplers(situation)
+    if not serving:
+        return [published, Said("WeightsCurrent", "False", "NobodyServes")]
+    bound = staleness_bound(situation.snapshot.job.spec)
+    if all(run.step - one.step <= bound for one in serving):
+        return [published, Said("WeightsCurrent", "True", "WithinBound")]
+    message = f"A sampler is more than {bound} training steps behind the trainer."
+    return [published, Said("WeightsCurrent", "False", "Lagging", message)]

@@ -1,0 +1,61 @@
+"""The kinds of objects that the operator reads or writes, and their places in the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.spec.resources import API_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of namespaced object."""
+
+    api_version: str
+    plural: str
+    name: str
+
+    @property
+    def group(self) -> str:
+        """API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """Version within the group."""
+        return self.api_version.rpartition("/")[2]
+
+    def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
+        """URL path of one object, of its subresource, or of a namespace's collection."""
+        root = "/apis" if self.group else "/api"
+        parts = [root, self.api_version, "namespaces", namespace, self.plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+
+RLJOB = Kind(API_VERSION, "rljobs", "RLJob")
+SAMPLER_POOL = Kind(API_VERSION, "samplerpools", "SamplerPool")
+PYTORCH_JOB = Kind("kubeflow.org/v1", "pytorchjobs", "PyTorchJob")
+DEPLOYMENT = Kind("apps/v1", "deployments", "Deployment")
+POD = Kind("v1", "pods", "Pod")
+CONFIG_MAP = Kind("v1", "configmaps", "ConfigMap")
+SECRET = Kind("v1", "secrets", "Secret")
+DISRUPTION_BUDGET = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICY = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
+EVENT = Kind("events.k8s.io/v1", "events", "Event")
+LEASE = Kind("coordination.k8s.io/v1", "leases", "Lease")
+
+WRITTEN = (
+    RLJOB, SAMPLER_POOL, PYTORCH_JOB, DEPLOYMENT, CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What a work item is about: an object of ours by name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"

@@ -1,0 +1,69 @@
+"""Names, labels, annotations and field managers: every string that ties our objects together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from rl_contracts.spec.resources import GROUP, RLJobSpec
+
+JOB_LABEL = f"{GROUP}/job"
+RUN_LABEL = f"{GROUP}/run"
+POOL_LABEL = f"{GROUP}/pool"
+ATTEMPT_LABEL = f"{GROUP}/attempt"
+COMPONENT_LABEL = f"{GROUP}/component"
+PART_OF = {
+    "app.kubernetes.io/part-of": "rl-operator",
+    "app.kubernetes.io/managed-by": "rl-operator",
+}
+
+APPLIED_ANNOTATION = f"{GROUP}/applied"
+"""Digest of the manifest that the operator applied last."""
+ABANDON_ANNOTATION = f"{GROUP}/abandon-data"
+"""``"true"`` on an RLJob being deleted: let it go although its data could not be deleted."""
+FINALIZER = f"{GROUP}/data"
+
+SPEC_MANAGER = "rl-operator"
+SCALE_MANAGER = "rl-operator-scale"
+STATUS_MANAGER = "rl-operator-status"
+FINALIZER_MANAGER = "rl-operator-finalizer"
+
+SPEC_KEY = "rljob.json"
+OPERATORS_OWN = ("lifecycle", "trainer")
+"""Sections of an RLJob that no sampler pod reads."""
+
+
+def digest(value: Any, *, length: int = 10) -> str:
+    """A short digest of JSON-like data; equal data has an equal digest."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def pool(job: str, group: str) -> str:
+    """Name of the SamplerPool of a job's sampler group."""
+    return f"{job}-{group}"
+
+
+def group(job: str, pool: str) -> str:
+    """Name of the sampler group that a pool of a job stands for; the inverse of ``pool``."""
+    return pool.removeprefix(f"{job}-")
+
+
+def trainer(job: str, attempt: int) -> str:
+    """Name of the trainer's job object of one attempt, ≥ 1."""
+    return f"{job}-{attempt}"
+
+
+def spec_config(job: str, spec: RLJobSpec) -> str:
+    """Name of the ConfigMap that holds a spec.
+
+    It changes with what sampler pods read, so that an edit gives new pods and never changes a file
+    under running ones.
+    """
+    read = spec.model_dump(mode="json", by_alias=True, exclude={*OPERATORS_OWN, "samplers"})
+    read["samplers"] = [
+        [group.name, group.template.max_concurrent_groups, group.template.engine.startup_seconds]
+        for group in spec.samplers
+    ]
+    return f"{job}-spec-{digest(read)}"

@@ -1,0 +1,139 @@
+"""Reads what concerns one object: live, by name and by label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_operator import kinds, names
+from rl_operator.cluster import ApiMissingError, Cluster
+from rl_operator.desired.trainer import parse_trainer_job
+from rl_operator.kinds import Key, Kind
+from rl_operator.snapshot import (
+    Child,
+    DeploymentState,
+    Job,
+    JobSnapshot,
+    Meta,
+    Pod,
+    Pool,
+    PoolSnapshot,
+    Raw,
+)
+
+S = TypeVar("S", bound=BaseModel)
+JOB_CHILDREN = (kinds.NETWORK_POLICY, kinds.SAMPLER_POOL)
+"""ConfigMaps are read by name: the operator lists none."""
+POOL_CHILDREN = (kinds.DEPLOYMENT, kinds.DISRUPTION_BUDGET)
+
+
+def job_snapshot(cluster: Cluster, key: Key) -> JobSnapshot | None:
+    """Everything that concerns an RLJob; None when it is gone."""
+    raw = cluster.get(kinds.RLJOB, key.namespace, key.name)
+    if raw is None:
+        return None
+    found = _job(raw)
+    labels = f"{names.JOB_LABEL}={key.name}"
+    children = _children(cluster, key, JOB_CHILDREN, labels=labels)
+    has_trainer_kind = True
+    try:
+        children += _children(cluster, key, [kinds.PYTORCH_JOB], labels=labels)
+    except ApiMissingError:
+        has_trainer_kind = False
+    of_kind = {
+        kind.name: [one for one in children if one.kind == kind.name] for kind in kinds.WRITTEN
+    }
+    trainers = [parse_trainer_job(one) for one in of_kind[kinds.PYTORCH_JOB.name]]
+    pods = cluster.select(
+        kinds.POD, key.namespace, labels=f"{names.RUN_LABEL}={found.meta.uid}"
+    )  # fmt: skip
+    return JobSnapshot(
+        key=key,
+        job=found,
+        children={(one.kind, one.meta.name): one for one in children},
+        pools=tuple(_pool(one.raw) for one in of_kind[kinds.SAMPLER_POOL.name]),
+        trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
+        pods=tuple(Pod.parse(one) for one in pods),
+        has_trainer_kind=has_trainer_kind,
+    )
+
+
+def pool_snapshot(cluster: Cluster, key: Key) -> PoolSnapshot | None:
+    """Everything that concerns a SamplerPool; None when it is gone."""
+    raw = cluster.get(kinds.SAMPLER_POOL, key.namespace, key.name)
+    if raw is None:
+        return None
+    pool = _pool(raw)
+    served = None
+    if pool.spec is not None:
+        stored = cluster.get(kinds.RLJOB, key.namespace, pool.spec.job)
+        served = _job(stored) if stored else None
+    labels = f"{names.POOL_LABEL}={key.name}"
+    children = _children(cluster, key, POOL_CHILDREN, labels=labels)
+    deployment = next((one for one in children if one.kind == kinds.DEPLOYMENT.name), None)
+    pods = cluster.select(kinds.POD, key.namespace, labels=labels)
+    return PoolSnapshot(
+        key=key,
+        pool=pool,
+        job=served,
+        children={(one.kind, one.meta.name): one for one in children},
+        deployment=_deployment(deployment.raw) if deployment else DeploymentState(),
+        pods=tuple(Pod.parse(one) for one in pods),
+    )
+
+
+def named(cluster: Cluster, key: Key, wanted: Iterable[tuple[Kind, str]]) -> list[Child]:
+    """Objects of these names that carry none of our labels, and so were not found by them."""
+    found = [(kind, cluster.get(kind, key.namespace, name)) for kind, name in wanted]
+    return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for kind, raw in found if raw]
+
+
+def _children(
+    cluster: Cluster, key: Key, wanted: Iterable[Kind], *, labels: str
+) -> list[Child]:  # fmt: skip
+    return [
+        Child(kind=kind.name, meta=Meta.parse(raw), raw=raw)
+        for kind in wanted
+        for raw in cluster.select(kind, key.namespace, labels=labels)
+    ]
+
+
+def _job(raw: Raw) -> Job:
+    spec, error = _parsed(RLJobSpec, raw["spec"])
+    status = RLJobStatus.model_validate(raw.get("status", {}))
+    return Job(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status)
+
+
+def _pool(raw: Raw) -> Pool:
+    spec, error = _parsed(SamplerPoolSpec, raw["spec"])
+    status = SamplerPoolStatus.model_validate(raw.get("status", {}))
+    return Pool(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status)
+
+
+def _parsed(model: type[S], raw: Any) -> tuple[S | None, str]:
+    try:
+        return model.model_validate(raw), ""
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False)
+        lines = [f"spec.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems]
+        return None, "; ".join(lines)[:900]
+
+
+def _deployment(raw: Raw) -> DeploymentState:
+    status = raw.get("status", {})
+    conditions = {one["type"]: one for one in status.get("conditions", [])}
+    progressing = conditions.get("Progressing", {})
+    failure = conditions.get("ReplicaFailure", {})
+    stuck = failure.get("message", "") if failure.get("status") == "True" else ""
+    if not stuck and progressing.get("status") == "False":
+        stuck = progressing.get("message", "")
+    return DeploymentState(
+        replicas=status.get("replicas", 0),
+        ready=status.get("readyReplicas", 0),
+        updated=status.get("updatedReplicas", 0),
+        stuck=stuck,
+    )

@@ -1,0 +1,135 @@
+"""What has to be done so that the declared objects are there: nothing when they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_operator.drift import holds
+from rl_operator.kinds import WRITTEN, Kind
+from rl_operator.names import APPLIED_ANNOTATION, SCALE_MANAGER, SPEC_MANAGER
+from rl_operator.snapshot import Child
+
+Manifest = dict[str, Any]
+KINDS = {kind.name: kind for kind in WRITTEN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """An object that ought to be there."""
+
+    manifest: Manifest
+    first_form: Manifest | None = None
+    """Applied before anything else where there is none, by the manager of the scale."""
+    keep_as_created: bool = False
+    """Never changed once it is there."""
+
+    @property
+    def reference(self) -> tuple[str, str]:
+        """Kind and name."""
+        return self.manifest["kind"], self.manifest["metadata"]["name"]
+
+    @property
+    def kind(self) -> Kind:
+        """Its kind."""
+        return KINDS[self.manifest["kind"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Make an object what its manifest says."""
+
+    kind: Kind
+    manifest: Manifest
+    manager: str
+
+    def __str__(self) -> str:
+        return f"apply {self.kind.name} {self.manifest['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Delete exactly this object."""
+
+    kind: Kind
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"delete {self.kind.name} {self.name}"
+
+
+Action = Apply | Delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """Another owner has an object under a name that we need."""
+
+    kind: str
+    name: str
+    going: bool
+    """It is being deleted: waiting helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Actions in their order, and the names that are taken."""
+
+    actions: tuple[Action, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+
+
+def plan(
+    wanted: Sequence[Wanted],
+    unwanted: Iterable[Child],
+    *,
+    observed: Mapping[tuple[str, str], Child],
+    owner_uid: str,
+) -> Plan:
+    """Compare what ought to be there with what is.
+
+    Args:
+        wanted: in the order in which they are to be made.
+        unwanted: our own objects that ought to go.
+        observed: by kind and name.
+        owner_uid: who controls the wanted objects.
+    """
+    actions: list[Action] = []
+    conflicts: list[Conflict] = []
+    for one in wanted:
+        there = observed.get(one.reference)
+        if there is None:
+            actions += _creation(one)
+        elif there.meta.owner_uid != owner_uid:
+            going = there.meta.deleted_at is not None or bool(there.meta.owner_uid and _ours(there))
+            conflicts.append(Conflict(kind=there.kind, name=there.meta.name, going=going))
+        elif not one.keep_as_created and there.meta.deleted_at is None and _differs(one, there):
+            actions.append(_apply(one))
+    for child in unwanted:
+        if child.meta.owner_uid == owner_uid and child.meta.deleted_at is None:
+            kind, meta = KINDS[child.kind], child.meta
+            actions.append(Delete(kind=kind, name=meta.name, uid=meta.uid))
+    return Plan(actions=tuple(actions), conflicts=tuple(conflicts))
+
+
+def _creation(wanted: Wanted) -> list[Action]:
+    first: list[Action] = []
+    if wanted.first_form is not None:
+        first = [Apply(kind=wanted.kind, manifest=wanted.first_form, manager=SCALE_MANAGER)]
+    return [*first, _apply(wanted)]
+
+
+def _apply(wanted: Wanted) -> Action:
+    return Apply(kind=wanted.kind, manifest=wanted.manifest, manager=SPEC_MANAGER)
+
+
+def _differs(wanted: Wanted, there: Child) -> bool:
+    digest = wanted.manifest["metadata"]["annotations"][APPLIED_ANNOTATION]
+    return there.meta.applied != digest or not holds(there.raw, wanted.manifest)
+
+
+def _ours(child: Child) -> bool:
+    # An earlier job of the same name had it: the garbage collector is about to take it.
+    return bool(child.meta.applied)

@@ -1,0 +1,152 @@
+"""The work queue: what changed, once each, in order per key, with delays and backoff.
+
+A key that is added while it is worked on comes again afterwards: nothing is missed and no key is
+worked on twice at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+
+BACKOFF_BASE_SECONDS = 0.5
+BACKOFF_MAX_SECONDS = 120.0
+MAX_DOUBLINGS = 10
+
+
+class WorkQueue(Generic[K]):
+    """Keys to be worked on. Not for threads: all calls come from one event loop."""
+
+    def __init__(self, *, clock: Callable[[], float], jitter: Callable[[], float]) -> None:
+        """Make an empty queue.
+
+        Args:
+            clock: monotonic seconds.
+            jitter: a random number in [0, 1), to keep failing keys apart.
+        """
+        self._clock = clock
+        self._jitter = jitter
+        self._ready: dict[K, None] = {}  # a dict keeps the order and holds each key once
+        self._working: set[K] = set()
+        self._dirty: set[K] = set()
+        self._delayed: list[tuple[float, int, K]] = []
+        self._due: dict[K, float] = {}
+        self._sequence = 0
+        self._failures: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, key: K) -> None:
+        """Ask for a key to be worked on as soon as possible."""
+        self._due.pop(key, None)
+        if key in self._working:
+            self._dirty.add(key)
+        else:
+            self._ready[key] = None
+
+    def add_after(self, key: K, delay_seconds: float) -> None:
+        """Ask for a key later; of several such wishes the earliest holds."""
+        due = self._clock() + max(0.0, delay_seconds)
+        if self._due.get(key, due + 1) <= due:
+            return
+        self._due[key] = due
+        self._sequence += 1
+        heapq.heappush(self._delayed, (due, self._sequence, key))
+
+    def take(self) -> K | None:
+        """A key that nobody works on, or None; ``done`` must follow."""
+        self._release_due()
+        if not self._ready:
+            return None
+        key = next(iter(self._ready))
+        del self._ready[key]
+        self._working.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """Work on a key has ended."""
+        self._working.discard(key)
+        if key in self._dirty:
+            self._dirty.discard(key)
+            self._ready[key] = None
+
+    def succeeded(self, key: K) -> None:
+        """Forget a key's failures."""
+        self._failures.pop(key, None)
+
+    def failed(self, key: K) -> float:
+        """Ask for a failed key again, later each time; return after how many seconds."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = BACKOFF_BASE_SECONDS * 2.0 ** min(failures - 1, MAX_DOUBLINGS)
+        delay = min(delay, BACKOFF_MAX_SECONDS) * (1 + self._jitter() / 4)
+        self.add_after(key, delay)
+        return delay
+
+    def seconds_until_due(self) -> float | None:
+        """Time until a delayed key is due; None when there is none."""
+        while self._delayed and self._due.get(self._delayed[0][2]) != self._delayed[0][0]:
+            heapq.heappop(self._delayed)
+        return max(0.0, self._delayed[0][0] - self._clock()) if self._delayed else None
+
+    def _release_due(self) -> None:
+        while (wait := self.seconds_until_due()) is not None and wait <= 0:
+            _, _, key = heapq.heappop(self._delayed)
+            self.add(key)
+
+
+class AsyncWorkQueue(Generic[K]):
+    """A work queue that workers wait on."""
+
+    def __init__(self, queue: WorkQueue[K]) -> None:
+        self._queue = queue
+        self._changed = asyncio.Condition()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    async def add(self, key: K) -> None:
+        """As WorkQueue.add."""
+        async with self._changed:
+            self._queue.add(key)
+            self._changed.notify()
+
+    async def add_after(self, key: K, delay_seconds: float) -> None:
+        """As WorkQueue.add_after."""
+        async with self._changed:
+            self._queue.add_after(key, delay_seconds)
+            self._changed.notify()
+
+    async def take(self) -> K:
+        """Wait for a key."""
+        async with self._changed:
+            while (key := self._queue.take()) is None:
+                wait = self._queue.seconds_until_due()
+                try:
+                    await asyncio.wait_for(self._changed.wait(), wait)
+                except TimeoutError:
+                    continue
+            # The others may wait for something older than the next key that is due.
+            self._changed.notify()
+            return key
+
+    async def done(self, key: K, *, again_after: float | None) -> None:
+        """Work on a key has succeeded; ask for it again after some seconds, or not."""
+        async with self._changed:
+            self._queue.succeeded(key)
+            self._queue.done(key)
+            if again_after is not None:
+                self._queue.add_after(key, again_after)
+            self._changed.notify()
+
+    async def failed(self, key: K) -> float:
+        """Work on a key has failed; return after how many seconds it comes again."""
+        async with self._changed:
+            self._queue.done(key)
+            delay = self._queue.failed(key)
+            self._changed.notify()
+            return delay

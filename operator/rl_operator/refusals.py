@@ -1,0 +1,83 @@
+"""What the API server's rules cannot say: options that could not be honoured, refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.base import EnvironmentVariable, Resources
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.desired.deployment import ENGINE_ARGUMENTS
+from rl_operator.drift import parse_quantity
+
+OWN_VARIABLES = ("RL_",)
+TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
+"""Set by the operator, by training-operator and by the launcher; a user's value would be lost."""
+
+
+def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
+    """What of a spec cannot be honoured, whatever the cluster looks like."""
+    yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
+    yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)
+    for index, group in enumerate(spec.samplers):
+        at = f"spec.samplers[{index}].template"
+        yield from _of_resources(f"{at}.resources", group.template.resources)
+        yield from _of_environment(f"{at}.engine.env", group.template.engine.env, OWN_VARIABLES)
+        yield from _of_arguments(f"{at}.engine.args", group.template.engine.args)
+
+
+def of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:
+    """Scorers that a registered sampler does not know."""
+    for sampler in samplers:
+        for index, scorer in enumerate(spec.reward.scorers):
+            if scorer.kind not in sampler.scorers:
+                known = ", ".join(sorted(sampler.scorers)) or "none"
+                yield Refusal(
+                    field=f"spec.reward.scorers[{index}].kind",
+                    value=scorer.kind,
+                    reason="ScorerUnknown",
+                    message="The samplers know no scorer of this kind.",
+                    remedy=f"Use one of: {known}.",
+                )
+
+
+def _of_resources(at: str, resources: Resources) -> Iterator[Refusal]:
+    for group in ("limits", "requests"):
+        for name, value in getattr(resources, group).items():
+            try:
+                parse_quantity(value)
+            except ValueError as error:
+                yield Refusal(
+                    field=f"{at}.{group}.{name}",
+                    value=str(value)[:200],
+                    reason="QuantityMalformed",
+                    message=f"{error}.",
+                    remedy="Write a number with one of the suffixes m, k, M, G, Ki, Mi or Gi.",
+                )
+
+
+def _of_environment(
+    at: str, variables: list[EnvironmentVariable], reserved: tuple[str, ...]
+) -> Iterator[Refusal]:
+    for index, one in enumerate(variables):
+        if one.name.startswith(reserved) or one.name == "HOME":
+            yield Refusal(
+                field=f"{at}[{index}].name",
+                value=one.name,
+                reason="VariableReserved",
+                message="The operator sets this variable itself.",
+                remedy="Remove it.",
+            )
+
+
+def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:
+    for index, one in enumerate(arguments):
+        if one.split("=")[0] in ENGINE_ARGUMENTS:
+            yield Refusal(
+                field=f"{at}[{index}]",
+                value=one[:200],
+                reason="ArgumentReserved",
+                message="The operator sets this argument of the engine itself.",
+                remedy="Remove it; --dtype follows spec.training.precision.",
+            )

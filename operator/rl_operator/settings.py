@@ -1,0 +1,87 @@
+"""What the operator is told at its start, on the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Images:
+    """Images of pods whose manifest names none."""
+
+    trainer: str
+    sampler: str
+    engine: str
+    pull_policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The operator's settings."""
+
+    namespace: str
+    """Where the operator itself runs: its Lease is there."""
+    identity: str
+    """Who holds the Lease: unique among the operator's pods."""
+    watch_namespaces: tuple[str, ...]
+    """Empty: the whole cluster."""
+    images: Images
+    progress_seconds: float
+    """A running job's counters are read and written this often, at most."""
+    workers: int
+    """Objects that are reconciled side by side."""
+    listen_port: int
+    """Of /healthz, /readyz and /metrics."""
+    log_level: str
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Parse the command line; exits with a message on a bad one."""
+    parser = argparse.ArgumentParser(prog="rl_operator", description="The rl-operator.")
+    parser.add_argument("--namespace", required=True, help="namespace of the operator's Lease")
+    parser.add_argument("--identity", required=True, help="name of this pod")
+    parser.add_argument(
+        "--watch-namespace", action="append", default=[], help="repeatable; default: all namespaces"
+    )
+    parser.add_argument("--trainer-image", required=True)
+    parser.add_argument("--sampler-image", required=True)
+    parser.add_argument("--engine-image", required=True)
+    parser.add_argument(
+        "--image-pull-policy", default="IfNotPresent", choices=["Always", "IfNotPresent", "Never"]
+    )
+    parser.add_argument("--progress-seconds", type=_seconds, default=5.0)
+    parser.add_argument("--workers", type=_positive, default=8)
+    parser.add_argument("--listen-port", type=_positive, default=8080)
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING"])
+    given = parser.parse_args(arguments)
+    return Settings(
+        namespace=given.namespace,
+        identity=given.identity,
+        watch_namespaces=tuple(given.watch_namespace),
+        images=Images(
+            trainer=given.trainer_image,
+            sampler=given.sampler_image,
+            engine=given.engine_image,
+            pull_policy=given.image_pull_policy,
+        ),
+        progress_seconds=given.progress_seconds,
+        workers=given.workers,
+        listen_port=given.listen_port,
+        log_level=given.log_level,
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 1 <= value <= 60:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 60 seconds")
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value

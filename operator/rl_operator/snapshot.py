@@ -1,0 +1,268 @@
+"""What is observed, parsed once from what the API server says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_operator.kinds import Key
+from rl_operator.names import APPLIED_ANNOTATION, ATTEMPT_LABEL, COMPONENT_LABEL, POOL_LABEL
+
+Raw = Mapping[str, Any]
+NO_START_REASONS = ("ContainerCreating", "PodInitializing")
+"""Words of the kubelet for a container that waits for nothing in particular."""
+
+
+def parse_time(text: str | None) -> float | None:
+    """Seconds since 1970 of an API server's timestamp."""
+    return datetime.fromisoformat(text).timestamp() if text else None
+
+
+def format_time(seconds: float) -> str:
+    """An API timestamp, whole seconds, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """The metadata that matter."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    resource_version: str
+    created_at: float
+    deleted_at: float | None
+    """When deletion was asked for."""
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    finalizers: tuple[str, ...]
+    owner_uid: str
+    """Of the controlling owner; empty without one."""
+
+    @classmethod
+    def parse(cls, raw: Raw) -> Meta:
+        """Parse an object's metadata."""
+        meta = raw["metadata"]
+        owners = [one for one in meta.get("ownerReferences", []) if one.get("controller")]
+        return cls(
+            namespace=meta["namespace"],
+            name=meta["name"],
+            uid=meta["uid"],
+            generation=meta.get("generation", 0),
+            resource_version=meta["resourceVersion"],
+            created_at=parse_time(meta["creationTimestamp"]) or 0.0,
+            deleted_at=parse_time(meta.get("deletionTimestamp")),
+            labels=meta.get("labels", {}),
+            annotations=meta.get("annotations", {}),
+            finalizers=tuple(meta.get("finalizers", ())),
+            owner_uid=owners[0]["uid"] if owners else "",
+        )
+
+    @property
+    def applied(self) -> str:
+        """Digest of the manifest that the operator applied last; empty when it never did."""
+        return self.annotations.get(APPLIED_ANNOTATION, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """An object that we own, or that has a name we want."""
+
+    kind: str
+    meta: Meta
+    raw: Raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container's state."""
+
+    name: str
+    waiting: str = ""
+    """Why it does not run, in the kubelet's word; empty when it runs."""
+    message: str = ""
+    exit_code: int | None = None
+    """Of its last end, when it has ended."""
+    exit_reason: str = ""
+    signal: int = 0
+
+    @classmethod
+    def parse(cls, raw: Raw) -> Container:
+        """Parse a containerStatus."""
+        state, last = raw.get("state", {}), raw.get("lastState", {})
+        ended = state.get("terminated") or last.get("terminated") or {}
+        waiting = state.get("waiting") or {}
+        return cls(
+            name=raw["name"],
+            waiting=waiting.get("reason", "") if waiting else "",
+            message=(waiting or ended).get("message", "") or ended.get("message", ""),
+            exit_code=ended.get("exitCode"),
+            exit_reason=ended.get("reason", ""),
+            signal=ended.get("signal", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A trainer's or a sampler's pod."""
+
+    name: str
+    uid: str
+    phase: str
+    ready: bool
+    deleting: bool
+    component: str
+    pool: str = ""
+    attempt: int = 0
+    created_at: float = 0.0
+    started_at: float | None = None
+    unscheduled: str = ""
+    """Why no node takes it."""
+    reason: str = ""
+    """Of its end, e.g. ``Evicted``."""
+    containers: tuple[Container, ...] = ()
+
+    @classmethod
+    def parse(cls, raw: Raw) -> Pod:
+        """Parse a pod."""
+        meta, status = Meta.parse(raw), raw.get("status", {})
+        conditions = {one["type"]: one for one in status.get("conditions", [])}
+        scheduled = conditions.get("PodScheduled", {})
+        running = [
+            one["state"]["running"].get("startedAt")
+            for one in status.get("containerStatuses", [])
+            if "running" in one.get("state", {})
+        ]
+        statuses = (
+            *status.get("initContainerStatuses", []), *status.get("containerStatuses", []),
+        )  # fmt: skip
+        return cls(
+            name=meta.name,
+            uid=meta.uid,
+            phase=status.get("phase", "Pending"),
+            ready=conditions.get("Ready", {}).get("status") == "True",
+            deleting=meta.deleted_at is not None,
+            component=meta.labels.get(COMPONENT_LABEL, ""),
+            pool=meta.labels.get(POOL_LABEL, ""),
+            attempt=int(meta.labels.get(ATTEMPT_LABEL, "0")),
+            created_at=meta.created_at,
+            started_at=parse_time(running[0]) if running else None,
+            unscheduled=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
+            reason=status.get("reason", ""),
+            containers=tuple(Container.parse(one) for one in statuses),
+        )
+
+    def trouble(self) -> str:
+        """What keeps the pod from running, in one line; empty when nothing is known."""
+        if self.unscheduled:
+            return f"{self.name} fits no node: {self.unscheduled}"
+        for one in self.containers:
+            if one.waiting and one.waiting not in NO_START_REASONS:
+                ended = f", last exit code {one.exit_code}" if one.exit_code is not None else ""
+                message = f": {one.message.strip()}" if one.message else ""
+                return f"{self.name} container {one.name} {one.waiting}{ended}{message}"
+        return ""
+
+
+def first_trouble(pods: Iterable[Pod]) -> str:
+    """The first trouble of some pods, by name."""
+    return next(filter(None, (pod.trouble() for pod in sorted(pods, key=lambda one: one.name))), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerJob:
+    """The trainer's job object of one attempt."""
+
+    name: str
+    uid: str
+    attempt: int
+    created_at: float
+    state: Literal["Active", "Succeeded", "Failed"]
+    message: str = ""
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A sampler pool, or why its spec cannot be read."""
+
+    meta: Meta
+    spec: SamplerPoolSpec | None
+    spec_error: str
+    status: SamplerPoolStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """An RLJob, or why its spec cannot be read."""
+
+    meta: Meta
+    spec: RLJobSpec | None
+    spec_error: str
+    status: RLJobStatus
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has completed or failed, for good."""
+        ended = ("Complete", "Failed")
+        return any(one.type in ended and one.status == "True" for one in self.status.conditions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnapshot:
+    """Everything in Kubernetes that concerns one RLJob."""
+
+    key: Key
+    job: Job
+    children: Mapping[tuple[str, str], Child]
+    """By kind and name; pools and trainers among them."""
+    pools: tuple[Pool, ...] = ()
+    trainers: tuple[TrainerJob, ...] = ()
+    """By attempt."""
+    pods: tuple[Pod, ...] = ()
+    """Of this very run."""
+    has_trainer_kind: bool = True
+    """Whether the API server knows the trainer's kind of object."""
+
+    def current_trainer(self) -> TrainerJob | None:
+        """The trainer's job object of the attempt that the status names."""
+        wanted = self.job.status.attempt
+        return next((one for one in self.trainers if one.attempt == wanted), None)
+
+    def trainer_pods(self, attempt: int) -> tuple[Pod, ...]:
+        """Pods of one attempt, the newest last."""
+        found = (one for one in self.pods if one.component == "trainer" and one.attempt == attempt)
+        return tuple(sorted(found, key=lambda one: one.created_at))
+
+    def sampler_pods(self) -> tuple[Pod, ...]:
+        """Pods of all pools."""
+        return tuple(one for one in self.pods if one.component == "sampler")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentState:
+    """What the Deployment controller says."""
+
+    replicas: int = 0
+    ready: int = 0
+    updated: int = 0
+    stuck: str = ""
+    """Why it does not progress any more; empty while it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSnapshot:
+    """Everything in Kubernetes that concerns one SamplerPool."""
+
+    key: Key
+    pool: Pool
+    job: Job | None
+    children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
+    deployment: DeploymentState = DeploymentState()
+    pods: tuple[Pod, ...] = ()

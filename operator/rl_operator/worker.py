@@ -1,0 +1,52 @@
+"""Works the queue: each item in a thread, errors counted and tried again later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from rl_operator import metrics
+from rl_operator.cluster import ApiConflictError, ApiUnavailableError
+from rl_operator.kinds import Key
+from rl_operator.leadership import NotLeaderError
+from rl_operator.queue import AsyncWorkQueue
+
+log = logging.getLogger(__name__)
+
+Reconcile = Callable[[Key], float | None]
+
+
+async def work(
+    queue: AsyncWorkQueue[Key],
+    reconcilers: Mapping[str, Reconcile],
+    executor: ThreadPoolExecutor,
+) -> None:
+    """Take keys and reconcile them, for ever."""
+    loop = asyncio.get_running_loop()
+    while True:
+        key = await queue.take()
+        metrics.QUEUED.set(len(queue))
+        try:
+            with metrics.RECONCILE_SECONDS.labels(key.kind).time():
+                again = await loop.run_in_executor(executor, reconcilers[key.kind], key)
+        except Exception as error:  # noqa: BLE001 - the boundary of a work item
+            await _failed(queue, key, error)
+        else:
+            metrics.RECONCILES.labels(key.kind, "ok").inc()
+            await queue.done(key, again_after=again)
+
+
+async def _failed(queue: AsyncWorkQueue[Key], key: Key, error: Exception) -> None:
+    delay = await queue.failed(key)
+    told = {"object": str(key), "again_in": f"{delay:.1f} s"}
+    if isinstance(error, ApiConflictError):
+        metrics.RECONCILES.labels(key.kind, "conflict").inc()
+        log.debug("changed meanwhile: %s", error, extra=told)
+        return
+    metrics.RECONCILES.labels(key.kind, "error").inc()
+    if isinstance(error, ApiUnavailableError | NotLeaderError):
+        log.warning("not reconciled: %s", error, extra=told)
+    else:
+        log.error("reconcile failed", exc_info=error, extra=told)
