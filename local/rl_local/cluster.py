@@ -112,10 +112,21 @@ def _configure(layout: Layout, address: str, pause_image: str) -> None:
     for user in KUBECONFIGS:
         _write(state / f"{user}.kubeconfig", pki.kubeconfig(keys, user, name=NODE), mode=0o600)
     _write(layout.kubeconfig, pki.kubeconfig(keys, "admin", name=NODE), mode=0o600)
+    _link_pulled(layout)
     _write(state / "containerd.toml", render.containerd(layout, pause_image=pause_image))
     _write(state / "registries" / REGISTRY / "hosts.toml", render.registry_hosts())
     _write(state / "cni/10-rl-operator.conflist", render.network(layout))
     _write(state / "kubelet.yaml", render.kubelet(layout, resolv_conf=addons.resolv_conf()))
+
+
+def _link_pulled(layout: Layout) -> None:
+    """Let containerd's root, which its configuration has in the state folder, lie in the cache."""
+    root = layout.state / "containerd/root"
+    if not root.exists():
+        layout.pulled.mkdir(parents=True, exist_ok=True)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.unlink(missing_ok=True)
+        root.symlink_to(layout.pulled)
 
 
 def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
@@ -142,7 +153,10 @@ def down(layout: Layout) -> None:
         before_pods, after_pods = order[:4], order[4:]
         stopped = [name for name in before_pods if processes.stop(layout, name)]
         killed = teardown.kill_pods(layout)
+        reusable = "containerd" not in recorded or teardown.forget_containers(layout)
         stopped += [name for name in after_pods if processes.stop(layout, name)]
+        if not reusable:
+            teardown.remove_tree(layout.pulled)
         # containerd may have been starting a shim when it was stopped.
         killed += teardown.kill_pods(layout)
         teardown.remove_shim_sockets(layout)

@@ -68,6 +68,11 @@ class Layout:
         return self.state / "containerd/containerd.sock"
 
     @property
+    def pulled(self) -> Path:
+        """What containerd pulled; it outlives the cluster, so that the next one need not pull."""
+        return self.cache / "containerd"
+
+    @property
     def buildah_run(self) -> Path:
         """Buildah's run folder; it must not survive a reboot, so it lies under /run."""
         name = hashlib.sha256(str(self.cache).encode()).hexdigest()[:8]

@@ -141,7 +141,8 @@ def _await_health(layout: Layout, component: Component) -> None:
     assert record is not None
     found = _settles(component, record, component.start_seconds)
     if not record.alive():
-        raise CommandFailedError(component.name, "ended right after its start", log)
+        remedy = "ended right after its start; if it does so again, `down` and `up` start afresh"
+        raise CommandFailedError(component.name, remedy, log)
     if not found:
         seconds = f"{component.start_seconds:.0f} s"
         raise CommandFailedError(component.name, f"was not healthy within {seconds}", log)

@@ -86,6 +86,40 @@ def _members(group: Path) -> Iterator[records.Record]:
                 yield record
 
 
+def forget_containers(layout: Layout) -> bool:
+    """Have containerd forget its containers, all killed before, so that its images can be kept.
+
+    Returns:
+        False when it could not; what it pulled is then not fit for another cluster.
+    """
+    try:
+        progress.wait_until(
+            lambda: _forgotten(layout.containerd_socket), what="containers to be gone", seconds=15
+        )
+    except LocalError as error:
+        progress.say(f"pulled images are removed, too: {error}")
+        return False
+    return True
+
+
+def _forgotten(socket: Path) -> bool:
+    ctr = [
+        "ctr",
+        "--address",
+        str(socket),
+        "--timeout",
+        "5s",
+        "--namespace",
+        "k8s.io",
+        "containers",
+    ]
+    names = progress.output([*ctr, "list", "--quiet"]).split()
+    # One whose shim was just killed is refused until containerd has noticed.
+    for name in names:
+        subprocess.run([*ctr, "delete", name], capture_output=True, timeout=30)
+    return not names
+
+
 def remove_groups() -> None:
     """Remove the control groups, the deepest first."""
     for root in group_roots():
