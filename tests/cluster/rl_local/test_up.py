@@ -1,0 +1,55 @@
+"""`up` on a cluster that runs: it leaves alone what is well and mends what is not."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rl_local import images, processes, records
+from rl_local.layout import ROOT, Layout
+
+
+@pytest.fixture(scope="module")
+def layout() -> Layout:
+    return Layout.from_environment()
+
+
+def up(*arguments: str) -> str:
+    """What `up` told about its work."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rl_local", "up", *arguments],
+        check=True, capture_output=True, text=True, timeout=240, cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": "local"},
+    )  # fmt: skip
+    return done.stderr
+
+
+def pids(layout: Layout) -> dict[str, int]:
+    return {name: record.pid for name, record in processes.recorded(layout).items()}
+
+
+def test_a_second_up_starts_nothing_and_costs_seconds(layout: Layout) -> None:
+    up("--images")
+    before, began = pids(layout), time.monotonic()
+    assert "everything was running" in up("--images")
+    assert time.monotonic() - began < 10
+    assert pids(layout) == before
+
+
+@pytest.mark.parametrize("name", ["kube-scheduler", "kube-proxy", "registry"])
+def test_one_dead_process_alone_is_started_again(layout: Layout, name: str) -> None:
+    up("--images")
+    before = pids(layout)
+    records.kill_all([processes.recorded(layout)[name]])
+    assert f"started {name}\n" in up("--images")
+    after = pids(layout)
+    assert after.pop(name) != before.pop(name)
+    assert after == before
+
+
+def test_images_of_the_cluster_are_not_built_twice(layout: Layout) -> None:
+    told = up("--images", *images.CLUSTER_IMAGES)
+    assert "build image" not in told
+    assert "push image" not in told
