@@ -73,9 +73,9 @@ class Claimer:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
-            queues = self._queues()
+            seen, queues = self._serving.changes, self._queues()
             if not queues:
-                await self._serving.wait_change(seconds=CLOSED_SECONDS)
+                await self._serving.wait_change(since=seen, seconds=CLOSED_SECONDS)
                 continue
             claim = await self._take(queues)
             if claim is not None:
@@ -83,7 +83,7 @@ class Claimer:
                 self._begin(claim, group)
                 continue
             # New tasks come with a new step or version, which wakes us.
-            await self._serving.wait_change(seconds=self._idle_seconds)
+            await self._serving.wait_change(since=seen, seconds=self._idle_seconds)
             self._idle_seconds = min(2 * self._idle_seconds, LONGEST_IDLE_SECONDS)
 
     def stop(self) -> None:

@@ -218,5 +218,6 @@ async def _claim(
 
 async def _end_stale(claimer: Claimer, serving: Serving) -> None:
     while True:
-        await serving.wait_change(seconds=STALENESS_SECONDS)
+        seen = serving.changes
         claimer.end_stale()
+        await serving.wait_change(since=seen, seconds=STALENESS_SECONDS)

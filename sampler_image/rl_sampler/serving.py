@@ -29,18 +29,22 @@ class Serving:
     """How often that was begun."""
     known: dict[str, PolicyPointer] = field(default_factory=dict)
     """Every policy that this agent gave the engine, by the label of its tokens."""
+    changes: int = 0
+    """How often anything here changed."""
     _change: asyncio.Event = field(default_factory=asyncio.Event)
 
     def changed(self) -> None:
         """Wake everybody who waits for a change."""
+        self.changes += 1
         self._change.set()
         self._change = asyncio.Event()
 
-    async def wait_change(self, *, seconds: float) -> None:
-        """Wait for a change, at most so long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._change.wait()
+    async def wait_change(self, *, since: int, seconds: float) -> None:
+        """Wait for a change after ``since`` (a former value of ``changes``), at most so long."""
+        if self.changes == since:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._change.wait()
 
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
         """Wait until a condition over this state holds; False when it does not in time."""

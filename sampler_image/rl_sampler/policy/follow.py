@@ -117,8 +117,9 @@ class PolicyFollower:
         await self._remember()
         try:
             while True:
+                seen = self._serving.changes
                 await self._step()
-                await self._serving.wait_change(seconds=TICK_SECONDS)
+                await self._serving.wait_change(since=seen, seconds=TICK_SECONDS)
         finally:
             if self._job is not None:
                 self._job.ended.set()

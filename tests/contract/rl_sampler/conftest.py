@@ -194,16 +194,27 @@ class Pod:
         return self.stores.samplers.get([name]).get(name)
 
     def wait_version(self, version: int, *, seconds: float = 30) -> None:
-        """Wait until its heartbeat says that the engine serves this version."""
+        """Wait until the engine serves this version."""
 
         def serves() -> bool:
             assert self.process is not None
             if self.process.poll() is not None:
                 pytest.fail(f"the agent ended: {self.log()[-3000:]}")
-            found = self.document()
-            return found is not None and found.version == version
+            return self.get("/ready") == (200, f"serves version {version}\n")
 
         until(serves, seconds=seconds, what=f"{self.folder.name} to serve version {version}")
+
+    def wait_document(self, condition: Callable[[Sampler], bool], *, what: str) -> Sampler:
+        """Wait until its registration, written every two seconds, is as wanted."""
+        found: list[Sampler] = []
+
+        def holds() -> bool:
+            document = self.document()
+            found[:] = [document] if document is not None else []
+            return document is not None and condition(document)
+
+        until(holds, seconds=20, what=what)
+        return found[0]
 
 
 MakePod = Callable[..., Pod]

@@ -21,7 +21,8 @@ from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.documents import a_rollout
 from tests.servers import MinioServer, StoreServer, running_store, settings_of
 
-LONG = {"sampling": {"maxTokensPerTurn": 200, "maxContextTokens": 1000}}
+LONG = {"sampling": {"maxTokensPerTurn": 100, "maxContextTokens": 1000}}
+VERY_LONG = {"sampling": {"maxTokensPerTurn": 900, "maxContextTokens": 1000}}
 ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
 
 
@@ -36,11 +37,7 @@ def test_a_damaged_policy_never_reaches_the_engine(
     trainer.advance()
     trainer.publish(seed=2, damage=lambda data: data[:-1000])
 
-    def told() -> bool:
-        document = pod.document()
-        return document is not None and "version 2" in document.last_error
-
-    until(told, seconds=20, what="the failure in the heartbeat")
+    pod.wait_document(lambda one: "version 2" in one.last_error, what="the failure")
     tasks = trainer.insert(4)
     until(lambda: trainer.all_done(tasks), seconds=20, what="groups of the old version")
     assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {1}
@@ -50,12 +47,9 @@ def test_a_damaged_policy_never_reaches_the_engine(
 
     third = trainer.publish(seed=3)
     pod.wait_version(third.version)
-    document = pod.document()
-    assert document is not None
-    assert (document.update_failures > 0, document.updates) == (True, 2)
-    until(
-        lambda: "version 2" not in (pod.document() or document).last_error, seconds=5, what="calm"
-    )
+    document = pod.wait_document(lambda one: one.updates == 2, what="the second update")
+    assert document.update_failures > 0
+    assert "version 2" not in document.last_error
 
 
 def test_a_dead_agents_work_is_taken_up_by_another(
@@ -74,7 +68,7 @@ def test_a_dead_agents_work_is_taken_up_by_another(
 
     first.serve()
     first.wait_version(1)
-    tasks = trainer.insert(20, group_size=8)
+    tasks = trainer.insert(18, group_size=8)
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="claims")
     first.signal(signal.SIGKILL)
     orphans = [task for task in stores.tasks.get(tasks).values() if task.state is TaskState.CLAIMED]
@@ -88,6 +82,43 @@ def test_a_dead_agents_work_is_taken_up_by_another(
         ["1", "0"], ["2", "1"], ["1", "2"], ["2", "3"],
     ]  # fmt: skip
     assert {stores.tasks.get([one.id])[one.id].attempt for one in orphans} == {2}
+
+
+def test_what_can_no_longer_be_trained_is_sampled_again(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod(agent=VERY_LONG, algorithm={"offPolicy": {"maxStaleness": 0}})
+    assert pod.stage().returncode == 0
+    trainer.publish(seed=1)
+    pod.serve()
+    pod.wait_version(1)
+    tasks = trainer.insert(3, group_size=8)
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="a claim")
+    trainer.advance()
+    until(lambda: "only 1 and later train" in pod.log(), seconds=10, what="the end of old episodes")
+    trainer.publish(seed=2)
+    until(lambda: trainer.all_done(tasks), seconds=40, what="all groups")
+    again = [task for task in stores.tasks.get(tasks).values() if task.attempt > 1]
+    assert again
+    rollouts = trainer.chosen([task.id for task in again])
+    assert {rollout.oldest_step for rollout in rollouts} == {1}
+
+
+def test_a_claim_that_was_taken_away_does_not_count(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod(agent=VERY_LONG)
+    assert pod.stage().returncode == 0
+    trainer.publish(seed=1)
+    pod.serve()
+    pod.wait_version(1)
+    tasks = trainer.insert(1, group_size=8)
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="a claim")
+    assert stores.tasks.hand_back(stores.tasks.get(tasks)[tasks[0]], reason="taken away")
+    until(lambda: trainer.all_done(tasks), seconds=20, what="the second attempt")
+    until(lambda: "no longer ours" in pod.log(), seconds=20, what="the first attempt's end")
+    assert stores.tasks.get(tasks)[tasks[0]].attempt == 2
+    assert len(trainer.chosen(tasks)) == 8
 
 
 def test_an_agent_that_comes_back_returns_its_own_claims(
