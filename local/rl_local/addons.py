@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rl_local import binaries, kubernetes, progress, render, versions
+from rl_local import binaries, kubernetes, progress, render, scratch, versions
 from rl_local.errors import DeadlinePassedError, LocalError
 from rl_local.kubernetes import Kubectl
 from rl_local.layout import Layout
@@ -47,15 +47,10 @@ def ensure(layout: Layout, images: dict[str, str]) -> None:
 def apply_training_operator(layout: Layout, kubectl: Kubectl, image: str) -> None:
     """Apply training-operator's own manifests with ``image``, serving PyTorchJobs alone."""
     module = binaries.module_folder(binaries.TRAINING_OPERATOR, versions.TRAINING_OPERATOR)
-    folder = layout.scratch / f"training-operator-{os.getpid()}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
+    with scratch.folder(layout, "training-operator") as folder:
         binaries.copy_writable(module / "manifests", folder / "manifests")
         (folder / "kustomization.yaml").write_text(render.training_operator(image))
         kubectl.apply("-k", str(folder))
-    finally:
-        shutil.rmtree(folder)
 
 
 def await_available(layout: Layout, seconds: float = 180) -> None:

@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_local import progress, versions
+from rl_local import progress, scratch, versions
 from rl_local.errors import LocalError
 from rl_local.layout import Layout, locked
 
@@ -169,18 +169,15 @@ def copy_writable(source: Path, target: Path) -> None:
 
 
 def _build_into(layout: Layout, binary: Binary, target: Path) -> None:
-    work = layout.scratch / target.name
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    if binary.name == "pause":
-        built = _compile_pause(layout, binary, work)
-    elif binary.module:
-        built = _install(layout, binary, work)
-    else:
-        built = _build_module(layout, binary, work)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    built.replace(target)
-    shutil.rmtree(work)
+    with scratch.folder(layout, target.name) as work:
+        if binary.name == "pause":
+            built = _compile_pause(layout, binary, work)
+        elif binary.module:
+            built = _install(layout, binary, work)
+        else:
+            built = _build_module(layout, binary, work)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        built.replace(target)
     progress.say(f"build {binary.name}: done, {target.stat().st_size / 1e6:.0f} MB")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import os
 import shutil
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl_local import binaries, images, pip, progress, rootfs, teardown
+from rl_local import binaries, images, pip, progress, rootfs, scratch
 from rl_local.images import Image
 from rl_local.layout import IMAGE_PREFIX, REGISTRY, REGISTRY_PORT, Layout, locked, try_lock
 
@@ -90,21 +89,16 @@ class Builder:
         self._build(image)
 
     def _build(self, image: Image) -> None:
-        work = self.layout.scratch / f"context-{image.name}-{os.getpid()}"
-        teardown.remove_tree(work)
-        work.mkdir(parents=True)
-        try:
+        with scratch.folder(self.layout, f"context-{image.name}") as work:
             stage(self._context(image), work / "context")
             dockerfile = self.layout.root / image.dockerfile
-            argv = ["bud", "--layers", "--network", "host", "--format", "oci"]
-            argv += ["--pull-never", "--tag", self._local(image), "--file", str(dockerfile)]
+            argv = ["bud", "--layers", "--network", "host", "--format", "oci", "--pull-never"]
+            argv += ["--tag", self._local(image), "--file", str(dockerfile)]
             if image.base:
                 argv += ["--build-arg", f"BASE_IMAGE={self._local(images.IMAGES[image.base])}"]
             for volume in pip.volumes(work / "pip.conf", self.layout.cache / "pip"):
                 argv += ["--volume", volume]
             self._buildah(image, "build", [*argv, str(work / "context")])
-        finally:
-            teardown.remove_tree(work)
         self._forget_older(image)
 
     def _forget_older(self, image: Image) -> None:
@@ -191,10 +185,7 @@ def tidy(layout: Layout) -> None:
     if held is None:
         return
     with held:
-        teardown.unmount_below(layout.scratch)
         if buildah_output(layout, "containers", "--quiet").strip():
             buildah_output(layout, "rm", "--all")
         buildah_output(layout, "rmi", "--prune")
-        for leftover in layout.scratch.glob("context-*"):
-            with contextlib.suppress(FileNotFoundError):
-                teardown.remove_tree(leftover)
+        scratch.remove_stale(layout)

@@ -78,8 +78,10 @@ def _group(
     folder: Path | None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A program in a process group of its own, which is ended when the block is left early."""
+    # When this program is killed, what it runs must not go on building into the same places.
+    tied = ["setpriv", "--pdeathsig", "TERM", "--"]
     process = subprocess.Popen(
-        [str(part) for part in argv],
+        [*tied, *(str(part) for part in argv)],
         stdin=subprocess.DEVNULL,
         stdout=output,  # type: ignore[call-overload]
         stderr=subprocess.STDOUT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from rl_local import progress, teardown, versions
+from rl_local import progress, scratch, teardown, versions
 from rl_local.layout import Layout, locked
 
 PACKAGES = ("ca-certificates", "python3", "python3-venv")
@@ -50,35 +50,27 @@ def mirrors(listing: str) -> list[str]:
 
 
 def _build(layout: Layout, target: Path) -> None:
-    work = layout.scratch / "rootfs"
-    teardown.remove_tree(work)
-    work.mkdir(parents=True)
-    listing = progress.output(
-        [
-            "apt-get",
-            "indextargets",
-            "--format",
-            "$(CODENAME) $(COMPONENT) $(REPO_URI)",
-            "Created-By: Packages",
-        ]
-    )
-    include = f"--include={','.join(PACKAGES)}"
     log = layout.logs / "build-rootfs.log"
-    # Without a mirror of this machine's own, debootstrap takes Debian's.
-    argv = ["debootstrap", "--variant=minbase", include, versions.DEBIAN_SUITE, str(work)]
-    progress.run(
-        [*argv, *mirrors(listing)[:1]], label="build base file system", log=log, timeout=1200
-    )
-    for name in USELESS:
-        path = work / name
-        if path.is_dir():
-            teardown.remove_tree(path)
-            path.mkdir()
-        else:
-            path.unlink()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    half = target.with_suffix(".half")
-    pack: list[str | Path] = ["tar", "--numeric-owner", "--sort=name", "-C", work, "-cf", half, "."]
-    progress.run(pack, label="pack base file system", log=log)
-    half.replace(target)
-    teardown.remove_tree(work)
+    wanted = ["--format", "$(CODENAME) $(COMPONENT) $(REPO_URI)", "Created-By: Packages"]
+    listing = progress.output(["apt-get", "indextargets", *wanted])
+    include = f"--include={','.join(PACKAGES)}"
+    with scratch.folder(layout, "rootfs") as work:
+        # Without a mirror of this machine's own, debootstrap takes Debian's.
+        argv = ["debootstrap", "--variant=minbase", include, versions.DEBIAN_SUITE, str(work)]
+        argv += mirrors(listing)[:1]
+        progress.run(argv, label="build base file system", log=log, timeout=1200)
+        for name in USELESS:
+            _empty(work / name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        half = target.with_suffix(".half")
+        pack = ["tar", "--numeric-owner", "--sort=name", "-C", str(work), "-cf", str(half), "."]
+        progress.run(pack, label="pack base file system", log=log)
+        half.replace(target)
+
+
+def _empty(path: Path) -> None:
+    if path.is_dir():
+        teardown.remove_tree(path)
+        path.mkdir()
+    else:
+        path.unlink()

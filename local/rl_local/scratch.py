@@ -1,0 +1,31 @@
+"""Folders for half-made things, named after the process that makes them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rl_local import teardown
+from rl_local.layout import Layout
+
+
+@contextlib.contextmanager
+def folder(layout: Layout, name: str) -> Iterator[Path]:
+    """An empty folder, removed with all that is in it when the block ends."""
+    path = layout.scratch / f"{name}.{os.getpid()}"
+    teardown.remove_tree(path)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        teardown.remove_tree(path)
+
+
+def remove_stale(layout: Layout) -> None:
+    """Remove what killed processes left; that of living ones stays."""
+    for path in layout.scratch.glob("*"):
+        owner = path.suffix.removeprefix(".")
+        if not (owner.isdigit() and Path("/proc", owner).exists()):
+            teardown.remove_tree(path)

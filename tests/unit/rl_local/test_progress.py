@@ -1,0 +1,60 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rl_local import progress, records
+from rl_local.errors import CommandFailedError, DeadlinePassedError, LocalError
+
+TIED = """
+import sys
+from pathlib import Path
+from rl_local import progress
+program = "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"
+progress.run([sys.executable, "-c", program], label="x", log=Path(sys.argv[1]))
+"""
+
+
+def test_a_failure_tells_status_log_and_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "x.log"
+    with pytest.raises(CommandFailedError) as failed:
+        progress.run(["sh", "-c", "echo first; echo last >&2; exit 7"], label="the work", log=log)
+    assert str(failed.value).splitlines() == [
+        "the work: ended with status 7",
+        f"last lines of {log}:",
+        "  first",
+        "  last",
+    ]
+
+
+def test_a_program_past_its_deadline_is_ended(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(CommandFailedError, match="did not end within 1 s"):
+        progress.run(["sleep", "60"], label="x", log=tmp_path / "x.log", timeout=1)
+    assert time.monotonic() - began < 30
+
+
+def test_a_program_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    with subprocess.Popen([sys.executable, "-c", TIED, str(log)]) as starter:
+        progress.wait_until(
+            lambda: log.exists() and log.read_text().endswith("\n"), what="its start", seconds=30
+        )
+        program = records.of_process(int(log.read_text()), "")
+        starter.kill()
+    assert program is not None
+    progress.wait_until(lambda: not program.alive(), what="its end", seconds=30)
+
+
+def test_a_wait_in_vain_names_what_it_was_for() -> None:
+    with pytest.raises(DeadlinePassedError, match=r"in vain for the moon"):
+        progress.wait_until(lambda: False, what="the moon", seconds=0.05, interval=0.01)
+
+
+def test_a_short_program_that_fails_is_quoted() -> None:
+    with pytest.raises(LocalError, match="status 3: no good"):
+        progress.output(["sh", "-c", "echo no good >&2; exit 3"])
+    with pytest.raises(LocalError, match="did not end within"):
+        progress.output(["sleep", "60"], timeout=0.1)
