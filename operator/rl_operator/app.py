@@ -89,7 +89,9 @@ class _Operator:
         return 1 if failed else 0
 
     async def _stopped(self) -> None:
-        await self._watching.wait()  # kopf has just taken the signals, and would end in its own time
+        await (
+            self._watching.wait()
+        )  # kopf has just taken the signals, and would end in its own time
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
         await self._stop.wait()

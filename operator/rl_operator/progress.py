@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 2.0
 """Of one command of the stores' clients."""
-ANSWER_SECONDS = 4.0
+ANSWER_SECONDS = 8.0
 """Longest wait of a reconcile for a reading; a later one finds it done."""
 FRESH_SECONDS = 1.0
 BUCKET_CHECK_SECONDS = 20.0

@@ -15,6 +15,8 @@ from rl_operator.names import APPLIED_ANNOTATION, ATTEMPT_LABEL, COMPONENT_LABEL
 Raw = Mapping[str, Any]
 NO_START_REASONS = ("ContainerCreating", "PodInitializing")
 """Words of the kubelet for a container that waits for nothing in particular."""
+TROUBLE_CHARACTERS = 400
+PULL_REASONS = ("ImagePullBackOff", "ErrImagePull")
 
 
 def parse_time(text: str | None) -> float | None:
@@ -98,10 +100,16 @@ class Container:
         state, last = raw.get("state", {}), raw.get("lastState", {})
         ended = state.get("terminated") or last.get("terminated") or {}
         waiting = state.get("waiting") or {}
+        reason, message = waiting.get("reason", ""), waiting.get("message", "")
+        if reason in PULL_REASONS:
+            # The kubelet goes to and fro between the two: one word, or the status would too.
+            reason, message = PULL_REASONS[0], message.split(": ErrImagePull: ")[-1]
         return cls(
             name=raw["name"],
-            waiting=waiting.get("reason", "") if waiting else "",
-            message=(waiting or ended).get("message", "") or ended.get("message", ""),
+            waiting=reason,
+            message=message
+            if reason != "CrashLoopBackOff" and message
+            else ended.get("message", ""),
             exit_code=ended.get("exitCode"),
             exit_reason=ended.get("reason", ""),
             signal=ended.get("signal", 0),
@@ -165,7 +173,7 @@ class Pod:
         for one in self.containers:
             if one.waiting and one.waiting not in NO_START_REASONS:
                 ended = f", last exit code {one.exit_code}" if one.exit_code is not None else ""
-                message = f": {one.message.strip()}" if one.message else ""
+                message = f": {one.message.strip()[-TROUBLE_CHARACTERS:]}" if one.message else ""
                 return f"{self.name} container {one.name} {one.waiting}{ended}{message}"
         return ""
 

@@ -1,0 +1,81 @@
+"""A small model of the API server: enough of server-side apply, ownership and deletion."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.status import SamplerPoolStatus
+from rl_operator import names
+from rl_operator.desired.trainer import parse_trainer_job
+from rl_operator.kinds import PYTORCH_JOB, SAMPLER_POOL, Key
+from rl_operator.plan import Action, Apply
+from rl_operator.snapshot import Child, Job, JobSnapshot, Meta, Pool
+
+Raw = dict[str, Any]
+
+
+class ModelCluster:
+    """Objects by kind and name, who owns which replicas, and how often anything was written."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Raw] = {}
+        self.writes = 0
+        self._serial = 0
+
+    def perform(self, action: Action) -> None:
+        self.writes += 1
+        if not isinstance(action, Apply):
+            found = self.objects.get((action.kind.name, action.name))
+            if found is not None and found["metadata"]["uid"] == action.uid:
+                del self.objects[(action.kind.name, action.name)]
+            return
+        manifest = copy.deepcopy(action.manifest)
+        key = (manifest["kind"], manifest["metadata"]["name"])
+        there = self.objects.get(key)
+        if there is None:
+            self._serial += 1
+            stamp = {"uid": f"u{self._serial}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+            manifest["metadata"] |= stamp | {"resourceVersion": "1"}
+            if action.kind == SAMPLER_POOL:
+                manifest["spec"].setdefault("replicas", 1)
+            self.objects[key] = manifest
+            return
+        # What one manager leaves out stays where another one has set it: the pool's replicas.
+        kept = there["spec"].get("replicas") if action.kind == SAMPLER_POOL else None
+        there["metadata"] |= manifest["metadata"]
+        there |= {part: manifest[part] for part in ("spec", "data") if part in manifest}
+        if kept is not None:
+            there["spec"].setdefault("replicas", kept)
+
+    def snapshot(self, job: Job) -> JobSnapshot:
+        children = {
+            key: Child(kind=key[0], meta=Meta.parse(raw), raw=raw)
+            for key, raw in self.objects.items()
+        }
+        trainers = [
+            parse_trainer_job(one) for one in children.values() if one.kind == PYTORCH_JOB.name
+        ]
+        pools = [
+            Pool(
+                meta=one.meta,
+                spec=SamplerPoolSpec.model_validate(one.raw["spec"]),
+                spec_error="",
+                status=SamplerPoolStatus(),
+            )
+            for one in children.values()
+            if one.kind == SAMPLER_POOL.name
+        ]
+        return JobSnapshot(
+            key=Key("RLJob", job.meta.namespace, job.meta.name),
+            job=job,
+            children=children,
+            pools=tuple(pools),
+            trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
+        )
+
+    def finish(self, attempt: int, kind: str) -> None:
+        """What training-operator does when a trainer ends."""
+        found = self.objects[(PYTORCH_JOB.name, names.trainer("job", attempt))]
+        found["status"] = {"conditions": [{"type": kind, "status": "True"}]}

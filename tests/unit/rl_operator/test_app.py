@@ -1,0 +1,50 @@
+"""Which of our objects an observed object concerns, and how the operator is told its settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator import settings
+from rl_operator.app import keys_of
+from rl_operator.names import JOB_LABEL, POOL_LABEL
+
+
+def an_object(kind: str, labels: dict[str, str], **fields: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "x", "namespace": "n", "labels": labels}, **fields}
+
+
+KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "job": (an_object("RLJob", {}), ["RLJob/n/x"]),
+    "pool": (an_object("SamplerPool", {}, spec={"job": "j"}), ["RLJob/n/j", "SamplerPool/n/x"]),
+    "trainer": (an_object("PyTorchJob", {JOB_LABEL: "j"}), ["RLJob/n/j"]),
+    "sampler pod": (
+        an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p"}), ["RLJob/n/j", "SamplerPool/n/p"]
+    ),
+    "somebody's pod": (an_object("Pod", {}), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "keys"), KEYS.values(), ids=KEYS.keys())
+def test_keys(body: dict[str, Any], keys: list[str]) -> None:
+    assert [str(one) for one in keys_of(body)] == keys
+
+
+ARGUMENTS = [
+    "--namespace", "n", "--identity", "i", "--trainer-image", "t", "--sampler-image", "s",
+    "--engine-image", "e",
+]  # fmt: skip
+
+
+def test_settings_have_defaults() -> None:
+    parsed = settings.parse(ARGUMENTS)
+    assert (parsed.watch_namespaces, parsed.workers, parsed.progress_seconds) == ((), 8, 5.0)
+
+
+@pytest.mark.parametrize(
+    "extra", [["--progress-seconds", "0"], ["--workers", "0"], ["--image-pull-policy", "Maybe"]]
+)
+def test_bad_settings_are_refused(extra: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        settings.parse([*ARGUMENTS, *extra])

@@ -1,0 +1,233 @@
+"""What is rendered: security, wiring, and only what the pod contract says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rl_contracts import env
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_operator import names
+from rl_operator.desired import deployment, objects, pool, trainer
+from rl_operator.desired.deployment import ENGINE_ARGUMENTS
+from rl_operator.snapshot import Child
+from tests.unit.rl_operator.builders import IMAGES, RUN, a_meta, a_spec
+
+JOB = a_meta()
+POOL = a_meta("job-main", uid="pool-uid", owner_uid=RUN)
+
+
+def a_trainer_manifest(**sections: Any) -> dict[str, Any]:
+    return trainer.render(JOB, a_spec(**sections), attempt=2, images=IMAGES)
+
+
+def a_deployment(**sections: Any) -> dict[str, Any]:
+    spec = a_spec(**sections)
+    of_pool = SamplerPoolSpec(job="job", replicas=2, template=spec.samplers[0].template)
+    return deployment.render(
+        POOL, of_pool, job=JOB, job_spec=spec, replicas=of_pool.replicas, images=IMAGES
+    )
+
+
+def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    spec = manifest["spec"]
+    if manifest["kind"] == "PyTorchJob":
+        spec = spec["pytorchReplicaSpecs"]["Worker"]
+    found: dict[str, Any] = spec["template"]["spec"]
+    return found
+
+
+def containers_of(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from pod.get("initContainers", [])
+    yield from pod["containers"]
+
+
+def environment_of(container: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one.get("value", "from the pod") for one in container["env"]}
+
+
+@pytest.mark.parametrize("manifest", [a_trainer_manifest(), a_deployment()])
+def test_pods_meet_the_restricted_standard(manifest: dict[str, Any]) -> None:
+    pod = pod_of(manifest)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    for container in containers_of(pod):
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["readOnlyRootFilesystem"] is True
+        assert {"/tmp"} <= {one["mountPath"] for one in container["volumeMounts"]}
+        declared = {one["name"] for one in pod["volumes"]}
+        assert {one["name"] for one in container["volumeMounts"]} <= declared
+
+
+def test_the_trainer_is_one_worker_that_is_never_restarted_in_place() -> None:
+    manifest = a_trainer_manifest()
+    spec = manifest["spec"]
+    assert manifest["metadata"]["name"] == "job-2"
+    assert manifest["metadata"]["ownerReferences"][0]["uid"] == RUN
+    assert spec["nprocPerNode"] == "1"
+    assert spec["runPolicy"] == {"cleanPodPolicy": "Running"}
+    elastic = {"minReplicas": 1, "maxReplicas": 1, "rdzvBackend": "c10d"}
+    assert spec["elasticPolicy"] == elastic
+    assert list(spec["pytorchReplicaSpecs"]) == ["Worker"]
+    worker = spec["pytorchReplicaSpecs"]["Worker"]
+    assert (worker["replicas"], worker["restartPolicy"]) == (1, "Never")
+
+
+def test_the_trainer_is_told_what_it_needs() -> None:
+    (container,) = pod_of(a_trainer_manifest())["containers"]
+    assert container["name"] == "pytorch"
+    assert container["command"] == ["python", "-m", "rl_trainer"]
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    told = env.TrainerEnv.parse(environment_of(container))
+    assert (told.namespace, told.job, told.run, told.attempt) == ("ns", "job", RUN, 2)
+    assert str(told.spec_file) == "/etc/rl/spec/rljob.json"
+    assert str(told.stores_folder) == "/etc/rl/stores"
+
+
+def test_the_trainer_section_is_honoured() -> None:
+    manifest = a_trainer_manifest(
+        trainer={
+            "image": "mine",
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+            "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+            "nodeSelector": {"gpu": "yes"},
+        }
+    )
+    pod = pod_of(manifest)
+    (container,) = pod["containers"]
+    assert (container["image"], pod["nodeSelector"]) == ("mine", {"gpu": "yes"})
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert environment_of(container)["NCCL_DEBUG"] == "INFO"
+
+
+def test_a_sampler_pod_stages_then_runs_engine_and_agent() -> None:
+    pod = pod_of(a_deployment())
+    stage, engine = pod["initContainers"]
+    (agent,) = pod["containers"]
+    assert stage["command"][-1] == "stage"
+    assert "restartPolicy" not in stage
+    assert engine["restartPolicy"] == "Always"  # a native sidecar: it outlives the agent
+    assert "startupProbe" not in engine  # it would hold back the agent, which registers early
+    assert engine["livenessProbe"]["httpGet"] == {"path": "/engine-live", "port": 8080}
+    assert agent["command"][-1] == "serve"
+    assert agent["readinessProbe"]["httpGet"]["path"] == "/ready"
+    assert pod["terminationGracePeriodSeconds"] == 30
+
+
+def test_the_agent_is_told_what_it_needs() -> None:
+    (agent,) = pod_of(a_deployment())["containers"]
+    told = env.SamplerEnv.parse(environment_of(agent))
+    assert (told.job, told.run, told.pool) == ("job", RUN, "main")
+    assert (told.engine_url, told.listen_port) == ("http://127.0.0.1:30000", 8080)
+    paths = {
+        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"]
+        for one in agent["env"]
+        if "valueFrom" in one
+    }
+    assert paths == {env.POD_NAME: "metadata.name", env.POD_UID: "metadata.uid"}
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("BF16", "bfloat16"), ("FP32", "float32")])
+def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str) -> None:
+    template = {"engine": {"args": ["--device", "cpu"], "env": [{"name": "A", "value": "1"}]}}
+    manifest = a_deployment(
+        training={"steps": 1, "precision": precision},
+        samplers=[{"name": "main", "template": template}],
+    )
+    engine = pod_of(manifest)["initContainers"][1]
+    arguments = engine["args"]
+    assert arguments[arguments.index("--dtype") + 1] == dtype
+    assert arguments[arguments.index("--model-path") + 1] == "/weights/current"
+    assert arguments[-2:] == ["--device", "cpu"]
+    assert environment_of(engine)["A"] == "1"
+    own = [one for one in arguments[: -len(template["engine"]["args"])] if one.startswith("--")]
+    assert set(own) == set(ENGINE_ARGUMENTS)
+
+
+def test_a_rollout_never_needs_more_pods_than_there_are() -> None:
+    spec = a_deployment()["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
+    assert spec["replicas"] == 2
+    assert spec["progressDeadlineSeconds"] > 1800
+
+
+def test_an_unset_resource_section_is_left_out() -> None:
+    manifest = a_trainer_manifest()
+    assert "nodeSelector" not in pod_of(manifest)
+    assert pod_of(manifest)["containers"][0]["resources"] == {}
+
+
+def test_pods_read_the_whole_spec_with_its_defaults() -> None:
+    manifest = objects.spec_config(JOB, a_spec())
+    text = manifest["data"][names.SPEC_KEY]
+    assert RLJobSpec.model_validate_json(text) == a_spec()
+    assert json.loads(text)["algorithm"]["groupSize"] == 8
+
+
+ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
+    "a scorer": ({"reward": {"scorers": [{"kind": "Other"}]}}, True),
+    "the temperature": ({"agent": {"sampling": {"temperature": 0.5}}}, True),
+    "concurrency": (
+        {"samplers": [{"name": "main", "template": {"maxConcurrentGroups": 3}}]}, True
+    ),
+    "the retries": ({"lifecycle": {"backoffLimit": 9}}, False),
+    "the trainer's image": ({"trainer": {"image": "mine"}}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sections", "rolls"), ROLLS.values(), ids=ROLLS.keys())
+def test_samplers_roll_only_for_what_they_read(sections: dict[str, Any], rolls: bool) -> None:
+    samplers = {"samplers": [{"name": "main"}]}
+    before = names.spec_config("job", a_spec(**samplers))
+    after = names.spec_config("job", a_spec(**{**samplers, **sections}))
+    assert (before != after) is rolls
+
+
+def test_a_pool_never_names_its_replicas_but_at_first() -> None:
+    group = a_spec().samplers[0]
+    assert "replicas" not in pool.render(JOB, group)["spec"]
+    assert pool.first_form(JOB, group)["spec"] == {"job": "job", "replicas": 2}
+
+
+def test_metrics_are_open_and_everything_else_is_the_run_s_own() -> None:
+    spec = objects.network_policy(JOB)["spec"]
+    mine = {"podSelector": {"matchLabels": {names.RUN_LABEL: RUN}}}
+    assert spec["ingress"] == [
+        {"from": [mine]},
+        {"ports": [{"port": 8080, "protocol": "TCP"}]},
+    ]
+    budget = objects.disruption_budget(POOL, job="job", run=RUN)["spec"]
+    assert budget["maxUnavailable"] == 1
+
+
+def test_the_digest_follows_the_manifest() -> None:
+    key = names.APPLIED_ANNOTATION
+    first = a_trainer_manifest()["metadata"]["annotations"][key]
+    assert a_trainer_manifest()["metadata"]["annotations"][key] == first
+    other = a_trainer_manifest(trainer={"image": "mine"})
+    assert other["metadata"]["annotations"][key] != first
+
+
+STATES: dict[str, tuple[list[dict[str, str]], str]] = {
+    "new": ([], "Active"),
+    "running": ([{"type": "Running", "status": "True"}], "Active"),
+    "done": (
+        [{"type": "Running", "status": "False"}, {"type": "Succeeded", "status": "True"}],
+        "Succeeded",
+    ),
+    "failed": ([{"type": "Failed", "status": "True", "message": "why"}], "Failed"),
+}
+
+
+@pytest.mark.parametrize(("conditions", "state"), STATES.values(), ids=STATES.keys())
+def test_a_trainer_s_state_is_read(conditions: list[dict[str, str]], state: str) -> None:
+    meta = a_meta("job-2", labels={names.ATTEMPT_LABEL: "2"})
+    raw = {"status": {"conditions": conditions}}
+    parsed = trainer.parse_trainer_job(Child(kind="PyTorchJob", meta=meta, raw=raw))
+    assert (parsed.state, parsed.attempt) == (state, 2)

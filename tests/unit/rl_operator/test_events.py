@@ -1,0 +1,99 @@
+"""The story that events tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.status import Condition, RLJobStatus, TrainerStatus, WeightsStatus
+from rl_operator import kinds
+from rl_operator.desired import pool, trainer
+from rl_operator.events import Note, of_actions, of_change
+from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
+from rl_operator.plan import Apply, Delete
+from tests.unit.rl_operator.builders import IMAGES, a_failure, a_meta, a_spec
+
+
+def a_status(*conditions: tuple[str, str, str, str], **fields: Any) -> RLJobStatus:
+    said = [
+        Condition(
+            type=kind, status=status, reason=reason, message=message, last_transition_time="t",
+            observed_generation=1,
+        )
+        for kind, status, reason, message in conditions
+    ]  # fmt: skip
+    return RLJobStatus(conditions=said, **fields)
+
+
+STALLED = ("Stalled", "True", "ModelNotFound", "s3://m is not there.")
+FAILED = ("Failed", "True", "OOMKilled", "Exit code 137.")
+STORE_UP = ("StateStoreReachable", "True", "Reachable", "")
+STORE_DOWN = ("StateStoreReachable", "False", "StateStoreUnreachable", "refused")
+STORE_UNKNOWN = ("StateStoreReachable", "Unknown", "NotAsked", "")
+FAILURE = a_failure(2, reason="OOMKilled", message="Exit code 137.")
+
+TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
+    "nothing": (a_status(STALLED), a_status(STALLED), []),
+    "stalls": (a_status(), a_status(STALLED), [("ModelNotFound", "Warning")]),
+    "stalls otherwise": (
+        a_status(STALLED), a_status((*STALLED[:3], "Another.")), [("ModelNotFound", "Warning")]
+    ),
+    "mended": (a_status(STALLED), a_status(), [("Mended", "Normal")]),
+    "published": (
+        a_status(("PolicyPublished", "False", "NotYet", "")),
+        a_status(("PolicyPublished", "True", "Published", ""), weights=WeightsStatus(version=1)),
+        [("PolicyPublished", "Normal")],
+    ),
+    "an attempt fails": (
+        a_status(), a_status(last_failure=FAILURE), [("AttemptFailed", "Warning")]
+    ),
+    "a restart": (
+        a_status(), a_status(trainer=TrainerStatus(restarts=1)), [("TrainerRestarted", "Normal")]
+    ),
+    "fails for good": (
+        a_status(last_failure=FAILURE),
+        a_status(FAILED, ("Stalled", "True", "OOMKilled", "m"), last_failure=FAILURE),
+        [("Failed", "Warning")],
+    ),
+    "completes": (
+        a_status(), a_status(("Complete", "True", "Succeeded", "60 steps.")),
+        [("Completed", "Normal")],
+    ),
+    "the store goes": (
+        a_status(STORE_UP), a_status(STORE_DOWN), [("StateStoreUnreachable", "Warning")]
+    ),
+    "the store is back": (
+        a_status(STORE_DOWN), a_status(STORE_UP), [("StateStoreReachable", "Normal")]
+    ),
+    "first seen up": (a_status(STORE_UNKNOWN), a_status(STORE_UP), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "told"), TURNS.values(), ids=TURNS.keys())
+def test_a_turn_is_told_once(
+    before: RLJobStatus, after: RLJobStatus, told: list[tuple[str, str]]
+) -> None:
+    assert [(one.reason, one.type) for one in of_change(before, after)] == told
+    assert of_change(after, after) == []
+
+
+def test_creations_are_told() -> None:
+    meta, spec = a_meta(), a_spec()
+    group = spec.samplers[0]
+    made = [
+        Apply(
+            kind=kinds.SAMPLER_POOL, manifest=pool.first_form(meta, group), manager=SCALE_MANAGER
+        ),
+        Apply(kind=kinds.SAMPLER_POOL, manifest=pool.render(meta, group), manager=SPEC_MANAGER),
+        Apply(
+            kind=kinds.PYTORCH_JOB,
+            manifest=trainer.render(meta, spec, attempt=3, images=IMAGES),
+            manager=SPEC_MANAGER,
+        ),
+        Delete(kind=kinds.PYTORCH_JOB, name="job-1", uid="u"),
+    ]
+    assert of_actions(made) == [
+        Note("PoolCreated", "Sampler pool job-main starts with 2 pods."),
+        Note("AttemptStarted", "Attempt 3: trainer job-3 is created."),
+    ]

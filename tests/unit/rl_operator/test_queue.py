@@ -1,0 +1,160 @@
+"""The work queue: once each, one worker per key, earliest wish holds, failures wait longer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_operator.queue import AsyncWorkQueue, WorkQueue
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> WorkQueue[str]:
+    return WorkQueue(clock=clock, jitter=lambda: 0.0)
+
+
+def test_a_key_waits_once_and_in_order(queue: WorkQueue[str]) -> None:
+    for key in ("a", "b", "a"):
+        queue.add(key)
+    assert [queue.take(), queue.take(), queue.take()] == ["a", "b", None]
+
+
+def test_a_key_that_changes_while_worked_on_comes_again(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.add("a")
+    assert queue.take() is None  # never two workers
+    queue.done("a")
+    assert queue.take() == "a"
+    queue.done("a")
+    assert queue.take() is None
+
+
+def test_the_earliest_wish_holds(queue: WorkQueue[str], clock: Clock) -> None:
+    queue.add_after("a", 10)
+    queue.add_after("a", 5)
+    queue.add_after("a", 20)
+    assert queue.seconds_until_due() == 5
+    clock.now = 5
+    assert queue.take() == "a"
+    queue.done("a")
+    clock.now = 100
+    assert queue.take() is None
+
+
+def test_work_at_once_replaces_work_later(queue: WorkQueue[str], clock: Clock) -> None:
+    queue.add_after("a", 10)
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.done("a")
+    clock.now = 11
+    assert queue.take() is None
+
+
+def test_failures_wait_longer_each_time_and_are_forgotten(
+    queue: WorkQueue[str], clock: Clock
+) -> None:
+    delays = []
+    for _ in range(12):
+        queue.add("a")
+        assert queue.take() == "a"
+        queue.done("a")
+        delays.append(queue.failed("a"))
+        clock.now += 1000
+    assert delays[:4] == [0.5, 1, 2, 4]
+    assert delays[-1] == 120
+    queue.succeeded("a")
+    assert queue.failed("a") == 0.5
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "later", "take", "done", "fail", "time"]), st.sampled_from("abc")
+    ),
+    max_size=60,
+)
+
+
+class Model:
+    """A queue and what it owes."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.queue: WorkQueue[str] = WorkQueue(clock=self.clock, jitter=lambda: 0.5)
+        self.working: set[str] = set()
+        self.wanted: set[str] = set()
+
+    def take(self) -> str | None:
+        taken = self.queue.take()
+        if taken is not None:
+            assert taken not in self.working
+            self.working.add(taken)
+            self.wanted.discard(taken)
+        return taken
+
+    def end(self, key: str, *, failed: bool) -> None:
+        self.queue.done(key)
+        self.working.discard(key)
+        if failed:
+            self.queue.failed(key)
+            self.wanted.add(key)
+
+    def perform(self, operation: str, key: str) -> None:
+        if operation in ("add", "later"):
+            self.wanted.add(key)
+        match operation:
+            case "add":
+                self.queue.add(key)
+            case "later":
+                self.queue.add_after(key, 3)
+            case "time":
+                self.clock.now += 2
+            case "take":
+                self.take()
+            case _ if key in self.working:
+                self.end(key, failed=operation == "fail")
+
+
+@given(OPERATIONS)
+def test_no_wish_is_lost_and_no_key_has_two_workers(operations: list[tuple[str, str]]) -> None:
+    model = Model()
+    for operation, key in operations:
+        model.perform(operation, key)
+    for key in list(model.working):
+        model.end(key, failed=False)
+    model.clock.now += 1000
+    while model.take() is not None:
+        pass
+    assert not model.wanted
+
+
+async def test_workers_wake_for_keys_and_for_time() -> None:
+    queue: AsyncWorkQueue[str] = AsyncWorkQueue(
+        WorkQueue(clock=time.monotonic, jitter=lambda: 0.0)
+    )  # fmt: skip
+    taken = [asyncio.create_task(queue.take()) for _ in range(3)]
+    await queue.add_after("later", 0.05)
+    await queue.add("now")
+    await queue.add("also")
+    found = await asyncio.wait_for(asyncio.gather(*taken), 5)
+    assert sorted(found) == ["also", "later", "now"]
+    await queue.done("now", again_after=0.01)
+    assert await asyncio.wait_for(queue.take(), 5) == "now"
+    assert await queue.failed("now") == 0.5

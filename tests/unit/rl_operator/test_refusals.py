@@ -1,0 +1,70 @@
+"""Options that cannot be honoured are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator.refusals import of_scorers, of_spec
+from tests.documents import a_sampler
+from tests.unit.rl_operator.builders import a_spec
+
+
+def a_group(**template: Any) -> dict[str, Any]:
+    return {"samplers": [{"name": "main"}, {"name": "other", "template": template}]}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "trainer quantity": (
+        {"trainer": {"resources": {"limits": {"memory": "much"}}}},
+        "spec.trainer.resources.limits.memory", "QuantityMalformed",
+    ),
+    "engine quantity": (
+        a_group(resources={"requests": {"cpu": "1 core"}}),
+        "spec.samplers[1].template.resources.requests.cpu", "QuantityMalformed",
+    ),
+    "our variable": (
+        {"trainer": {"env": [{"name": "A"}, {"name": "RL_RUN"}]}},
+        "spec.trainer.env[1].name", "VariableReserved",
+    ),
+    "the launcher's variable": (
+        {"trainer": {"env": [{"name": "PET_NNODES"}]}}, "spec.trainer.env[0].name",
+        "VariableReserved",
+    ),
+    "the engine's home": (
+        a_group(engine={"env": [{"name": "HOME"}]}),
+        "spec.samplers[1].template.engine.env[0].name", "VariableReserved",
+    ),
+    "our argument": (
+        a_group(engine={"args": ["--device", "cpu", "--dtype=half"]}),
+        "spec.samplers[1].template.engine.args[2]", "ArgumentReserved",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sections", "field", "reason"), REFUSED.values(), ids=REFUSED.keys()
+)  # fmt: skip
+def test_refused_by_field(sections: dict[str, Any], field: str, reason: str) -> None:
+    (refusal,) = of_spec(a_spec(**sections))
+    assert (refusal.field, refusal.reason) == (field, reason)
+    assert refusal.value
+    assert refusal.remedy
+
+
+def test_ordinary_options_pass() -> None:
+    ordinary = a_group(
+        engine={"args": ["--device", "cpu"], "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]},
+        resources={"limits": {"nvidia.com/gpu": 1, "memory": "4Gi", "cpu": "500m"}},
+    )
+    assert list(of_spec(a_spec(**ordinary))) == []
+
+
+def test_a_scorer_that_a_sampler_does_not_know() -> None:
+    spec = a_spec(reward={"scorers": [{"kind": "ExactMatch"}, {"kind": "Magic"}]})
+    sampler = a_sampler(scorers=["Format", "ExactMatch"])
+    (refusal,) = of_scorers(spec, [sampler])
+    assert (refusal.field, refusal.value) == ("spec.reward.scorers[1].kind", "Magic")
+    assert refusal.remedy == "Use one of: ExactMatch, Format."
+    assert list(of_scorers(spec, [])) == []

@@ -1,0 +1,99 @@
+"""What is read of pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator.names import ATTEMPT_LABEL, COMPONENT_LABEL
+from rl_operator.snapshot import Pod, first_trouble, format_time, parse_time
+
+
+def a_raw_pod(status: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "p",
+            "namespace": "n",
+            "uid": "u",
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {COMPONENT_LABEL: "trainer", ATTEMPT_LABEL: "3"},
+        },
+        "status": status,
+    }
+
+
+def waiting(reason: str, message: str, **last: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"name": "pytorch", "state": state, "lastState": {"terminated": last} if last else {}}
+
+
+TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
+    "none": ({"phase": "Running"}, ""),
+    "no node": (
+        {
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "message": "Insufficient cpu"}
+            ]
+        },
+        "p fits no node: Insufficient cpu",
+    ),
+    "starting": ({"containerStatuses": [waiting("ContainerCreating", "")]}, ""),
+    "pull": (
+        {"containerStatuses": [waiting("ErrImagePull", "not found")]},
+        "p container pytorch ImagePullBackOff: not found",
+    ),
+    "pull again": (
+        {
+            "containerStatuses": [
+                waiting("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: not found')
+            ]
+        },
+        "p container pytorch ImagePullBackOff: not found",
+    ),
+    "crash loop": (
+        {
+            "initContainerStatuses": [
+                waiting("CrashLoopBackOff", "back-off 40s", exitCode=1, message="no such file\n")
+            ]
+        },
+        "p container pytorch CrashLoopBackOff, last exit code 1: no such file",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "trouble"), TROUBLES.values(), ids=TROUBLES.keys())
+def test_trouble_is_one_steady_line(status: dict[str, Any], trouble: str) -> None:
+    pod = Pod.parse(a_raw_pod(status))
+    assert first_trouble([pod]) == trouble
+    assert (pod.component, pod.attempt) == ("trainer", 3)
+
+
+def test_an_end_is_read() -> None:
+    ended = {"exitCode": 137, "reason": "OOMKilled", "signal": 9, "message": "last words"}
+    status = {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}],
+    }
+    (container,) = Pod.parse(a_raw_pod(status)).containers
+    assert (container.exit_code, container.exit_reason) == (137, "OOMKilled")
+    assert (container.signal, container.message) == (9, "last words")
+
+
+def test_a_running_pod() -> None:
+    running = {"running": {"startedAt": "2026-01-01T00:00:10Z"}}
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"name": "pytorch", "state": running}],
+    }
+    pod = Pod.parse(a_raw_pod(status))
+    assert pod.ready
+    assert pod.started_at is not None
+    assert pod.started_at - pod.created_at == 10
+
+
+def test_times_survive_the_round_trip() -> None:
+    assert format_time(parse_time("2026-11-21T05:00:00Z") or 0) == "2026-11-21T05:00:00Z"
+    assert parse_time(None) is None
