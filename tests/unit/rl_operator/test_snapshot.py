@@ -24,8 +24,8 @@ def a_raw_pod(status: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def waiting(reason: str, message: str, **last: Any) -> dict[str, Any]:
-    state = {"waiting": {"reason": reason, "message": message}}
+def waiting(reason: str, text: str, **last: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": text}}
     return {"name": "pytorch", "state": state, "lastState": {"terminated": last} if last else {}}
 
 
