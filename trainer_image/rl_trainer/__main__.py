@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import NoReturn
 
 terminated = threading.Event()
@@ -16,8 +16,7 @@ terminated = threading.Event()
 
 def main() -> NoReturn:
     """Run an attempt and end the process with its exit code."""
-    # Before anything slow: as process 1 of a container we get no signal that we do not handle.
-    signal.signal(signal.SIGTERM, _terminate)
+    _listen()
     sys.excepthook = _die
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -28,7 +27,18 @@ def main() -> NoReturn:
     _end(attempt.run(TrainerEnv.parse(os.environ), terminated=terminated))
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
+def _listen() -> None:
+    """Have SIGTERM set ``terminated``; call it before any other thread is there.
+
+    A thread takes the signal. A handler would run inside whatever the main thread is doing, and
+    the main thread waits on the very event: setting it in there can wait for its lock for ever.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_wait_for_signal, name="sigterm", daemon=True).start()
+
+
+def _wait_for_signal() -> None:
+    signal.sigwait({signal.SIGTERM})
     terminated.set()
 
 
