@@ -37,7 +37,12 @@ class RLJobSpec(Model):
         rule(
             "size(self.data.validation) > 0 || !has(self.training.evaluation.everySteps)",
             "training.evaluation.everySteps needs data.validation",
-        )
+        ),
+        rule(
+            "self.weightSync.everySteps <= self.algorithm.offPolicy.maxStaleness + 1",
+            "weightSync.everySteps must be at most algorithm.offPolicy.maxStaleness + 1: "
+            "else no published policy is fresh enough to sample with",
+        ),
     )
     model: ModelSource
     data: Data

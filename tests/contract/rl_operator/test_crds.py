@@ -69,6 +69,9 @@ REFUSED = {
     "evaluation after the end": (
         changed("spec.training.evaluation.everySteps", 10_000), "everySteps must not exceed"
     ),
+    "policies too rare": (
+        changed("spec.weightSync.everySteps", 100), "weightSync.everySteps must be at most"
+    ),
     "evaluation without data": (changed("spec.data.validation", []), "needs data.validation"),
     "no room for the prompt": (
         changed("spec.agent.sampling.maxTokensPerTurn", 8192), "must be smaller than"
