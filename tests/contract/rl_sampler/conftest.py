@@ -28,7 +28,7 @@ from tests.manifests import a_job
 from tests.servers import ROOT, free_port
 
 ENGINE_PYTHON = Path(
-    os.environ.get("RL_ENGINE_PYTHON", "~/.cache/rl-operator/engine-venv/bin/python")
+    os.environ.get("RL_ENGINE_PYTHON", "~/.cache/rl-operator/venv-engine/bin/python")
 ).expanduser()
 ENGINE_START_SECONDS = 120.0
 MODEL_KEY = "models/tiny"
@@ -131,7 +131,7 @@ def engine_server(
 ) -> Iterator[EngineServer]:
     """One engine for the session; a test that kills it starts it again."""
     if not ENGINE_PYTHON.exists():
-        pytest.fail(f"{ENGINE_PYTHON} is missing: `make engine-venv` makes it")
+        pytest.fail(f"{ENGINE_PYTHON} is missing: `make venv` makes it")
     server = EngineServer(
         port=free_port(), model=tiny_model, folder=tmp_path_factory.mktemp("engine")
     )
