@@ -7,7 +7,7 @@ import binascii
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -38,6 +38,8 @@ FRESH_SECONDS = 1.0
 BUCKET_CHECK_SECONDS = 20.0
 ALIVE_SECONDS = 15.0
 """A sampler that was silent for longer is not counted."""
+REPLACED_SECONDS = 120.0
+"""A pod of the same template that registers within this time has replaced one that ended."""
 BACKLOG_STATES = (TaskState.PENDING, TaskState.RETRY, TaskState.CLAIMED)
 
 
@@ -64,7 +66,7 @@ class Reading:
     samplers: tuple[Sampler, ...] = ()
     """Alive ones."""
     lost_samplers: int = 0
-    """Registrations that ended other than by draining."""
+    """Registrations that died or had to be replaced."""
     backlog: int = 0
     now: float = 0.0
     """The store's clock."""
@@ -211,6 +213,29 @@ class ProgressReader:
         return Reading(**values, store=store, bucket=bucket)
 
 
+def count_lost(samplers: Sequence[Sampler]) -> int:
+    """Sampler pods that died, or ended in good order and were replaced by the same kind of pod.
+
+    A pool that shrinks or rolls ends pods in good order, too: those have no successor with the
+    same template, whose name up to the last dash is that of their ReplicaSet.
+    """
+    gone = [one for one in samplers if one.state == SamplerState.GONE]
+    lost = sum(not one.drained for one in gone)
+    successors = sorted(samplers, key=lambda one: one.registered_at)
+    for ended in sorted((one for one in gone if one.drained), key=lambda one: one.heartbeat_at):
+        for later in successors:
+            wait = later.registered_at - ended.heartbeat_at
+            if _template(later) == _template(ended) and 0 <= wait <= REPLACED_SECONDS:
+                successors.remove(later)
+                lost += 1
+                break
+    return lost
+
+
+def _template(sampler: Sampler) -> str:
+    return sampler.pod.rpartition("-")[0]
+
+
 def reach(ask: Callable[[], None]) -> Reach:
     """Ask a store something and tell how it went."""
     try:
@@ -235,11 +260,10 @@ def _query(stores: Stores, run: str) -> dict[str, Any]:
         for one in samplers
         if one.state != SamplerState.GONE and now - one.heartbeat_at < ALIVE_SECONDS
     ]
-    lost = [one for one in samplers if one.state == SamplerState.GONE and not one.drained]
     return {
         "run": stores.runs.get(run),
         "samplers": tuple(alive),
-        "lost_samplers": len(lost),
+        "lost_samplers": count_lost(samplers),
         "backlog": sum(counts[state] for state in BACKLOG_STATES),
         "now": now,
     }

@@ -55,7 +55,7 @@ class SamplersStatus(Model):
     """Ready and at an allowed policy version."""
     summary: ShortText = ""
     restarts: int = 0
-    """Sampler pods of this run that ended other than by draining."""
+    """Sampler pods of this run that died or had to be replaced."""
 
 
 class ProgressStatus(Model):
