@@ -66,6 +66,12 @@ class Checkpoint(Model):
 class Evaluation(Model):
     """Sampling the validation data through the pools, by exactly one policy version each time."""
 
+    model_config = rules(
+        rule(
+            "self.temperatures.all(one, one >= 0.01)",
+            "evaluation.temperatures must each be at least 0.01",
+        )
+    )
     every_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Unset: not during training."""
     before_training: bool = True

@@ -43,6 +43,8 @@ class Data(Model):
 class Sampling(Model):
     """How the policy is sampled."""
 
+    # For a whole number the API server compares with the bound's integer part: 0 would pass.
+    model_config = rules(rule("self.temperature >= 0.01", "temperature must be at least 0.01"))
     temperature: Annotated[float, Field(ge=0.01, le=2.0)] = 1.0
     """Log-probabilities are those of the distribution at this temperature, everywhere."""
     max_tokens_per_turn: Annotated[int, Field(ge=1, le=131072)] = 512
