@@ -1,7 +1,7 @@
 """Makes the demo's model: a small Qwen3 that gets about a third of the additions right.
 
 It first learns to add, then to answer with the noise of a careless pupil: the right sum most often,
-and else one that is off by one or by ten. Reinforcement learning has to take the noise away. No
+and else one that is off by one, two or ten. Reinforcement learning has to take the noise away. No
 held-out problem is ever trained on. The same machine and seed give the same bytes.
 """
 
@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 CONTEXT = 512
 SOURCES = ("make_model.py", "make_data.py", "byte_tokenizer.py")
 IGNORED = -100
-SLIPS = (-10, -1, 1, 10)
+SLIPS = (-11, -10, -9, -2, -1, 1, 2, 9, 10, 11)
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Recipe:
         threads: of torch; another number gives other bytes.
     """
 
-    clean_steps: int = 800
+    clean_steps: int = 700
     noisy_steps: int = 250
     batch: int = 64
     clean_rate: float = 2e-3
     warmup: int = 50
-    noisy_rate: float = 7e-4
-    right_share: float = 0.38
+    noisy_rate: float = 1e-3
+    right_share: float = 0.46
     accepted: tuple[float, float] = (0.25, 0.40)
     threads: int = 2
     seed: int = 0
@@ -159,6 +159,9 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
         head_dim=32,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
+        # transformers' own 0.02 is meant for wide models; at this width it doubles the updates
+        # that it takes to learn carrying.
+        initializer_range=0.08,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
