@@ -5,6 +5,7 @@ No controllers run: what a test does not write is not there, and nothing is garb
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import secrets
@@ -53,8 +54,8 @@ class ApiServer:
         return self.folder / "kubeconfig"
 
 
-def start(folder: Path) -> tuple[ApiServer, list[Server]]:
-    """Start both processes on ports and data of their own."""
+def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
+    """Start both processes on ports and data of their own; the stack stops them."""
     etcd_port, peer_port, port = free_port(), free_port(), free_port()
     etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
     etcd = Server(
@@ -67,6 +68,7 @@ def start(folder: Path) -> tuple[ApiServer, list[Server]]:
         ready_url=f"{etcd_url}/health",
         log=folder / "etcd.log",
     )  # fmt: skip
+    running.callback(etcd.stop)
     etcd.start()
     token, key = secrets.token_hex(16), folder / "sa.key"
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
@@ -86,12 +88,13 @@ def start(folder: Path) -> tuple[ApiServer, list[Server]]:
         ready_url="",
         log=folder / "apiserver.log",
     )  # fmt: skip
+    running.callback(apiserver.stop)
     with apiserver.log.open("ab") as log:
         apiserver.process = subprocess.Popen(apiserver.command, stdout=log, stderr=log)
     started = ApiServer(url=f"https://127.0.0.1:{port}", token=token, folder=folder)
     started.kubeconfig.write_text(json.dumps(kubeconfig(started.url, token)))
     _wait_until_ready(started, apiserver)
-    return started, [apiserver, etcd]
+    return started
 
 
 def kubeconfig(url: str, token: str) -> dict[str, Any]:
@@ -128,9 +131,8 @@ def _wait_until_ready(server: ApiServer, process: Server) -> None:
 @pytest.fixture(scope="session")
 def apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server that knows our CRDs."""
-    started, processes = start(tmp_path_factory.mktemp("apiserver"))
-    started.kubectl("apply", "-f", str(ROOT / "crds"))
-    started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    yield started
-    for process in processes:
-        process.stop()
+    with contextlib.ExitStack() as running:
+        started = start(tmp_path_factory.mktemp("apiserver"), running)
+        started.kubectl("apply", "-f", str(ROOT / "crds"))
+        started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        yield started

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def _resolve(node: Any, definitions: Schema) -> Any:
     node = _without_null(node, definitions)
     node = _openapi_3_0(node)
     result = {
-        key: _properties(value, definitions)
+        key: _properties(value, definitions, required=node.get("required", ()))
         if key == "properties"
         else _resolve(value, definitions)
         for key, value in node.items()
@@ -76,10 +77,12 @@ def _without_defaults(node: Any) -> Any:
     return {key: _without_defaults(value) for key, value in node.items() if key != "default"}
 
 
-def _properties(fields: Schema, definitions: Schema) -> Schema:
+def _properties(fields: Schema, definitions: Schema, *, required: Collection[str]) -> Schema:
     resolved = {}
     for name, field in fields.items():
         schema = _resolve(field, definitions)
+        if schema.get("type") == "array" and name not in required:
+            schema.setdefault("default", [])  # a rule may ask for its size
         if schema.get("type") == "object" and "properties" in schema and _all_optional(schema):
             # Rules are tried on a default as it stands, without the defaults of its fields.
             schema.setdefault("default", _filled(schema) if RULES in schema else {})

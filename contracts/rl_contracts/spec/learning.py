@@ -78,7 +78,7 @@ class Evaluation(Model):
     after_training: bool = True
     temperatures: Annotated[
         list[Annotated[float, Field(ge=0.01, le=2.0)]], Field(min_length=1, max_length=4)
-    ] = Field(default_factory=lambda: [1.0])
+    ] = Field(default=[1.0])
     """Every validation prompt is sampled once at each."""
     timeout_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
 

@@ -58,6 +58,20 @@ def test_a_valid_job_gets_the_defaults_of_the_models(apiserver: ApiServer) -> No
     assert _without_empty(stored["spec"]) == _without_empty(written)
 
 
+def test_the_shortest_job_is_accepted(apiserver: ApiServer) -> None:
+    source = {"name": "train", "uri": "s3://abc/train.jsonl"}
+    shortest = {
+        "model": {"uri": "s3://abc/model"},
+        "data": {"train": [source]},
+        "reward": {"scorers": [{"kind": "ExactMatch"}]},
+        "training": {"steps": 1},
+        "samplers": [{"name": "main"}],
+    }
+    manifest = a_job("shortest") | {"spec": shortest}
+    assert apply(apiserver, manifest) == ""
+    assert apiserver.get("rljob", "shortest")["spec"]["training"]["evaluation"]["temperatures"]
+
+
 REFUSED = {
     "group of one under GRPO": (changed("spec.algorithm.groupSize", 1), "groupSize must be at"),
     "negative steps": (changed("spec.training.steps", -1), "spec.training.steps"),
