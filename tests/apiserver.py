@@ -24,6 +24,7 @@ import pytest
 from tests.servers import ROOT, Server, binary, free_port
 
 START_SECONDS = 120.0
+ESTABLISHED_SECONDS = 30.0
 program = functools.cache(binary)
 
 
@@ -48,6 +49,19 @@ class ApiServer:
     def get(self, *arguments: str) -> Any:
         """What ``kubectl get … -o json`` says."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
+
+    def install(self, path: Path) -> None:
+        """Apply CRDs and wait until the API server serves them."""
+        self.kubectl("apply", "--server-side", "-f", str(path))
+        deadline = time.monotonic() + ESTABLISHED_SECONDS
+        while not all(_established(one) for one in self.get("crd")["items"]):
+            if time.monotonic() > deadline:
+                pytest.fail(f"{path} was not established in {ESTABLISHED_SECONDS:.0f} s")
+            time.sleep(0.05)
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "certificates" / "apiserver.crt"
 
     @property
     def kubeconfig(self) -> Path:
@@ -92,14 +106,14 @@ def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
     with apiserver.log.open("ab") as log:
         apiserver.process = subprocess.Popen(apiserver.command, stdout=log, stderr=log)
     started = ApiServer(url=f"https://127.0.0.1:{port}", token=token, folder=folder)
-    started.kubeconfig.write_text(json.dumps(kubeconfig(started.url, token)))
+    started.kubeconfig.write_text(json.dumps(kubeconfig(started, token)))
     _wait_until_ready(started, apiserver)
     return started
 
 
-def kubeconfig(url: str, token: str) -> dict[str, Any]:
-    """A kubeconfig that presents ``token`` and does not look at the self-made certificate."""
-    cluster = {"server": url, "insecure-skip-tls-verify": True}
+def kubeconfig(server: ApiServer, token: str) -> dict[str, Any]:
+    """A kubeconfig that presents ``token`` and trusts the server's self-made certificate."""
+    cluster = {"server": server.url, "certificate-authority": str(server.certificate)}
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -108,6 +122,11 @@ def kubeconfig(url: str, token: str) -> dict[str, Any]:
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         "current-context": "test",
     }
+
+
+def _established(crd: dict[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
 def _wait_until_ready(server: ApiServer, process: Server) -> None:
@@ -133,6 +152,5 @@ def apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server that knows our CRDs."""
     with contextlib.ExitStack() as running:
         started = start(tmp_path_factory.mktemp("apiserver"), running)
-        started.kubectl("apply", "-f", str(ROOT / "crds"))
-        started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        started.install(ROOT / "crds")
         yield started

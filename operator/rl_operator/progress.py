@@ -126,6 +126,13 @@ class Connections:
         found = self._open.get((namespace, secret))
         return found.stores if found else None
 
+    def close(self) -> None:
+        """Close all clients."""
+        with self._lock:
+            for found in self._open.values():
+                found.stores.close()
+            self._open.clear()
+
     def bucket(self, stores: Stores, *, now: float) -> Reach:
         """Whether the bucket is there; asked again after a while only."""
         at, known = self._buckets.get(id(stores), (-BUCKET_CHECK_SECONDS, NOT_ASKED))
@@ -153,17 +160,24 @@ class ProgressReader:
     """Readings of runs; at most one of each run under way, and a recent one is used again."""
 
     def __init__(
-        self, connections: Connections, *, clock: Callable[[], float], threads: int = 8
+        self,
+        connections: Connections,
+        *,
+        clock: Callable[[], float],
+        fresh_seconds: float = FRESH_SECONDS,
+        threads: int = 8,
     ) -> None:
         """Prepare.
 
         Args:
             connections: where the stores are.
             clock: monotonic seconds.
+            fresh_seconds: a reading is used again for so long.
             threads: readings under way at a time.
         """
         self._connections = connections
         self._clock = clock
+        self._fresh_seconds = fresh_seconds
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="stores")
         self._pending: dict[str, Future[Reading]] = {}
         self._recent: dict[str, tuple[float, Reading]] = {}
@@ -177,7 +191,7 @@ class ProgressReader:
             return Reading(store=unknown, bucket=unknown)
         with self._lock:
             at, recent = self._recent.get(run, (0.0, None))
-            if recent is not None and self._clock() - at < FRESH_SECONDS:
+            if recent is not None and self._clock() - at < self._fresh_seconds:
                 return recent
             future = self._pending.get(run)
             if future is None:

@@ -14,7 +14,7 @@ Manifest = dict[str, Any]
 
 def render(job: Meta, group: SamplerGroup) -> Manifest:
     """The SamplerPool of a group, without ``replicas``: only ``/scale`` writers change that."""
-    template = group.template.model_dump(mode="json", by_alias=True, exclude_none=True)
+    template = _without_empty(group.template.model_dump(mode="json", by_alias=True))
     return stamped(_pool(job, group, {"job": job.name, "template": template}))
 
 
@@ -26,6 +26,14 @@ def first_form(job: Meta, group: SamplerGroup) -> Manifest:
     """
     replicas = group.template.autoscaling.min_replicas
     return _pool(job, group, {"job": job.name, "replicas": replicas})
+
+
+def _without_empty(value: Manifest) -> Manifest:
+    # An empty map that is applied over one with keys is stored as null, which is then refused.
+    pruned = {
+        key: _without_empty(one) if isinstance(one, dict) else one for key, one in value.items()
+    }
+    return {key: one for key, one in pruned.items() if one not in (None, {}, [])}
 
 
 def _pool(job: Meta, group: SamplerGroup, spec: Manifest) -> Manifest:

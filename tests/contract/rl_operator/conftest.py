@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes import client, config
+
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from rl_local import binaries, versions
+from rl_operator.cluster import Cluster
+from tests.apiserver import ApiServer
+from tests.contract.rl_operator.world import World, Writes, a_namespace, install_trainer_kind
+
+
+@pytest.fixture(scope="session")
+def with_trainer_kind(apiserver: ApiServer) -> ApiServer:
+    module = binaries.module_folder(binaries.TRAINING_OPERATOR, versions.TRAINING_OPERATOR)
+    install_trainer_kind(apiserver, Path(module))
+    return apiserver
+
+
+@pytest.fixture(scope="session")
+def api(apiserver: ApiServer) -> Iterator[client.ApiClient]:
+    configuration = client.Configuration()
+    config.load_kube_config(str(apiserver.kubeconfig), client_configuration=configuration)
+    with client.ApiClient(configuration) as connected:
+        yield connected
+
+
+@pytest.fixture
+def world(
+    with_trainer_kind: ApiServer,
+    api: client.ApiClient,
+    stores: Stores,
+    store_settings: StoreSettings,
+) -> Iterator[World]:
+    writes = Writes()
+    made = World(
+        apiserver=with_trainer_kind,
+        cluster=Cluster(api, may_write=writes.may_write, count=lambda verb, kind: None),
+        stores=stores,
+        settings=store_settings,
+        namespace=a_namespace(with_trainer_kind),
+        writes=writes,
+    )
+    yield made
+    if made.operator is not None:
+        made.operator.close()

@@ -1,0 +1,257 @@
+"""The operator's reconcilers on a real API server and real stores; the test plays the rest.
+
+No controller runs there: the test writes what training-operator, the Deployment controller and the
+kubelet would say, and documents as trainers and samplers would.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from rl_operator import kinds
+from rl_operator.apply import Applier, StatusWriter
+from rl_operator.cluster import Cluster
+from rl_operator.events import Journal
+from rl_operator.inputs import InputsReader
+from rl_operator.kinds import Key, Kind
+from rl_operator.preflight import Preflight
+from rl_operator.progress import Connections, ProgressReader
+from rl_operator.reconcile import JobReconciler
+from rl_operator.reconcile_pool import PoolReconciler
+from rl_operator.settings import Images
+from tests.apiserver import ApiServer
+from tests.documents import a_run, a_sampler
+from tests.manifests import a_job
+
+IMAGES = Images(trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent")
+SETTLE_SECONDS = 30.0
+MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
+TRAIN = b'{"id": "1", "query": "1+1=", "answer": "2"}\n'
+PYTORCHJOB_CRD = "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"
+
+
+class CrashError(Exception):
+    """The operator process dies here."""
+
+
+@dataclass
+class Writes:
+    """Counts writes, and kills the operator after some of them."""
+
+    count: int = 0
+    crash_after: int | None = None
+
+    def may_write(self) -> None:
+        if self.crash_after is not None and self.count >= self.crash_after:
+            raise CrashError
+        self.count += 1
+
+
+class Operator:
+    """One life of the operator process."""
+
+    def __init__(self, cluster: Cluster, *, now: float = 0.0) -> None:
+        self.skew = now
+        connections = self.connections = Connections(cluster)
+        self.reader = ProgressReader(connections, clock=time.monotonic, fresh_seconds=0)
+        self.preflight = Preflight(clock=time.monotonic, wake=lambda _: None)
+        shared: dict[str, Any] = {
+            "cluster": cluster,
+            "applier": Applier(cluster),
+            "statuses": StatusWriter(cluster, clock=time.monotonic, seconds=0.0),
+            "journal": Journal(cluster, identity="test", now=time.time),
+            "images": IMAGES,
+            "progress_seconds": 1.0,
+            "now": self.now,
+        }
+        inputs = InputsReader(
+            connections=connections, reader=self.reader, preflight=self.preflight, now=self.now
+        )
+        self.jobs = JobReconciler(inputs=inputs, **shared)
+        self.pools = PoolReconciler(connections=connections, reader=self.reader, **shared)
+
+    def now(self) -> float:
+        return time.time() + self.skew
+
+    def close(self) -> None:
+        self.reader.close()
+        self.preflight.close()
+        self.connections.close()
+
+
+@dataclass
+class World:
+    """A namespace with a job in it."""
+
+    apiserver: ApiServer
+    cluster: Cluster
+    stores: Stores
+    settings: StoreSettings
+    namespace: str
+    writes: Writes = field(default_factory=Writes)
+    operator: Operator | None = None
+
+    def start_operator(self) -> Operator:
+        """A new process: nothing is remembered."""
+        if self.operator is not None:
+            self.operator.close()
+        self.operator = Operator(self.cluster)
+        return self.operator
+
+    # What a user does.
+
+    def make_secret(self, **changes: str) -> None:
+        values = {
+            "mongoUri": self.settings.mongo_uri.get_secret_value(),
+            "mongoDatabase": self.settings.mongo_database,
+            "s3Endpoint": self.settings.s3_endpoint,
+            "s3Bucket": self.settings.s3_bucket,
+            "s3Prefix": self.settings.s3_prefix,
+            "s3AccessKey": self.settings.s3_access_key.get_secret_value(),
+            "s3SecretKey": self.settings.s3_secret_key.get_secret_value(),
+            **changes,
+        }
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+        self.apply("v1", "Secret", "rl-operator-stores", data=encoded)
+
+    def upload_inputs(self) -> None:
+        prefix = self.settings.s3_prefix
+        for name in MODEL_FILES:
+            self.stores.objects.put(f"{prefix}model/{name}", b"{}")
+        for name in ("train", "test"):
+            self.stores.objects.put(f"{prefix}{name}.jsonl", TRAIN)
+
+    def make_job(self, name: str = "job", **sections: Any) -> Key:
+        root = f"s3://{self.settings.s3_bucket}/{self.settings.s3_prefix}"
+        data = {
+            "train": [{"name": "train", "uri": f"{root}train.jsonl"}],
+            "validation": [{"name": "test", "uri": f"{root}test.jsonl"}],
+        }
+        manifest = a_job(
+            name,
+            namespace=self.namespace,
+            **{"model": {"uri": f"{root}model"}, "data": data, **sections},
+        )
+        self.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+        return Key("RLJob", self.namespace, name)
+
+    def apply(self, api_version: str, kind: str, name: str, **fields: Any) -> None:
+        metadata = {"name": name, "namespace": self.namespace}
+        manifest = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+        self.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    # What the operator does.
+
+    def settle(self, key: Key) -> dict[str, Any]:
+        """Reconcile a job and its pools until a whole pass writes nothing; the job's status."""
+        operator = self.operator or self.start_operator()
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            before = self.writes.count
+            operator.jobs.reconcile(key)
+            for one in self.objects(kinds.SAMPLER_POOL):
+                name = one["metadata"]["name"]
+                operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
+            status = self.status(key)
+            checking = any(one["reason"] == "CheckingInputs" for one in status["conditions"])
+            if self.writes.count == before and not checking:
+                return status
+            assert time.monotonic() < deadline, f"never at rest: {status}"
+            time.sleep(0.02)
+
+    def status(self, key: Key) -> dict[str, Any]:
+        found = self.cluster.get(kinds.RLJOB, key.namespace, key.name)
+        assert found is not None
+        status: dict[str, Any] = found["status"]
+        return status
+
+    def objects(self, kind: Kind) -> list[dict[str, Any]]:
+        return self.cluster.select(kind, self.namespace, labels="")
+
+    def condition(self, key: Key, kind: str) -> dict[str, Any]:
+        found = [one for one in self.status(key)["conditions"] if one["type"] == kind]
+        return found[0] if found else {}
+
+    # What the rest of the cluster does.
+
+    def start_pod(self, name: str, *, of: dict[str, Any]) -> None:
+        """A ready pod from a Deployment's or a PyTorchJob's template."""
+        spec = of["spec"]
+        template = spec.get("template") or spec["pytorchReplicaSpecs"]["Worker"]["template"]
+        labels = template["metadata"]["labels"]
+        pod = {"containers": [{"name": "pytorch", "image": "x"}]}
+        self.apply("v1", "Pod", name, spec=pod)
+        self.apiserver.kubectl(
+            "-n", self.namespace, "label", "pod", name,
+            *(f"{key}={value}" for key, value in labels.items()),
+        )  # fmt: skip
+        running = {"name": "pytorch", "state": {"running": {"startedAt": _now()}}}
+        self.set_pod(name, "Running", container=running, ready=True)
+
+    def set_pod(
+        self, name: str, phase: str, *, container: dict[str, Any], ready: bool = False
+    ) -> None:
+        whole = {"image": "x", "imageID": "", "ready": ready, "restartCount": 0, **container}
+        status = {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "containerStatuses": [whole],
+        }
+        self.set_status("pod", name, status)
+
+    def end_trainer(self, name: str, kind: str, *, exit_code: int) -> None:
+        """The trainer's pod ends and training-operator says so."""
+        ended = {"terminated": {"exitCode": exit_code, "message": "last words"}}
+        phase = "Failed" if exit_code else "Succeeded"
+        self.set_pod(f"{name}-worker-0", phase, container={"name": "pytorch", "state": ended})
+        condition = {"type": kind, "status": "True", "reason": kind, "message": ""}
+        self.set_status("pytorchjob", name, {"conditions": [condition], "replicaStatuses": {}})
+
+    def set_status(self, kind: str, name: str, status: dict[str, Any]) -> None:
+        self.apiserver.kubectl(
+            "-n", self.namespace, "patch", kind, name, "--subresource=status", "--type=merge",
+            "-p", json.dumps({"status": status}),
+        )  # fmt: skip
+
+    def register(self, run: str, pod: str, **changes: Any) -> Sampler:
+        now = self.stores.mongo.now()
+        sampler = a_sampler(
+            pod, id=f"{run}.sampler.{pod}", run=run, pod=pod, registered_at=now, heartbeat_at=now,
+            **{"scorers": ["ExactMatch"], "state": "starting", **changes},
+        )  # fmt: skip
+        self.stores.samplers.put([sampler])
+        return sampler
+
+    def write_run(self, run: str, **changes: Any) -> Run:
+        now = self.stores.mongo.now()
+        values = {"id": run, "heartbeat_at": now, "progress_at": now, "epoch": 1, **changes}
+        document = a_run(**values)
+        self.stores.mongo.collection("runs").replace_one(
+            {"_id": run}, document.to_mongo(), upsert=True
+        )
+        return document
+
+
+def a_namespace(apiserver: ApiServer) -> str:
+    name = f"ns-{secrets.token_hex(4)}"
+    apiserver.kubectl("create", "namespace", name)
+    return name
+
+
+def install_trainer_kind(apiserver: ApiServer, module: Path) -> None:
+    """Training-operator's PyTorchJob CRD, from its own module."""
+    apiserver.install(module / PYTORCHJOB_CRD)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
