@@ -163,7 +163,9 @@ class World:
                 name = one["metadata"]["name"]
                 operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
             status = self.status(key)
-            checking = any(one["reason"] == "CheckingInputs" for one in status["conditions"])
+            checking = any(
+                one["reason"] == "CheckingInputs" for one in status.get("conditions", [])
+            )
             if self.writes.count == before and not checking:
                 return status
             assert time.monotonic() < deadline, f"never at rest: {status}"

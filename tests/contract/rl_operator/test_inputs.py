@@ -1,0 +1,159 @@
+"""Bad inputs: named by field, value and remedy; no storm of writes; the job recovers by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rl_operator import kinds
+from tests.contract.rl_operator.world import SETTLE_SECONDS, TRAIN, World
+from tests.servers import free_port
+
+Change = Callable[[World], None]
+
+
+def no_secret(world: World) -> None:
+    world.apiserver.kubectl("-n", world.namespace, "delete", "secret", "rl-operator-stores")
+
+
+def secret_with(**changes: str) -> Change:
+    return lambda world: world.make_secret(**changes)
+
+
+def without(name: str) -> Change:
+    return lambda world: _delete(world, name)
+
+
+def with_object(name: str, data: bytes) -> Change:
+    return lambda world: world.stores.objects.put(f"{world.settings.s3_prefix}{name}", data)
+
+
+def _delete(world: World, name: str) -> None:
+    objects = world.stores.objects
+    objects.call(
+        "deleting", lambda: objects._client.remove_object(objects.bucket, _key(world, name))
+    )
+
+
+def _key(world: World, name: str) -> str:
+    return f"{world.settings.s3_prefix}{name}"
+
+
+SECRET = "spec.storage.secretName"
+BAD: dict[str, tuple[Change, str, str, str]] = {
+    "no Secret": (no_secret, "StoresSecretMissing", SECRET, "no such Secret"),
+    "a key is missing": (
+        secret_with(s3Bucket=""), "StoresSecretMalformed", SECRET, "s3Bucket"
+    ),
+    "no URI": (secret_with(mongoUri="http://x"), "StoresSecretMalformed", SECRET, "mongodb://"),
+    "store is down": (
+        secret_with(mongoUri=f"mongodb://127.0.0.1:{free_port()}/"), "StateStoreUnreachable",
+        SECRET, "bring the server up",
+    ),
+    "bucket server is down": (
+        secret_with(s3Endpoint=f"http://127.0.0.1:{free_port()}"), "BucketUnreachable", SECRET,
+        "bring the server up",
+    ),
+    "wrong key": (
+        secret_with(s3SecretKey="wrong"), "BucketAccessDenied", SECRET, "Mend the credentials"
+    ),
+    "no bucket": (secret_with(s3Bucket="not-there"), "BucketNotFound", SECRET, "does not exist"),
+    "model is incomplete": (
+        without("model/tokenizer.json"), "ModelIncomplete", "spec.model.uri", "tokenizer.json"
+    ),
+    "no data": (without("train.jsonl"), "DatasetNotFound", "spec.data.train[0].uri", "train.jsonl"),
+    "malformed line": (
+        with_object("test.jsonl", TRAIN + b"{nonsense\n"), "DatasetMalformed",
+        "spec.data.validation[0].uri", "line 2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "reason", "field", "words"), BAD.values(), ids=BAD.keys())
+def test_a_bad_input_stalls_and_is_mended(
+    world: World, spoil: Change, reason: str, field: str, words: str
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    spoil(world)
+    job = world.make_job()
+    world.settle(job)
+    stalled = world.condition(job, "Stalled")
+    assert stalled["reason"] == reason
+    assert stalled["message"].startswith(field)
+    assert words in stalled["message"]
+    assert "secret" not in stalled["message"].replace("secretName", "").replace("Secret", "")
+    assert world.condition(job, "Failed") == {}
+    assert world.objects(kinds.SAMPLER_POOL) == []
+
+    before = world.writes.count
+    world.settle(job)
+    assert world.writes.count == before  # no storm
+
+    world.make_secret()
+    world.upload_inputs()
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while world.condition(job, "Stalled"):
+        assert time.monotonic() < deadline, world.status(job)
+        world.settle(job)
+    assert [one["metadata"]["name"] for one in world.objects(kinds.SAMPLER_POOL)] == ["job-main"]
+
+
+def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(reward={"scorers": [{"kind": "Magic"}]})
+    run = str(world.settle(job)["runId"])
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    world.start_pod("job-main-x-1", of=deployment)
+    world.register(run, "job-main-x-1")
+    status = world.settle(job)
+    stalled = world.condition(job, "Stalled")
+    assert (status["attempt"], stalled["reason"]) == (0, "ScorerUnknown")
+    assert stalled["message"].startswith("spec.reward.scorers[0].kind = 'Magic'")
+    assert "ExactMatch" in stalled["message"]
+
+    world.make_job(reward={"scorers": [{"kind": "ExactMatch"}]})
+    world.register(run, "job-main-x-1")
+    assert world.settle(job)["attempt"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sections", "field"),
+    [
+        ({"trainer": {"resources": {"limits": {"memory": "much"}}}}, "spec.trainer.resources"),
+        (
+            {"samplers": [{"name": "main", "template": {"engine": {"args": ["--port=1"]}}}]},
+            "spec.samplers[0].template.engine.args[0]",
+        ),
+    ],
+)
+def test_an_option_that_cannot_be_honoured_is_refused(
+    world: World, sections: dict[str, Any], field: str
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(**sections)
+    world.settle(job)
+    assert world.condition(job, "Stalled")["message"].startswith(field)
+
+
+def test_the_store_goes_down_and_comes_back_mid_run(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job()
+    run = str(world.settle(job)["runId"])
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    world.start_pod("job-main-x-1", of=deployment)
+    world.register(run, "job-main-x-1")
+    assert world.settle(job)["attempt"] == 1
+    world.make_secret(mongoUri=f"mongodb://127.0.0.1:{free_port()}/")
+    status = world.settle(job)
+    assert world.condition(job, "StateStoreReachable")["status"] == "False"
+    assert (status["phase"], status["attempt"]) == ("Recovering", 1)
+    world.make_secret()
+    world.settle(job)
+    assert world.condition(job, "StateStoreReachable")["status"] == "True"
