@@ -184,6 +184,11 @@ class World:
         found = [one for one in self.status(key)["conditions"] if one["type"] == kind]
         return found[0] if found else {}
 
+    def condition_now(self, key: Key, kind: str) -> bool:
+        """Whether a condition is there and True, even before the first status."""
+        said = self.status(key).get("conditions", [])
+        return any(one["type"] == kind and one["status"] == "True" for one in said)
+
     # What the rest of the cluster does.
 
     def start_pod(self, name: str, *, of: dict[str, Any]) -> None:
