@@ -117,10 +117,6 @@ class StatusWriter:
         self._written[meta.uid] = self._clock()
         return None
 
-    def forget(self, uid: str) -> None:
-        """Drop what is held of an object that is gone."""
-        self._written.pop(uid, None)
-
 
 def _taken(conflicts: Sequence[Conflict]) -> Stall | None:
     lasting = [one for one in conflicts if not one.going]

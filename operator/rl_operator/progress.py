@@ -35,6 +35,7 @@ PATIENCE_SECONDS = 2.0
 ANSWER_SECONDS = 8.0
 """Longest wait of a reconcile for a reading; a later one finds it done."""
 FRESH_SECONDS = 1.0
+KEPT_READINGS = 256
 BUCKET_CHECK_SECONDS = 20.0
 ALIVE_SECONDS = 15.0
 """A sampler that was silent for longer is not counted."""
@@ -200,7 +201,7 @@ class ProgressReader:
         try:
             reading = future.result(ANSWER_SECONDS)
             with self._lock:
-                self._recent[run] = (self._clock(), reading)
+                self._keep(run, reading)
         except FutureTimeoutError:
             message = f"no answer within {ANSWER_SECONDS:.0f} s"
             return Reading(store=Reach("False", "StateStoreUnreachable", message))
@@ -210,10 +211,15 @@ class ProgressReader:
                     del self._pending[run]
         return reading
 
-    def forget(self, run: str) -> None:
-        """Drop what is held of a run that is gone."""
-        with self._lock:
-            self._recent.pop(run, None)
+    def _keep(self, run: str, reading: Reading) -> None:
+        now = self._clock()
+        self._recent[run] = (now, reading)
+        if len(self._recent) > KEPT_READINGS:
+            self._recent = {
+                key: kept
+                for key, kept in self._recent.items()
+                if now - kept[0] <= self._fresh_seconds
+            }
 
     def close(self) -> None:
         """Take no more readings."""

@@ -58,7 +58,7 @@ def fields(situation: Situation) -> RLJobStatus:
             "run_id": job.meta.uid,
             "trainer": _trainer(situation, after),
             "samplers": _samplers(situation, after),
-            **(_counters(situation, job.spec) if situation.reading.known and job.spec else {}),
+            **(_counters(situation, job.spec) if job.spec else {}),
         }
     )
 
@@ -143,6 +143,9 @@ def staleness_bound(spec: RLJobSpec | None) -> int:
 def _counters(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
     reading = situation.reading
     run = reading.run
+    if not reading.known:  # what was known last stands
+        before = situation.snapshot.job.status.progress
+        return {"progress": before.model_copy(update={"steps": spec.training.steps})}
     if run is None:
         return {
             "progress": ProgressStatus(steps=spec.training.steps, backlog=reading.backlog),
