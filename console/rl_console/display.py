@@ -20,8 +20,10 @@ BAR_WIDTH = 40
 class LineDisplay:
     """One line every few seconds, and at once when the phase changes."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, before: float = 0.0) -> None:
+        """Show on a console; ``before`` seconds had passed when following began."""
         self._console = console
+        self._before = before
         self._told_at: float | None = None
         self._phase = ""
 
@@ -54,7 +56,8 @@ class LineDisplay:
 
     def _print(self, text: str, elapsed: float) -> None:
         self._told_at = elapsed
-        self._console.print(f"[{elapsed:6.1f} s] {text}", markup=False, soft_wrap=True)
+        seconds = self._before + elapsed
+        self._console.print(f"[{seconds:6.1f} s] {text}", markup=False, soft_wrap=True)
 
 
 class LiveDisplay:
@@ -86,9 +89,9 @@ class LiveDisplay:
         self._live.update(Text(f"{duration(elapsed)}: {text}"), refresh=True)
 
 
-def display(console: Console) -> LineDisplay | LiveDisplay:
-    """The display that fits the console."""
-    return LiveDisplay(console) if console.is_terminal else LineDisplay(console)
+def display(console: Console, *, before: float = 0.0) -> LineDisplay | LiveDisplay:
+    """The display that fits the console; ``before`` seconds had passed when following began."""
+    return LiveDisplay(console) if console.is_terminal else LineDisplay(console, before=before)
 
 
 def table(snapshot: Snapshot, *, elapsed: float) -> Group:

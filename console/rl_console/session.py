@@ -31,10 +31,12 @@ class Session:
     console: Console
     namespace: str
     job: str
+    before: float = 0.0
+    """Seconds that had passed when following began, for the lines that tell the time."""
 
     def follow(self, limits: Limits) -> Ending:
         """Show the job until it has ended."""
-        with display(self.console) as shown:
+        with display(self.console, before=self.before) as shown:
             time_ = Time(monotonic=time.monotonic, sleep=time.sleep)
             return follow(self._read, shown, limits=limits, time=time_)
 

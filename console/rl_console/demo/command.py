@@ -43,7 +43,7 @@ def run_demo(
         run.remove_earlier(settings)
     with stages.stage("running examples/arithmetic.yaml"):
         run.apply_job(settings)
-        job = run.follow_job(cluster, console)
+        job = run.follow_job(cluster, stages)
     with stages.stage("fetching the results"):
         with bucket(cluster, settings.tools, NAMESPACE) as objects:
             prefix = f"{objects.prefix}runs/{job.uid}/"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from rl_console import tools
 from rl_console.demo.settings import JOB, NAMESPACE, DemoSettings
+from rl_console.demo.stages import Stages
 from rl_console.errors import NotFoundError
 from rl_console.follow import Limits
 from rl_console.jobs import JobObject
@@ -33,9 +32,15 @@ def apply_job(settings: DemoSettings) -> None:
     tools.run(command, doing=f"applying {settings.manifest.name}")
 
 
-def follow_job(cluster: Cluster, console: Console) -> JobObject:
+def follow_job(cluster: Cluster, stages: Stages) -> JobObject:
     """Follow the job; raises StageFailedError unless it completes."""
-    session = Session(cluster=cluster, console=console, namespace=NAMESPACE, job=JOB)
+    session = Session(
+        cluster=cluster,
+        console=stages.console,
+        namespace=NAMESPACE,
+        job=JOB,
+        before=stages.elapsed,
+    )
     ending = session.follow(Limits(total_seconds=RUN_SECONDS))
     if not ending.succeeded:
         raise session.explain(ending)
