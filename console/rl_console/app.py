@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 from rich.console import Console
 
 from rl_console.demo.command import run_demo
-from rl_console.demo.settings import IMAGES, DemoSettings
+from rl_console.demo.settings import DemoSettings, read_images
 from rl_console.errors import StageFailedError
 from rl_console.follow import Limits
 from rl_console.kube import Cluster
@@ -104,22 +103,12 @@ def demo(
     settings = DemoSettings(
         tools=context.obj,
         checkout=Path.cwd(),
-        images=_images(images),
+        images=read_images(images),
         cache=cache,
         out=out,
         storage_class=storage_class,
     )
     run_demo(settings, _cluster(context.obj), Console(), started_at=started_at)
-
-
-def _images(path: Path) -> dict[str, str]:
-    found = json.loads(path.read_text())
-    missing = [one for one in IMAGES if one not in found]
-    if missing:
-        raise StageFailedError(
-            f"{path} names no image for {', '.join(missing)}", remedy="Run `make images` again."
-        )
-    return {one: found[one] for one in IMAGES}
 
 
 def main() -> None:

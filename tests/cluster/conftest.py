@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -15,8 +14,9 @@ import pytest
 from rich.console import Console
 
 from rl_console.demo import inputs, install
-from rl_console.demo.settings import DemoSettings
+from rl_console.demo.settings import DemoSettings, read_images
 from rl_console.demo.stages import Stages
+from rl_console.errors import StageFailedError
 from rl_console.kube import Cluster
 from rl_console.stores import bucket
 from rl_console.tools import Tools
@@ -49,7 +49,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> DemoSettings:
             kubeconfig=Path(rl_local("kubeconfig")),
         ),
         checkout=ROOT,
-        images=json.loads(images.read_text()),
+        images=read_images(images),
         cache=Path(cache) / "demo",
         out=tmp_path_factory.mktemp("out"),
         storage_class=STORAGE_CLASS,
@@ -66,9 +66,12 @@ def installed(settings: DemoSettings, cluster: Cluster) -> DemoSettings:
     """The chart is installed, and the bucket holds the example's model and data."""
     stages = Stages(Console(file=io.StringIO()), started=time.monotonic())
     wanted = inputs.located(settings)
-    with inputs.making(settings, wanted) as model:
-        install.install(settings, cluster, stages, namespaces=[NAMESPACE])
-        inputs.finish(settings, wanted, model, stages)
+    try:
+        with inputs.making(settings, wanted) as model:
+            install.install(settings, cluster, stages, namespaces=[NAMESPACE])
+            inputs.finish(settings, wanted, model, stages)
+    except StageFailedError as failure:
+        pytest.fail("\n".join([failure.condition, *failure.log]))
     with bucket(cluster, settings.tools, NAMESPACE) as objects:
         inputs.upload(objects, wanted)
     return settings

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_console.errors import StageFailedError
 from rl_console.tools import Tools
 
 RELEASE = "rl-operator"
@@ -15,6 +17,21 @@ IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
 RESTRICTED = {
     f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")
 }
+
+
+def read_images(path: Path) -> dict[str, str]:
+    """References of the chart's images, from a JSON file that may name more of them.
+
+    Raises:
+        StageFailedError: one is missing.
+    """
+    found = json.loads(path.read_text())
+    missing = [one for one in IMAGES if one not in found]
+    if missing:
+        raise StageFailedError(
+            f"{path} names no image for {', '.join(missing)}", remedy="Run `make images` again."
+        )
+    return {one: found[one] for one in IMAGES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
