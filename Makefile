@@ -54,9 +54,11 @@ images: ## Build our images beside starting the cluster, and push them to its re
 
 DEMO_IMAGES := operator trainer sampler engine store minio
 STARTED := $(shell date +%s)
+STORAGE_CLASS ?= $(if $(CONTEXT),,local)
 KUBECTL = "$$(python3 -m rl_local bin kubectl)"
 HELM = "$$(python3 -m rl_local bin helm)"
-DEMO = demo --images out/images.json --cache $(CACHE)/demo --started-at $(STARTED)
+DEMO = demo --images out/images.json --cache $(CACHE)/demo --started-at $(STARTED) \
+  --storage-class "$(STORAGE_CLASS)"
 
 demo: ## Run the example and show what it learned; CONTEXT=… REGISTRY=… on a cluster of yours
 ifdef CONTEXT
@@ -71,5 +73,5 @@ ifdef CONTEXT
 else
 	@$(MAKE) --no-print-directory -j2 venv images
 	@$(VENV)/python -m rl_console --kubectl $(KUBECTL) --helm $(HELM) \
-	  --kubeconfig "$$(python3 -m rl_local kubeconfig)" $(DEMO) --storage-class local
+	  --kubeconfig "$$(python3 -m rl_local kubeconfig)" $(DEMO)
 endif

@@ -48,7 +48,7 @@ def run_demo(
         with bucket(cluster, settings.tools, NAMESPACE) as objects:
             prefix = f"{objects.prefix}runs/{job.uid}/"
             report, folder = results.fetch(objects, prefix, settings.out)
-        said = results.answers(settings, folder)
+        said = results.answers(settings, folder, wanted.data)
     values = results.summary(report, seconds=stages.elapsed)
     results.write_summary(settings.out / "demo.json", values)
     console.print(results.answers_table(said))

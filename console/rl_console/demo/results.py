@@ -16,7 +16,7 @@ from rl_console.report import Report, draw, read_metrics, read_report
 from rl_contracts.stores.objects import Objects, split_uri
 
 ANSWER_SECONDS = 180.0
-QUESTIONS = ("3+4=", "17+25=", "58+36=", "99+99=")
+NUM_QUESTIONS = 6
 
 
 def fetch(objects: Objects, run_prefix: str, out: Path) -> tuple[Report, Path]:
@@ -63,18 +63,29 @@ def write_summary(path: Path, values: dict[str, Any]) -> None:
     path.write_text(json.dumps(values, indent=2) + "\n")
 
 
-def answers(settings: DemoSettings, model: Path) -> list[tuple[str, str]]:
-    """What the final model says to a few questions, most likely token by token."""
+def answers(settings: DemoSettings, model: Path, data: Path) -> list[tuple[str, str, str]]:
+    """What the final model says to the first held-out questions, and what is right.
+
+    Args:
+        settings: where the script is that asks.
+        model: folder of the model.
+        data: folder with ``test.jsonl``.
+    """
+    lines = (data / "test.jsonl").read_text().splitlines()[:NUM_QUESTIONS]
+    asked = [json.loads(one) for one in lines]
     script = str(settings.example / "ask.py")
-    command = [sys.executable, script, "--model", str(model), *QUESTIONS]
+    command = [sys.executable, script, "--model", str(model), *(one["query"] for one in asked)]
     printed = tools.run(command, seconds=ANSWER_SECONDS, doing="asking the final model")
-    found = [json.loads(one) for one in printed.splitlines()]
-    return [(one["query"], one["response"]) for one in found]
+    said = [json.loads(one)["response"] for one in printed.splitlines()]
+    return [
+        (one["query"], one["answer"], response) for one, response in zip(asked, said, strict=True)
+    ]
 
 
-def answers_table(said: list[tuple[str, str]]) -> Table:
-    """Questions and answers side by side."""
-    rows = Table("question", "the final model answers", title="transformers, from the bucket")
-    for query, response in said:
-        rows.add_row(query, response)
+def answers_table(said: list[tuple[str, str, str]]) -> Table:
+    """Questions, right answers and the model's own, side by side."""
+    title = "held-out questions to the final model, by transformers"
+    rows = Table("question", "right", "answer", title=title)
+    for row in said:
+        rows.add_row(*row)
     return rows
