@@ -54,6 +54,7 @@ def follow(
     *,
     namespace: Namespace = "",
     timeout: Annotated[float, typer.Option(help="Seconds after which to give up.")] = 86400.0,
+    patience: Annotated[float, typer.Option(help="Seconds for which a stall is borne.")] = 60.0,
 ) -> None:
     """Show a job until it has ended; the exit code is 0 only when it is complete."""
     cluster = _cluster(context.obj)
@@ -63,7 +64,7 @@ def follow(
         namespace=namespace or cluster.default_namespace,
         job=job,
     )
-    ending = session.follow(Limits(total_seconds=timeout))
+    ending = session.follow(Limits(total_seconds=timeout, stalled_seconds=patience))
     if not ending.succeeded:
         raise session.explain(ending)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import subprocess
@@ -78,7 +79,19 @@ def installed(settings: DemoSettings, cluster: Cluster) -> DemoSettings:
 
 
 @pytest.fixture(scope="session")
-def lab(installed: DemoSettings, cluster: Cluster) -> Iterator[Lab]:
+def alone(settings: DemoSettings) -> Iterator[None]:
+    """No other session uses the namespace; the kernel frees the lock however one ends."""
+    settings.cache.mkdir(parents=True, exist_ok=True)
+    with (settings.cache / "cluster-tests.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pytest.fail("another session runs the cluster's tests; wait until it has ended")
+        yield
+
+
+@pytest.fixture(scope="session")
+def lab(alone: None, installed: DemoSettings, cluster: Cluster) -> Iterator[Lab]:
     """The tests' namespace, without jobs of an earlier session."""
     lab = Lab(cluster=cluster, tools=installed.tools, namespace=NAMESPACE)
     lab.delete("rljobs.rl-operator.io", "--all")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,6 +25,14 @@ from tests.cluster.waiting import until
 
 T = TypeVar("T")
 SYSTEM = "rl-system"
+
+
+def command_line(chosen: Tools, *arguments: str) -> list[str]:
+    """A command line of ``kubectl rl``."""
+    return [
+        sys.executable, "-m", "rl_console", "--kubectl", chosen.kubectl, "--helm", chosen.helm,
+        "--kubeconfig", str(chosen.kubeconfig), *arguments,
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)

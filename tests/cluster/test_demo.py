@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import EvaluationResult
 from rl_contracts.documents.task import Queue, TaskState
+from tests.cluster.lab import command_line
 
 DEMO_SECONDS = 900
 LEAST_RISE = 0.35
@@ -54,19 +54,11 @@ class Demo:
     evaluated: list[Rollout]
 
 
-def command_line(settings: DemoSettings, *arguments: str) -> list[str]:
-    chosen = settings.tools
-    return [
-        sys.executable, "-m", "rl_console", "--kubectl", chosen.kubectl, "--helm", chosen.helm,
-        "--kubeconfig", str(chosen.kubeconfig), *arguments,
-    ]  # fmt: skip
-
-
 def run_demo(settings: DemoSettings) -> str:
     images = settings.out / "images.json"
     images.write_text(json.dumps(settings.images))
     command = command_line(
-        settings, "demo", "--images", str(images), "--cache", str(settings.cache),
+        settings.tools, "demo", "--images", str(images), "--cache", str(settings.cache),
         "--out", str(settings.out), "--storage-class", settings.storage_class,
     )  # fmt: skip
     done = subprocess.run(
@@ -170,7 +162,7 @@ def test_it_shows_what_a_person_wants_to_see(demo: Demo) -> None:
 def test_follow_and_report_work_on_the_finished_job(demo: Demo, settings: DemoSettings) -> None:
     picture = demo.out / "again.png"
     for arguments in (["follow", JOB], ["report", JOB, "--out", str(picture)]):
-        command = command_line(settings, *arguments, "--namespace", NAMESPACE)
+        command = command_line(settings.tools, *arguments, "--namespace", NAMESPACE)
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
     assert picture.exists()

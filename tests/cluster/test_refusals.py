@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from rl_contracts.spec.status import Condition
-from tests.cluster.lab import SYSTEM, Lab
+from tests.cluster.lab import SYSTEM, Lab, command_line
 from tests.cluster.manifests import short_job
 from tests.cluster.waiting import throughout, until
 
@@ -189,6 +190,17 @@ def test_stalled_jobs_start_nothing_and_write_nothing(
     for name in WITHOUT_PODS:
         assert lab.pods(name) == []
     assert all(lab.job(one.name).status.attempt == 0 for one in BAD)
+
+
+def test_following_a_stalled_job_ends_with_what_to_do(
+    lab: Lab, stalled: dict[str, Condition]
+) -> None:
+    name = "bad-model"
+    command = command_line(lab.tools, "follow", name, "-n", lab.namespace, "--patience", "1")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert f"Stalled=True, {stalled[name].reason}: {stalled[name].message}" in done.stderr
+    assert "Remedy:" in done.stderr
 
 
 @pytest.fixture(scope="module")
