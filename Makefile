@@ -8,7 +8,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check unit contract cluster test up down kubeconfig images demo
+.PHONY: help venv generate check unit contract cluster test soak up down kubeconfig images demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,10 @@ cluster: venv images ## The whole product on the local cluster
 	$(VENV)/pytest tests/cluster -q
 
 test: unit contract cluster ## All tiers
+
+soak: venv images ## Long faults, the local cluster's own among them: it is replaced
+	$(VENV)/pytest tests/chaos -q
+	cd local/go/store && go test -tags ferretdb_no_postgresql ./...
 
 up: ## Start the local cluster
 	@python3 -m rl_local up
