@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rl_console.demo.stages import Stages
@@ -32,24 +32,46 @@ class Background:
         lines = self.log.read_text(errors="replace").splitlines()
         return [one[:LINE_CHARACTERS] for one in lines if one.strip()]
 
-    def wait(self, stages: Stages, *, what: str, seconds: float, remedy: str) -> None:
-        """Wait for its end, telling its last line meanwhile.
+    def last_line(self) -> str:
+        """The last line that it has written."""
+        return (self.lines() or ["no word yet"])[-1]
+
+    def wait(
+        self,
+        stages: Stages,
+        *,
+        what: str,
+        seconds: float,
+        remedy: str,
+        describe: Callable[[], str] | None = None,
+    ) -> None:
+        """Wait for its end, telling meanwhile how far it is.
+
+        Args:
+            stages: tells.
+            what: it does.
+            seconds: longest time.
+            remedy: what to do when it fails.
+            describe: how far it is; its last line by default.
 
         Raises:
             StageFailedError: it failed or did not end in time.
         """
+        told = describe or self.last_line
 
         def failed(how: str) -> StageFailedError:
             return StageFailedError(
-                f"{what} {how}", remedy=remedy, log_name=str(self.log),
+                f"{what} {how}: {told()}",
+                remedy=remedy,
+                log_name=str(self.log),
                 log=self.lines()[-LOG_LINES:],
-            )  # fmt: skip
+            )
 
         code = stages.wait(
             self._process.poll,
             what=what,
             seconds=seconds,
-            describe=lambda: (self.lines() or ["no word yet"])[-1],
+            describe=told,
             failed=lambda: failed(f"did not end within {seconds:.0f} s"),
         )
         if code:

@@ -16,6 +16,8 @@ from rl_console.kube import Cluster
 from rl_console.tools import Tools
 
 HELM_SECONDS = 400.0
+HELM_GRACE_SECONDS = 20.0
+"""helm ends by itself when its own time is over."""
 READY_SECONDS = 300.0
 LOG_LINES = 25
 REMEDY = (
@@ -72,7 +74,13 @@ def install(
         "--timeout", f"{HELM_SECONDS:.0f}s",
     )  # fmt: skip
     with background(command, settings.cache / "helm.log") as helm:
-        helm.wait(stages, what="helm", seconds=HELM_SECONDS, remedy=REMEDY)
+        helm.wait(
+            stages,
+            what="helm",
+            seconds=HELM_SECONDS + HELM_GRACE_SECONDS,
+            remedy=REMEDY,
+            describe=lambda: _unready(cluster),
+        )
     _await_ready(cluster, stages)
 
 
@@ -111,6 +119,16 @@ def _mend_interrupted(chosen: Tools, release: dict[str, Any]) -> None:
     tools.run(command, seconds=HELM_SECONDS, doing=f"mending a release that was {status}")
 
 
+def _unready(cluster: Cluster) -> str:
+    """What of the release is not ready yet, and why."""
+    try:
+        waiting = [one for one in cluster.workloads(RELEASE_NAMESPACE) if not one.settled]
+        counts = [f"{one.kind} {one.name} {one.ready}/{one.desired}" for one in waiting]
+        return ", ".join([*counts, *troubles(cluster.pods(RELEASE_NAMESPACE))]) or "all ready"
+    except ClusterUnavailableError as error:
+        return str(error)
+
+
 def _await_ready(cluster: Cluster, stages: Stages) -> None:
     def look() -> bool | None:
         try:
@@ -119,21 +137,16 @@ def _await_ready(cluster: Cluster, stages: Stages) -> None:
             return None
         return True if found and all(one.settled for one in found) else None
 
-    def describe() -> str:
-        waiting = [one for one in cluster.workloads(RELEASE_NAMESPACE) if not one.settled]
-        counts = [f"{one.kind} {one.name} {one.ready}/{one.desired}" for one in waiting]
-        return ", ".join([*counts, *troubles(cluster.pods(RELEASE_NAMESPACE))])
-
     def failed() -> StageFailedError:
         pods = cluster.pods(RELEASE_NAMESPACE)
         wanted = choose_log([], [one for one in pods if not one.ready])
         if wanted is None:
-            return StageFailedError(f"not ready: {describe()}", remedy=REMEDY)
+            return StageFailedError(f"not ready: {_unready(cluster)}", remedy=REMEDY)
         log = cluster.log_tail(
             wanted.pod, wanted.container, lines=LOG_LINES, previous=wanted.previous
         )
         return StageFailedError(
-            f"not ready within {READY_SECONDS:.0f} s: {describe()}",
+            f"not ready within {READY_SECONDS:.0f} s: {_unready(cluster)}",
             remedy=REMEDY,
             log_name=f"{wanted.pod.name}/{wanted.container}",
             log=log,
@@ -143,6 +156,6 @@ def _await_ready(cluster: Cluster, stages: Stages) -> None:
         look,
         what="the operator and the stores",
         seconds=READY_SECONDS,
-        describe=describe,
+        describe=lambda: _unready(cluster),
         failed=failed,
     )

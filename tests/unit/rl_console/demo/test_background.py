@@ -30,7 +30,7 @@ def test_a_failure_has_the_last_lines_and_the_remedy(tmp_path: Path) -> None:
         pytest.raises(StageFailedError) as caught,
     ):
         program.wait(stages(io.StringIO()), what="making it", seconds=30, remedy="Try again.")
-    assert caught.value.condition == "making it ended with exit code 1"
+    assert caught.value.condition == "making it ended with exit code 1: no such file"
     assert caught.value.remedy == "Try again."
     assert caught.value.log == ["first", "second", "no such file"]
 
