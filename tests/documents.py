@@ -87,5 +87,5 @@ def a_sampler(name: str = "a", **changes: Any) -> Sampler:
 
 
 def a_step(step: int, **changes: Any) -> StepMetrics:
-    values: dict[str, Any] = dict.fromkeys(StepMetrics.model_fields, 0)
+    values: dict[str, Any] = dict.fromkeys(StepMetrics.model_fields, 0) | {"drops": {}}
     return StepMetrics.model_validate({**values, "step": step, "replayed": False, **changes})

@@ -1,6 +1,7 @@
 """Real store and bucket servers for tests: the embedded ones, started as processes.
 
-``RL_TEST_MONGO_URI`` points the suite at another MongoDB as well: see ``store_settings``.
+Another MongoDB or S3 takes their place where ``RL_TEST_MONGO_*`` or ``RL_TEST_S3_*`` names it: see
+``OTHER_STORES``.
 """
 
 from __future__ import annotations
@@ -9,20 +10,22 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.mongo import Mongo
+from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.settings import StoreSettings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +80,9 @@ class Server:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(self.ready_url, timeout=2):
+            # Whom it trusts is the matter of the tests, not of its start.
+            unchecked = ssl._create_unverified_context()
+            with urllib.request.urlopen(self.ready_url, timeout=2, context=unchecked):
                 return True
         except (urllib.error.URLError, OSError):
             return False
@@ -131,25 +136,41 @@ def running_store(folder: Path) -> Iterator[StoreServer]:
 
 
 @contextmanager
-def running_minio(folder: Path) -> Iterator[MinioServer]:
-    """A bucket server of one's own, which may be killed."""
+def running_minio(
+    folder: Path,
+    *,
+    certificates: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[MinioServer]:
+    """A bucket server of one's own, which may be killed.
+
+    Args:
+        folder: where its data go.
+        certificates: folder with ``public.crt`` and ``private.key``: it speaks TLS.
+        environment: more of MinIO's settings.
+    """
     port = free_port()
     access, secret = "tester", secrets.token_hex(16)
+    scheme = "https" if certificates else "http"
+    certs = certificates or folder / "no-certificates"
     server = Server(
-        command=[binary("minio"), "server", "--address", f"127.0.0.1:{port}", str(folder / "data")],
-        ready_url=f"http://127.0.0.1:{port}/minio/health/live",
+        command=[
+            binary("minio"), "server", "--certs-dir", str(certs),
+            "--address", f"127.0.0.1:{port}", str(folder / "data"),
+        ],
+        ready_url=f"{scheme}://127.0.0.1:{port}/minio/health/live",
         log=folder / "minio.log",
         environment={
             "MINIO_ROOT_USER": access,
             "MINIO_ROOT_PASSWORD": secret,
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
+            **(environment or {}),
         },
-    )
+    )  # fmt: skip
     with server:
-        yield MinioServer(
-            server=server, endpoint=f"http://127.0.0.1:{port}", access_key=access, secret_key=secret
-        )
+        endpoint = f"{scheme}://127.0.0.1:{port}"
+        yield MinioServer(server=server, endpoint=endpoint, access_key=access, secret_key=secret)
 
 
 def settings_of(store: StoreServer, minio: MinioServer, *, bucket: str = BUCKET) -> StoreSettings:
@@ -182,14 +203,43 @@ def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServ
         yield started
 
 
+OTHER_STORES = {
+    "RL_TEST_MONGO_URI": "mongoUri",
+    "RL_TEST_MONGO_CA": "mongoCa",
+    "RL_TEST_MONGO_CLIENT_CERTIFICATE": "mongoClientCertificate",
+    "RL_TEST_S3_ENDPOINT": "s3Endpoint",
+    "RL_TEST_S3_BUCKET": "s3Bucket",
+    "RL_TEST_S3_ACCESS_KEY": "s3AccessKey",
+    "RL_TEST_S3_SECRET_KEY": "s3SecretKey",
+    "RL_TEST_S3_REGION": "s3Region",
+    "RL_TEST_S3_CA": "s3Ca",
+    "RL_TEST_S3_ADDRESSING_STYLE": "s3AddressingStyle",
+}
+"""Environment variables and the keys of the Secret that they replace; PEM values name a file."""
+PEM_KEYS = ("mongoCa", "mongoClientCertificate", "s3Ca")
+
+
+def other_stores(environ: Mapping[str, str]) -> dict[str, str]:
+    """Keys of the Secret that the environment replaces."""
+    given = {key: environ[name] for name, key in OTHER_STORES.items() if environ.get(name)}
+    return {
+        key: Path(value).read_text() if key in PEM_KEYS else value for key, value in given.items()
+    }
+
+
 @pytest.fixture
-def store_settings(store_server: StoreServer, minio_server: MinioServer) -> StoreSettings:
-    """A fresh database and prefix; RL_TEST_MONGO_URI replaces the document store."""
-    settings = settings_of(store_server, minio_server)
-    other = os.environ.get("RL_TEST_MONGO_URI")
-    if other:
-        settings = settings.model_copy(update={"mongo_uri": SecretStr(other)})
-    return settings
+def store_settings(store_server: StoreServer, minio_server: MinioServer) -> Iterator[StoreSettings]:
+    """A fresh database and prefix, on the embedded servers or on those of OTHER_STORES."""
+    others = other_stores(os.environ)
+    settings = StoreSettings.from_mapping(
+        settings_of(store_server, minio_server).to_mapping() | others
+    )
+    yield settings
+    if any(key.startswith("mongo") for key in others):
+        with closing(Mongo(settings, patience_seconds=20)) as mongo:
+            mongo.drop_database()
+    if any(key.startswith("s3") for key in others):
+        Objects(settings, patience_seconds=20).delete_prefix(settings.s3_prefix)
 
 
 @pytest.fixture

@@ -15,12 +15,15 @@ POD_NAME = "RL_POD_NAME"
 POD_UID = "RL_POD_UID"
 SPEC_FILE = "RL_SPEC_FILE"
 STORES_FOLDER = "RL_STORES_FOLDER"
+HUB_TOKEN_FILE = "RL_HUB_TOKEN_FILE"
 WEIGHTS_FOLDER = "RL_WEIGHTS_FOLDER"
 ENGINE_URL = "RL_ENGINE_URL"
 LISTEN_PORT = "RL_LISTEN_PORT"
 DRAIN_SECONDS = "RL_DRAIN_SECONDS"
+TOOL_SECRETS_FOLDER = "RL_TOOL_SECRETS_FOLDER"
 
 DEFAULT_DRAIN_SECONDS = 25
+DEFAULT_TOOL_SECRETS_FOLDER = "/etc/rl/tools"
 
 
 class EnvironmentVariableError(ValueError):
@@ -62,6 +65,8 @@ class TrainerEnv:
     attempt: int
     spec_file: Path
     stores_folder: Path
+    hub_token_file: Path | None = None
+    """Holds the token for hf:// sources."""
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> TrainerEnv:
@@ -73,6 +78,7 @@ class TrainerEnv:
             attempt=integer(environ, ATTEMPT),
             spec_file=Path(required(environ, SPEC_FILE)),
             stores_folder=Path(required(environ, STORES_FOLDER)),
+            hub_token_file=Path(environ[HUB_TOKEN_FILE]) if HUB_TOKEN_FILE in environ else None,
         )
 
 
@@ -93,6 +99,8 @@ class SamplerEnv:
     listen_port: int
     drain_seconds: int = DEFAULT_DRAIN_SECONDS
     """How long running groups may go on after SIGTERM; less than the pod's grace period."""
+    tool_secrets_folder: Path = Path(DEFAULT_TOOL_SECRETS_FOLDER)
+    """Holds ``<MCP server>/token`` for each server that has one."""
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> SamplerEnv:
@@ -112,4 +120,5 @@ class SamplerEnv:
             drain_seconds=integer(environ, DRAIN_SECONDS)
             if DRAIN_SECONDS in environ
             else DEFAULT_DRAIN_SECONDS,
+            tool_secrets_folder=Path(environ.get(TOOL_SECRETS_FOLDER, DEFAULT_TOOL_SECRETS_FOLDER)),
         )

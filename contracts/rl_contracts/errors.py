@@ -29,6 +29,10 @@ class RLError(Exception):
     """Base of all errors of this product."""
 
 
+def _with_remedy(what: str, remedy: str) -> str:
+    return f"{what.rstrip('.')}. {remedy}" if remedy else what
+
+
 class RefusedError(RLError):
     """A user's input cannot be honoured; retrying without a change is pointless."""
 
@@ -40,17 +44,19 @@ class RefusedError(RLError):
 class StoreUnavailableError(RLError):
     """The document store or the bucket did not answer within a deadline; retrying may help."""
 
-    def __init__(self, *, store: str, doing: str, cause: str) -> None:
-        super().__init__(f"{store} did not answer while {doing}: {cause}")
-        self.store, self.doing, self.cause = store, doing, cause
+    def __init__(self, *, store: str, doing: str, cause: str, remedy: str = "") -> None:
+        self.what = f"{store} did not answer while {doing}: {cause}"
+        super().__init__(_with_remedy(self.what, remedy))
+        self.store, self.doing, self.cause, self.remedy = store, doing, cause, remedy
 
 
 class AccessDeniedError(RLError):
     """A store answered that the credentials do not permit this."""
 
-    def __init__(self, *, store: str, doing: str, cause: str) -> None:
-        super().__init__(f"{store} refused the credentials while {doing}: {cause}")
-        self.store, self.doing, self.cause = store, doing, cause
+    def __init__(self, *, store: str, doing: str, cause: str, remedy: str = "") -> None:
+        self.what = f"{store} refused the credentials while {doing}: {cause}"
+        super().__init__(_with_remedy(self.what, remedy))
+        self.store, self.doing, self.cause, self.remedy = store, doing, cause, remedy
 
 
 class ObjectMissingError(RLError):
@@ -63,6 +69,29 @@ class ObjectMissingError(RLError):
 
 class IntegrityError(RLError):
     """Bytes do not match their digest or their declared shape; they must not be used."""
+
+
+class SchemaTooNewError(RefusedError):
+    """A newer release wrote a document: it is not read at all, for half of it would be lost."""
+
+    def __init__(self, *, document: str, found: int, known: int) -> None:
+        super().__init__(
+            Refusal(
+                field="schema_version",
+                value=str(found),
+                reason="SchemaTooNew",
+                message=f"Document {document} was written by a newer release; this one knows "
+                f"versions up to {known}.",
+                remedy="Use the operator, trainer and sampler images of the newer release.",
+            )
+        )
+
+
+class SchemaUnknownError(IntegrityError):
+    """A document carries no schema version: this product did not write it."""
+
+    def __init__(self, *, document: str, found: object) -> None:
+        super().__init__(f"document {document} has no schema version but {found!r}")
 
 
 class FencedOutError(RLError):

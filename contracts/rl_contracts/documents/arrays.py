@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from array import array
 from collections.abc import Iterable
@@ -20,6 +21,26 @@ def pack_int32(values: Iterable[int]) -> bytes:
 def pack_float32(values: Iterable[float]) -> bytes:
     """Pack numbers as little-endian float32."""
     return _swapped(array("f", values)).tobytes()
+
+
+def repeat_int32(value: int, count: int) -> bytes:
+    """``pack_int32([value] * count)``, without the list."""
+    return _swapped(array("i", [value]) * count).tobytes()
+
+
+def repeat_float32(value: float, count: int) -> bytes:
+    """``pack_float32([value] * count)``, without the list."""
+    return _swapped(array("f", [value]) * count).tobytes()
+
+
+def count_int32(count: int) -> bytes:
+    """``pack_int32(range(count))``, mostly out of a cache."""
+    return _counted(1 << count.bit_length())[: ITEM_BYTES * count]
+
+
+@functools.lru_cache(maxsize=4)
+def _counted(count: int) -> bytes:
+    return pack_int32(range(count))
 
 
 def unpack_int32(packed: bytes) -> list[int]:

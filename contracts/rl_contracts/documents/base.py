@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA_VERSION = 1
+from rl_contracts.documents.migrations import SCHEMA_VERSION, migrate
 
 
 class Record(BaseModel):
@@ -18,6 +18,9 @@ class Record(BaseModel):
 class Document(Record):
     """A whole document. ``id`` is the store's ``_id``."""
 
+    collection: ClassVar[str]
+    """Where documents of this kind lie."""
+
     id: str
     schema_version: int = SCHEMA_VERSION
 
@@ -28,6 +31,12 @@ class Document(Record):
 
     @classmethod
     def from_mongo(cls, stored: dict[str, Any]) -> Self:
-        """Parse the stored form; raises pydantic.ValidationError on a foreign document."""
-        values = dict(stored)
+        """Parse the stored form, brought to the present schema version.
+
+        Raises:
+            SchemaTooNewError: a newer release wrote it.
+            SchemaUnknownError: it carries no version.
+            pydantic.ValidationError: a foreign document.
+        """
+        values = migrate(cls.collection, stored)
         return cls.model_validate({"id": values.pop("_id"), **values})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
-from typing import Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from rl_contracts.documents.base import Document, Record
 from rl_contracts.errors import IntegrityError
@@ -22,11 +23,15 @@ class FileEntry(Record):
 
     name: str
     size_bytes: int
-    sha256: str
+    sha256: str = ""
+    """Of the whole file; empty where ``header_sha256`` stands for it."""
+    header_sha256: str = ""
+    """Policies' safetensors files: of all that lies before the tensors, the length field included.
+    With the tensors' own digests it covers every byte, so none is read twice."""
 
 
 class TensorEntry(Record):
-    """One tensor of a safetensors file."""
+    """One tensor of a safetensors file; in a delta, as it is once the delta is applied."""
 
     name: str
     file: str
@@ -37,12 +42,35 @@ class TensorEntry(Record):
     """Of the tensor's bytes."""
 
 
+class BasePolicy(Record):
+    """The published policy that a delta starts from, of the same epoch."""
+
+    version: int
+    prefix: str
+    """Key prefix in the run's bucket; ends with a slash."""
+    manifest_sha256: str
+
+
+class DeltaEntry(Record):
+    """Another way to a policy: from its base, by what changed."""
+
+    base: BasePolicy
+    files: list[FileEntry]
+    """In any order; none where nothing changed. Format: ``docs/policy-format.md``."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to download."""
+        return sum(one.size_bytes for one in self.files)
+
+
 class Manifest(Record):
     """What lies under a prefix: complete, or it is not there at all."""
 
     format: Literal["rl-operator/1"] = "rl-operator/1"
     kind: Literal["policy", "checkpoint", "model"]
-    content: Literal["full"] = "full"
+    content: Literal["full", "delta"] = "full"
+    """``delta``: there are no files but the delta's."""
     run: str
     epoch: int
     step: int
@@ -50,6 +78,24 @@ class Manifest(Record):
     """Policies only."""
     files: list[FileEntry]
     tensors: list[TensorEntry] = Field(default_factory=list)
+    delta: DeltaEntry | None = None
+    """Policies only; a full one may have it, too, for those who hold its base."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.content == "delta" and (self.files or self.delta is None):
+            raise ValueError("a delta has a base and no files but its own")
+        return self
+
+    @property
+    def full_bytes(self) -> int:
+        """Bytes to download without a base."""
+        return sum(one.size_bytes for one in self.files)
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(DTYPE_BYTES.get(one.dtype, 0) * math.prod(one.shape) for one in self.tensors)
 
     def to_bytes(self) -> bytes:
         """Canonical JSON: the same manifest has the same digest."""
@@ -74,6 +120,8 @@ class Manifest(Record):
 class PolicyRecord(Document):
     """Catalogue entry of a published policy, for retention and audit."""
 
+    collection: ClassVar[str] = "policies"
+
     run: str
     version: int
     epoch: int
@@ -83,8 +131,14 @@ class PolicyRecord(Document):
     prefix: str
     manifest_sha256: str
     size_bytes: int
+    """Bytes in the bucket."""
     published_at: float
     publish_seconds: float
+    content: Literal["full", "delta"] = "full"
+    base_version: int = 0
+    """Version that this one's delta starts from; 0 when it has none."""
+    marked_at: float | None = None
+    """Store time at which retention found that nobody needs it; it is deleted some time later."""
 
 
 class TensorHeader(Record):

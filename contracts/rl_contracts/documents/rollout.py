@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 from enum import StrEnum
-from typing import Literal
+from typing import ClassVar, Literal
+
+from pydantic import Field
 
 from rl_contracts.documents.arrays import ITEM_BYTES
 from rl_contracts.documents.base import Document, Record
 
 
 class StopReason(StrEnum):
-    """Why generation ended."""
+    """Why generation, or the whole episode, ended."""
 
     STOP = "stop"
     """The policy ended its turn."""
     LENGTH = "length"
-    """The token limit cut it."""
+    """The turn's token limit cut it."""
+    TURNS = "turns"
+    """The last turn that the agent allows was no answer."""
+    CONTEXT = "context"
+    """The context was full."""
+    REPETITION = "repetition"
+    """The policy went round in circles."""
+    ERROR = "error"
+    """It could not go on; ``error`` says why."""
 
 
 class VersionSpan(Record):
@@ -38,19 +49,62 @@ class RewardPart(Record):
 
 
 class RolloutError(Record):
-    """Why a member has no reward: data, not an exception."""
+    """What went wrong: data, not an exception."""
 
     kind: Literal["infrastructure", "model", "user"]
+    """``infrastructure``: never a reward, sampled again; ``model``: the policy's own doing, which
+    its reward tells; ``user``: the manifest or the data must change."""
     message: str
 
 
+class TokenRange(Record):
+    """Tokens [start, end) of a rollout."""
+
+    start: int
+    end: int
+
+
+class ToolCall(Record):
+    """A call that the policy made, and what it was told."""
+
+    tool: str
+    arguments: str
+    """JSON as the policy wrote it."""
+    outcome: Literal["answered", "failed", "refused", "down"]
+    """``failed``: by the tool's own word; ``refused``: no such tool, or malformed arguments;
+    ``down``: the tool did not work, so that the rollout is no data."""
+    result: str
+    seconds: float
+
+
+class Turn(Record):
+    """One request to the policy and its response."""
+
+    request: TokenRange
+    """Tokens that were put before the policy since its last response in the same sequence."""
+    response: TokenRange
+    stop_reason: StopReason
+    text: str
+    """The decoded response."""
+    calls: list[ToolCall] = Field(default_factory=list)
+    error: RolloutError | None = None
+    """What the policy did wrong, e.g. a call that cannot be read."""
+    queue_seconds: float = 0.0
+    """Until the engine had room."""
+    generate_seconds: float = 0.0
+    """Of the engine's call; the first turn's is shared by the whole group."""
+    tool_seconds: float = 0.0
+
+
 class Timings(Record):
-    """Seconds by phase."""
+    """Seconds by phase, over all turns."""
 
     claimed_at: float
     """Store time."""
     generate_seconds: float
     score_seconds: float
+    queue_seconds: float = 0.0
+    tool_seconds: float = 0.0
 
 
 class Rollout(Document):
@@ -62,7 +116,13 @@ class Rollout(Document):
 
     Example: prompt ``[5, 6]``, output ``[7, 2]`` → tokens ``[5, 6, 7, 2]``, mask ``0 0 1 1``,
     logprobs ``[0, 0, -0.3, -0.1]``, one span ``{version: 4, step: 3, start: 2, end: 4}``.
+
+    A turn extends the sequence of the turn before: ``[5, 6, 7, 2]`` and then the tool's result
+    ``[8]`` and the second output ``[9, 2]`` → ``[5, 6, 7, 2, 8, 9, 2]`` with mask ``0 0 1 1 0 1
+    1``. Where earlier context was discarded it begins a new sequence instead, behind the others.
     """
+
+    collection: ClassVar[str] = "rollouts"
 
     run: str
     task: str
@@ -74,9 +134,15 @@ class Rollout(Document):
     mask: bytes
     logprobs: bytes
     spans: list[VersionSpan]
+    sequence_starts: list[int] = Field(default_factory=list)
+    """Where the second and further sequences begin, ascending."""
+    turns: list[Turn] = Field(default_factory=list)
     text: str
-    """The decoded response."""
+    """The decoded last response, which is what scorers judge."""
     stop_reason: StopReason
+    """Of the episode."""
+    error: RolloutError | None = None
+    """Why there is no reward: then this is no data."""
     reward: float
     parts: list[RewardPart]
     timings: Timings
@@ -92,6 +158,15 @@ class Rollout(Document):
         return self.mask.count(1)
 
     @property
+    def sequences(self) -> list[TokenRange]:
+        """Its sequences: attention stays within each."""
+        borders = [0, *self.sequence_starts, self.num_tokens]
+        return [TokenRange(start=a, end=b) for a, b in itertools.pairwise(borders)]
+
+    @property
     def oldest_step(self) -> int:
-        """Training step of the oldest policy that generated one of its tokens."""
-        return min(span.step for span in self.spans)
+        """Training step of the oldest policy that generated one of its tokens; -1 where none did.
+
+        An episode that failed early may have none, and then it is older than any bound.
+        """
+        return min((span.step for span in self.spans), default=-1)

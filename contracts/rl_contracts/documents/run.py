@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -57,6 +58,23 @@ class Outcome(Record):
         )
 
 
+class Drops(Record):
+    """Groups that were sampled, or tried, in vain.
+
+    Biased to long episodes, which are the likelier to grow too old: compare ``tokens / rollouts``
+    with ``response_tokens_mean`` of what was trained.
+    """
+
+    by_cause: dict[str, int] = Field(default_factory=dict)
+    """Groups by class of cause, e.g. ``stale`` or ``lease``: documents/task.py lists them."""
+    by_length: dict[str, int] = Field(default_factory=dict)
+    """Finished groups by the generated tokens of their longest member, up to a power of two."""
+    rollouts: int = 0
+    """Members of the finished ones among them."""
+    tokens: int = 0
+    """Generated tokens of those."""
+
+
 class StepMetrics(Record):
     """One training step. Written to the run (the last one) and to ``metrics.jsonl`` (all)."""
 
@@ -82,6 +100,24 @@ class StepMetrics(Record):
     rollouts: int
     dropped_stale: int
     """Groups dropped since the last step because their oldest token was too old."""
+    dropped_no_signal: int = 0
+    """Groups replaced since the last step because they would have taught nothing."""
+    drops: Drops = Drops()
+    """All groups dropped since the last step."""
+    dropped_share: float = 0.0
+    """Of the groups of the last ten steps, in [0, 1]; those filtered out on purpose not counted."""
+    correction_weight: float = 1.0
+    """Mean over the tokens of what the off-policy correction multiplied by."""
+    kl: float | None = None
+    """Mean divergence of a token from the reference; None without one."""
+    kl_coefficient: float | None = None
+    """Of this step; None without a reference."""
+    entropy: float | None = None
+    """Mean of the tokens' distributions in nats; None without an entropy bonus."""
+    tau: float | None = None
+    """MaxEnt's temperature; None under other estimators."""
+    value_loss: float | None = None
+    """None without a critic."""
     response_tokens_mean: float
     wait_seconds: float
     """Waiting for rollouts."""
@@ -93,10 +129,13 @@ class StepMetrics(Record):
 
 
 class EvaluationResult(Record):
-    """Validation by exactly one policy version at one temperature."""
+    """One source of data by exactly one policy version at one temperature."""
 
     step: int
     version: int
+    split: Literal["validation", "test"] = "validation"
+    dataset: str = ""
+    """Name of the source in the manifest."""
     temperature: float
     accuracy: float
     """Mean reward over the prompts, each sampled once."""
@@ -108,25 +147,62 @@ class EvaluationResult(Record):
     seconds: float
 
 
+def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:
+    """Mean reward over the prompts of several sources; None without any."""
+    found = list(results)
+    prompts = sum(one.prompts for one in found)
+    return sum(one.accuracy * one.prompts for one in found) / prompts if prompts else None
+
+
+class DatasetSummary(Record):
+    """What the trainer found in one source of data."""
+
+    split: Literal["train", "validation", "test"]
+    name: str
+    uri: str
+    records: int
+    skipped: int = 0
+    """Bad records that were left out."""
+    first_skipped: list[str] = Field(default_factory=list)
+    """Where the first of them are and what is wrong with them."""
+    revision: str = ""
+    """Commit of an hf:// source; later attempts read the same."""
+    sha256: str = ""
+    """Of the parsed records in their order: what a position of the train stream means."""
+
+
 class Totals(Record):
     """Sums over the lineage."""
 
     tokens_trained: int = 0
     rollouts_trained: int = 0
     dropped_stale: int = 0
+    drops: Drops = Drops()
     wait_seconds: float = 0.0
     train_seconds: float = 0.0
     max_staleness_seen: int = 0
 
 
+class Deleted(Record):
+    """What retention has deleted; noted before it does."""
+
+    batches_below: int = 0
+    """Batches of earlier steps are gone or going."""
+    tasks_below: int = 0
+    """Train tasks at earlier positions may be gone. One that turns up there again was inserted by
+    a trainer that had been replaced, and is no data."""
+
+
 class Run(Document):
     """One run. ``id`` is the run id."""
+
+    collection: ClassVar[str] = "runs"
 
     namespace: str
     job: str
     created_at: float
     steps: int
-    """Training steps that make the run complete."""
+    """Training steps that make the run complete; 0 until epochs have become steps."""
     epoch: int = 0
     """Fencing token of the newest trainer; 0 before the first."""
     step: int = 0
@@ -149,3 +225,6 @@ class Run(Document):
     latest: StepMetrics | None = None
     evaluations: list[EvaluationResult] = Field(default_factory=list)
     totals: Totals = Totals()
+    deleted: Deleted = Deleted()
+    datasets: list[DatasetSummary] = Field(default_factory=list)
+    """As the last trainer read them."""

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import ClassVar
 
 from pydantic import Field
 
 from rl_contracts.documents.base import Document
+
+SILENT_SECONDS = 15.0
+"""A sampler beats every two seconds; one that was silent for longer is taken for dead."""
+CLOCK_STEP_SECONDS = 120.0
+"""A heartbeat further in the future was made before the store's clock was set back."""
 
 
 class SamplerState(StrEnum):
@@ -22,6 +28,8 @@ class SamplerState(StrEnum):
 
 class Sampler(Document):
     """One sampler pod of a run."""
+
+    collection: ClassVar[str] = "samplers"
 
     run: str
     pool: str
@@ -54,3 +62,13 @@ class Sampler(Document):
     pause_seconds_last: float = 0.0
     """How long the last update kept the engine paused."""
     last_error: str = ""
+
+    def is_alive(self, now: float, *, silent_seconds: float = SILENT_SECONDS) -> bool:
+        """Whether its pod may be counted on; the one test for all readers.
+
+        Args:
+            now: store time.
+            silent_seconds: since its last heartbeat at most.
+        """
+        age = now - self.heartbeat_at
+        return self.state != SamplerState.GONE and -CLOCK_STEP_SECONDS < age < silent_seconds

@@ -43,6 +43,22 @@ Quantity = Annotated[
 ]
 """A Kubernetes resource quantity, e.g. ``2``, ``500m`` or ``4Gi``."""
 
+Opaque = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+"""A part of a core/v1 object, passed on as it is; the API server checks it there."""
+IntOrPercent = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "pattern": "^[0-9]{1,4}$|^([0-9]|[1-9][0-9]|100)%$",
+        }
+    ),
+]
+"""A number of pods, ≥ 0, or a share of them, e.g. ``25%``."""
 Quantities = Annotated[dict[str, Quantity], Field(max_length=16)]
 Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 S3Uri = Annotated[

@@ -21,6 +21,7 @@ from rl_contracts.spec.resources import GROUP, VERSION, RLJob, SamplerPool
 Schema = dict[str, Any]
 # An uninstalled chart must not take every run of the cluster with it.
 KEEP = {"helm.sh/resource-policy": "keep"}
+LINE = 8000
 DROPPED = ("title", "additionalProperties", "$defs", "discriminator")
 
 
@@ -63,7 +64,8 @@ def _openapi_3_0(node: Schema) -> Schema:
     if "const" in renamed:
         renamed["enum"] = [renamed["const"]]
     for word in ("Minimum", "Maximum"):
-        if f"exclusive{word}" in renamed:
+        # Of an optional field the inner node has been renamed before.
+        if not isinstance(renamed.get(f"exclusive{word}", True), bool):
             renamed[word.lower()] = renamed[f"exclusive{word}"]
             renamed[f"exclusive{word}"] = True
     return renamed
@@ -83,7 +85,8 @@ def _properties(fields: Schema, definitions: Schema, *, required: Collection[str
         schema = _resolve(field, definitions)
         if schema.get("type") == "array" and name not in required:
             schema.setdefault("default", [])  # a rule may ask for its size
-        if schema.get("type") == "object" and "properties" in schema and _all_optional(schema):
+        section = schema.get("type") == "object" and "properties" in schema
+        if section and name not in required and _all_optional(schema):
             # Rules are tried on a default as it stands, without the defaults of its fields.
             schema.setdefault("default", _filled(schema) if RULES in schema else {})
         if schema.get("default", ...) is None:
@@ -218,9 +221,25 @@ def files() -> dict[str, str]:
     """File name to text. JSON is YAML: it needs no writer of ours and keeps the order of fields."""
     header = "# Generated from contracts/rl_contracts/spec by `make generate`; do not edit.\n"
     return {
-        f"{crd['metadata']['name']}.yaml": header + json.dumps(crd, indent=1) + "\n"
+        f"{crd['metadata']['name']}.yaml": header + _text(crd) + "\n"
         for crd in (rljob(), samplerpool())
     }
+
+
+def _text(node: Any, margin: str = "") -> str:
+    """JSON with what is short on one line: half the size of an indented file."""
+    line = json.dumps(node, separators=(",", ":"))
+    if len(margin) + len(line) <= LINE or not isinstance(node, dict | list):
+        return line
+    deeper = margin + " "
+    if isinstance(node, dict):
+        parts = [f"{json.dumps(key)}:{_text(one, deeper)}" for key, one in node.items()]
+        opening, closing = "{", "}"
+    else:
+        parts = [_text(one, deeper) for one in node]
+        opening, closing = "[", "]"
+    inner = ",".join(f"\n{deeper}{one}" for one in parts)
+    return f"{opening}{inner}\n{margin}{closing}"
 
 
 def main() -> None:

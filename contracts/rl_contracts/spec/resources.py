@@ -6,19 +6,27 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rl_contracts.spec.agents import Agent
+from rl_contracts.spec.algorithm import Algorithm
 from rl_contracts.spec.base import Model, Name, rule, rules
-from rl_contracts.spec.learning import Algorithm, Training
-from rl_contracts.spec.sections import Agent, Data, ModelSource, Reward, Storage, WeightSync
+from rl_contracts.spec.data import Data, ModelSource
+from rl_contracts.spec.lifecycle import Lifecycle
+from rl_contracts.spec.reward import Reward
+from rl_contracts.spec.rollouts import Rollouts
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
-from rl_contracts.spec.workers import Lifecycle, SamplerGroup, SamplerTemplate, Trainer
+from rl_contracts.spec.storage import Storage, WeightSync
+from rl_contracts.spec.training import Training
+from rl_contracts.spec.workers import SamplerGroup, SamplerTemplate, Trainer
 
 GROUP = "rl-operator.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 FIXED_ONCE_STARTED = (
-    "model", "data", "agent", "reward", "algorithm", "training", "trainer", "storage", "weightSync",
+    "model", "data", "agent", "reward", "algorithm", "rollouts", "training", "storage",
+    "weightSync",
 )  # fmt: skip
+FIXED_UNLESS_SUSPENDED = ("trainer",)
 
 SamplerGroups = Annotated[
     list[SamplerGroup],
@@ -43,12 +51,26 @@ class RLJobSpec(Model):
             "weightSync.everySteps must be at most algorithm.offPolicy.maxStaleness + 1: "
             "else no published policy is fresh enough to sample with",
         ),
+        rule(
+            "!has(self.rollouts.completion.minimum) || "
+            "self.rollouts.completion.minimum <= self.algorithm.groupSize",
+            "rollouts.completion.minimum must not exceed algorithm.groupSize",
+        ),
+        rule(
+            "!has(self.rollouts.completion.minimum) || self.rollouts.completion.minimum >= 2 || "
+            "self.algorithm.estimator.kind == 'REINFORCEPlusPlus'",
+            "this algorithm.estimator.kind compares the members of a group: "
+            "rollouts.completion.minimum must be at least 2",
+        ),
     )
+    suspend: bool = False
+    """Stops all pods; the run goes on from its last step once this is false again."""
     model: ModelSource
     data: Data
     agent: Agent = Field(default_factory=Agent)
     reward: Reward
     algorithm: Algorithm = Field(default_factory=Algorithm)
+    rollouts: Rollouts = Field(default_factory=Rollouts)
     training: Training
     trainer: Trainer = Field(default_factory=Trainer)
     samplers: SamplerGroups
@@ -89,6 +111,14 @@ class RLJob(Model):
                 f"spec.{name} cannot change once the trainer has been started: make a new job",
             )
             for name in FIXED_ONCE_STARTED
+        ),
+        *(
+            rule(
+                f"self.spec.{name} == oldSelf.spec.{name} || oldSelf.spec.suspend || "
+                "oldSelf.?status.attempt.orValue(0) == 0",
+                f"spec.{name} cannot change while the trainer runs: set spec.suspend first",
+            )
+            for name in FIXED_UNLESS_SUSPENDED
         ),
     )  # fmt: skip
     spec: RLJobSpec

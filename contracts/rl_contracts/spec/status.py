@@ -9,8 +9,9 @@ from pydantic import Field
 from rl_contracts.spec.base import Model
 
 Phase = Literal[
-    "Pending", "Starting", "Running", "Recovering", "Succeeded", "Failed", "Stalled", "Terminating"
-]
+    "Pending", "Starting", "Running", "Recovering", "Suspending", "Suspended", "Succeeded",
+    "Failed", "Stalled", "Terminating",
+]  # fmt: skip
 Text = Annotated[str, Field(max_length=1024)]
 ShortText = Annotated[str, Field(max_length=256)]
 
@@ -63,10 +64,11 @@ class ProgressStatus(Model):
 
     step: int = 0
     steps: int = 0
+    """0 until epochs have become steps."""
     reward: float | None = None
     """Mean reward of the last step's rollouts."""
     accuracy: float | None = None
-    """Mean reward of the last evaluation."""
+    """Mean reward of the last evaluation over all validation data."""
     phase: ShortText = ""
     """The trainer's own words for what it does or waits for."""
     backlog: int = 0
@@ -75,8 +77,22 @@ class ProgressStatus(Model):
     """Generated tokens per second over all samplers."""
     trainer_wait_share: float = 0.0
     """Share of the trainer's time spent waiting for rollouts, in [0, 1]."""
+    staleness: int | None = None
+    """Steps between the oldest token of the last update and the update; at most maxStaleness."""
     seconds_left: int | None = None
     last_progress_time: ShortText | None = None
+
+
+class DatasetStatus(Model):
+    """A source of data as the trainer read it."""
+
+    name: ShortText
+    split: Literal["train", "validation", "test"]
+    records: int
+    skipped: int = 0
+    """Bad records that were left out."""
+    first_skipped: Annotated[list[Text], Field(max_length=3)] = Field(default_factory=list)
+    """File, place and field of the first of them."""
 
 
 class WeightsStatus(Model):
@@ -85,7 +101,7 @@ class WeightsStatus(Model):
     version: int = 0
     min_serving_version: int = 0
     lag: int = 0
-    """Training steps between the trainer and the oldest policy that is served."""
+    """Training steps between the published policy and the oldest one that is served."""
     uri: Text = ""
     digest: ShortText = ""
 
@@ -97,8 +113,30 @@ class FailureStatus(Model):
     reason: ShortText
     message: Text
     pod: ShortText = ""
+    container: ShortText = ""
     exit_code: int | None = None
+    signal: int | None = None
     time: ShortText
+
+
+class AttemptStatus(Model):
+    """One trainer attempt."""
+
+    attempt: int
+    result: Literal["Active", "Succeeded", "Failed", "Ignored", "Refused", "Suspended"] = "Active"
+    reason: ShortText = ""
+    start_time: ShortText
+    end_time: ShortText | None = None
+
+
+class OperationStatus(Model):
+    """What the operator is in the middle of."""
+
+    kind: Literal["Suspend", "Restart", "Delete"]
+    step: ShortText
+    started_time: ShortText
+    deadline: ShortText | None = None
+    """When its waiting counts as a fault, or ends."""
 
 
 class RLJobStatus(Model):
@@ -111,17 +149,37 @@ class RLJobStatus(Model):
     """Ordinal of the current trainer attempt; 0 before the first."""
     failures: int = 0
     """Failed attempts that count against lifecycle.backoffLimit."""
+    ignored_failures: int = 0
+    """Failed attempts that lifecycle.failurePolicy does not count."""
     run_id: ShortText = ""
     conditions: Conditions = Field(default_factory=list)
     trainer: TrainerStatus = Field(default_factory=TrainerStatus)
     samplers: SamplersStatus = Field(default_factory=SamplersStatus)
     progress: ProgressStatus = Field(default_factory=ProgressStatus)
     weights: WeightsStatus = Field(default_factory=WeightsStatus)
+    attempts: Annotated[list[AttemptStatus], Field(max_length=10)] = Field(default_factory=list)
+    """The last ten, the newest last."""
+    operation: OperationStatus | None = None
+    datasets: Annotated[list[DatasetStatus], Field(max_length=32)] = Field(default_factory=list)
     last_failure: FailureStatus | None = None
     next_retry_time: ShortText | None = None
     start_time: ShortText | None = None
+    active_since: ShortText | None = None
+    """Begin of lifecycle.activeDeadlineSeconds."""
     completion_time: ShortText | None = None
     final_model: Text = ""
+
+
+class ScaleStatus(Model):
+    """One change of a pool's size by the operator."""
+
+    time: ShortText
+    before: int
+    after: int
+    reason: ShortText
+    message: Text = ""
+    tokens_per_second: float = 0.0
+    """Of all pods just before."""
 
 
 class SamplerPoolStatus(Model):
@@ -133,7 +191,19 @@ class SamplerPoolStatus(Model):
     ready: int = 0
     serving: int = 0
     updated: int = 0
+    unavailable: int = 0
+    draining: int = 0
+    """Pods that finish what they have and end."""
+    replaced: int = 0
+    """Pods that were deleted because they stayed stale or silent."""
+    target_version: int = 0
+    """The published policy version."""
+    lagging: int = 0
+    """Pods that serve a policy too old to train with."""
     version: int = 0
     """Oldest policy version that a ready pod serves; 0 when none does."""
     lag: int = 0
+    """Training steps between the published policy and that one."""
+    last_scale: Annotated[list[ScaleStatus], Field(max_length=5)] = Field(default_factory=list)
+    """The newest last."""
     conditions: Conditions = Field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The pods that train and sample, and how long they are given."""
+"""The pods that train and sample."""
 
 from __future__ import annotations
 
@@ -6,21 +6,41 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import EnvironmentVariable, Model, Name, Resources
+from rl_contracts.spec.base import (
+    EnvironmentVariable,
+    IntOrPercent,
+    Model,
+    Name,
+    Opaque,
+    Resources,
+    rule,
+    rules,
+)
 
 Image = Annotated[str, Field(min_length=1, max_length=512)]
 Environment = Annotated[list[EnvironmentVariable], Field(max_length=32)]
 NodeSelector = Annotated[dict[str, str], Field(max_length=16)]
 
 
-class Trainer(Model):
+class Placement(Model):
+    """Where pods run, and what is laid over those that the operator makes."""
+
+    node_selector: NodeSelector = Field(default_factory=dict)
+    tolerations: Annotated[list[Opaque], Field(max_length=16)] = Field(default_factory=list)
+    topology_spread: Annotated[list[Opaque], Field(max_length=8)] = Field(default_factory=list)
+    """topologySpreadConstraints; without a labelSelector they count the pool's or job's pods."""
+    priority_class_name: Annotated[str, Field(max_length=253)] | None = None
+    pod_template: Opaque | None = None
+    """A partial pod template, merged by name; what the operator needs itself is refused."""
+
+
+class Trainer(Placement):
     """The trainer pod."""
 
     image: Image | None = None
     """Unset: the image that the operator was installed with."""
     resources: Resources = Field(default_factory=Resources)
     env: Environment = Field(default_factory=list)
-    node_selector: NodeSelector = Field(default_factory=dict)
 
 
 class Engine(Model):
@@ -40,13 +60,62 @@ class Engine(Model):
 class Autoscaling(Model):
     """How many sampler pods there are."""
 
-    mode: Literal["None"] = "None"
-    """``None``: only ``kubectl scale`` and other writers of ``/scale`` change the number."""
+    model_config = rules(
+        rule(
+            "self.mode == 'None' || has(self.maxReplicas)",
+            "autoscaling.mode Builtin needs autoscaling.maxReplicas",
+        ),
+        rule(
+            "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            "autoscaling.minReplicas must not exceed autoscaling.maxReplicas",
+        ),
+        rule(
+            "self.mode == 'Builtin' || (!has(self.maxReplicas) && !has(self.idleSecondsToZero))",
+            "autoscaling.maxReplicas and idleSecondsToZero are of mode Builtin alone",
+        ),
+    )
+    mode: Literal["None", "Builtin"] = "None"
+    """``None``: writers of ``/scale`` change the number: people, an HPA, KEDA."""
     min_replicas: Annotated[int, Field(ge=1, le=2000)] = 1
     """A new pool starts with these."""
+    max_replicas: Annotated[int, Field(ge=1, le=2000)] | None = None
+    idle_seconds_to_zero: Annotated[int, Field(ge=60, le=604800)] | None = None
+    """No pods when the trainer was silent for so long and nothing waits; unset: never."""
+    scale_up_cooldown_seconds: Annotated[int, Field(ge=0, le=86400)] = 30
+    scale_down_cooldown_seconds: Annotated[int, Field(ge=0, le=86400)] = 300
 
 
-class SamplerTemplate(Model):
+class Drain(Model):
+    """How a sampler pod ends."""
+
+    timeout_seconds: Annotated[int, Field(ge=0, le=3600)] = 25
+    """Running groups may finish for so long; then they are handed back."""
+
+
+class Rollout(Model):
+    """How pods of a changed template take the old ones' places."""
+
+    model_config = rules(
+        rule(
+            "!(string(self.maxUnavailable) in ['0', '0%']) || "
+            "!(string(self.maxSurge) in ['0', '0%'])",
+            "rollout.maxUnavailable and rollout.maxSurge must not both be 0",
+        )
+    )
+    max_unavailable: IntOrPercent = "25%"
+    """Also of pods that are replaced because they stay stale or silent."""
+    max_surge: IntOrPercent = 0
+    """Accelerators are scarce: a new pod waits for an old one's place."""
+
+
+class Disruption(Model):
+    """What node drains may take."""
+
+    max_unavailable: Annotated[int, Field(ge=1, le=2000)] = 1
+    """Pods of the pool at a time."""
+
+
+class SamplerTemplate(Placement):
     """What a pool's pods look like."""
 
     image: Image | None = None
@@ -54,10 +123,12 @@ class SamplerTemplate(Model):
     engine: Engine = Field(default_factory=Engine)
     resources: Resources = Field(default_factory=Resources)
     """Of the engine container."""
-    node_selector: NodeSelector = Field(default_factory=dict)
     max_concurrent_groups: Annotated[int, Field(ge=1, le=4096)] = 16
     """Tasks that one pod works on at a time."""
     autoscaling: Autoscaling = Field(default_factory=Autoscaling)
+    drain: Drain = Field(default_factory=Drain)
+    rollout: Rollout = Field(default_factory=Rollout)
+    disruption: Disruption = Field(default_factory=Disruption)
 
 
 class SamplerGroup(Model):
@@ -65,20 +136,3 @@ class SamplerGroup(Model):
 
     name: Name
     template: SamplerTemplate = Field(default_factory=SamplerTemplate)
-
-
-class Lifecycle(Model):
-    """Retries, deadlines and what remains."""
-
-    backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
-    """Failed trainer attempts after which the job fails."""
-    restart_backoff_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
-    """Before the second attempt; doubles with each further one up to ten minutes."""
-    pending_deadline_seconds: Annotated[int, Field(ge=10, le=604800)] = 1800
-    """Longest time an attempt's trainer pod may take to run."""
-    progress_deadline_seconds: Annotated[int, Field(ge=60, le=604800)] = 1800
-    """Longest time without a new step or evaluation before the attempt counts as failed."""
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Unset: a finished job is kept."""
-    data_policy: Literal["Retain", "Delete"] = "Retain"
-    """Whether deleting the job deletes its documents and objects."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rl_contracts.stores.leases import LeaseStore
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.records import BatchStore, PolicyStore, RolloutStore, SamplerStore
+from rl_contracts.stores.records import BatchStore, PolicyStore, SamplerStore
+from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.runs import RunStore
 from rl_contracts.stores.settings import StoreSettings
 from rl_contracts.stores.tasks import TaskStore
@@ -19,6 +21,7 @@ class Stores:
     mongo: Mongo
     runs: RunStore
     tasks: TaskStore
+    leases: LeaseStore
     rollouts: RolloutStore
     batches: BatchStore
     policies: PolicyStore
@@ -34,15 +37,17 @@ class Stores:
             patience_seconds: how long each call is repeated while its store does not answer.
         """
         mongo = Mongo(settings, patience_seconds=patience_seconds)
+        objects = Objects(settings, patience_seconds=patience_seconds)
         return cls(
             mongo=mongo,
             runs=RunStore(mongo),
             tasks=TaskStore(mongo),
-            rollouts=RolloutStore(mongo),
+            leases=LeaseStore(mongo),
+            rollouts=RolloutStore(mongo, objects),
             batches=BatchStore(mongo),
             policies=PolicyStore(mongo),
             samplers=SamplerStore(mongo),
-            objects=Objects(settings, patience_seconds=patience_seconds),
+            objects=objects,
         )
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 import urllib3
@@ -22,17 +22,14 @@ from rl_contracts.errors import (
     ObjectMissingError,
     StoreUnavailableError,
 )
+from rl_contracts.stores import remedies
 from rl_contracts.stores.settings import StoreSettings
+from rl_contracts.stores.tls import trusting
+from rl_contracts.stores.waiting import Told
 
 T = TypeVar("T")
 STORE = "bucket"
 MISSING_CODES = {"NoSuchKey", "NoSuchBucket", "NoSuchObject", "ResourceNotFound"}
-ACCESS_CODES = {
-    "AccessDenied",
-    "AuthorizationHeaderMalformed",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-}
 UNAVAILABLE_CODES = {
     "InternalError",
     "RequestTimeout",
@@ -44,6 +41,8 @@ UNAVAILABLE_CODES = {
     "XMinioStorageFull",
 }
 CHUNK_BYTES = 1 << 20
+PART_BYTES = 32 << 20
+"""Of a large object, sent in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,8 @@ class ObjectStat:
     key: str
     size_bytes: int
     etag: str
+    modified_at: float = 0.0
+    """Seconds since 1970, by the bucket's clock."""
 
 
 def split_uri(uri: str) -> tuple[str, str]:
@@ -67,7 +68,12 @@ class Objects:
     """One bucket of an S3 endpoint."""
 
     def __init__(
-        self, settings: StoreSettings, *, bucket: str = "", patience_seconds: float = 120.0
+        self,
+        settings: StoreSettings,
+        *,
+        bucket: str = "",
+        patience_seconds: float = 120.0,
+        server_name: str = "",
     ) -> None:
         """Prepare a client; nothing is sent before the first call.
 
@@ -75,27 +81,40 @@ class Objects:
             settings: endpoint and keys.
             bucket: another bucket of the same endpoint; default the settings' own.
             patience_seconds: how long a call is repeated while the bucket does not answer.
+            server_name: whose certificate is wanted, where the endpoint is a tunnel's.
         """
         endpoint = urlsplit(settings.s3_endpoint)
-        self._settings = settings
+        self._settings, self._server_name = settings, server_name
         self.bucket = bucket or settings.s3_bucket
         self.prefix = settings.s3_prefix
         self._patience = patience_seconds
-        timeout = urllib3.Timeout(connect=max(1.0, min(5.0, patience_seconds)), read=60.0)
         self._client = Minio(
             endpoint.netloc,
             access_key=settings.s3_access_key.get_secret_value(),
             secret_key=settings.s3_secret_key.get_secret_value(),
             secure=endpoint.scheme == "https",
             region=settings.s3_region,
-            http_client=urllib3.PoolManager(timeout=timeout, retries=False, maxsize=16),
+            http_client=_pool(
+                settings,
+                connect_seconds=max(1.0, min(5.0, patience_seconds)),
+                server_name=server_name,
+            ),
         )
+        if settings.s3_addressing_style == "virtual":
+            self._client.enable_virtual_style_endpoint()  # type: ignore[no-untyped-call]  # minio's
+        elif settings.s3_addressing_style == "path":
+            self._client.disable_virtual_style_endpoint()  # type: ignore[no-untyped-call]  # minio's
 
     def of_bucket(self, bucket: str) -> Objects:
         """The same endpoint's other bucket."""
         if bucket == self.bucket:
             return self
-        return Objects(self._settings, bucket=bucket, patience_seconds=self._patience)
+        return Objects(
+            self._settings,
+            bucket=bucket,
+            patience_seconds=self._patience,
+            server_name=self._server_name,
+        )
 
     def uri(self, key: str) -> str:
         """The ``s3://`` URI of a key."""
@@ -113,6 +132,7 @@ class Objects:
             retry=retry_if_exception_type(StoreUnavailableError),
             stop=stop_after_delay(self._patience),
             wait=wait_random_exponential(multiplier=0.1, max=2.0),
+            before_sleep=Told(STORE, doing, patience_seconds=self._patience),
             reraise=True,
         )
         result: T = attempts(self._send, operation, doing, key)
@@ -125,16 +145,21 @@ class Objects:
             if error.code in MISSING_CODES:
                 missing = f"s3://{self.bucket}" if error.code == "NoSuchBucket" else self.uri(key)
                 raise ObjectMissingError(missing) from error
-            if error.code in ACCESS_CODES:
-                cause = str(error.code)
-                raise AccessDeniedError(store=STORE, doing=doing, cause=cause) from error
+            cause = str(error.code)
+            if cause in remedies.S3_CODES:
+                remedy = remedies.S3_CODES[cause]
+                raise AccessDeniedError(
+                    store=STORE, doing=doing, cause=cause, remedy=remedy
+                ) from error
             if error.code in UNAVAILABLE_CODES:
-                cause = str(error.code)
                 raise StoreUnavailableError(store=STORE, doing=doing, cause=cause) from error
             raise
         except (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, OSError) as error:
+            remedy = remedies.remedy(str(error), remedies.TLS, ca="s3Ca", address="s3Endpoint")
             cause = f"{type(error).__name__}: {error}"[:300]
-            raise StoreUnavailableError(store=STORE, doing=doing, cause=cause) from error
+            raise StoreUnavailableError(
+                store=STORE, doing=doing, cause=cause, remedy=remedy
+            ) from error
 
     def check(self) -> None:
         """Ask whether the bucket is there and ours; raises as ``call`` does."""
@@ -167,23 +192,77 @@ class Objects:
             key=key,
         )
 
+    def put_stream(
+        self, key: str, source: Callable[[], BinaryIO], *, size_bytes: int, parallel: int = 3
+    ) -> None:
+        """Write an object in parts, several at a time.
+
+        Args:
+            key: which object; it has this key only when it is complete.
+            source: opens the content; called anew when the bucket fails on the way.
+            size_bytes: length of the content.
+            parallel: parts that are sent at a time; about twice as many are held in memory.
+        """
+
+        def send() -> None:
+            self._client.put_object(
+                self.bucket,
+                key,
+                source(),
+                size_bytes,
+                part_size=PART_BYTES,
+                num_parallel_uploads=parallel,
+            )
+
+        self.call(f"writing {key}", send, key=key)
+
+    def get_range(self, key: str, target: memoryview, *, offset: int) -> None:
+        """Fill ``target`` with an object's bytes from ``offset`` on.
+
+        Raises:
+            IntegrityError: the object ends before that.
+        """
+        end = offset + len(target)
+
+        def receive() -> None:
+            response = self._client.get_object(
+                self.bucket, key, offset=offset, length=len(target)
+            )  # fmt: skip
+            position = 0
+            try:
+                if int(response.headers["Content-Length"]) != len(target):
+                    raise IntegrityError(f"{self.uri(key)} ends before byte {end}")
+                for chunk in response.stream(CHUNK_BYTES):
+                    target[position : position + len(chunk)] = chunk
+                    position += len(chunk)
+            finally:
+                response.close()
+                response.release_conn()
+            if position != len(target):
+                raise urllib3.exceptions.IncompleteRead(position, len(target) - position)
+
+        if not target:
+            return
+        try:
+            self.call(f"reading {key} from byte {offset}", receive, key=key)
+        except S3Error as error:
+            if error.code != "InvalidRange":
+                raise
+            raise IntegrityError(f"{self.uri(key)} ends before byte {end}") from error
+
     def get(self, key: str) -> bytes:
         """Read an object whole."""
         return self.call(f"reading {key}", lambda: b"".join(self._chunks(key)), key=key)
 
-    def read_lines(
-        self, key: str, consume: Callable[[Iterator[bytes]], T], *, limit_bytes: int
-    ) -> T:
-        """Read an object line by line, without holding it whole.
+    def read_chunks(self, key: str, consume: Callable[[Iterator[bytes]], T]) -> T:
+        """Read an object piece by piece, without holding it whole.
 
         Args:
             key: which object.
-            consume: is given the lines; called anew when the bucket fails on the way.
-            limit_bytes: no line that ends after so many bytes is read.
+            consume: is given the pieces, of which it need not take all; called anew when the
+                bucket fails on the way.
         """
-        return self.call(
-            f"reading {key}", lambda: consume(self._lines(key, limit_bytes)), key=key
-        )  # fmt: skip
+        return self.call(f"reading {key}", lambda: consume(self._chunks(key)), key=key)
 
     def get_file(self, key: str, path: Path, *, sha256: str = "") -> None:
         """Read an object into a file, verified before the file has its name.
@@ -221,17 +300,6 @@ class Objects:
             response.close()
             response.release_conn()
 
-    def _lines(self, key: str, limit_bytes: int) -> Iterator[bytes]:
-        received, rest = 0, b""
-        for chunk in self._chunks(key):
-            received += len(chunk)
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
-            if received >= limit_bytes:
-                return
-        if rest:
-            yield rest
-
     def stat(self, key: str) -> ObjectStat:
         """Size and entity tag of an object; raises ObjectMissingError when it is not there."""
         found = self.call(
@@ -245,7 +313,13 @@ class Objects:
         def listed() -> list[ObjectStat]:
             found = self._client.list_objects(self.bucket, prefix=prefix, recursive=True)
             return [
-                ObjectStat(one.object_name or "", one.size or 0, one.etag or "") for one in found
+                ObjectStat(
+                    one.object_name or "",
+                    one.size or 0,
+                    one.etag or "",
+                    one.last_modified.timestamp() if one.last_modified else 0.0,
+                )
+                for one in found
             ]
 
         return self.call(f"listing {prefix}", listed, key=prefix)
@@ -262,3 +336,15 @@ class Objects:
 
         self.call(f"deleting {prefix}", delete, key=prefix)
         return len(found)
+
+
+def _pool(
+    settings: StoreSettings, *, connect_seconds: float, server_name: str
+) -> urllib3.PoolManager:
+    tls: dict[str, Any] = {}
+    if settings.s3_endpoint.startswith("https:"):
+        tls["ssl_context"] = trusting(settings.s3_ca)
+        if server_name:
+            tls |= {"server_hostname": server_name, "assert_hostname": server_name}
+    timeout = urllib3.Timeout(connect=connect_seconds, read=60.0)
+    return urllib3.PoolManager(timeout=timeout, retries=False, maxsize=16, **tls)

@@ -1,4 +1,4 @@
-"""Rollouts, batches, policies and samplers: written whole under deterministic ids."""
+"""Batches, policies and samplers: written whole under deterministic ids."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pymongo import ReplaceOne
 from rl_contracts.documents.base import Document
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.manifest import PolicyRecord
-from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.stores.mongo import Mongo
+from rl_contracts.stores.mongo import Mongo, Stored
 
 D = TypeVar("D", bound=Document)
 
@@ -31,7 +30,7 @@ class RecordStore(Generic[D]):
         if not documents:
             return
         writes = [
-            ReplaceOne({"_id": one.id}, one.to_mongo(), upsert=True) for one in documents
+            ReplaceOne({"_id": one.id}, self._store(one), upsert=True) for one in documents
         ]  # fmt: skip
         self._mongo.call(
             f"writing {len(writes)} {self._name}", lambda: self._documents.bulk_write(writes)
@@ -39,25 +38,41 @@ class RecordStore(Generic[D]):
 
     def get(self, ids: Sequence[str]) -> dict[str, D]:
         """Documents by id; missing ones are left out."""
-        wanted = list(ids)
-        stored = self._mongo.call(
-            f"reading {len(wanted)} {self._name}",
-            lambda: list(self._documents.find({"_id": {"$in": wanted}})),
-        )
-        return {one["_id"]: self._kind.from_mongo(one) for one in stored}
+        return {one["_id"]: self._parse(one) for one in self._find_ids(ids)}
 
     def of_run(self, run: str) -> list[D]:
         """All documents of a run, by id."""
         stored = self._mongo.call(
             f"listing {self._name} of run {run}", lambda: list(self._documents.find({"run": run}))
         )
-        return sorted((self._kind.from_mongo(one) for one in stored), key=lambda one: one.id)
+        return sorted((self._parse(one) for one in stored), key=lambda one: one.id)
 
     def delete(self, document: str) -> None:
         """Delete one document; does nothing when it is not there."""
         self._mongo.call(
             f"deleting {document}", lambda: self._documents.delete_one({"_id": document})
         )
+
+    def delete_all(self, ids: Sequence[str]) -> int:
+        """Delete documents by id; return how many there were."""
+        wanted = list(ids)
+        return self._mongo.call(
+            f"deleting {len(wanted)} {self._name}",
+            lambda: self._documents.delete_many({"_id": {"$in": wanted}}).deleted_count,
+        )
+
+    def _find_ids(self, ids: Sequence[str]) -> list[Stored]:
+        wanted = list(ids)
+        return self._mongo.call(
+            f"reading {len(wanted)} {self._name}",
+            lambda: list(self._documents.find({"_id": {"$in": wanted}})),
+        )
+
+    def _store(self, document: D) -> Stored:
+        return document.to_mongo()
+
+    def _parse(self, stored: Stored) -> D:
+        return self._kind.from_mongo(stored)
 
 
 class BatchStore(RecordStore[Batch]):
@@ -84,25 +99,16 @@ class BatchStore(RecordStore[Batch]):
         return chain[::-1]
 
     def mark(self, batch: Batch, state: BatchState) -> None:
-        """Note how far a batch has come; the run document decides, this only tells."""
+        """Note how far a batch has come; the run document decides, this only tells.
+
+        A state never goes back: a trainer that was paused before it may say what is long past.
+        """
+        order = list(BatchState)
+        query = {"_id": batch.id, "state": {"$in": order[: order.index(state)]}}
         self._mongo.call(
             f"marking batch {batch.id} {state}",
-            lambda: self._documents.update_one({"_id": batch.id}, {"$set": {"state": state}}),
+            lambda: self._documents.update_one(query, {"$set": {"state": state}}),
         )
-
-
-class RolloutStore(RecordStore[Rollout]):
-    """Rollouts of one database."""
-
-    def __init__(self, mongo: Mongo) -> None:
-        super().__init__(mongo, "rollouts", Rollout)
-
-    def of_task(self, task: str) -> list[Rollout]:
-        """Every attempt's rollouts of a task."""
-        stored = self._mongo.call(
-            f"listing rollouts of {task}", lambda: list(self._documents.find({"task": task}))
-        )
-        return [Rollout.from_mongo(one) for one in stored]
 
 
 class PolicyStore(RecordStore[PolicyRecord]):
@@ -123,11 +129,12 @@ class SamplerStore(RecordStore[Sampler]):
 
         A sampler that was only slow registers again with its next heartbeat.
         """
-        limit = self._mongo.now() - silent_seconds
+        now = self._mongo.now()
         gone = [
             one.model_copy(update={"state": SamplerState.GONE})
             for one in self.of_run(run)
-            if one.state != SamplerState.GONE and one.heartbeat_at < limit
+            if one.state != SamplerState.GONE
+            and not one.is_alive(now, silent_seconds=silent_seconds)
         ]
         for one in gone:
             # Conditional on the heartbeat that was judged: a later one wins.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from rl_contracts.documents.run import (
+    DatasetSummary,
+    Deleted,
     DurablePointer,
     EvaluationResult,
     Outcome,
@@ -101,6 +104,12 @@ class RunStore:
         dumped = [one.model_dump() for one in evaluations]
         self._set(run, epoch, evaluations=dumped, progress_at=self._mongo.now())
 
+    def record_datasets(
+        self, run: str, *, epoch: int, datasets: Sequence[DatasetSummary], steps: int
+    ) -> None:
+        """Write what was found in the data, and the steps that it makes."""
+        self._set(run, epoch, datasets=[one.model_dump() for one in datasets], steps=steps)
+
     def mark_first_batch(self, run: str, *, epoch: int) -> None:
         """Note when the first batch of the run was formed."""
         self._set(run, epoch, first_batch_at=self._mongo.now())
@@ -108,6 +117,10 @@ class RunStore:
     def heartbeat(self, run: str, *, epoch: int, phase: str) -> None:
         """Say that the trainer lives and what it does or waits for."""
         self._set(run, epoch, phase=phase, heartbeat_at=self._mongo.now())
+
+    def note_deleted(self, run: str, *, epoch: int, deleted: Deleted) -> None:
+        """Say what retention is about to delete."""
+        self._set(run, epoch, deleted=deleted.model_dump())
 
     def finish(self, run: str, *, epoch: int, outcome: Outcome) -> None:
         """Write how the run ended."""

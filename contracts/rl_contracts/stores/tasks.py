@@ -5,6 +5,9 @@ Owner and attempt decide who may finish a task; lease times only decide when one
 
 from __future__ import annotations
 
+import math
+import secrets
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,19 +15,32 @@ from typing import Any
 from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError
 
-from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.mongo import Mongo, Stored
 
 COLLECTION = "tasks"
+RETRY_LOOK_SECONDS = 2.0
 DUPLICATE_KEY = 11000
+LONGEST_LEASE_SECONDS = 300.0
+"""A lease that ends later was given before the store's clock was set back."""
+IDS_PER_WRITE = 1000
 
 
 class TaskStore:
     """Tasks of one database."""
 
-    def __init__(self, mongo: Mongo) -> None:
+    def __init__(self, mongo: Mongo, *, retry_look_seconds: float = RETRY_LOOK_SECONDS) -> None:
+        """See the class.
+
+        Args:
+            mongo: the database.
+            retry_look_seconds: how long it is believed that no task is to be retried.
+        """
         self._mongo = mongo
+        self._retry_look_seconds = retry_look_seconds
         self._tasks = mongo.collection(COLLECTION)
+        self._no_retry_at: dict[tuple[str, Queue], float] = {}
+        """When none was found to be retried, in monotonic seconds."""
 
     def insert(self, tasks: Sequence[Task]) -> None:
         """Insert tasks; those whose id is there already are left as they are."""
@@ -43,27 +59,54 @@ class TaskStore:
     def claim(
         self, run: str, *, queue: Queue, owner: str, lease_seconds: float
     ) -> Task | None:  # fmt: skip
-        """Take one task, those to be retried first; None when there is none."""
-        for state in (TaskState.RETRY, TaskState.PENDING):
-            update = {
-                "$set": {
-                    "state": TaskState.CLAIMED,
-                    "owner": owner,
-                    "lease_until": self._mongo.now() + lease_seconds,
-                },
-                "$inc": {"attempt": 1},
-            }
-            stored = self._mongo.call(
-                f"claiming a task of run {run}",
-                lambda: self._tasks.find_one_and_update(
-                    {"run": run, "queue": queue, "state": state},  # noqa: B023
-                    update,  # noqa: B023
-                    return_document=ReturnDocument.AFTER,
-                ),
+        """Take one task, those to be retried first; None when there is none.
+
+        Where none was to be retried a moment ago, pending ones come first: a burst of claims asks
+        once, and a task that another process hands back waits ``RETRY_LOOK_SECONDS`` at most.
+
+        A claim whose reply was lost is found again, so that it costs the task no attempt.
+        """
+        token = secrets.token_hex(8)
+        for state in self._order(run, queue):
+            stored = self._take(
+                {"run": run, "queue": queue, "state": state},
+                {"state": TaskState.CLAIMED, "owner": owner, "claim": token},
+                lease_seconds=lease_seconds,
             )
             if stored:
                 return Task.from_mongo(stored)
+            if state == TaskState.RETRY:
+                self._no_retry_at[run, queue] = time.monotonic()
         return None
+
+    def _order(self, run: str, queue: Queue) -> tuple[TaskState, TaskState]:
+        looked = self._no_retry_at.get((run, queue), -math.inf)
+        if time.monotonic() - looked < self._retry_look_seconds:
+            return TaskState.PENDING, TaskState.RETRY
+        return TaskState.RETRY, TaskState.PENDING
+
+    def _take(self, wanted: Stored, fields: Stored, *, lease_seconds: float) -> Stored | None:
+        first = wanted["state"] == TaskState.PENDING
+        ours: Stored = {**wanted, "state": TaskState.CLAIMED, "claim": fields["claim"]}
+        sent = 0
+
+        def send() -> Stored | None:
+            nonlocal sent
+            sent += 1
+            taken = self._tasks.find_one(ours) if sent > 1 else None
+            if taken is not None:
+                return taken
+            now = self._mongo.now()
+            times = {"lease_until": now + lease_seconds}
+            if first:
+                times["first_claimed_at"] = now
+            return self._tasks.find_one_and_update(
+                wanted,
+                {"$set": fields | times, "$inc": {"attempt": 1}},
+                return_document=ReturnDocument.AFTER,
+            )
+
+        return self._mongo.call(f"claiming a task of run {wanted['run']}", send)
 
     def renew(self, task: Task, *, lease_seconds: float) -> bool:
         """Extend a claim's lease; False when the claim is no longer ours."""
@@ -86,34 +129,36 @@ class TaskStore:
             and stored.rollouts == wanted
         )
 
-    def hand_back(self, task: Task, *, reason: str) -> bool:
-        """Give a claim back for another attempt, or declare it dead after the last one."""
-        state = TaskState.DEAD if task.attempt >= task.max_attempts else TaskState.RETRY
-        return self._update(task, "handing back", state=state, owner="", reason=reason)
+    def hand_back(self, task: Task, *, reason: str, cause: Cause = Cause.FAILED) -> bool:
+        """Give a claim back for another attempt, or declare it dead after the last one.
 
-    def kill(self, task: Task, *, reason: str) -> bool:
+        False when the claim is not ours (any more), also when an earlier sending of this very
+        command was answered and the answer lost.
+        """
+        return self._update(task, "handing back", **_returned(task, reason=reason, cause=cause))
+
+    def kill(self, task: Task, *, reason: str, cause: Cause = Cause.PROMPT) -> bool:
         """Declare a claimed task dead: no further attempt could end otherwise."""
-        return self._update(task, "ending", state=TaskState.DEAD, owner="", reason=reason)
+        state = TaskState.DEAD
+        return self._update(task, "ending", state=state, owner="", reason=reason, cause=cause)
 
     def reap(self, run: str) -> int:
-        """Take back claims whose lease is over; return how many."""
+        """Take back claims whose lease is over; return how many.
+
+        Harmless beside other reapers and late renewals: each write names the lease that it judged.
+        """
         now = self._mongo.now()
         taken = 0
         for queue in (Queue.TRAIN, Queue.EVALUATION):
             for task in self.find(run, queue=queue, state=TaskState.CLAIMED):
-                if task.lease_until >= now:
-                    continue
-                # A renewal since our read has changed lease_until: then this write hits nothing.
-                state = TaskState.DEAD if task.attempt >= task.max_attempts else TaskState.RETRY
-                reason = f"lease of {task.owner} ran out"
-                taken += self._update(
-                    task,
-                    "taking back",
-                    also={"lease_until": task.lease_until},
-                    state=state,
-                    owner="",
-                    reason=reason,
-                )
+                judged = {"lease_until": task.lease_until}
+                if task.lease_until > now + LONGEST_LEASE_SECONDS:
+                    limit = now + LONGEST_LEASE_SECONDS
+                    self._update(task, "shortening", also=judged, lease_until=limit)
+                elif task.lease_until < now:
+                    reason = f"lease of {task.owner} ran out"
+                    fields = _returned(task, reason=reason, cause=Cause.LEASE)
+                    taken += self._update(task, "taking back", also=judged, **fields)
         return taken
 
     def find(self, run: str, *, queue: Queue, state: TaskState) -> list[Task]:
@@ -151,15 +196,39 @@ class TaskStore:
             f"counting tasks of run {run}", lambda: self._tasks.count_documents(query)
         )
 
-    def consume(self, tasks: Iterable[str], *, dropped: str = "") -> None:
-        """Move finished tasks out of the queue, with a reason when they were not used."""
-        fields: dict[str, Any] = {"queue": Queue.CONSUMED}
-        if dropped:
-            fields |= {"state": TaskState.DEAD, "reason": dropped}
-        for task in tasks:
+    def delete(self, tasks: Sequence[str]) -> None:
+        """Delete ended tasks; those in a queue stay whatever is asked."""
+        query = {"_id": {"$in": list(tasks)}, "queue": Queue.CONSUMED}
+        self._mongo.call(f"deleting {len(tasks)} tasks", lambda: self._tasks.delete_many(query))
+
+    def retire(self, tasks: Sequence[str]) -> None:
+        """Move tasks of a committed batch, or of a finished evaluation, out of the queue."""
+        fields = {"queue": Queue.CONSUMED, "state": TaskState.DONE, "reason": "", "cause": None}
+        self._update_all("retiring", {}, tasks, fields)
+
+    def drop(self, tasks: Sequence[str], *, reason: str, cause: Cause) -> None:
+        """Move tasks out of the queue that nothing will be learned from; tell why.
+
+        Those that were retired meanwhile, by a newer trainer, are left alone.
+        """
+        fields = {
+            "queue": Queue.CONSUMED, "state": TaskState.DEAD, "reason": reason, "cause": cause,
+        }  # fmt: skip
+        self._update_all("dropping", {"queue": {"$ne": Queue.CONSUMED}}, tasks, fields)
+
+    def bury(self, tasks: Sequence[str]) -> None:
+        """Move dead tasks out of the queue; why they died stands in them."""
+        self._update_all("burying", {"state": TaskState.DEAD}, tasks, {"queue": Queue.CONSUMED})
+
+    def _update_all(
+        self, doing: str, also: Stored, tasks: Sequence[str], fields: Stored
+    ) -> None:  # fmt: skip
+        for first in range(0, len(tasks), IDS_PER_WRITE):
+            some = list(tasks[first : first + IDS_PER_WRITE])
+            query = {"_id": {"$in": some}, **also}
             self._mongo.call(
-                f"retiring task {task}",
-                lambda: self._tasks.update_one({"_id": task}, {"$set": fields}),  # noqa: B023
+                f"{doing} {len(some)} tasks",
+                lambda: self._tasks.update_many(query, {"$set": fields}),  # noqa: B023
             )
 
     def _update(
@@ -175,4 +244,19 @@ class TaskStore:
         result = self._mongo.call(
             f"{doing} task {task.id}", lambda: self._tasks.update_one(query, {"$set": fields})
         )
+        if fields.get("state") == TaskState.RETRY:
+            self._no_retry_at.pop((task.run, task.queue), None)
         return bool(result.matched_count)
+
+
+def _returned(task: Task, *, reason: str, cause: Cause) -> Stored:
+    """What a claim that ended without data becomes."""
+    excused = cause is Cause.STOPPED
+    over = task.exhausted and not excused
+    return {
+        "state": TaskState.DEAD if over else TaskState.RETRY,
+        "owner": "",
+        "reason": reason,
+        "cause": cause,
+        "excused": task.excused + excused,
+    }

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from rl_contracts.documents.batch import BatchState
 from rl_contracts.documents.run import DurablePointer, Outcome, PolicyPointer, Totals
-from rl_contracts.documents.sampler import SamplerState
-from rl_contracts.errors import FencedOutError
+from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.errors import FencedOutError, ObjectMissingError
+from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from tests.documents import RUN, a_batch, a_run, a_sampler, a_step
 
@@ -86,6 +88,32 @@ def test_silent_samplers_expire_and_return_with_a_heartbeat(stores: Stores) -> N
     assert stores.samplers.expire(RUN, silent_seconds=30) == []
 
 
+def test_a_dead_sampler_does_not_live_on_when_the_clock_is_set_back(stores: Stores) -> None:
+    now = stores.mongo.now()
+    ahead = a_sampler("ahead", heartbeat_at=now + 3600)
+    slightly = a_sampler("slightly", heartbeat_at=now + 30)
+    stores.samplers.put([ahead, slightly])
+    assert [one.id for one in stores.samplers.expire(RUN, silent_seconds=30)] == [ahead.id]
+
+
+def test_a_heartbeat_between_look_and_write_is_not_lost(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = stores.mongo.now()
+    silent = a_sampler("silent", heartbeat_at=now - 100)
+    stores.samplers.put([silent])
+    look = stores.samplers.of_run
+
+    def beats_meanwhile(run: str) -> list[Sampler]:
+        found = look(run)
+        stores.samplers.put([silent.model_copy(update={"heartbeat_at": now})])
+        return found
+
+    monkeypatch.setattr(stores.samplers, "of_run", beats_meanwhile)
+    stores.samplers.expire(RUN, silent_seconds=30)
+    assert stores.samplers.get([silent.id])[silent.id].is_alive(now)
+
+
 def test_deleting_a_run_leaves_no_document_of_it(stores: Stores) -> None:
     stores.runs.create(a_run())
     stores.batches.put([a_batch(1, None)])
@@ -93,3 +121,23 @@ def test_deleting_a_run_leaves_no_document_of_it(stores: Stores) -> None:
     assert stores.mongo.delete_run(RUN) == 3
     assert stores.runs.get(RUN) is None
     assert stores.batches.of_run(RUN) == []
+
+
+def test_a_batch_never_goes_back_to_an_earlier_state(stores: Stores) -> None:
+    batch = a_batch(1, None)
+    stores.batches.put([batch])
+    seen = []
+    for state in (BatchState.DURABLE, BatchState.TRAINED, BatchState.FORMED, BatchState.DURABLE):
+        stores.batches.mark(batch, state)
+        seen.append(stores.batches.get([batch.id])[batch.id].state)
+    assert seen == [BatchState.DURABLE] * 4
+
+
+def test_the_newest_epochs_report_counts_whatever_an_older_one_writes_later(stores: Stores) -> None:
+    prefix = stores.run_prefix(RUN)
+    with pytest.raises(ObjectMissingError, match=r"reports/\*/report\.json"):
+        reports.newest(stores.objects, prefix, reports.REPORT)
+    for epoch in (9, 10, 2):
+        stores.objects.put(reports.key(prefix, reports.REPORT, epoch=epoch), b"%d" % epoch)
+    stores.objects.put(reports.key(prefix, reports.METRICS, epoch=11), b"")
+    assert reports.newest(stores.objects, prefix, reports.REPORT) == b"10"

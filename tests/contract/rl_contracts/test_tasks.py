@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.connect import Stores
-from tests.documents import RUN, a_task
+from rl_contracts.stores.leases import REAPER
+from rl_contracts.stores.orphans import find_orphans
+from rl_contracts.stores.tasks import LONGEST_LEASE_SECONDS
+from tests.documents import RUN, a_rollout, a_task
 
 
 def claim(stores: Stores, owner: str = "a", lease: float = 60.0) -> Task | None:
@@ -93,20 +94,91 @@ def test_completing_again_after_a_lost_reply_is_success(stores: Stores) -> None:
     assert not stores.tasks.complete(task, rollouts=["x", "z"])
 
 
-@pytest.mark.parametrize(
-    ("reason", "state"), [("", TaskState.DONE), ("too old", TaskState.DEAD)]
-)  # fmt: skip
-def test_consumed_tasks_leave_the_queue_and_stay_for_the_audit(
-    stores: Stores, reason: str, state: TaskState
-) -> None:
+def test_tasks_out_of_the_queue_stay_for_the_audit(stores: Stores) -> None:
+    stores.tasks.insert([a_task(number) for number in range(3)])
+    trained, stale, dead = (claim(stores) for _ in range(3))
+    assert trained is not None
+    assert stale is not None
+    assert dead is not None
+    stores.tasks.complete(trained, rollouts=["x"])
+    stores.tasks.complete(stale, rollouts=["y"])
+    stores.tasks.kill(dead, reason="too long")
+    stores.tasks.retire([trained.id])
+    stores.tasks.drop([trained.id, stale.id], reason="too old", cause=Cause.STALE)
+    stores.tasks.bury([trained.id, stale.id, dead.id])
+    assert stores.tasks.total(RUN, queue=Queue.TRAIN) == 0
+    after = [stored(stores, one) for one in (trained, stale, dead)]
+    assert [(one.queue, one.state, one.cause, one.reason) for one in after] == [
+        (Queue.CONSUMED, TaskState.DONE, None, ""),
+        (Queue.CONSUMED, TaskState.DEAD, Cause.STALE, "too old"),
+        (Queue.CONSUMED, TaskState.DEAD, Cause.PROMPT, "too long"),
+    ]
+
+
+def test_a_committed_batch_counts_more_than_an_older_trainers_drop(stores: Stores) -> None:
     stores.tasks.insert([a_task(0)])
     task = claim(stores)
     assert task is not None
     stores.tasks.complete(task, rollouts=["x"])
-    stores.tasks.consume([task.id], dropped=reason)
-    assert stores.tasks.find(RUN, queue=Queue.TRAIN, state=TaskState.DONE) == []
+    stores.tasks.drop([task.id], reason="too old", cause=Cause.STALE)
+    stores.tasks.retire([task.id])
     after = stored(stores, task)
-    assert (after.queue, after.state, after.reason) == (Queue.CONSUMED, state, reason)
+    assert (after.state, after.cause, after.reason) == (TaskState.DONE, None, "")
+
+
+def test_a_stopped_samplers_claim_costs_the_task_no_attempt(stores: Stores) -> None:
+    stores.tasks.insert([a_task(0, max_attempts=2)])
+    for cause, state in (
+        (Cause.STOPPED, TaskState.RETRY),
+        (Cause.FAILED, TaskState.RETRY),
+        (Cause.STOPPED, TaskState.RETRY),
+        (Cause.FAILED, TaskState.DEAD),
+    ):
+        task = claim(stores)
+        assert task is not None
+        assert stores.tasks.hand_back(task, reason="r", cause=cause)
+        assert (stored(stores, task).state, stored(stores, task).cause) == (state, cause)
+
+
+def test_a_lease_from_before_the_clock_was_set_back_still_ends(stores: Stores) -> None:
+    stores.tasks.insert([a_task(0)])
+    task = claim(stores, lease=86_400.0)
+    assert task is not None
+    assert stores.tasks.reap(RUN) == 0
+    left = stored(stores, task).lease_until - stores.mongo.now()
+    assert 0 < left <= LONGEST_LEASE_SECONDS
+    assert stores.tasks.renew(task, lease_seconds=30)
+
+
+def test_a_lease_has_one_holder_until_it_ends(stores: Stores) -> None:
+    def hold(holder: str, seconds: float) -> bool:
+        return stores.leases.hold(RUN, REAPER, holder=holder, seconds=seconds)
+
+    assert hold("a", 60)
+    assert not hold("b", 60)
+    assert hold("a", -1)
+    assert hold("b", 60)
+    assert not hold("a", 60)
+    assert stores.leases.hold("other", REAPER, holder="a", seconds=60)
+
+
+def test_orphans_are_found_and_spare_members_are_none(stores: Stores) -> None:
+    stores.tasks.insert([a_task(number) for number in range(2)])
+    done, lapsed = claim(stores), claim(stores, lease=-60)
+    assert done is not None
+    assert lapsed is not None
+    spare, missing = a_rollout(done, 0), a_rollout(done, 1)
+    stores.rollouts.put([spare])
+    assert find_orphans(stores.mongo, RUN).claims == [lapsed.id]
+    stores.tasks.reap(RUN)
+    assert not find_orphans(stores.mongo, RUN)
+    stores.tasks.complete(done, rollouts=[spare.id, missing.id])
+    unclaimed = a_rollout(done.model_copy(update={"attempt": 2}), 0)
+    of_nothing = a_rollout(a_task(9, attempt=1), 0)
+    stores.rollouts.put([unclaimed, of_nothing])
+    found = find_orphans(stores.mongo, RUN)
+    assert found.promises == [missing.id]
+    assert found.strangers == sorted([unclaimed.id, of_nothing.id])
 
 
 def test_queues_and_runs_are_apart(stores: Stores) -> None:

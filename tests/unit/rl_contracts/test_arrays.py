@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contracts.documents.arrays import pack_float32, pack_int32, unpack_float32, unpack_int32
+from rl_contracts.documents.arrays import (
+    count_int32,
+    pack_float32,
+    pack_int32,
+    repeat_float32,
+    repeat_int32,
+    unpack_float32,
+    unpack_int32,
+)  # fmt: skip
 
 
 def test_packing_is_little_endian() -> None:
@@ -33,3 +41,10 @@ def test_what_does_not_fit_is_refused(value: int) -> None:
 def test_a_torn_array_is_refused() -> None:
     with pytest.raises(ValueError, match="multiple"):
         unpack_int32(b"\0\0\0")
+
+
+@given(count=st.integers(0, 300), value=st.integers(-5, 2**31 - 1))
+def test_shortcuts_give_what_packing_gives(count: int, value: int) -> None:
+    assert repeat_int32(value, count) == pack_int32([value] * count)
+    assert repeat_float32(0.1, count) == pack_float32([0.1] * count)
+    assert count_int32(count) == pack_int32(range(count))

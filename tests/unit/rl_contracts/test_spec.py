@@ -8,7 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from rl_contracts.spec import crd
+from rl_contracts.spec.data import DatasetSource
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.reward import Reward
 from rl_contracts.stores.settings import StoreSettings
 
 MINIMAL: dict[str, Any] = {
@@ -82,3 +84,48 @@ def test_settings_show_no_secret_and_name_a_missing_key(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="s3Bucket") as refused:
         StoreSettings.from_folder(tmp_path)
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_record_may_have_a_reward_of_its_own() -> None:
+    scorers = [{"kind": "Math", "weight": 0.5}, {"kind": "Format"}]
+    reward = Reward.model_validate({"scorers": scorers})
+    assert reward.of_record(scorer="", answer_schema="") == reward
+    math = reward.of_record(scorer="Math", answer_schema="Boxed")
+    assert [(one.kind, one.weight) for one in math.scorers] == [("Math", 0.5)]
+    assert math.answer_schema == "Boxed"
+    other = reward.of_record(scorer="F1", answer_schema="")
+    assert [(one.kind, one.weight) for one in other.scorers] == [("F1", 1.0)]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://data/a.jsonl", "s3://data/a b/c.parquet", "file:///data/a.json", "hf://org/name",
+        "hf://org/name@v1.0/main", "hf://org/name/data/train.parquet",
+    ],
+)  # fmt: skip
+def test_sources_that_can_be_read(uri: str) -> None:
+    DatasetSource(name="d", uri=uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://data/a.csv", "s3://data/a.jsonl?x=1", "/data/a.jsonl", "file://data/a.jsonl",
+        "hf://name", "hf://org/name@", "hf://datasets/org/name@a@b", "https://x/a.jsonl",
+    ],
+)  # fmt: skip
+def test_sources_that_cannot_be_read(uri: str) -> None:
+    with pytest.raises(ValidationError):
+        DatasetSource(name="d", uri=uri)
+
+
+def test_epochs_become_steps_once_the_data_are_read() -> None:
+    training = RLJobSpec.model_validate(
+        MINIMAL | {"training": {"epochs": 3, "promptsPerStep": 8}}
+    ).training
+    assert training.for_records(10).total_steps == 4
+    assert training.for_records(16).total_steps == 6
+    assert training.for_records(1).total_steps == 1
+    by_steps = RLJobSpec.model_validate(MINIMAL).training
+    assert by_steps.for_records(10) == by_steps

@@ -1,0 +1,260 @@
+"""``python -m rl_contracts.audit``: what was trained, and do a run's documents fit each other."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import IO, Any
+
+from pydantic import ValidationError
+
+from rl_contracts import env
+from rl_contracts.audit import batch, run, settings, text
+from rl_contracts.documents.arrays import unpack_float32, unpack_int32
+from rl_contracts.documents.migrations import SCHEMA_VERSION
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Run
+from rl_contracts.errors import IntegrityError, Refusal, RefusedError, RLError
+from rl_contracts.retention.sweep import Sweeper
+from rl_contracts.spec.retention import Retention
+from rl_contracts.stores import upgrade
+from rl_contracts.stores.connect import Stores
+
+GOOD, BAD, REFUSED, UNREACHABLE = 0, 1, 2, 3
+EPILOG = f"""exit codes: {GOOD} all is well, {BAD} something is wrong or not there, {REFUSED} bad
+arguments or settings, {UNREACHABLE} a store does not answer"""
+WRITERS_ALIVE_SECONDS = 30.0
+MOST_REUSABLE_STEPS = 64
+"""What ``algorithm.offPolicy.maxStaleness`` may be at most: the manifest is not asked."""
+
+
+def main(
+    arguments: list[str], environ: Mapping[str, str], *, stdin: IO[str], stdout: IO[str]
+) -> int:
+    """Run one verb; return the exit code."""
+    options = _parser(environ).parse_args(arguments)
+    try:
+        connected = Stores.connect(
+            settings.resolve(options, environ, stdin), patience_seconds=options.patience
+        )
+        with contextlib.closing(connected) as stores:
+            return int(VERBS[options.verb](stores, options, stdout))
+    except (LookupError, IntegrityError) as error:
+        return _failed(str(error), BAD)
+    except RefusedError as error:
+        return _failed(str(error), REFUSED)
+    except RLError as error:
+        return _failed(str(error), UNREACHABLE)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return GOOD
+
+
+def _failed(message: str, code: int) -> int:
+    sys.stderr.write(f"{message}\n")
+    return code
+
+
+def _batch(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
+    found = batch.audit(stores, options.run, step=options.step, epoch=options.epoch)
+    if options.json:
+        _write_json(found.to_json(), out)
+    else:
+        _write_lines(text.batch(found, tokens=not options.summary), out)
+    return GOOD if found.good else BAD
+
+
+def _run(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
+    found = run.audit(stores, options.run, max_trainings=options.max_trainings)
+    if options.json:
+        _write_json(found.to_json().items(), out)
+    else:
+        _write_lines(text.run(found), out)
+    return GOOD if found.good else BAD
+
+
+def _rollout(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
+    found = stores.rollouts.get([options.id]).get(options.id)
+    if found is None:
+        raise LookupError(f"there is no rollout {options.id}")
+    task = stores.tasks.get([found.task]).get(found.task)
+    if task is None:
+        used = "of no task that is there"
+    elif found.id in task.rollouts:
+        used = f"chosen by its task ({task.state}, {task.queue})"
+    else:
+        used = f"not chosen by its task ({task.state}, {task.queue})"
+    if options.json:
+        _write_json([*_rollout_json(found), ("used", used)], out)
+    else:
+        _write_lines(text.rollout(found, used=used), out)
+    return GOOD
+
+
+def _rollout_json(found: Rollout) -> Iterator[tuple[str, Any]]:
+    yield "format", "rl-operator/audit-rollout/1"
+    arrays: dict[str, Any] = {
+        "tokens": unpack_int32(found.tokens),
+        "mask": list(found.mask),
+        "logprobs": unpack_float32(found.logprobs),
+    }
+    yield from found.model_dump(exclude=set(arrays)).items()
+    yield from arrays.items()
+
+
+def _unwatched(stores: Stores, options: argparse.Namespace) -> Run:
+    """The run; with ``--write`` one that no trainer is writing to."""
+    found = stores.runs.get(options.run)
+    if found is None:
+        raise LookupError(f"there is no run {options.run}")
+    age = stores.mongo.now() - found.heartbeat_at
+    if options.write and age < WRITERS_ALIVE_SECONDS:
+        raise LookupError(
+            f"the run's trainer was alive {age:.0f} s ago: suspend the job before its documents "
+            "are changed"
+        )
+    return found
+
+
+def _retention(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
+    run = _unwatched(stores, options)
+    over = run.outcome is not None and run.outcome.kind == "Succeeded"
+    sweeper = Sweeper(
+        stores,
+        run=run.id,
+        bounds=_bounds(options.bounds),
+        reusable_steps=0 if over else MOST_REUSABLE_STEPS,
+    )
+    found = sweeper.sweep(epoch=run.epoch) if options.write else sweeper.plan()
+    if options.json:
+        _write_json(asdict(found).items(), out)
+        return GOOD
+    kinds = {"batches": found.batches, "tasks": found.tasks, "rollouts": found.rollouts}
+    verb = "deleted" if options.write else "would go"
+    rows = [
+        [name, len(ids), found.held.get(name, 0), ids[0] if ids else "", ids[-1] if ids else ""]
+        for name, ids in kinds.items()
+    ]
+    header = ["collection", verb, "beyond bounds but needed", "oldest", "newest"]
+    _write_lines(text.table(header, rows), out)
+    return GOOD
+
+
+def _bounds(given: str) -> Retention:
+    try:
+        return Retention.model_validate_json(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise RefusedError(
+            Refusal(
+                field="--bounds",
+                value=given[:200],
+                reason="BoundsMalformed",
+                message=f"{'.'.join(map(str, first['loc']))}: {first['msg']}.",
+                remedy="Write it as spec.lifecycle.retention of an RLJob, in JSON.",
+            )
+        ) from error
+
+
+def _migrate(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
+    _unwatched(stores, options)
+    done = upgrade.upgrade(stores.mongo, options.run, write=options.write)
+    if options.json:
+        counts = {
+            name: {str(version): count for version, count in sorted(one.items())}
+            for name, one in done.found.items()
+        }
+        _write_json([("found", counts), ("older", done.older), ("written", done.written)], out)
+        return GOOD
+    rows = [
+        [name, version, count]
+        for name, one in done.found.items()
+        for version, count in sorted(one.items())
+    ]
+    _write_lines(text.table(["collection", "version", "documents"], rows), out)
+    verb = f"{done.written} rewritten" if options.write else "none was rewritten (--write does it)"
+    _write_lines([f"{done.older} are older than version {SCHEMA_VERSION}; {verb}"], out)
+    return GOOD
+
+
+VERBS = {
+    "batch": _batch,
+    "run": _run,
+    "rollout": _rollout,
+    "migrate": _migrate,
+    "retention": _retention,
+}
+
+
+def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rl_contracts.audit", description=__doc__, epilog=EPILOG
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    one = verbs.add_parser("batch", help="exactly which tokens a step trained, and their digest")
+    _add_run(one, environ)
+    one.add_argument("--step", type=int, required=True)
+    one.add_argument("--epoch", type=int, help="a batch of this epoch, on the lineage or not")
+    one.add_argument("--summary", action="store_true", help="leave the tokens out of the text")
+    one = verbs.add_parser("run", help="lineage, counts, and what belongs to nobody")
+    _add_run(one, environ)
+    one.add_argument("--max-trainings", type=int, default=1, metavar="N",
+                     help="algorithm.offPolicy.maxTrainings, default 1")  # fmt: skip
+    one = verbs.add_parser("rollout", help="a rollout, token by token")
+    one.add_argument("--id", required=True)
+    one = verbs.add_parser("migrate", help="rewrite a suspended run in the present schema version")
+    _add_run(one, environ)
+    mode = one.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--dry-run", action="store_true", help="count and parse only")
+    mode.add_argument("--write", action="store_true")
+    one = verbs.add_parser("retention", help="delete a suspended or ended run's documents")
+    _add_run(one, environ)
+    example = '{"batches": {"maxCount": 10}}'
+    one.add_argument(
+        "--bounds", required=True, metavar="JSON", help=f"spec.lifecycle.retention, e.g. {example}"
+    )
+    mode = one.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--dry-run", action="store_true", help="only tell")
+    mode.add_argument("--write", action="store_true")
+    for one in verbs.choices.values():
+        one.add_argument("--json", action="store_true", help="one JSON object instead of text")
+        one.add_argument("--patience", type=float, default=20.0, metavar="SECONDS",
+                         help="how long a store may not answer")  # fmt: skip
+        settings.add_options(one)
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    known = environ.get(env.RUN)
+    parser.add_argument("--run", default=known, required=not known, help="id of the run")
+
+
+def _write_lines(lines: Iterable[str], out: IO[str]) -> None:
+    for line in lines:
+        out.write(f"{line}\n")
+
+
+def _write_json(members: Iterable[tuple[str, Any]], out: IO[str]) -> None:
+    """One JSON object; a value that is an iterator becomes a list, an item a line."""
+    separator = "{"
+    for name, value in members:
+        out.write(f"{separator}{json.dumps(name)}: ")
+        separator = ",\n"
+        if isinstance(value, Iterator):
+            inner = "[\n"
+            for item in value:
+                out.write(f"{inner}{json.dumps(item)}")
+                inner = ",\n"
+            out.write("[]" if inner == "[\n" else "]")
+        else:
+            out.write(json.dumps(value))
+    out.write("}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ, stdin=sys.stdin, stdout=sys.stdout))

@@ -1,0 +1,168 @@
+"""One training step: exactly which tokens were trained, with which advantages and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rl_contracts.audit.lineage import HEADER_FIELDS, Header, trace
+from rl_contracts.documents import trained
+from rl_contracts.documents.arrays import unpack_float32, unpack_int32
+from rl_contracts.documents.batch import TRAINED_FORMAT, Batch, TrainedDigest
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.task import Task
+from rl_contracts.errors import IntegrityError, ObjectMissingError
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.listing import fields_of
+
+FORMAT = "rl-operator/audit-batch/1"
+ROLLOUTS_PER_READ = 256
+
+Verdict = Literal["match", "mismatch", "unrecorded", "unknown-format", "unrebuildable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchAudit:
+    """What a batch trained, as its documents tell it now."""
+
+    batch: Batch
+    on_lineage: bool
+    verdict: Verdict
+    rebuilt: TrainedDigest | None
+    problem: str
+    sequences: tuple[trained.Sequence, ...]
+    rollouts: dict[str, Rollout]
+    tasks: dict[str, Task]
+
+    @property
+    def good(self) -> bool:
+        """Whether the documents still give exactly what was trained."""
+        return self.verdict == "match"
+
+    def to_json(self) -> Iterator[tuple[str, Any]]:
+        """The members of the JSON object, the long one last and lazily."""
+        batch, digest = self.batch, self.batch.digest
+        yield "format", FORMAT
+        yield "run", batch.run
+        yield "batch", batch.id
+        yield "step", batch.step
+        yield "epoch", batch.epoch
+        yield "parent", batch.parent
+        yield "state", batch.state
+        yield "onLineage", self.on_lineage
+        yield "formedAt", batch.formed_at
+        yield "tasks", batch.tasks
+        yield (
+            "digest",
+            {
+                "verdict": self.verdict,
+                "trained": digest.model_dump() if digest else None,
+                "rebuilt": self.rebuilt.model_dump() if self.rebuilt else None,
+                "problem": self.problem,
+            },
+        )
+        yield "sequences", (self.sequence_json(one) for one in self.sequences)
+
+    def sequence_json(self, one: trained.Sequence) -> dict[str, Any]:
+        """One sequence with its arrays as lists, and where it came from."""
+        rollout = self.rollouts[one.rollout]
+        task = self.tasks.get(one.group)
+        return {
+            "rollout": one.rollout,
+            "task": one.group,
+            "example": task.example if task else None,
+            "sampler": rollout.sampler,
+            "reward": rollout.reward,
+            "temperature": one.temperature,
+            "versions": sorted({span.version for span in rollout.spans}),
+            "staleness": self.staleness(rollout),
+            "tokens": unpack_int32(one.tokens),
+            "positions": unpack_int32(one.positions),
+            "mask": list(one.mask),
+            "logprobs": unpack_float32(one.logprobs),
+            "policySteps": unpack_int32(one.policy_steps),
+            "advantages": unpack_float32(one.advantages),
+            "weights": unpack_float32(one.weights),
+            "returns": unpack_float32(one.returns),
+        }
+
+    def staleness(self, rollout: Rollout) -> int:
+        """Training steps between the rollout's oldest token and the update."""
+        return self.batch.step - 1 - rollout.oldest_step
+
+
+def audit(stores: Stores, run: str, *, step: int, epoch: int | None = None) -> BatchAudit:
+    """Rebuild what a step trained.
+
+    Args:
+        stores: where.
+        run: its id.
+        step: ≥ 1.
+        epoch: of the trainer that formed it; None: the batch of the run's lineage.
+
+    Raises:
+        LookupError: there is no such run or batch; says what there is.
+    """
+    found = stores.runs.get(run)
+    if found is None:
+        raise LookupError(f"there is no run {run}")
+    stored = fields_of(stores.mongo, Batch.collection, run, HEADER_FIELDS)
+    headers = [Header.of(one) for one in stored]
+    lineage = trace(found, headers)
+    wanted = lineage.at(step)
+    if epoch is not None:
+        wanted = next((one for one in headers if (one.step, one.epoch) == (step, epoch)), None)
+    if wanted is None:
+        raise LookupError(_absent(step, epoch, headers, run_step=found.step))
+    batch = stores.batches.get([wanted.id])[wanted.id]
+    return rebuild(stores, batch, on_lineage=wanted in lineage.steps)
+
+
+def rebuild(stores: Stores, batch: Batch, *, on_lineage: bool) -> BatchAudit:
+    """Make a batch's sequences from its documents and judge their digest."""
+    rollouts: dict[str, Rollout] = {}
+    sequences: list[trained.Sequence] = []
+    rebuilt, problem = None, ""
+    try:
+        wanted = [member.rollout for member in batch.members]
+        for first in range(0, len(wanted), ROLLOUTS_PER_READ):
+            rollouts |= stores.rollouts.get(wanted[first : first + ROLLOUTS_PER_READ])
+        sequences = trained.sequences(batch, rollouts)
+        rebuilt = trained.digest(sequences)
+    except (IntegrityError, ObjectMissingError) as error:
+        problem = str(error)
+    return BatchAudit(
+        batch=batch,
+        on_lineage=on_lineage,
+        verdict=judge(batch.digest, rebuilt),
+        rebuilt=rebuilt,
+        problem=problem,
+        sequences=tuple(sequences),
+        rollouts=rollouts,
+        tasks=stores.tasks.get(batch.tasks),
+    )
+
+
+def judge(recorded: TrainedDigest | None, rebuilt: TrainedDigest | None) -> Verdict:
+    """What the two digests say of each other."""
+    if rebuilt is None:
+        return "unrebuildable"
+    if recorded is None:
+        return "unrecorded"
+    if recorded.format != TRAINED_FORMAT:
+        return "unknown-format"
+    return "match" if recorded == rebuilt else "mismatch"
+
+
+def _absent(step: int, epoch: int | None, headers: list[Header], *, run_step: int) -> str:
+    others = sorted(one.epoch for one in headers if one.step == step)
+    if epoch is None and others:
+        return (
+            f"no batch of step {step} is on the run's lineage; there are ones of epochs {others}, "
+            "which --epoch shows"
+        )
+    kept = sorted(one.step for one in headers)
+    what = f"{kept[0]} to {kept[-1]}" if kept else "none"
+    of = f" and epoch {epoch}" if epoch is not None else ""
+    return f"there is no batch of step {step}{of}; the run is at step {run_step}, kept are {what}"

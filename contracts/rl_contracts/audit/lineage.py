@@ -1,0 +1,65 @@
+"""The batches that made a run what it is, found from the run document. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_contracts.documents.run import Run
+
+HEADER_FIELDS = ("step", "epoch", "parent", "state")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """A batch without its members."""
+
+    id: str
+    step: int
+    epoch: int
+    parent: str | None
+    state: str
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Header:
+        """From the stored fields."""
+        return cls(id=stored["_id"], **{name: stored[name] for name in HEADER_FIELDS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """The batches that lead to a run's head."""
+
+    steps: tuple[Header, ...]
+    """In order."""
+    broken_at: str = ""
+    """The batch that is missing; empty: complete back to the first step."""
+    off: tuple[Header, ...] = ()
+    """Batches of the run that do not lead to its head."""
+
+    def at(self, step: int) -> Header | None:
+        """The batch that made a step."""
+        return next((one for one in self.steps if one.step == step), None)
+
+    def epochs(self) -> list[tuple[int, int, int]]:
+        """Runs of consecutive steps made in one epoch: first step, last step, epoch."""
+        found: list[tuple[int, int, int]] = []
+        for one in self.steps:
+            if found and found[-1][2] == one.epoch:
+                found[-1] = (found[-1][0], one.step, one.epoch)
+            else:
+                found.append((one.step, one.step, one.epoch))
+        return found
+
+
+def trace(run: Run, headers: Iterable[Header]) -> Lineage:
+    """Follow parents back from the run's head."""
+    known = {one.id: one for one in headers}
+    chain: list[Header] = []
+    name = run.head_batch
+    while name is not None and name in known:
+        chain.append(known.pop(name))  # popped: a cycle ends as a missing batch
+        name = chain[-1].parent
+    off = sorted(known.values(), key=lambda one: (one.step, one.epoch))
+    return Lineage(steps=tuple(chain[::-1]), broken_at=name or "", off=tuple(off))

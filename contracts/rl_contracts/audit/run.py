@@ -1,0 +1,267 @@
+"""A whole run: its lineage, whether counts equal queries, and what belongs to nobody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from rl_contracts.audit.lineage import HEADER_FIELDS, Header, Lineage, trace
+from rl_contracts.documents.batch import Batch, BatchState
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.listing import fields_of
+from rl_contracts.stores.orphans import Orphans, find_orphans
+
+FORMAT = "rl-operator/audit-run/1"
+BATCHES_PER_READ = 32
+SHOWN_IDS = 10
+SILENT_SECONDS = 60.0
+TASK_FIELDS = ("queue", "state", "rollouts")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that an audit says of a run."""
+
+    level: Literal["error", "note"]
+    what: str
+    count: int
+    ids: tuple[str, ...] = ()
+    """The first few."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What the audit keeps of a batch of the lineage."""
+
+    batch: str
+    tasks: tuple[str, ...]
+    rollouts: tuple[str, ...]
+    generated: int | None
+    """Trained tokens; None: no digest was recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything that a run's audit looks at."""
+
+    run: Run
+    now: float
+    """Store time."""
+    headers: tuple[Header, ...]
+    members: tuple[Member, ...]
+    """Of the lineage, in order."""
+    tasks: Mapping[str, Mapping[str, Any]]
+    """By id: TASK_FIELDS."""
+    rollouts: Mapping[str, str]
+    """Task by rollout."""
+    policies: tuple[PolicyRecord, ...]
+    samplers: tuple[Sampler, ...]
+    orphans: Orphans
+    max_trainings: int = 1
+    """Steps that may train one rollout."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """The batches that lead to the head."""
+        return trace(self.run, self.headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAudit:
+    """What an audit of a run came to."""
+
+    facts: Facts
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is wrong."""
+        return all(one.level != "error" for one in self.findings)
+
+    def task_counts(self) -> dict[str, dict[str, int]]:
+        """Tasks by queue and state."""
+        counts = {str(queue): {str(state): 0 for state in TaskState} for queue in Queue}
+        for task in self.facts.tasks.values():
+            counts[task["queue"]][task["state"]] += 1
+        return counts
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object."""
+        run, lineage = self.facts.run, self.facts.lineage
+        return {
+            "format": FORMAT,
+            "run": run.id,
+            "job": f"{run.namespace}/{run.job}",
+            "step": run.step,
+            "steps": run.steps,
+            "epoch": run.epoch,
+            "head": run.head_batch,
+            "durableStep": run.durable.step if run.durable else None,
+            "policyVersion": run.policy.version if run.policy else None,
+            "outcome": run.outcome.kind if run.outcome else None,
+            "heartbeatAgeSeconds": self.facts.now - run.heartbeat_at,
+            "lineage": [
+                {"firstStep": first, "lastStep": last, "epoch": epoch}
+                for first, last, epoch in lineage.epochs()
+            ],
+            "tasks": self.task_counts(),
+            "rollouts": len(self.facts.rollouts),
+            "batches": len(self.facts.headers),
+            "policies": len(self.facts.policies),
+            "samplers": len(self.facts.samplers),
+            "findings": [asdict(one) for one in self.findings],
+            "good": self.good,
+        }
+
+
+def audit(stores: Stores, run: str, *, max_trainings: int = 1) -> RunAudit:
+    """Look at all of a run's documents; raises LookupError when there is no such run."""
+    facts = replace(gather(stores, run), max_trainings=max_trainings)
+    return RunAudit(facts=facts, findings=judge(facts))
+
+
+def gather(stores: Stores, run: str) -> Facts:
+    """Read a run's documents, without the arrays of its rollouts.
+
+    Parts that refer to others are read first: what they refer to is there by then.
+    """
+    found = stores.runs.get(run)
+    if found is None:
+        raise LookupError(f"there is no run {run}")
+    stored = fields_of(stores.mongo, Batch.collection, run, HEADER_FIELDS)
+    headers = tuple(Header.of(one) for one in stored)
+    chain = [one.id for one in trace(found, headers).steps]
+    tasks = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
+    rollouts = fields_of(stores.mongo, Rollout.collection, run, ["task"])
+    later = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
+    return Facts(
+        run=found,
+        now=stores.mongo.now(),
+        headers=headers,
+        members=tuple(_members(stores, chain)),
+        tasks={one["_id"]: one for one in [*later, *tasks]},
+        rollouts={one["_id"]: one["task"] for one in rollouts},
+        policies=tuple(stores.policies.of_run(run)),
+        samplers=tuple(stores.samplers.of_run(run)),
+        orphans=find_orphans(stores.mongo, run),
+    )
+
+
+def _members(stores: Stores, chain: list[str]) -> Iterable[Member]:
+    for first in range(0, len(chain), BATCHES_PER_READ):
+        page = chain[first : first + BATCHES_PER_READ]
+        found = stores.batches.get(page)
+        for name in page:
+            batch = found[name]
+            yield Member(
+                batch=name,
+                tasks=tuple(batch.tasks),
+                rollouts=tuple(member.rollout for member in batch.members),
+                generated=batch.digest.generated if batch.digest else None,
+            )
+
+
+def judge(facts: Facts) -> list[Finding]:
+    """All that is wrong or remarkable, errors first. Pure."""
+    found = [*_lineage(facts), *_trained(facts), *_tasks(facts), *_rollouts(facts), *_rest(facts)]
+    return sorted((one for one in found if one.count), key=lambda one: one.level)
+
+
+def _finding(level: Literal["error", "note"], what: str, ids: Iterable[str]) -> Finding:
+    listed = list(ids)
+    return Finding(level, what, len(listed), tuple(sorted(listed)[:SHOWN_IDS]))
+
+
+def _lineage(facts: Facts) -> Iterable[Finding]:
+    run, lineage = facts.run, facts.lineage
+    durable = run.durable.step if run.durable else 0
+    steps = [one.step for one in lineage.steps]
+    first = steps[0] if steps else run.step + 1
+    if lineage.broken_at:
+        needed = first - 1 > durable
+        yield _finding(
+            "error" if needed else "note",
+            f"batches of steps up to {first - 1} are gone"
+            + (", which a restart would train again" if needed else ""),
+            [lineage.broken_at],
+        )
+    if steps != list(range(first, run.step + 1)):
+        yield _finding("error", f"the run is at step {run.step}, its lineage is {steps[-5:]}", [
+            run.head_batch or "none"])  # fmt: skip
+    ahead = [one.id for one in facts.headers if one.state == BatchState.DURABLE]
+    contained = {one.id for one in lineage.steps if one.step <= durable}
+    yield _finding(
+        "error",
+        "batches are marked durable that no committed checkpoint contains",
+        set(ahead) - contained,
+    )
+    yield _finding(
+        "note", "batches do not lead to the run's head (a trainer ended before its commit)",
+        [one.id for one in lineage.off],
+    )  # fmt: skip
+
+
+def _trained(facts: Facts) -> Iterable[Finding]:
+    run, members, most = facts.run, facts.members, facts.max_trainings
+    rollouts = Counter(one for member in members for one in member.rollouts)
+    tasks = Counter(one for member in members for one in set(member.tasks))
+    yield _finding("error", f"rollouts were trained by more than {most} steps of the lineage",
+                   [one for one, count in rollouts.items() if count > most])  # fmt: skip
+    yield _finding("error", f"tasks were trained by more than {most} steps of the lineage",
+                   [one for one, count in tasks.items() if count > most])  # fmt: skip
+    yield _finding("error", "rollouts of the lineage are gone",
+                   [one for one in rollouts if one not in facts.rollouts])  # fmt: skip
+    if facts.lineage.broken_at:
+        return
+    if rollouts.total() != run.totals.rollouts_trained:
+        yield Finding("error", f"the run counts {run.totals.rollouts_trained} trained rollouts, "
+                      f"its lineage holds {rollouts.total()}", 1)  # fmt: skip
+    counts = [one.generated for one in members if one.generated is not None]
+    if len(counts) == len(members) and sum(counts) != run.totals.tokens_trained:
+        yield Finding("error", f"the run counts {run.totals.tokens_trained} trained tokens, "
+                      f"its lineage holds {sum(counts)}", 1)  # fmt: skip
+
+
+def _tasks(facts: Facts) -> Iterable[Finding]:
+    trained = {one for member in facts.members for one in member.tasks}
+    waiting = {name: one for name, one in facts.tasks.items() if one["queue"] != Queue.CONSUMED}
+    yield _finding(
+        "error", "finished tasks list rollouts that are gone", facts.orphans.promises
+    )  # fmt: skip
+    yield _finding(
+        "error", "claimed tasks whose lease is over were not taken back", facts.orphans.claims
+    )  # fmt: skip
+    ended = facts.run.outcome is not None and facts.run.outcome.kind == "Succeeded"
+    yield _finding("note", "tasks are left in a queue of a run that is complete",
+                   waiting if ended else [])  # fmt: skip
+    yield _finding("note", "trained tasks are still in the queue (retired when the run goes on)",
+                   trained & waiting.keys())  # fmt: skip
+
+
+def _rollouts(facts: Facts) -> Iterable[Finding]:
+    chosen = {one for task in facts.tasks.values() for one in task["rollouts"]}
+    chosen |= {one for member in facts.members for one in member.rollouts}
+    yield _finding(
+        "error", "rollouts belong to no task's claim", facts.orphans.strangers
+    )  # fmt: skip
+    yield _finding("note", "rollouts were never chosen (of attempts that ended or came too late)",
+                   [name for name, task in facts.rollouts.items()
+                    if task in facts.tasks and name not in chosen
+                    and facts.tasks[task]["state"] != TaskState.CLAIMED])  # fmt: skip
+
+
+def _rest(facts: Facts) -> Iterable[Finding]:
+    pointer = facts.run.policy
+    if pointer is not None and all(one.prefix != pointer.prefix for one in facts.policies):
+        yield Finding("error", f"the published policy {pointer.version} is in no catalogue", 1)
+    yield _finding("note", "samplers are silent but not marked gone", [
+        one.id for one in facts.samplers
+        if one.state != SamplerState.GONE and facts.now - one.heartbeat_at > SILENT_SECONDS
+    ])  # fmt: skip

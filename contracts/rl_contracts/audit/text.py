@@ -1,0 +1,159 @@
+"""Audits as text for a terminal. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from rl_contracts.audit.batch import BatchAudit
+from rl_contracts.audit.run import RunAudit
+from rl_contracts.documents import trained
+from rl_contracts.documents.arrays import unpack_float32, unpack_int32
+from rl_contracts.documents.rollout import Rollout
+
+WIDTH = 100
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Columns as wide as their widest cell, numbers to the right."""
+    cells = [list(header), *([_cell(one) for one in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(
+            one.rjust(width) if _number(one) else one.ljust(width)
+            for one, width in zip(row, widths, strict=True)
+        ).rstrip()
+
+
+def _cell(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _number(text: str) -> bool:
+    return text.replace(".", "", 1).replace("e-", "", 1).lstrip("-").isdigit()
+
+
+def batch(audit: BatchAudit, *, tokens: bool) -> Iterator[str]:
+    """A batch: where it stands, one row for each sequence, and with ``tokens`` all of them."""
+    one, digest = audit.batch, audit.batch.digest
+    place = "on the run's lineage" if audit.on_lineage else "NOT on the run's lineage"
+    yield f"batch     {one.id} ({one.state}, {place})"
+    yield f"step      {one.step}, epoch {one.epoch}, parent {one.parent or 'none'}"
+    if digest:
+        yield f"trained   {digest.sha256} ({digest.format})"
+    if audit.rebuilt:
+        yield (
+            f"rebuilt   {audit.rebuilt.sha256}: {audit.rebuilt.sequences} sequences, "
+            f"{audit.rebuilt.tokens} tokens, {audit.rebuilt.generated} of them trained"
+        )
+    yield f"verdict   {audit.verdict}{': ' if audit.problem else ''}{audit.problem}"
+    yield ""
+    yield from table(
+        ["#", "rollout", "example", "reward", "advantage", "weight", "trained", "tokens", "stale"],
+        (_row(audit, number, sequence) for number, sequence in enumerate(audit.sequences)),
+    )
+    if tokens:
+        for number, sequence in enumerate(audit.sequences):
+            yield ""
+            yield from _tokens(number, sequence)
+
+
+def _row(audit: BatchAudit, number: int, one: trained.Sequence) -> list[object]:
+    rollout, task = audit.rollouts[one.rollout], audit.tasks.get(one.group)
+    return [
+        number,
+        one.rollout,
+        task.example if task else "?",
+        rollout.reward,
+        _span(unpack_float32(one.advantages)),
+        _span(unpack_float32(one.weights)),
+        one.num_generated,
+        one.num_tokens,
+        audit.staleness(rollout),
+    ]
+
+
+def _span(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.6g}" if low == high else f"{low:.6g}..{high:.6g}"
+
+
+def _tokens(number: int, one: trained.Sequence) -> Iterator[str]:
+    """Stretches of tokens with the same mask, advantage and weight."""
+    ids, logprobs = unpack_int32(one.tokens), unpack_float32(one.logprobs)
+    values = iter(
+        zip(unpack_float32(one.advantages), unpack_float32(one.weights), strict=True)
+    )  # fmt: skip
+    kinds = [next(values) if trained_here else None for trained_here in one.mask]
+    start = 0
+    for kind, stretch in itertools.groupby(kinds):
+        end = start + len(list(stretch))
+        if kind is None:
+            yield f"#{number} context [{start}, {end})"
+        else:
+            yield f"#{number} TRAINED [{start}, {end}) advantage {kind[0]:.9g} weight {kind[1]:.9g}"
+        yield from _wrapped("tokens", map(str, ids[start:end]))
+        if kind is not None:
+            yield from _wrapped("logprobs", (f"{value:.6g}" for value in logprobs[start:end]))
+        start = end
+
+
+def _wrapped(name: str, words: Iterable[str]) -> Iterator[str]:
+    line = f"    {name}"
+    for word in words:
+        if len(line) + 1 + len(word) > WIDTH:
+            yield line
+            line = "       "
+        line += f" {word}"
+    yield line
+
+
+def run(audit: RunAudit) -> Iterator[str]:
+    """A run: where it stands, its lineage, its tasks, and what was found."""
+    told = audit.to_json()
+    yield f"run       {told['run']} of job {told['job']}"
+    yield (
+        f"step      {told['step']} of {told['steps']}, durable up to {told['durableStep'] or 0}, "
+        f"epoch {told['epoch']}, policy {told['policyVersion'] or 'none'}, "
+        f"outcome {told['outcome'] or 'none'}"
+    )
+    parts = [
+        f"{first}-{last} (epoch {epoch})" for first, last, epoch in audit.facts.lineage.epochs()
+    ]
+    yield f"lineage   {', '.join(parts) or 'none'}"
+    yield (
+        f"holds     {told['rollouts']} rollouts, {told['batches']} batches, {told['policies']} "
+        f"policies, {told['samplers']} samplers"
+    )
+    yield ""
+    counts = audit.task_counts()
+    states = list(next(iter(counts.values())))
+    yield from table(["tasks", *states], ([name, *one.values()] for name, one in counts.items()))
+    yield ""
+    for one in audit.findings:
+        yield f"{one.level:9} {one.count} × {one.what}"
+        yield from (f"          {name}" for name in one.ids)
+    errors = sum(one.level == "error" for one in audit.findings)
+    yield f"verdict   {'good' if audit.good else f'{errors} errors'}"
+
+
+def rollout(one: Rollout, *, used: str) -> Iterator[str]:
+    """A rollout, token by token."""
+    yield f"rollout   {one.id} (task {one.task}, attempt {one.attempt}, member {one.member})"
+    yield f"sampler   {one.sampler}, temperature {one.temperature:g}"
+    yield f"reward    {one.reward:g}, stop {one.stop_reason}, {used}"
+    for part in one.parts:
+        yield f"          {part.scorer}: {part.value:g} × {part.weight:g}"
+    if one.error is not None:
+        yield f"error     {one.error.kind}: {one.error.message}"
+    for span in one.spans:
+        yield f"version   {span.version} (step {span.step}) sampled [{span.start}, {span.end})"
+    yield f"text      {one.text!r}"
+    ids, logprobs, start = unpack_int32(one.tokens), unpack_float32(one.logprobs), 0
+    for kind, stretch in itertools.groupby(one.mask):
+        end = start + len(list(stretch))
+        yield f"{'GENERATED' if kind else 'context'} [{start}, {end})"
+        yield from _wrapped("tokens", map(str, ids[start:end]))
+        if kind:
+            yield from _wrapped("logprobs", (f"{value:.6g}" for value in logprobs[start:end]))
+        start = end

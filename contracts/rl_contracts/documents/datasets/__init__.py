@@ -1,0 +1,1 @@
+"""Dataset records: parsed once, with errors that name file, place and field."""

@@ -1,0 +1,103 @@
+"""A source's records as examples: bad ones refused or left out, as the manifest says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
+from rl_contracts.documents.datasets.records import BadRecordError, parse_record
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.data import DatasetSource
+
+SHOWN_SKIPPED = 3
+REMEDY = "Mend the file, or set columns to the names that it uses"
+
+
+class SourceReader:
+    """Reads one source, file by file, and keeps count."""
+
+    def __init__(self, source: DatasetSource, *, field: str, skip: bool = False) -> None:
+        """See the class.
+
+        Args:
+            source: what the manifest says of it.
+            field: its path in the manifest, e.g. ``spec.data.train[0]``.
+            skip: leave bad records out rather than refuse them.
+        """
+        self._source, self._field, self._skip = source, field, skip
+        self._seen: set[str] = set()
+        self.skipped = 0
+        self.first_skipped: list[str] = []
+        """Where the first bad records are and what is wrong with them."""
+        self.scorers: dict[str, str] = {}
+        """Scorers that records name, and where each is named first."""
+
+    @property
+    def records(self) -> int:
+        """Good records so far."""
+        return len(self._seen)
+
+    def read(self, raw: Iterable[RawRecord], *, file: str) -> Iterator[Example]:
+        """Examples of one file.
+
+        Args:
+            raw: the file's records.
+            file: names it in messages, e.g. its URI.
+
+        Raises:
+            RefusedError: the file cannot be read, or a record is bad and is not to be skipped.
+        """
+        try:
+            for one in raw:
+                example = self._example(one, file)
+                if example is not None:
+                    yield example
+        except UnreadableError as error:
+            raise self._refused(f"{file}: {error}") from error
+
+    def check_any(self) -> None:
+        """Raises RefusedError when there was no good record."""
+        if self.records:
+            return
+        found = "no record"
+        if self.skipped:
+            found = f"no usable record; {self.skipped} are bad, the first: {self.first_skipped[0]}"
+        raise self._refused(f"{self._source.uri} holds {found}")
+
+    def _example(self, raw: RawRecord, file: str) -> Example | None:
+        where = f"{file} {raw.place}"
+        try:
+            if raw.problem:
+                raise BadRecordError(raw.problem)
+            example = parse_record(raw.value, columns=self._source.columns, place=raw.place)
+        except BadRecordError as error:
+            named = str(error).startswith("field ")
+            self._bad(f"{where}: {error}" if named else f"{where} {error}")
+            return None
+        if example.id in self._seen:
+            self._bad(f"{where}: id {example.id!r} occurs twice")
+            return None
+        self._seen.add(example.id)
+        if example.scorer:
+            self.scorers.setdefault(example.scorer, where)
+        return example
+
+    def _bad(self, problem: str) -> None:
+        if not self._skip:
+            raise self._refused(problem)
+        self.skipped += 1
+        if len(self.first_skipped) < SHOWN_SKIPPED:
+            self.first_skipped.append(problem[:300])
+
+    def _refused(self, problem: str) -> RefusedError:
+        skippable = "" if self._skip else ", or set spec.data.onBadRecord to Skip"
+        return RefusedError(
+            Refusal(
+                field=f"{self._field}.uri",
+                value=self._source.uri[:200],
+                reason="DatasetMalformed",
+                message=f"{problem}.",
+                remedy=f"{REMEDY}{skippable}.",
+            )
+        )

@@ -1,0 +1,196 @@
+"""One record by its columns: the prompt, the reference and what else it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, TypeGuard, get_args
+
+from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.task import ContentPart, Message
+from rl_contracts.spec.data import Columns
+from rl_contracts.spec.reward import AnswerSchema
+
+SHOWN_CHARACTERS = 120
+MAX_ID_CHARACTERS = 256
+MAX_SCORER_CHARACTERS = 64
+SCORER = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+ANSWER_SCHEMAS = get_args(AnswerSchema)
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+Values = Mapping[str, object]
+
+
+class BadRecordError(ValueError):
+    """A record cannot become an example; the message names the field."""
+
+
+def parse_record(record: object, *, columns: Columns, place: str) -> Example:
+    """Parse one record.
+
+    Args:
+        record: as JSON has it.
+        columns: which field holds what.
+        place: names a record that has no id, e.g. ``line 7``.
+
+    Raises:
+        BadRecordError: a field is missing, or is not what it should be.
+    """
+    if not isinstance(record, Mapping):
+        raise BadRecordError("is not a JSON object")
+    if columns.messages is None:
+        query = _text(record, columns.query or "query")
+        messages: tuple[Message, ...] = (Message(role="user", content=query),)
+        answer = _text(record, columns.answer or "answer")
+    else:
+        messages, answer = _conversation(record, columns.messages, columns.answer)
+    return Example(
+        id=_id(record, columns, place),
+        messages=messages,
+        answer=answer,
+        scorer=_scorer(record, columns.scorer),
+        answer_schema=_answer_schema(record, columns.answer_schema),
+    )  # fmt: skip
+
+
+def _id(record: Values, columns: Columns, place: str) -> str:
+    if columns.id is None and record.get("id") is None:
+        return place
+    column = columns.id or "id"
+    found = _text(record, column)
+    if len(found) > MAX_ID_CHARACTERS:
+        _refuse(column, f"has {len(found)} characters, more than {MAX_ID_CHARACTERS}")
+    return found
+
+
+def _scorer(record: Values, column: str | None) -> str:
+    if column is None or record.get(column) is None:
+        return ""
+    name = _text(record, column)
+    if len(name) > MAX_SCORER_CHARACTERS or not SCORER.fullmatch(name):
+        _refuse(column, f"is {_shown(name)}, which cannot be the name of a scorer")
+    return name
+
+
+def _answer_schema(record: Values, column: str | None) -> str:
+    if column is None or record.get(column) is None:
+        return ""
+    name = _text(record, column)
+    if name not in ANSWER_SCHEMAS:
+        _refuse(column, f"is {_shown(name)}, not one of {', '.join(ANSWER_SCHEMAS)}")
+    return name
+
+
+def columns_of(columns: Columns) -> tuple[list[str], list[str]]:
+    """Columns that every record must have, and those that it may have."""
+    if columns.messages is None:
+        needed = [columns.query or "query", columns.answer or "answer"]
+    else:
+        needed = [columns.messages, *([columns.answer] if columns.answer else [])]
+    if columns.id:
+        needed.append(columns.id)
+    others = [columns.scorer, columns.answer_schema, None if columns.id else "id"]
+    return needed, [one for one in others if one]
+
+
+def _conversation(
+    record: Values, column: str, answer: str | None
+) -> tuple[tuple[Message, ...], str]:
+    """The messages up to the last user's turn, and the reference.
+
+    The reference is the assistant's last turn after them, unless a column holds it.
+    """
+    turns = [_message(one, f"{column}[{at}]") for at, one in enumerate(_list(record, column))]
+    asked = max((at for at, one in enumerate(turns) if one.role == "user"), default=-1)
+    if asked < 0:
+        _refuse(column, "has no turn of a user")
+    if answer is not None:
+        return tuple(turns[: asked + 1]), _text(record, answer)
+    replies = [one.text for one in turns[asked + 1 :] if one.role == "assistant"]
+    if not replies or not replies[-1]:
+        _refuse(column, "has no assistant's turn after the last user's, and no column for answers")
+    return tuple(turns[: asked + 1]), replies[-1]
+
+
+def _message(value: object, field: str) -> Message:
+    if not isinstance(value, Mapping):
+        _refuse(field, f"is {_shown(value)}, not a message")
+    # Parquet fills in what only other rows have.
+    written = {key: one for key, one in value.items() if one is not None}
+    role = written.pop("role", None)
+    if role not in ROLES:
+        _refuse(f"{field}.role", f"is {_shown(role)}, not one of {', '.join(ROLES)}")
+    content = written.pop("content", None)
+    if written:
+        _refuse(f"{field}.{next(iter(written))}", "is nothing that can be handed to a model")
+    if isinstance(content, str):
+        parts = [ContentPart(text=_clean(content, f"{field}.content"))]
+    elif _is_list(content):
+        parts = [_part(one, f"{field}.content[{at}]") for at, one in enumerate(content)]
+    else:
+        _refuse(f"{field}.content", f"is {_shown(content)}, not a text")
+    if role == "user" and not any(part.text for part in parts):
+        _refuse(f"{field}.content", "is empty")
+    return Message(role=str(role), content=tuple(parts))
+
+
+def _part(value: object, field: str) -> ContentPart:
+    if not isinstance(value, Mapping):
+        _refuse(field, f"is {_shown(value)}, not a part of a message")
+    written = {key: one for key, one in value.items() if one is not None}
+    if written.get("type") != "text":
+        _refuse(f"{field}.type", f"is {_shown(written.get('type'))}; only text can be sampled")
+    text = written.get("text")
+    if not isinstance(text, str):
+        _refuse(f"{field}.text", f"is {_shown(text)}, not a text")
+    return ContentPart(text=_clean(text, f"{field}.text"))
+
+
+def _list(record: Values, column: str) -> Sequence[object]:
+    value = record.get(column)
+    if value is None:
+        _refuse(column, "is missing")
+    if not _is_list(value):
+        _refuse(column, f"is {_shown(value)}, not a list of messages")
+    return value
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _text(record: Values, column: str) -> str:
+    value = record.get(column)
+    if value is None:
+        others = ", ".join(str(key) for key in record) or "none"
+        _refuse(column, f"is missing; the record has {_short(others)}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        _refuse(column, f"is {_shown(value)}, not a text")
+    return _clean(str(value), column)
+
+
+def _clean(text: str, field: str) -> str:
+    """The text itself; tokenizers and stores choke on what is refused here."""
+    if "\0" in text:
+        _refuse(field, "holds a NUL character")
+    if any("\ud800" <= one <= "\udfff" for one in text):
+        _refuse(field, "holds half of a surrogate pair, which is no character")
+    return text
+
+
+def _refuse(field: str, problem: str) -> NoReturn:
+    raise BadRecordError(f"field {field!r} {problem}")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "missing"
+    try:
+        return _short(json.dumps(value))
+    except TypeError:
+        return f"a {type(value).__name__}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"

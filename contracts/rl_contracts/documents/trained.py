@@ -1,0 +1,215 @@
+"""What the learner is given of a batch, rebuilt from documents alone, and its digest.
+
+The trainer makes its tensors from these very sequences and writes the digest of the tensors into
+the batch document before it trains them; whoever rebuilds the sequences later can compare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rl_contracts.documents.arrays import (
+    ITEM_BYTES,
+    count_int32,
+    repeat_float32,
+    repeat_int32,
+)
+from rl_contracts.documents.batch import TRAINED_FORMAT, Batch, BatchMember, TrainedDigest
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.errors import IntegrityError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence:
+    """One sequence of T tokens, G of them generated, as packed little-endian arrays.
+
+    Example: prompt ``[5, 6]`` and response ``[7, 2]`` with advantage 0.5 are tokens
+    ``[5, 6, 7, 2]``, positions ``[0, 1, 2, 3]``, mask ``0 0 1 1``, advantages ``[0.5, 0.5]``.
+    """
+
+    rollout: str
+    group: str
+    """Its task: sequences of a group are adjacent, and updates take whole groups."""
+    temperature: float
+    tokens: bytes
+    """int32 ``[T]``, prompt included."""
+    positions: bytes
+    """int32 ``[T]``: position of each token, from 0 in each sequence."""
+    mask: bytes
+    """uint8 ``[T]``, 1 where the policy generated the token."""
+    logprobs: bytes
+    """float32 ``[T]``, the sampler's own at ``temperature``; 0 where the mask is 0."""
+    policy_steps: bytes
+    """int32 ``[T]``, training steps of the policy that generated the token; 0 where the mask is."""
+    advantages: bytes
+    """float32 ``[G]``."""
+    weights: bytes
+    """float32 ``[G]``, factor of the token's loss."""
+    returns: bytes = b""
+    """float32 ``[G]``, what the critic is trained to predict; empty without one."""
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return len(self.mask)
+
+    @property
+    def num_generated(self) -> int:
+        """G."""
+        return self.mask.count(1)
+
+
+def of_rollout(rollout: Rollout, member: BatchMember) -> list[Sequence]:
+    """What is trained of a member: its sequences, without those in which nothing was generated.
+
+    Raises:
+        IntegrityError: the arrays do not belong to each other.
+    """
+    generated, advantages = _generated(rollout), _advantages(rollout, member)
+    if len(member.token_returns) not in (0, ITEM_BYTES * generated):
+        raise IntegrityError(
+            f"rollout {rollout.id}: {len(member.token_returns) // ITEM_BYTES} returns for "
+            f"{generated} generated tokens"
+        )
+    steps = _policy_steps(rollout)
+    found = []
+    first = 0  # of the generated tokens
+    for one in rollout.sequences:
+        whole = slice(one.start, one.end)
+        items = slice(ITEM_BYTES * one.start, ITEM_BYTES * one.end)
+        mask = rollout.mask[whole]
+        count = mask.count(1)
+        chosen = slice(ITEM_BYTES * first, ITEM_BYTES * (first + count))
+        first += count
+        if count:
+            found.append(
+                Sequence(
+                    rollout=rollout.id,
+                    group=rollout.task,
+                    temperature=rollout.temperature,
+                    tokens=rollout.tokens[items],
+                    positions=count_int32(len(mask)),
+                    mask=mask,
+                    logprobs=rollout.logprobs[items],
+                    policy_steps=steps[items],
+                    advantages=advantages[chosen],
+                    weights=repeat_float32(member.weight, count),
+                    returns=member.token_returns[chosen],
+                )
+            )
+    assert first == generated
+    return found
+
+
+def sequences(batch: Batch, rollouts: Mapping[str, Rollout]) -> list[Sequence]:
+    """All that is trained of a batch, in its order.
+
+    Raises:
+        IntegrityError: a rollout is not there, or its arrays do not belong to each other.
+    """
+    check_present(batch, rollouts)
+    return [
+        one
+        for member in batch.members
+        for one in of_rollout(rollouts[member.rollout], member)
+    ]  # fmt: skip
+
+
+def check_present(batch: Batch, rollouts: Mapping[str, Rollout]) -> None:
+    """Raise IntegrityError when a rollout of a batch is not there."""
+    missing = [member.rollout for member in batch.members if member.rollout not in rollouts]
+    if missing:
+        raise IntegrityError(
+            f"batch {batch.id}: rollout {missing[0]} is not in the store "
+            f"({len(missing)} of {len(batch.members)} are missing)"
+        )
+
+
+def digest(given: Iterable[Sequence]) -> TrainedDigest:
+    """Digest of sequences in their order; ``docs/audit.md`` defines the bytes."""
+    found = hashlib.sha256(f"{TRAINED_FORMAT}\n".encode())
+    count = tokens = generated = 0
+    groups: dict[str, int] = {}
+    for one in given:
+        group = groups.setdefault(one.group, len(groups))
+        found.update(
+            struct.pack("<IIId", one.num_tokens, one.num_generated, group, one.temperature)
+        )
+        for array in (
+            one.tokens, one.positions, one.mask, one.logprobs, one.policy_steps, one.advantages,
+            one.weights,
+        ):  # fmt: skip
+            found.update(array)
+        if one.returns:
+            found.update(b"returns")
+            found.update(one.returns)
+        count += 1
+        tokens += one.num_tokens
+        generated += one.num_generated
+    return TrainedDigest(
+        sha256=found.hexdigest(), sequences=count, tokens=tokens, generated=generated
+    )
+
+
+def check(batch: Batch, found: TrainedDigest) -> None:
+    """Compare what is about to be trained with what the batch says was trained.
+
+    Raises:
+        IntegrityError: another digest, or one in a format that this release does not know.
+    """
+    wanted = batch.digest
+    if wanted is None:  # formed by a release that wrote none
+        return
+    if wanted.format != found.format:
+        raise IntegrityError(
+            f"batch {batch.id} was trained in format {wanted.format}, this release knows "
+            f"{found.format}"
+        )
+    if wanted.sha256 != found.sha256:
+        raise IntegrityError(
+            f"batch {batch.id} (step {batch.step}): its documents give tensors with digest "
+            f"{found.sha256}, but trained were those with digest {wanted.sha256}"
+        )
+
+
+def _generated(rollout: Rollout) -> int:
+    tokens, lengths = len(rollout.mask), (len(rollout.tokens), len(rollout.logprobs))
+    if lengths != (ITEM_BYTES * tokens, ITEM_BYTES * tokens):
+        raise IntegrityError(
+            f"rollout {rollout.id}: {tokens} tokens by its mask, but {lengths[0]} bytes of tokens "
+            f"and {lengths[1]} of log-probabilities"
+        )
+    borders = [one.end for one in rollout.sequences]
+    if borders != sorted(borders) or min(borders) < 0:
+        raise IntegrityError(
+            f"rollout {rollout.id}: sequences start at {rollout.sequence_starts} of {tokens} tokens"
+        )
+    return rollout.mask.count(1)
+
+
+def _advantages(rollout: Rollout, member: BatchMember) -> bytes:
+    generated = rollout.mask.count(1)
+    advantages = member.token_advantages or repeat_float32(member.advantage, generated)
+    if len(advantages) != ITEM_BYTES * generated:
+        raise IntegrityError(
+            f"rollout {rollout.id}: {len(advantages) // ITEM_BYTES} advantages for {generated} "
+            "generated tokens"
+        )
+    return advantages
+
+
+def _policy_steps(rollout: Rollout) -> bytes:
+    tokens = len(rollout.mask)
+    steps = bytearray(ITEM_BYTES * tokens)
+    for span in rollout.spans:
+        if not 0 <= span.start <= span.end <= tokens:
+            raise IntegrityError(
+                f"rollout {rollout.id}: its version span {span.start}..{span.end} leaves its "
+                f"{tokens} tokens"
+            )
+        items = slice(ITEM_BYTES * span.start, ITEM_BYTES * span.end)
+        steps[items] = repeat_int32(span.step, span.end - span.start)
+    return bytes(steps)

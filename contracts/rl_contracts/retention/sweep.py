@@ -1,0 +1,166 @@
+"""One pass over a run's documents: look, plan, write the intent down, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Deleted, Run
+from rl_contracts.documents.task import Queue, Task
+from rl_contracts.retention.plan import BatchItem, Inventory, Plan, RolloutItem, TaskItem, plan
+from rl_contracts.spec.retention import Retention
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.listing import fields_of, sizes_of
+
+IDS_PER_CALL = 256
+BATCHES_PER_READ = 32
+TASK_FIELDS = ("queue", "split", "sequence", "lease_until", "first_claimed_at")
+
+
+class Sweeper:
+    """The documents of one run and their bounds.
+
+    What never changes is remembered between passes: batches, and the sizes of rollouts and tasks.
+    """
+
+    def __init__(
+        self, stores: Stores, *, run: str, bounds: Retention, reusable_steps: int = 0
+    ) -> None:
+        """See the class.
+
+        Args:
+            stores: where.
+            run: its id.
+            bounds: the manifest's.
+            reusable_steps: the last steps whose rollouts the trainer may train again.
+        """
+        self._reusable_steps = reusable_steps
+        self._stores, self._run, self._bounds = stores, run, bounds
+        self._batches: dict[str, BatchItem] = {}
+        self._sizes: dict[str, dict[str, int]] = {}
+
+    def plan(self) -> Plan:
+        """What a pass would delete now; changes nothing.
+
+        Raises:
+            LookupError: there is no such run.
+        """
+        return self._plan(self._current())
+
+    def sweep(self, *, epoch: int) -> Plan:
+        """Delete what is beyond the bounds.
+
+        The intent is in the run document first, under the epoch. Rollouts go before the tasks and
+        batches that lead to them, so that a pass which was interrupted is completed by the next.
+
+        Raises:
+            FencedOutError: a newer trainer has the run; nothing was deleted.
+            LookupError: there is no such run.
+        """
+        if self._bounds.unset:
+            return Plan(held={})
+        run = self._current()
+        found = self._plan(run)
+        if found.empty:
+            return found
+        deleted = Deleted(
+            batches_below=max(run.deleted.batches_below, found.batches_below),
+            tasks_below=max(run.deleted.tasks_below, found.tasks_below),
+        )
+        self._stores.runs.note_deleted(self._run, epoch=epoch, deleted=deleted)
+        for chunk in _chunks(found.rollouts):
+            self._stores.rollouts.delete_all(chunk)
+        for chunk in _chunks(found.tasks):
+            self._stores.tasks.delete(chunk)
+        for chunk in _chunks(found.batches):
+            self._stores.batches.delete_all(chunk)
+        return found
+
+    def _current(self) -> Run:
+        run = self._stores.runs.get(self._run)
+        if run is None:
+            raise LookupError(f"there is no run {self._run}")
+        return run
+
+    def _plan(self, run: Run) -> Plan:
+        if self._bounds.unset:
+            return Plan(held={})
+        # Rollouts first: whatever a task or a batch comes to choose meanwhile is known by then.
+        inventory = Inventory(
+            run=run,
+            rollouts=[_rollout(one) for one in self._listed(Rollout.collection)],
+            tasks=[_task(one) for one in self._listed(Task.collection)],
+            batches=self._all_batches(),
+            reusable_steps=self._reusable_steps,
+        )
+        return plan(inventory, self._bounds, now=self._stores.mongo.now())
+
+    def _listed(self, collection: str) -> Iterator[dict[str, Any]]:
+        rollouts = collection == Rollout.collection
+        bound = self._bounds.rollouts if rollouts else self._bounds.tasks
+        fields = ("task", "timings") if rollouts else TASK_FIELDS
+        found = fields_of(self._stores.mongo, collection, self._run, fields)
+        sizes = self._measured(collection, found) if bound.max_bytes is not None else {}
+        for one in found:
+            yield one | {"size": sizes.get(one["_id"], 0)}
+
+    def _measured(self, collection: str, found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        known = self._sizes.setdefault(collection, {})
+        missing = [one["_id"] for one in found if one["_id"] not in known]
+        for chunk in _chunks(missing):
+            known |= sizes_of(self._stores.mongo, collection, chunk)
+        return known
+
+    def _all_batches(self) -> list[BatchItem]:
+        found = fields_of(self._stores.mongo, Batch.collection, self._run, ["step"])
+        ids = [one["_id"] for one in found]
+        missing = [one for one in ids if one not in self._batches]
+        for first in range(0, len(missing), BATCHES_PER_READ):
+            page = missing[first : first + BATCHES_PER_READ]
+            batches = self._stores.batches.get(page)
+            sizes = sizes_of(self._stores.mongo, Batch.collection, page)
+            self._batches |= {
+                name: _batch(one, size=sizes.get(name, 0)) for name, one in batches.items()
+            }
+        return [self._batches[one] for one in ids if one in self._batches]
+
+
+def _batch(one: Batch, *, size: int) -> BatchItem:
+    return BatchItem(
+        id=one.id,
+        step=one.step,
+        epoch=one.epoch,
+        time=one.formed_at,
+        size=size,
+        parent=one.parent,
+        next_sequence=one.next_sequence,
+        tasks=tuple(one.tasks),
+        rollouts=tuple(member.rollout for member in one.members),
+    )
+
+
+def _task(stored: Mapping[str, Any]) -> TaskItem:
+    return TaskItem(
+        id=stored["_id"],
+        ended=stored["queue"] == Queue.CONSUMED,
+        train=stored.get("split", "train") == "train",
+        sequence=stored["sequence"],
+        time=max(stored["lease_until"], stored.get("first_claimed_at", 0.0)),
+        size=stored["size"],
+    )
+
+
+def _rollout(stored: Mapping[str, Any]) -> RolloutItem:
+    return RolloutItem(
+        id=stored["_id"],
+        task=stored["task"],
+        time=stored.get("timings", {}).get("claimed_at", 0.0),
+        size=stored["size"],
+    )
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(ids), IDS_PER_CALL):
+        yield ids[first : first + IDS_PER_CALL]

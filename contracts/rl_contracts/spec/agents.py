@@ -1,0 +1,96 @@
+"""Who acts out an episode, and how the policy is sampled."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.tools import Context, McpServer, ToolCallFormat
+
+McpServers = Annotated[
+    list[McpServer],
+    Field(
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    ),
+]
+
+
+class Sampling(Model):
+    """How the policy is sampled."""
+
+    # For a whole number the API server compares with the bound's integer part: 0 would pass.
+    model_config = rules(rule("self.temperature >= 0.01", "temperature must be at least 0.01"))
+    temperature: Annotated[float, Field(ge=0.01, le=2.0)] = 1.0
+    """Log-probabilities are those of the distribution at this temperature, everywhere."""
+    max_tokens_per_turn: Annotated[int, Field(ge=1, le=131072)] = 512
+    max_context_tokens: Annotated[int, Field(ge=2, le=262144)] = 8192
+    """Prompt and response together."""
+
+
+class Agent(Model):
+    """Who acts out an episode. ``ToolLoop`` goes on until a response that calls no tool."""
+
+    model_config = rules(
+        rule(
+            "self.sampling.maxTokensPerTurn < self.sampling.maxContextTokens",
+            "maxTokensPerTurn must be smaller than maxContextTokens, which also holds the prompt",
+        ),
+        rule(
+            "self.kind == 'ToolLoop' || (size(self.mcpServers) == 0 && !has(self.maxTurns) && "
+            "!has(self.minTurns) && !has(self.toolCallFormat) && !has(self.repetitionLimit) && "
+            "!has(self.maxToolResultCharacters) && !has(self.context))",
+            "kind SingleTurn has only systemPrompt and sampling: other options are for ToolLoop",
+        ),
+        rule(
+            "self.kind != 'ToolLoop' || size(self.mcpServers) > 0",
+            "kind ToolLoop needs at least one of mcpServers",
+        ),
+        rule(
+            "!has(self.minTurns) || self.minTurns <= (has(self.maxTurns) ? self.maxTurns : 10)",
+            "minTurns must not exceed maxTurns, which is 10 when unset",
+        ),
+    )
+    kind: Literal["SingleTurn", "ToolLoop"] = "SingleTurn"
+    system_prompt: Annotated[str, Field(max_length=16384)] = ""
+    """Empty: no system message."""
+    max_turns: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Unset: 10."""
+    min_turns: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """An earlier answer is not taken; unset: 1."""
+    tool_call_format: ToolCallFormat | None = None
+    """Unset: ``Hermes``, as Qwen 2.5 and 3 write; ``Llama`` is also plain JSON."""
+    mcp_servers: McpServers = Field(default_factory=list)
+    max_tool_result_characters: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Unset: 20000."""
+    repetition_limit: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Repeated responses that end the episode; unset: 3."""
+    context: Context | None = None
+    sampling: Sampling = Field(default_factory=Sampling)
+
+    @property
+    def turns(self) -> int:
+        """Most turns."""
+        return 10 if self.max_turns is None else self.max_turns
+
+    @property
+    def fewest_turns(self) -> int:
+        """Turns before an answer is taken."""
+        return 1 if self.min_turns is None else self.min_turns
+
+    @property
+    def call_format(self) -> ToolCallFormat:
+        """How the policy writes tool calls."""
+        return self.tool_call_format or "Hermes"
+
+    @property
+    def result_characters(self) -> int:
+        """Characters of a tool's result that the policy is shown."""
+        return self.max_tool_result_characters or 20000
+
+    @property
+    def repetitions(self) -> int:
+        """Repeated responses that end an episode."""
+        return self.repetition_limit or 3

@@ -1,0 +1,81 @@
+"""The learning algorithm: advantages and policy loss."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.critic import Critic
+from rl_contracts.spec.estimator import Estimator, Shaping
+from rl_contracts.spec.kl import KL
+from rl_contracts.spec.loss import Loss
+from rl_contracts.spec.off_policy import OffPolicy
+
+
+class Algorithm(Model):
+    """The learning algorithm."""
+
+    model_config = rules(
+        rule(
+            "self.estimator.kind in ['REINFORCEPlusPlus', 'GAE'] || self.groupSize >= 2",
+            "this estimator.kind compares the members of a group: groupSize must be at least 2",
+        ),
+        rule(
+            "!has(self.estimator.k) || self.estimator.k <= self.groupSize",
+            "estimator.k must not exceed groupSize",
+        ),
+        rule(
+            "(self.estimator.kind == 'MaxEnt') == (self.loss.kind == 'MaxEnt')",
+            "estimator.kind MaxEnt and loss.kind MaxEnt go together: its advantages are weights",
+        ),
+        rule(
+            "self.estimator.kind != 'MaxEnt' || (self.shaping.advScaling == 1.0 && "
+            "!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage) && "
+            "!self.shaping.balanceSample && !self.shaping.dropTruncated)",
+            "estimator.kind MaxEnt weighs whole groups: of shaping leave out advScaling, "
+            "dropZeroAdvantage, minimalAdvantage, balanceSample and dropTruncated",
+        ),
+        rule(
+            "self.estimator.kind != 'MaxEnt' || !has(self.kl) || self.kl.placement == 'Loss'",
+            "estimator.kind MaxEnt has the reference in its weights: kl.placement must be Loss",
+        ),
+        rule(
+            "!has(self.kl) || self.kl.placement != 'Reward' || "
+            "(!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage))",
+            "under kl.placement Reward advantages are known only with the whole step: leave out "
+            "shaping.dropZeroAdvantage and minimalAdvantage",
+        ),
+        rule(
+            "has(self.critic) == (self.estimator.kind == 'GAE')",
+            "estimator.kind GAE and the section critic go together: set both or neither",
+        ),
+        rule(
+            "!self.shaping.dynamicSampling || self.groupSize >= 2",
+            "shaping.dynamicSampling compares the members of a group: groupSize must be at least 2",
+        ),
+        rule(
+            "!(self.estimator.kind.startsWith('REINFORCE') || self.estimator.kind == 'GAE') || "
+            "(!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage))",
+            "shaping.dropZeroAdvantage and minimalAdvantage need an estimator of single groups: "
+            "leave them out, or use dynamicSampling",
+        ),
+        rule(
+            "self.loss.kind != 'DecoupledPPO' || "
+            "!(self.offPolicy.correction.kind in ['TIS', 'IcePop', 'MIS'])",
+            "loss.kind DecoupledPPO weighs by p / μ itself: use loss.importanceCap, "
+            "or another offPolicy.correction.kind than TIS, IcePop and MIS",
+        ),
+    )
+    group_size: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Rollouts for each prompt."""
+    estimator: Estimator = Field(default_factory=Estimator)
+    shaping: Shaping = Field(default_factory=Shaping)
+    loss: Loss = Field(default_factory=Loss)
+    kl: KL | None = None
+    """Unset: there is no reference."""
+    critic: Critic | None = None
+    entropy_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Weight of the bonus for entropy in the loss."""
+    off_policy: OffPolicy = Field(default_factory=OffPolicy)

@@ -1,0 +1,121 @@
+"""The model that training starts from, and the data that it learns from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rl_contracts.spec.base import Model, Name, S3Uri, rule, rules
+
+
+class ModelSource(Model):
+    """The model that training starts from."""
+
+    uri: S3Uri
+    """Folder in Hugging Face layout (config, tokenizer, safetensors), e.g. ``s3://models/tiny``."""
+
+
+Column = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class Columns(Model):
+    """Which fields of a record hold what."""
+
+    model_config = rules(
+        rule(
+            "!has(self.query) || !has(self.messages)",
+            "columns.query and columns.messages exclude each other: a record is asked by one",
+        )
+    )
+    id: Column | None = None
+    """Unset: ``id`` where a record has it, else its place in the file."""
+    query: Column | None = None
+    """The user's only turn. Unset: ``query``."""
+    messages: Column | None = None
+    """A list of chat messages, asked up to the last user's turn."""
+    answer: Column | None = None
+    """Unset: ``answer``; with messages the assistant's last turn after the last user's."""
+    scorer: Column | None = None
+    """Names the scorer that judges the record, in place of all of ``reward.scorers``."""
+    answer_schema: Column | None = None
+    """Names the record's answer schema, in place of ``reward.answerSchema``."""
+
+
+BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/"
+FILE = r"[^?#]+\.(jsonl|json|parquet)"
+HUB = r"hf://(datasets/)?[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+(@[A-Za-z0-9_.-]+)?(/[^?#@]+)?"
+
+
+class DatasetSource(Model):
+    """Records in one file, or in the files of one split on the hub."""
+
+    model_config = rules(
+        rule(
+            "!has(self.split) || self.uri.startsWith('hf://')",
+            "split is for hf:// sources: other URIs name one file",
+        )
+    )
+    name: Name
+    uri: Annotated[str, Field(pattern=rf"^({BUCKET}{FILE}|file:///{FILE}|{HUB})$", max_length=1024)]
+    """A ``.jsonl``, ``.json`` or ``.parquet`` under ``s3://`` or, in the trainer's pod, ``file://``;
+    or ``hf://org/name[@revision][/path]``."""
+    split: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=64)] | None = None
+    """Of an hf:// source; unset: train, validation or test, after the list that it is in."""
+    columns: Columns = Field(default_factory=Columns)
+
+
+class TrainSource(DatasetSource):
+    """A file of records and its share of the prompts."""
+
+    weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """Share of the training prompts, relative to the other sources' weights."""
+
+
+BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+
+
+class HubTokenReference(Model):
+    """A key of a Secret of the namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=253)] = "token"
+
+
+class Hub(Model):
+    """Where hf:// sources come from."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^/?#]+(/[^?#]*)?$", max_length=256)] = (
+        "https://huggingface.co"
+    )
+    """The Hugging Face hub or a mirror of it."""
+    token_secret_ref: HubTokenReference | None = None
+    """Unset: no token is sent."""
+
+
+class Data(Model):
+    """Training and validation data."""
+
+    train: Annotated[
+        list[TrainSource], Field(min_length=1, max_length=16, json_schema_extra=BY_NAME)
+    ]
+    validation: Annotated[list[DatasetSource], Field(max_length=8, json_schema_extra=BY_NAME)] = (
+        Field(default_factory=list)
+    )
+    """Sampled by ``training.evaluation``, a result for each source."""
+    test: Annotated[list[DatasetSource], Field(max_length=8, json_schema_extra=BY_NAME)] = Field(
+        default_factory=list
+    )
+    """Sampled once, by the last policy."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """Of the order of records. Unset: ``training.seed``."""
+    shuffle: bool = True
+    """A new order for each pass over a source; false: the file's own order."""
+    on_bad_record: Literal["Fail", "Skip"] = "Fail"
+    """``Skip`` counts bad records in ``status.datasets``."""
+    hub: Hub = Field(default_factory=Hub)
+
+
+def uses_hub(data: Data) -> bool:
+    """Whether any source comes from the hub."""
+    return any(one.uri.startswith("hf://") for one in [*data.train, *data.validation, *data.test])

@@ -1,0 +1,116 @@
+"""Length, batches, precision, durability and evaluation of the training."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rl_contracts.spec.base import Model, rule, rules
+
+
+class Optimizer(Model):
+    """AdamW with a linear warm-up."""
+
+    model_config = rules(
+        rule(
+            "!has(self.minimumRatio) || self.schedule != 'Constant'",
+            "optimizer.minimumRatio is for schedules Linear and Cosine: leave it out",
+        )
+    )
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-6
+    schedule: Literal["Constant", "Linear", "Cosine"] = "Constant"
+    """What follows the warm-up."""
+    warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    minimum_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of learningRate at the last step; unset: 0."""
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-8
+    max_gradient_norm: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+
+
+class Checkpoint(Model):
+    """Durable training state in the bucket."""
+
+    every_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
+    """Bounds what is replayed after a crash."""
+    keep_last: Annotated[int, Field(ge=1, le=1000)] = 2
+
+
+class Evaluation(Model):
+    """Sampling the validation data through the pools, by exactly one policy version each time."""
+
+    model_config = rules(
+        rule(
+            "self.temperatures.all(one, one >= 0.01)",
+            "evaluation.temperatures must each be at least 0.01",
+        )
+    )
+    every_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Unset: not during training."""
+    before_training: bool = True
+    after_training: bool = True
+    temperatures: Annotated[
+        list[Annotated[float, Field(ge=0.01, le=2.0)]], Field(min_length=1, max_length=4)
+    ] = Field(default=[1.0])
+    """Every validation prompt is sampled once at each."""
+    timeout_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
+
+
+class Training(Model):
+    """Length, batches, precision and durability of the training."""
+
+    model_config = rules(
+        rule(
+            "has(self.steps) != has(self.epochs)",
+            "training is as long as either steps or epochs say: set one of them",
+        ),
+        rule(
+            "!has(self.evaluation.everySteps) || !has(self.steps) || "
+            "self.evaluation.everySteps <= self.steps",
+            "evaluation.everySteps must not exceed steps",
+        ),
+        rule(
+            "!has(self.steps) || self.optimizer.warmupSteps <= self.steps",
+            "optimizer.warmupSteps must not exceed steps",
+        ),
+        rule(
+            "!has(self.promptsPerUpdate) || self.promptsPerStep % self.promptsPerUpdate == 0",
+            "promptsPerUpdate must divide promptsPerStep",
+        ),
+    )
+    steps: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    epochs: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """As many steps as it takes to train so many times as many prompts as there are records."""
+    prompts_per_step: Annotated[int, Field(ge=1, le=65536)] = 64
+    prompts_per_update: Annotated[int, Field(ge=1, le=65536)] | None = None
+    """Unset: one update from all prompts of the step."""
+    passes_per_step: Annotated[int, Field(ge=1, le=100)] = 1
+    """Times that a step trains its rollouts."""
+    optimizer: Optimizer = Field(default_factory=Optimizer)
+    precision: Literal["BF16", "FP32"] = "BF16"
+    """Of the forward and backward pass and of published weights; masters are FP32."""
+    max_tokens_per_microbatch: Annotated[int, Field(ge=16, le=16_777_216)] = 32768
+    max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    evaluation: Evaluation = Field(default_factory=Evaluation)
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
+
+    @property
+    def total_steps(self) -> int:
+        """Steps; with ``epochs`` they are known only to a trainer that has read the data."""
+        assert self.steps is not None, "epochs become steps once the data are read"
+        return self.steps
+
+    def for_records(self, records: int) -> Training:
+        """The same training with its steps known.
+
+        Args:
+            records: of all training sources together, ≥ 1.
+        """
+        if self.epochs is None:
+            return self
+        steps = -(-self.epochs * records // self.prompts_per_step)
+        return self.model_copy(update={"steps": steps})

@@ -1,0 +1,35 @@
+"""Some fields of all documents of a run: what audits and retention look at first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import bson
+
+from rl_contracts.documents.overflow import FIELD
+from rl_contracts.stores.mongo import Mongo, Stored
+
+
+def fields_of(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) -> list[Stored]:
+    """``_id`` and the named top-level fields of a run's documents, by id; large ones stay there."""
+    documents = mongo.collection(collection)
+    projection = dict.fromkeys(fields, 1)
+    found = mongo.call(
+        f"listing {collection} of run {run}",
+        lambda: list(documents.find({"run": run}, projection)),
+    )
+    return sorted(found, key=lambda one: str(one["_id"]))
+
+
+def sizes_of(mongo: Mongo, collection: str, ids: Sequence[str]) -> dict[str, int]:
+    """Bytes of documents as the stores hold them, overflow included; all of them are read."""
+    documents, wanted = mongo.collection(collection), list(ids)
+    found = mongo.call(
+        f"measuring {len(wanted)} {collection}",
+        lambda: list(documents.find({"_id": {"$in": wanted}})),
+    )
+    return {str(one["_id"]): len(bson.encode(one)) + _overflow(one) for one in found}
+
+
+def _overflow(stored: Stored) -> int:
+    return sum(int(piece["size_bytes"]) for piece in stored.get(FIELD, {}).values())

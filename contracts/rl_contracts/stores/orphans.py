@@ -1,0 +1,81 @@
+"""What in the stores of a run belongs to nothing: a query for audits, never for deciding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.stores.mongo import Mongo, Stored
+
+LEASE_GRACE_SECONDS = 30.0
+"""A reaper looks every few seconds."""
+OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
+
+
+@dataclass(slots=True)
+class Orphans:
+    """Ids by what is wrong with them; each list is empty in a sound run."""
+
+    claims: list[str] = field(default_factory=list)
+    """Claimed tasks whose lease ran out long ago and that nobody took back."""
+    promises: list[str] = field(default_factory=list)
+    """Rollouts that a finished task lists and the store does not hold."""
+    strangers: list[str] = field(default_factory=list)
+    """Rollouts that no claim of an existing task can have written."""
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return any(getattr(self, one.name) for one in fields(self))
+
+
+def find_orphans(mongo: Mongo, run: str) -> Orphans:
+    """Look through all tasks and rollouts of a run; token arrays stay in the store.
+
+    Rollouts that an attempt wrote and no group chose are none: retention clears them away.
+    Tasks out of the queue may have lost theirs to retention.
+    """
+    tasks = {one.id: one for one in _tasks(mongo, run)}
+    rollouts = _rollouts(mongo, run)
+    held = {str(one["_id"]) for one in rollouts}
+    limit = mongo.now() - LEASE_GRACE_SECONDS
+    return Orphans(
+        claims=sorted(
+            one.id
+            for one in tasks.values()
+            if one.state is TaskState.CLAIMED and one.lease_until < limit
+        ),
+        promises=sorted(
+            rollout
+            for one in tasks.values()
+            if one.state is TaskState.DONE and one.queue in OPEN_QUEUES
+            for rollout in one.rollouts
+            if rollout not in held
+        ),
+        strangers=sorted(
+            str(one["_id"]) for one in rollouts if not _explained(one, tasks.get(one["task"]))
+        ),
+    )
+
+
+def _explained(rollout: Stored, task: Task | None) -> bool:
+    return (
+        task is not None
+        and 1 <= rollout["attempt"] <= task.attempt
+        and 0 <= rollout["member"] < task.group_size
+    )
+
+
+def _tasks(mongo: Mongo, run: str) -> list[Task]:
+    found: list[Stored] = mongo.call(
+        f"listing tasks of run {run}", lambda: list(mongo.collection("tasks").find({"run": run}))
+    )
+    return [Task.from_mongo(one) for one in found]
+
+
+def _rollouts(mongo: Mongo, run: str) -> list[Stored]:
+    wanted = {"task": 1, "attempt": 1, "member": 1}
+    found: list[Stored] = mongo.call(
+        f"listing rollouts of run {run}",
+        lambda: list(mongo.collection("rollouts").find({"run": run}, wanted)),
+    )
+    return found

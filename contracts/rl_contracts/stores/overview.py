@@ -1,0 +1,72 @@
+"""What the operator reads of many runs at once: two queries for all of them, two counts for each.
+
+Equality and ``$in`` on indexed fields alone: every supported store answers these from an index. A
+``$group`` over tasks would be one query more elegant; the embedded store scans everything for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.stores.mongo import Mongo, Stored
+
+OPEN_STATES = (TaskState.PENDING, TaskState.RETRY, TaskState.CLAIMED)
+OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A run's documents as they are stored.
+
+    They are parsed when they are asked for: one that cannot be read concerns its own run alone.
+    """
+
+    stored_run: Stored | None = None
+    stored_samplers: tuple[Stored, ...] = ()
+
+    def run(self) -> Run | None:
+        """The run; raises as ``Document.from_mongo``."""
+        return Run.from_mongo(self.stored_run) if self.stored_run is not None else None
+
+    def samplers(self) -> tuple[Sampler, ...]:
+        """All registrations by id; raises as ``Document.from_mongo``."""
+        parsed = (Sampler.from_mongo(one) for one in self.stored_samplers)
+        return tuple(sorted(parsed, key=lambda one: one.id))
+
+
+def of_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
+    """Run document and registrations of each run."""
+    wanted = list(runs)
+    documents = mongo.call(
+        f"reading {len(wanted)} runs",
+        lambda: list(mongo.collection("runs").find({"_id": {"$in": wanted}})),
+    )
+    registered = mongo.call(
+        f"reading samplers of {len(wanted)} runs",
+        lambda: list(mongo.collection("samplers").find({"run": {"$in": wanted}})),
+    )
+    by_id = {one["_id"]: one for one in documents}
+    by_run: defaultdict[str, list[Stored]] = defaultdict(list)
+    for one in registered:
+        by_run[one["run"]].append(one)
+    return {
+        run: Overview(stored_run=by_id.get(run), stored_samplers=tuple(by_run[run]))
+        for run in wanted
+    }
+
+
+def backlog(mongo: Mongo, run: str) -> int:
+    """Tasks of a run that wait for a sampler or are being sampled."""
+    total = 0
+    for queue in OPEN_QUEUES:
+        query = {"run": run, "queue": queue, "state": {"$in": list(OPEN_STATES)}}
+        total += mongo.call(
+            f"counting open tasks of run {run}",
+            lambda: mongo.collection("tasks").count_documents(query),  # noqa: B023
+        )
+    return total

@@ -1,0 +1,76 @@
+"""What to do about a store that does not answer or refuses us, read off its client's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_AUTHORITY = (
+    "Put the PEM of the authority that signed the server's certificate into {ca} of the stores' "
+    "Secret."
+)
+_NAME = "Use a name in {address} that the server's certificate holds."
+_CLIENT = "The server wants a client certificate: set mongoClientCertificate."
+_NO_TLS = "The server speaks no TLS there: mend port or scheme of {address}."
+TLS: Mapping[str, str] = {
+    "certificate has expired": "Renew the server's certificate: it has expired.",
+    "certificate is not yet valid": "Check the clocks: the server's certificate is not valid yet.",
+    "Hostname mismatch": _NAME,
+    "IP address mismatch": _NAME,
+    "doesn't match": _NAME,
+    "CERTIFICATE_VERIFY_FAILED": _AUTHORITY,
+    "certificate required": _CLIENT,
+    "handshake failure": _CLIENT,
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "wrong version number": _NO_TLS,
+    "record layer failure": _NO_TLS,
+    "HTTP request to an HTTPS server": "Write https in {address}: the server speaks TLS.",
+}
+"""By what OpenSSL or the server says; ``{ca}`` and ``{address}`` are keys of the Secret."""
+
+_HUNG_UP = "If the server wants TLS, add tls=true to mongoUri or set mongoCa."
+_NOT_PRIMARY = (
+    "Name all members of the replica set and replicaSet=… in mongoUri, without directConnection; "
+    "if they are named, bring a majority of them up."
+)
+MONGO: Mapping[str, str] = {
+    **TLS,
+    "not primary": _NOT_PRIMARY,
+    "not master": _NOT_PRIMARY,
+    "No primary available": _NOT_PRIMARY,
+    "No replica set members": _NOT_PRIMARY,
+    "replica set name": "Mend replicaSet=… in mongoUri.",
+    "EOF occurred": "If the server wants a client certificate, set mongoClientCertificate.",
+    "connection closed": _HUNG_UP,
+    "Connection reset": _HUNG_UP,
+    "DNS": "Mend the host name in mongoUri.",
+}
+MONGO_CODES: Mapping[int, str] = {
+    8000: "Mend user, password or authSource in mongoUri.",
+    18: "Mend user, password or authSource in mongoUri.",
+    11: "Mend user, password or authSource in mongoUri.",
+    13: "Grant the user of mongoUri the role readWrite on the database that mongoDatabase names.",
+}
+"""By the server's error code."""
+
+_KEYS = "Mend s3AccessKey and s3SecretKey."
+S3_CODES: Mapping[str, str] = {
+    "AccessDenied": "Mend s3AccessKey and s3SecretKey, or permit them to read, write, list and "
+    "delete in the bucket.",
+    "AuthorizationHeaderMalformed": "Set s3Region to the region of the bucket.",
+    "ExpiredToken": _KEYS,
+    "InvalidAccessKeyId": _KEYS,
+    "InvalidRegion": "Set s3Region to the region of the bucket.",
+    "InvalidTokenId": _KEYS,
+    "PermanentRedirect": "Set s3Region and s3Endpoint to those of the bucket.",
+    "RequestTimeTooSkewed": "Check the clocks: the server's differs from ours.",
+    "SignatureDoesNotMatch": _KEYS,
+}
+"""By the server's error code: all of these refuse us."""
+
+
+def remedy(said: str, known: Mapping[str, str], *, ca: str, address: str) -> str:
+    """What ``said`` calls for, by the first of the ``known`` words in it; empty for none."""
+    for words, what in known.items():
+        if words in said:
+            return what.format(ca=ca, address=address)
+    return ""

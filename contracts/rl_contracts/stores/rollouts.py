@@ -1,0 +1,155 @@
+"""Rollouts: written whole, whatever their size, and read back verified."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+from bson.errors import BSONError
+
+from rl_contracts.documents.overflow import FIELD, OVERFLOW_BYTES, Piece
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.errors import IntegrityError, ObjectMissingError
+from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.objects import Objects
+from rl_contracts.stores.records import RecordStore
+
+STAYING = {"_id", "schema_version", "run", "task", "attempt", "member"}
+"""Fields that never overflow: they say what it is, and filters use them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Rollouts by id; and why others that are in the store cannot be had."""
+
+    whole: dict[str, Rollout]
+    damaged: dict[str, str]
+
+
+class RolloutStore(RecordStore[Rollout]):
+    """Rollouts of one database, and what of them overflows into the bucket."""
+
+    def __init__(
+        self, mongo: Mongo, objects: Objects, *, overflow_bytes: int = OVERFLOW_BYTES
+    ) -> None:
+        """See the class.
+
+        Args:
+            mongo: where the documents go.
+            objects: where the largest fields of large documents go.
+            overflow_bytes: what a stored document may have at most, in BSON.
+        """
+        super().__init__(mongo, "rollouts", Rollout)
+        self._objects = objects
+        self._overflow_bytes = overflow_bytes
+
+    def read(self, ids: Sequence[str]) -> Read:
+        """Rollouts by id, those apart whose bytes are lost or damaged; missing ones are left out.
+
+        Raises:
+            StoreUnavailableError: as ``get`` does.
+        """
+        whole: dict[str, Rollout] = {}
+        damaged: dict[str, str] = {}
+        for stored in self._find_ids(ids):
+            try:
+                whole[stored["_id"]] = self._parse(stored)
+            except IntegrityError as error:
+                damaged[stored["_id"]] = str(error)
+        return Read(whole, damaged)
+
+    def of_task(self, task: str) -> list[Rollout]:
+        """Every attempt's rollouts of a task; without those whose bytes are lost or damaged."""
+        stored = self._mongo.call(
+            f"listing rollouts of {task}",
+            lambda: list(self._documents.find({"task": task}, {"_id": True})),
+        )
+        return list(self.read([one["_id"] for one in stored]).whole.values())
+
+    def delete(self, document: str) -> None:
+        """Delete one rollout; does nothing when it is not there."""
+        self.delete_all([document])
+
+    def delete_all(self, ids: Sequence[str]) -> int:
+        """Delete rollouts with their objects; return how many documents there were.
+
+        Objects go first: what a crash leaves is found and deleted by the next call.
+        """
+        wanted = {"_id": {"$in": list(ids)}}
+        doing = f"deleting {len(ids)} rollouts"
+        found = self._mongo.call(
+            doing, lambda: list(self._documents.find(wanted, {"run": True, FIELD: True}))
+        )
+        for one in found:
+            if one.get(FIELD):
+                self._objects.delete_prefix(self._prefix(one["run"], one["_id"]))
+        return self._mongo.call(doing, lambda: self._documents.delete_many(wanted).deleted_count)
+
+    def sweep(self, run: str, *, older_than_seconds: float) -> int:
+        """Delete objects that belong to no rollout; return how many.
+
+        A sampler that dies between an object and its document leaves them.
+
+        Args:
+            run: whose objects.
+            older_than_seconds: younger ones may be those of a rollout that is being written.
+        """
+        root = self._prefix(run, "")[:-1]
+        limit = self._mongo.now() - older_than_seconds
+        youngest: defaultdict[str, float] = defaultdict(float)
+        for one in self._objects.list(root):
+            rollout = one.key[len(root) :].split("/")[0]
+            youngest[rollout] = max(youngest[rollout], one.modified_at)
+        old = [rollout for rollout, at in youngest.items() if at < limit]
+        known = self._mongo.call(
+            f"looking for {len(old)} rollouts",
+            lambda: {one["_id"] for one in self._documents.find({"_id": {"$in": old}}, {"_id": 1})},
+        )
+        orphans = [one for one in old if one not in known]
+        return sum(self._objects.delete_prefix(self._prefix(run, one)) for one in orphans)
+
+    def _store(self, document: Rollout) -> Stored:
+        """The stored form, after its largest fields went to the bucket."""
+        stored = document.to_mongo()
+        excess = len(bson.encode(stored)) - self._overflow_bytes
+        if excess <= 0:
+            return stored
+        contents = {name: _pack(value) for name, value in stored.items() if name not in STAYING}
+        pieces: Stored = {}
+        for name in sorted(contents, key=lambda one: -len(contents[one])):
+            if excess <= 0:
+                break
+            piece = Piece.of(
+                contents[name], prefix=self._prefix(document.run, document.id), field=name
+            )
+            self._objects.put(piece.key, contents[name])
+            pieces[name] = piece.model_dump()
+            del stored[name]
+            excess -= len(contents[name])
+        return {**stored, FIELD: pieces}
+
+    def _parse(self, stored: Stored) -> Rollout:
+        """The rollout, with what lies in the bucket."""
+        pieces = {name: Piece.model_validate(one) for name, one in stored.get(FIELD, {}).items()}
+        values = {name: self._fetch(stored["_id"], name, one) for name, one in pieces.items()}
+        return super()._parse({**stored, **values})
+
+    def _fetch(self, rollout: str, field: str, piece: Piece) -> Any:
+        uri = self._objects.uri(piece.key)
+        try:
+            content = piece.check(self._objects.get(piece.key), uri=uri)
+            return bson.decode(content)["value"]
+        except ObjectMissingError as error:
+            raise IntegrityError(f"{uri}, the {field} of {rollout}, does not exist") from error
+        except (BSONError, KeyError) as error:
+            raise IntegrityError(f"{uri}, the {field} of {rollout}, is no BSON") from error
+
+    def _prefix(self, run: str, rollout: str) -> str:
+        return f"{self._objects.prefix}runs/{run}/overflow/{rollout}/"
+
+
+def _pack(value: Any) -> bytes:
+    return bson.encode({"value": value})

@@ -1,0 +1,126 @@
+"""Rewrites a run's stored documents in the present schema version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rl_contracts.documents.base import Document
+from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.migrations import UPDATED_IN_PLACE, migrate
+from rl_contracts.documents.overflow import FIELD as OVERFLOW
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.documents.task import Task
+from rl_contracts.stores.mongo import Mongo, Stored
+
+KINDS: dict[str, type[Document]] = {
+    one.collection: one for one in (Rollout, PolicyRecord, Sampler, Task, Batch, Run)
+}
+"""By collection; the run comes last, so that a version of it vouches for all others."""
+PAGE = 64
+TRIES = 20
+
+
+@dataclass(slots=True)
+class Upgrade:
+    """What an upgrade found, and did unless it was a dry run."""
+
+    found: dict[str, Counter[int]] = field(default_factory=dict)
+    """Documents by collection and schema version."""
+    older: int = 0
+    """Documents of an older version."""
+    written: int = 0
+
+
+def begin(mongo: Mongo, run: str) -> Upgrade | None:
+    """Before a trainer writes to a run: bring forward what is written field by field.
+
+    Returns:
+        None when the run is of the present version, or not there.
+
+    Raises:
+        SchemaTooNewError: a newer release has written to the run.
+    """
+    runs = mongo.collection(Run.collection)
+    stored = mongo.call(f"reading run {run}", lambda: runs.find_one({"_id": run}))
+    if stored is None or migrate(Run.collection, stored)["schema_version"] == stored.get(
+        "schema_version"
+    ):
+        return None
+    return upgrade(mongo, run, kinds=UPDATED_IN_PLACE, write=True)
+
+
+def upgrade(
+    mongo: Mongo, run: str, *, kinds: Iterable[str] = tuple(KINDS), write: bool
+) -> Upgrade:  # fmt: skip
+    """Bring a run's documents forward; each one is parsed before it is written.
+
+    A rollout that overflows into the bucket is left as it is: it is migrated whenever it is read.
+    A document that changes meanwhile is read again. One that is current is left alone, so that an
+    upgrade which was interrupted can be repeated.
+
+    Args:
+        mongo: where.
+        run: which run.
+        kinds: collections, in their order.
+        write: False only counts and parses.
+
+    Raises:
+        SchemaTooNewError: a newer release wrote one of them; nothing after it is touched.
+        pydantic.ValidationError: a document is none of ours even after its migration.
+    """
+    done = Upgrade()
+    for collection in kinds:
+        counts = done.found[collection] = Counter()
+        for stored in _documents(mongo, collection, run):
+            version = stored.get("schema_version")
+            wanted = migrate(collection, stored)["schema_version"]
+            overflows = bool(stored.get(OVERFLOW))
+            if not overflows:
+                KINDS[collection].from_mongo(stored)
+            counts[int(version or 0)] += 1
+            if version == wanted:
+                continue
+            done.older += 1
+            done.written += write and not overflows and _rewrite(mongo, collection, stored)
+    return done
+
+
+def _rewrite(mongo: Mongo, collection: str, stored: Stored) -> bool:
+    documents = mongo.collection(collection)
+    name = stored["_id"]
+    for _ in range(TRIES):
+        wanted = migrate(collection, stored)
+        unchanged = {
+            key: value
+            for key, value in stored.items()
+            if isinstance(value, str | int | float | bool)
+        }
+        result = mongo.call(
+            f"migrating {name}",
+            lambda: documents.replace_one(unchanged, wanted),  # noqa: B023
+        )
+        if result.matched_count:
+            return True
+        again = mongo.call(f"reading {name}", lambda: documents.find_one({"_id": name}))
+        if again is None or again.get("schema_version") == wanted["schema_version"]:
+            return again is not None
+        stored = again
+    raise AssertionError(f"{name} changed {TRIES} times while it was migrated")
+
+
+def _documents(mongo: Mongo, collection: str, run: str) -> Iterator[Stored]:
+    """All documents of a run, a page at a time: rollouts are large."""
+    documents = mongo.collection(collection)
+    query = {"_id": run} if collection == Run.collection else {"run": run}
+    ids = mongo.call(
+        f"listing {collection} of run {run}",
+        lambda: sorted(one["_id"] for one in documents.find(query, {"_id": 1})),
+    )
+    for first in range(0, len(ids), PAGE):
+        page = {"_id": {"$in": ids[first : first + PAGE]}}
+        yield from mongo.call(f"reading {collection}", lambda: list(documents.find(page)))  # noqa: B023

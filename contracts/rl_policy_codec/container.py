@@ -1,0 +1,95 @@
+"""Delta files: patches in a safetensors file, compressed with zstd as one frame.
+
+The patch of the elements from ``start`` on of a tensor is stored as two U8 tensors,
+``<tensor>@<start>:gaps`` and ``<tensor>@<start>:values``, each [bytes of an element, elements].
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import zstandard
+
+from rl_contracts.documents.manifest import HEADER_LENGTH_BYTES, parse_safetensors_header
+from rl_contracts.errors import IntegrityError
+from rl_policy_codec.patch import Patch, Planes
+
+LEVEL = 1
+"""More saves little: most of a delta is low bytes, which are as good as random."""
+
+
+class Place(NamedTuple):
+    """Where a patch belongs."""
+
+    tensor: str
+    start: int
+    """First element of the patched range."""
+
+
+def pack(patches: Mapping[Place, Patch]) -> bytes:
+    """The delta file of these patches."""
+    header, parts, end = {}, [], 0
+    for place, patch in patches.items():
+        for part, planes in (("gaps", patch.gaps), ("values", patch.values)):
+            begin, end = end, end + planes.size
+            header[f"{place.tensor}@{place.start}:{part}"] = {
+                "dtype": "U8", "shape": list(planes.shape), "data_offsets": [begin, end],
+            }  # fmt: skip
+            parts.append(planes.data)
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    body = b"".join([struct.pack("<Q", len(encoded)), encoded, *parts])
+    compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, write_content_size=True)
+    return compressor.compress(body)
+
+
+def unpack(data: bytes, *, limit_bytes: int) -> dict[Place, Patch]:
+    """The patches of a delta file.
+
+    Args:
+        data: the whole file.
+        limit_bytes: a file that would be larger when decompressed is refused unread.
+
+    Raises:
+        IntegrityError: it is not such a file.
+    """
+    body = _decompressed(data, limit_bytes=limit_bytes)
+    entries = parse_safetensors_header(body, file_bytes=len(body))
+    content = np.frombuffer(body, np.uint8)
+    first = HEADER_LENGTH_BYTES + struct.unpack("<Q", body[:HEADER_LENGTH_BYTES])[0]
+    found: dict[Place, dict[str, Planes]] = {}
+    for name, entry in entries.items():
+        begin, end = (first + offset for offset in entry.data_offsets)
+        if entry.dtype != "U8" or len(entry.shape) != 2:
+            raise IntegrityError(f"{name} is {entry.dtype} {entry.shape}, not byte planes")
+        place, part = _parse(name)
+        found.setdefault(place, {})[part] = content[begin:end].reshape(entry.shape)
+    for place, parts in found.items():
+        if parts.keys() != {"gaps", "values"}:
+            raise IntegrityError(f"patch of {place} has {sorted(parts)} alone")
+    return {place: Patch(parts["gaps"], parts["values"]) for place, parts in found.items()}
+
+
+def _decompressed(data: bytes, *, limit_bytes: int) -> bytes:
+    try:
+        size = zstandard.get_frame_parameters(data).content_size
+        if size > limit_bytes:
+            raise IntegrityError(f"delta of {size} bytes, at most {limit_bytes} were expected")
+        body = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise IntegrityError(f"not a zstd frame: {error}") from error
+    if len(body) != size:
+        raise IntegrityError(f"delta has {len(body)} bytes, its frame says {size}")
+    return body
+
+
+def _parse(name: str) -> tuple[Place, str]:
+    rest, _, part = name.rpartition(":")
+    tensor, _, start = rest.rpartition("@")
+    if part not in {"gaps", "values"} or not start.isdecimal():
+        raise IntegrityError(f"{name!r} is no part of a patch")
+    return Place(tensor, int(start)), part

@@ -1,0 +1,104 @@
+"""Deltas between states of a whole model: encoded and applied in parallel, range by range."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, Future
+from typing import TypeAlias
+
+from rl_contracts.errors import IntegrityError
+from rl_policy_codec import container, patch
+from rl_policy_codec.container import Place
+from rl_policy_codec.patch import Elements
+
+State: TypeAlias = Mapping[str, Elements]
+"""A model's tensors by name, flat."""
+
+RANGE_BYTES = 32 << 20
+"""Of a tensor, patched at a time."""
+FILE_BYTES = 128 << 20
+"""Of the model, covered by one delta file: the unit of parallel work."""
+SAMPLE_ELEMENTS = 1 << 16
+POSITION_BYTES = 1.0
+"""Measured size of a compressed gap at densities between 1 % and 20 %: 0.5 to 1.0."""
+
+
+def start_digests(state: State, executor: Executor) -> dict[str, Future[str]]:
+    """Begin to compute the SHA-256 of every tensor's bytes, in hexadecimal."""
+    return {name: executor.submit(_digest, flat) for name, flat in state.items()}
+
+
+def digests(state: State, executor: Executor) -> dict[str, str]:
+    """SHA-256 of every tensor's bytes, in hexadecimal."""
+    return {name: one.result() for name, one in start_digests(state, executor).items()}
+
+
+def _digest(flat: Elements) -> str:
+    return hashlib.sha256(flat.data).hexdigest()
+
+
+def expected_fraction(new: State, old: State) -> float:
+    """Estimated size of the delta as a share of the full state, from one range per tensor."""
+    total = sum(flat.nbytes for flat in new.values())
+    expected = 0.0
+    for name, flat in new.items():
+        start = max(0, (flat.size - SAMPLE_ELEMENTS) // 2)
+        sample = slice(start, start + SAMPLE_ELEMENTS)
+        share = patch.changed_fraction(flat[sample], old[name][sample])
+        expected += share * flat.size * min(flat.itemsize, 1 + POSITION_BYTES)
+    return expected / max(1, total)
+
+
+def encode(new: State, old: State, executor: Executor) -> list[bytes]:
+    """Delta files that make ``new`` of ``old``; the states have equal names, lengths and sizes."""
+    assert new.keys() == old.keys(), "a delta needs a base with the same tensors"
+    pending = [executor.submit(_encode, places, new, old) for places in _files(new)]
+    return [one for one in (job.result() for job in pending) if one is not None]
+
+
+def _encode(places: list[tuple[Place, int]], new: State, old: State) -> bytes | None:
+    patches = {}
+    for place, count in places:
+        part = slice(place.start, place.start + count)
+        found = patch.encode(new[place.tensor][part], old[place.tensor][part])
+        if found is not None:
+            patches[place] = found
+    return container.pack(patches) if patches else None
+
+
+def apply(file: bytes, state: State) -> set[str]:
+    """Apply one delta file in place; the names of the tensors that it changed.
+
+    Files of one delta touch different elements and may be applied at the same time.
+
+    Raises:
+        IntegrityError: the file is malformed or of another model.
+    """
+    names = set()
+    # Gaps have at most eight bytes, like values; names and the header take the rest.
+    limit = sum(2 * 8 * flat.size for flat in state.values()) + (1 << 24)
+    for place, one in container.unpack(file, limit_bytes=limit).items():
+        flat = state.get(place.tensor)
+        if flat is None or place.start > flat.size:
+            raise IntegrityError(f"delta changes {place}, which the model does not have")
+        patch.apply(one, flat[place.start :])
+        names.add(place.tensor)
+    return names
+
+
+def _files(state: State) -> Iterator[list[tuple[Place, int]]]:
+    """Ranges of all tensors, as many to a file as FILE_BYTES allow."""
+    places: list[tuple[Place, int]] = []
+    covered = 0
+    for name, flat in state.items():
+        step = RANGE_BYTES // flat.itemsize
+        for start in range(0, flat.size, step):
+            count = min(step, flat.size - start)
+            places.append((Place(name, start), count))
+            covered += count * flat.itemsize
+            if covered >= FILE_BYTES:
+                yield places
+                places, covered = [], 0
+    if places:
+        yield places

@@ -1,0 +1,188 @@
+"""The audit's command line on the real stores."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_contracts.audit.__main__ import main
+from rl_contracts.documents import trained
+from rl_contracts.documents.arrays import pack_float32, pack_int32
+from rl_contracts.documents.batch import Batch, BatchMember, BatchState
+from rl_contracts.documents.run import Totals
+from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from tests.documents import RUN, a_batch, a_rollout, a_run, a_task
+
+KEYS = [field.alias for field in StoreSettings.model_fields.values()]
+
+
+@pytest.fixture
+def folder(store_settings: StoreSettings, tmp_path: Path) -> Path:
+    """The Secret as a pod mounts it."""
+    for key, value in store_settings.model_dump(by_alias=True).items():
+        if value:
+            text = value if isinstance(value, str) else value.get_secret_value()
+            (tmp_path / key).write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def batches(stores: Stores) -> list[Batch]:
+    """A run of two steps in two epochs, and a batch of the first epoch that was never committed."""
+    made: list[Batch] = []
+    for step, epoch in ((1, 1), (2, 1), (2, 2)):
+        task = a_task(len(made), attempt=1, queue=Queue.CONSUMED, state=TaskState.DONE)
+        rollouts = [a_rollout(task, member) for member in range(2)]
+        stores.rollouts.put(rollouts)
+        stores.tasks.insert([task.model_copy(update={"rollouts": [one.id for one in rollouts]})])
+        members = [
+            BatchMember(rollout=rollouts[0].id, advantage=0.5),
+            BatchMember(
+                rollout=rollouts[1].id, advantage=0.0, token_advantages=pack_float32([0.25, -1])
+            ),
+        ]
+        batch = a_batch(
+            step,
+            made[0].id if made else None,
+            id=f"{RUN}.batch.{step:08d}.{epoch}",
+            epoch=epoch,
+            members=members,
+            tasks=[task.id],
+            state=BatchState.TRAINED if (step, epoch) != (2, 1) else BatchState.FORMED,
+        )
+        given = trained.sequences(batch, {one.id: one for one in rollouts})
+        made.append(batch.model_copy(update={"digest": trained.digest(given)}))
+    stores.batches.put(made)
+    totals = Totals(rollouts_trained=4, tokens_trained=8)
+    stores.runs.create(a_run(step=2, epoch=2, head_batch=made[2].id, totals=totals))
+    return made
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, str]:
+    out = io.StringIO()
+    environ = {"RL_STORES_FOLDER": str(folder), "RL_RUN": RUN}
+    code = main([*arguments], environ, stdin=io.StringIO(), stdout=out)
+    return code, out.getvalue()
+
+
+def as_json(folder: Path, *arguments: str) -> tuple[int, Any]:
+    code, text = run(folder, *arguments, "--json")
+    return code, json.loads(text)
+
+
+def test_a_batch_tells_exactly_what_was_trained(folder: Path, batches: list[Batch]) -> None:
+    code, found = as_json(folder, "batch", "--step", "2")
+    assert code == 0
+    assert (found["batch"], found["epoch"], found["onLineage"]) == (batches[2].id, 2, True)
+    assert found["format"] == "rl-operator/audit-batch/1"
+    assert batches[2].digest is not None
+    assert found["digest"]["verdict"] == "match"
+    assert (
+        found["digest"]["trained"] == found["digest"]["rebuilt"] == batches[2].digest.model_dump()
+    )
+    first, second = found["sequences"]
+    assert first["tokens"] == [5, 6, 7, 2]
+    assert first["mask"] == [0, 0, 1, 1]
+    assert (first["advantages"], first["weights"]) == ([0.5, 0.5], [1.0, 1.0])
+    assert second["advantages"] == [0.25, -1.0]
+    assert second["logprobs"] == [0.0, 0.0, -0.5, -0.25]
+    assert (first["example"], first["staleness"]) == ("e2", 1)
+
+
+def test_the_same_for_people(folder: Path, batches: list[Batch]) -> None:
+    code, text = run(folder, "batch", "--step", "1")
+    assert code == 0
+    assert "verdict   match" in text
+    assert "#0 TRAINED [2, 4) advantage 0.5 weight 1\n    tokens 7 2\n" in text
+    assert "#1 TRAINED [2, 3) advantage 0.25 weight 1" in text
+    assert "#1 TRAINED [3, 4) advantage -1 weight 1" in text
+    assert "#0 context [0, 2)\n    tokens 5 6\n" in text
+    code, short = run(folder, "batch", "--step", "1", "--summary")
+    assert code == 0
+    assert text.startswith(short)
+    assert "TRAINED" not in short
+
+
+def test_a_batch_of_another_epoch_is_shown_as_such(folder: Path, batches: list[Batch]) -> None:
+    code, found = as_json(folder, "batch", "--step", "2", "--epoch", "1")
+    assert (code, found["batch"], found["onLineage"]) == (0, batches[1].id, False)
+
+
+def test_a_changed_document_is_a_mismatch_and_a_missing_one_is_named(
+    stores: Stores, folder: Path, batches: list[Batch]
+) -> None:
+    name = batches[0].members[1].rollout
+    rollout = stores.rollouts.get([name])[name]
+    stores.rollouts.put([rollout.model_copy(update={"tokens": pack_int32([5, 6, 7, 3])})])
+    code, found = as_json(folder, "batch", "--step", "1")
+    assert (code, found["digest"]["verdict"]) == (1, "mismatch")
+    stores.rollouts.delete(name)
+    code, found = as_json(folder, "batch", "--step", "1")
+    assert (code, found["digest"]["verdict"]) == (1, "unrebuildable")
+    assert name in found["digest"]["problem"]
+
+
+def test_a_run_and_a_rollout(stores: Stores, folder: Path, batches: list[Batch]) -> None:
+    code, found = as_json(folder, "run")
+    assert (code, found["good"]) == (0, True)
+    assert [one["what"][:16] for one in found["findings"]] == ["batches do not l"]
+    assert [one["epoch"] for one in found["lineage"]] == [1, 2]
+    stores.rollouts.put([a_rollout(a_task(99))])
+    code, text = run(folder, "run")
+    assert code == 1
+    assert "1 × rollouts belong to no task" in text
+    code, text = run(folder, "rollout", "--id", batches[0].members[0].rollout)
+    assert code == 0
+    assert "chosen by its task (done, consumed)" in text
+    assert "GENERATED [2, 4)\n    tokens 7 2\n    logprobs -0.5 -0.25" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "match"),
+    [
+        (["batch", "--step", "7"], 1, "there is no batch of step 7; the run is at step 2"),
+        (["batch", "--step", "1", "--run", "other"], 1, "there is no run other"),
+        (["rollout", "--id", "x"], 1, "there is no rollout x"),
+        (["retention", "--bounds", '{"rollout": {}}', "--dry-run"], 2, "rollout: Extra inputs"),
+        (["run", "--stores-folder", "/nowhere"], 2, "is no folder"),
+        (["run", "--mongo-address", "127.0.0.1:9", "--patience", "0.1"], 3, "did not answer"),
+    ],
+)
+@pytest.mark.usefixtures("batches")
+def test_errors_have_codes_and_say_why(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, match: str
+) -> None:
+    assert run(folder, *arguments)[0] == code
+    assert match in capsys.readouterr().err
+
+
+def test_migrating_a_run_that_is_alive_is_refused(
+    stores: Stores, folder: Path, batches: list[Batch], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = as_json(folder, "migrate", "--dry-run")
+    assert (code, found["older"], found["found"]["batches"]) == (0, 0, {"1": len(batches)})
+    assert run(folder, "migrate", "--write")[0] == 0
+    stores.runs.heartbeat(RUN, epoch=2, phase="training")
+    assert run(folder, "migrate", "--write")[0] == 1
+    assert "suspend the job" in capsys.readouterr().err
+
+
+def test_retention_by_hand(stores: Stores, folder: Path, batches: list[Batch]) -> None:
+    bounds = ["--bounds", '{"batches": {"maxCount": 1}, "rollouts": {"maxCount": 1}}']
+    code, text = run(folder, "retention", *bounds, "--dry-run")
+    assert code == 0
+    assert "would go" in text
+    code, found = as_json(folder, "retention", *bounds, "--dry-run")
+    assert (code, found["batches"], found["held"]["batches"]) == (0, [batches[1].id], 1)
+    assert len(stores.batches.of_run(RUN)) == 3
+    code, text = run(folder, "retention", *bounds, "--write")
+    assert code == 0
+    assert [one.id for one in stores.batches.of_run(RUN)] == [batches[0].id, batches[2].id]
+    assert as_json(folder, "run")[1]["good"]
+    assert as_json(folder, "batch", "--step", "1")[1]["digest"]["verdict"] == "match"

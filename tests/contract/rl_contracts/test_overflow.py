@@ -1,0 +1,169 @@
+"""Rollouts of any size on the real stores: large ones overflow into the bucket and come back."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import bson
+import pytest
+
+from rl_contracts.documents.overflow import FIELD, OVERFLOW_BYTES, Piece
+from rl_contracts.documents.rollout import Rollout, StopReason, TokenRange, Turn
+from rl_contracts.errors import IntegrityError
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.rollouts import RolloutStore
+from tests.documents import RUN, a_rollout, a_task
+
+MIB = 1 << 20
+SMALL_LIMIT = 4096
+
+
+def raw(stores: Stores, rollout: Rollout) -> dict[str, Any]:
+    found = stores.mongo.collection("rollouts").find_one({"_id": rollout.id})
+    assert found is not None
+    return found
+
+
+def keys(stores: Stores) -> list[str]:
+    return [one.key for one in stores.objects.list(f"{stores.run_prefix(RUN)}overflow/")]
+
+
+def a_turn(text: str) -> Turn:
+    nothing = TokenRange(start=0, end=0)
+    return Turn(request=nothing, response=nothing, stop_reason=StopReason.STOP, text=text)
+
+
+def tight(stores: Stores) -> RolloutStore:
+    return RolloutStore(stores.mongo, stores.objects, overflow_bytes=SMALL_LIMIT)
+
+
+def a_large(member: int = 0) -> Rollout:
+    return a_rollout(a_task(), member, tokens=os.urandom(5000), logprobs=os.urandom(5000))
+
+
+SIZES: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "small": ({}, set()),
+    "one array over the limit": ({"tokens": b"\1" * (9 * MIB)}, {"tokens"}),
+    "two under it that are over it together": (
+        {"tokens": b"\1" * (6 * MIB), "logprobs": b"\2" * (5 * MIB)}, {"tokens"}
+    ),
+    "more than a document holds": (
+        {"tokens": b"\1" * (20 * MIB), "logprobs": b"\2" * (20 * MIB), "mask": b"\1" * (5 * MIB)},
+        {"tokens", "logprobs"},
+    ),
+    "text and turns": (
+        {"text": "ü" * (9 * MIB), "turns": [a_turn("x" * MIB) for _ in range(9)]},
+        {"text", "turns"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "over"), SIZES.values(), ids=SIZES)
+def test_whatever_its_size_it_comes_back_the_same(
+    stores: Stores, fields: dict[str, Any], over: set[str]
+) -> None:
+    rollout = a_rollout(a_task(), **fields)
+    stores.rollouts.put([rollout])
+    stored = raw(stores, rollout)
+    assert set(stored.get(FIELD, {})) == over
+    assert not over & set(stored)
+    assert len(bson.encode(stored)) <= OVERFLOW_BYTES + 1024
+    assert stores.rollouts.get([rollout.id]) == {rollout.id: rollout}
+    assert stores.rollouts.of_task(rollout.task) == [rollout]
+    assert len(keys(stores)) == len(over)
+
+
+def test_writing_again_adds_nothing(stores: Stores) -> None:
+    store, rollout = tight(stores), a_large()
+    store.put([rollout])
+    before = keys(stores)
+    store.put([rollout])
+    assert keys(stores) == before
+    assert store.get([rollout.id])[rollout.id] == rollout
+
+
+def spoiled(content: bytes) -> bytes:
+    return content[:-20] + bytes(one ^ 1 for one in content[-20:])
+
+
+DAMAGES = {
+    "missing": (None, "does not exist"),
+    "flipped": (spoiled, "digest"),
+    "cut short": (lambda content: content[:-1], "digest"),
+    "empty": (lambda content: b"", "digest"),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_named_and_does_not_reach_its_neighbours(
+    stores: Stores, change: Any, words: str
+) -> None:
+    store, bad, good = tight(stores), a_large(0), a_large(1)
+    store.put([bad, good])
+    piece = Piece.model_validate(raw(stores, bad)[FIELD]["tokens"])
+    if change is None:
+        stores.objects.delete_prefix(f"{stores.run_prefix(RUN)}overflow/{bad.id}/")
+    else:
+        stores.objects.put(piece.key, change(stores.objects.get(piece.key)))
+    with pytest.raises(IntegrityError, match=words) as failed:
+        store.get([bad.id, good.id])
+    assert stores.objects.uri(f"{stores.run_prefix(RUN)}overflow/{bad.id}/") in str(failed.value)
+    read = store.read([bad.id, good.id, "nowhere"])
+    assert read.whole == {good.id: good}
+    assert list(read.damaged) == [bad.id]
+    assert words in read.damaged[bad.id]
+    assert store.of_task(good.task) == [good]
+
+
+def test_an_object_of_the_right_digest_that_is_no_value_is_refused(stores: Stores) -> None:
+    store, rollout = tight(stores), a_large()
+    store.put([rollout])
+    content = b"no bson"
+    piece = Piece.of(content, prefix=stores.run_prefix(RUN), field="tokens")
+    stores.objects.put(piece.key, content)
+    stores.mongo.collection("rollouts").update_one(
+        {"_id": rollout.id}, {"$set": {f"{FIELD}.tokens": piece.model_dump()}}
+    )
+    with pytest.raises(IntegrityError, match="is no BSON"):
+        store.get([rollout.id])
+
+
+def test_objects_go_with_their_rollout_and_a_crash_on_the_way_is_made_good(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, gone, kept = tight(stores), a_large(0), a_large(1)
+    store.put([gone, kept])
+    monkeypatch.setattr(stores.mongo, "call", fails_at("deleting 1 rollouts", stores.mongo.call))
+    with pytest.raises(InterruptedError):
+        store.delete_all([gone.id])  # the objects are gone, the document is not
+    monkeypatch.undo()
+    assert store.delete_all([gone.id, "nowhere"]) == 1
+    assert store.get([gone.id, kept.id]) == {kept.id: kept}
+    assert {one.split("/")[-2] for one in keys(stores)} == {kept.id}
+    store.delete(kept.id)
+    assert keys(stores) == []
+
+
+def fails_at(doing: str, call: Any) -> Any:
+    """``call`` that dies before the second command for ``doing``."""
+    seen: list[str] = []
+
+    def fused(what: str, operation: Any) -> Any:
+        seen.append(what)
+        if seen.count(doing) == 2:
+            raise InterruptedError
+        return call(what, operation)
+
+    return fused
+
+
+def test_objects_of_no_rollout_are_swept_once_they_are_old(stores: Stores) -> None:
+    store, kept = tight(stores), a_large()
+    store.put([kept])
+    prefix = f"{stores.run_prefix(RUN)}overflow/"
+    stores.objects.put(f"{prefix}crashed/tokens-1", b"1")
+    assert store.sweep(RUN, older_than_seconds=3600) == 0
+    assert store.sweep(RUN, older_than_seconds=-3600) == 1
+    assert {one.split("/")[-2] for one in keys(stores)} == {kept.id}
+    assert store.get([kept.id])[kept.id] == kept

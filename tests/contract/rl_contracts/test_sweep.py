@@ -1,0 +1,129 @@
+"""Retention on the real store: interrupted, fenced out, and without losing what is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.audit import batch as audit
+from rl_contracts.audit import run as audit_run
+from rl_contracts.documents import trained
+from rl_contracts.documents.batch import BatchMember, BatchState
+from rl_contracts.documents.run import DurablePointer, Totals
+from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.errors import FencedOutError, StoreUnavailableError
+from rl_contracts.retention.sweep import Sweeper
+from rl_contracts.spec.retention import Bound, Retention
+from rl_contracts.stores.connect import Stores
+from tests.documents import RUN, a_batch, a_rollout, a_run, a_task
+
+STEPS, DURABLE = 6, 4
+NEWEST = Retention(batches=Bound(max_count=3))
+
+
+@pytest.fixture
+def run(stores: Stores) -> Stores:
+    """Six steps of one task with two rollouts each, four of them durable; one task that waits."""
+    parent = None
+    for step in range(1, STEPS + 1):
+        task = a_task(step - 1, attempt=1, queue=Queue.CONSUMED, state=TaskState.DONE)
+        rollouts = [a_rollout(task, member) for member in range(2)]
+        stores.rollouts.put(rollouts)
+        stores.tasks.insert([task.model_copy(update={"rollouts": [one.id for one in rollouts]})])
+        batch = a_batch(
+            step,
+            parent,
+            members=[BatchMember(rollout=one.id, advantage=0.5) for one in rollouts],
+            tasks=[task.id],
+            state=BatchState.DURABLE if step <= DURABLE else BatchState.TRAINED,
+        )
+        given = trained.sequences(batch, {one.id: one for one in rollouts})
+        stores.batches.put([batch.model_copy(update={"digest": trained.digest(given)})])
+        parent = batch.id
+    waiting = a_task(STEPS, attempt=1, queue=Queue.TRAIN, state=TaskState.RETRY)
+    stores.tasks.insert([waiting])
+    stores.rollouts.put([a_rollout(waiting)])
+    stores.runs.create(
+        a_run(
+            step=STEPS,
+            epoch=1,
+            head_batch=parent,
+            durable=DurablePointer(step=DURABLE, prefix="c/", manifest_sha256="0"),
+            totals=Totals(rollouts_trained=2 * STEPS, tokens_trained=4 * STEPS),
+        )
+    )
+    return stores
+
+
+def steps_left(stores: Stores) -> list[int]:
+    return [one.step for one in stores.batches.of_run(RUN)]
+
+
+def check_whole(stores: Stores, *, first: int) -> None:
+    found = audit_run.audit(stores, RUN)
+    assert found.good, found.findings
+    for step in range(first, STEPS + 1):
+        assert audit.audit(stores, RUN, step=step).verdict == "match"
+    run = stores.runs.get(RUN)
+    assert run is not None
+    lineage = stores.batches.lineage(run.head_batch, after_step=DURABLE)
+    assert [one.step for one in lineage] == [5, 6]
+    assert stores.tasks.total(RUN, queue=Queue.TRAIN) == 1
+
+
+def test_a_dry_run_changes_nothing_and_a_pass_keeps_what_is_needed(run: Stores) -> None:
+    sweeper = Sweeper(run, run=RUN, bounds=NEWEST)
+    wanted = sweeper.plan()
+    assert [len(one) for one in (wanted.batches, wanted.tasks, wanted.rollouts)] == [3, 3, 6]
+    assert steps_left(run) == [1, 2, 3, 4, 5, 6]
+    assert sweeper.sweep(epoch=1) == wanted
+    assert steps_left(run) == [4, 5, 6]
+    check_whole(run, first=4)
+    document = run.runs.get(RUN)
+    assert document is not None
+    assert (document.deleted.batches_below, document.deleted.tasks_below) == (4, 4)
+    assert sweeper.sweep(epoch=1).empty
+    with pytest.raises(LookupError, match="kept are 4 to 6"):
+        audit.audit(run, RUN, step=2)
+
+
+def test_bytes_are_those_of_the_store(run: Stores) -> None:
+    task = a_task(STEPS + 1, attempt=1, queue=Queue.CONSUMED)
+    run.tasks.insert([task])
+    run.rollouts.put([a_rollout(task, member, text="x" * 10_000) for member in range(2)])
+    bounds = Retention(rollouts=Bound(max_bytes=20_000))
+    found = Sweeper(run, run=RUN, bounds=bounds).sweep(epoch=1)
+    assert len(found.rollouts) == 1
+    assert found.held["rollouts"] == 0
+    check_whole(run, first=1)
+
+
+def test_a_trainer_that_was_replaced_deletes_nothing(run: Stores) -> None:
+    run.runs.take_epoch(RUN)
+    with pytest.raises(FencedOutError):
+        Sweeper(run, run=RUN, bounds=NEWEST).sweep(epoch=1)
+    assert steps_left(run) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("collection", ["rollouts", "tasks", "batches"])
+def test_an_interrupted_pass_is_completed_by_the_next(
+    run: Stores, monkeypatch: pytest.MonkeyPatch, collection: str
+) -> None:
+    call = run.mongo.call
+
+    def fails(doing: str, operation: Any) -> Any:
+        if doing.startswith("deleting ") and doing.endswith(f" {collection}"):
+            raise StoreUnavailableError(store="document store", doing=doing, cause="down")
+        return call(doing, operation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.mongo, "call", fails)
+        with pytest.raises(StoreUnavailableError):
+            Sweeper(run, run=RUN, bounds=NEWEST).sweep(epoch=1)
+    check_kept = [audit.audit(run, RUN, step=step).verdict for step in (4, 5, 6)]
+    assert check_kept == ["match"] * 3
+    Sweeper(run, run=RUN, bounds=NEWEST).sweep(epoch=1)
+    assert steps_left(run) == [4, 5, 6]
+    assert len(run.rollouts.of_run(RUN)) == 7
+    check_whole(run, first=4)

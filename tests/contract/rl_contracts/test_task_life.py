@@ -1,0 +1,30 @@
+"""Tasks, claims, crashes, clock jumps, late writes and lost replies, as hypothesis draws them."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from tests.contract.rl_contracts.task_life import TaskLife
+
+SHORT = settings(
+    max_examples=15,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    phases=[Phase.generate],  # shrinking takes minutes; the chaos tier does it
+)
+
+
+def test_no_interleaving_loses_or_doubles_a_task(
+    stores: Stores, store_settings: StoreSettings
+) -> None:
+    machine = TaskLife.of(store_settings)
+    try:
+        run_state_machine_as_test(machine, settings=SHORT)
+    finally:
+        for actor in machine.actors:
+            actor.mongo.close()

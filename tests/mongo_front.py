@@ -1,0 +1,221 @@
+"""A front before the embedded document store that adds what it lacks: TLS, SCRAM, roles.
+
+It forwards commands as they are, so that the answers are the real store's, and keeps the bodies
+for tests to look at. What it adds follows MongoDB's wire protocol (OP_MSG, OP_QUERY, OP_REPLY) and
+RFC 7677; the client's side of both is PyMongo's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import bson
+
+OP_REPLY, OP_QUERY, OP_MSG = 1, 2004, 2013
+ITERATIONS = 4096
+UNAUTHORIZED, AUTHENTICATION_FAILED, NOT_WRITABLE_PRIMARY = 13, 18, 10107
+WITHOUT_LOGIN = {"hello", "ismaster", "isMaster", "saslStart", "saslContinue", "ping"}
+READS = {"hello", "ismaster", "isMaster", "ping"}
+Document = dict[str, Any]
+
+
+@dataclass
+class Front:
+    """One listening front.
+
+    Attributes:
+        backend: port of the embedded store.
+        context: speaks TLS by it; None: plain TCP.
+        user: name and password that SCRAM-SHA-256 wants; None: everybody is let in.
+        role: what ``hello`` says that it is.
+        commands: every command that was forwarded.
+    """
+
+    backend: int
+    context: ssl.SSLContext | None = None
+    user: tuple[str, str] | None = None
+    role: str = "standalone"
+    commands: list[Document] = field(default_factory=list)
+    port: int = 0
+
+    def of(self, name: str) -> list[Document]:
+        """Forwarded commands of one name."""
+        return [one for one in self.commands if next(iter(one)) == name]
+
+    def serve(self, raw: socket.socket) -> None:
+        with suppress(OSError, ssl.SSLError, EOFError), raw:
+            client = self.context.wrap_socket(raw, server_side=True) if self.context else raw
+            with client, socket.create_connection(("127.0.0.1", self.backend)) as store:
+                conversation = _Scram(self.user) if self.user else None
+                while True:
+                    self._pass(client, store, conversation)
+
+    def _pass(
+        self, client: socket.socket, store: socket.socket, scram: _Scram | None
+    ) -> None:  # fmt: skip
+        header, body = _receive(client)
+        request, opcode = header[1], header[3]
+        command = _command(opcode, body)
+        name = next(iter(command))
+        if scram is not None and (name.startswith("sasl") or not scram.passed):
+            answer = scram.answer(name, command)
+            if answer is not None:
+                client.sendall(_message(request, answer))
+                return
+        if self.role == "secondary" and name not in READS:
+            client.sendall(_message(request, _refusal(NOT_WRITABLE_PRIMARY, "not primary")))
+            return
+        self.commands.append(command)
+        # The store knows no transactions: their numbers are the driver's business with a primary.
+        known = {key: value for key, value in command.items() if key != "txnNumber"}
+        forwarded = _message(request, known) if opcode == OP_MSG else _whole(header, body)
+        store.sendall(forwarded)
+        header, body = _receive(store)
+        if name in ("hello", "ismaster", "isMaster"):
+            client.sendall(self._hello(header, body))
+        else:
+            client.sendall(_whole(header, body))
+
+    def _hello(self, header: tuple[int, ...], body: bytes) -> bytes:
+        start = 20 if header[3] == OP_REPLY else 5
+        said = bson.decode(body[start:])
+        if self.role != "standalone":
+            me = f"127.0.0.1:{self.port}"
+            primary = self.role == "primary"
+            said |= {
+                "setName": "rs0", "hosts": [me], "me": me, "setVersion": 1,
+                "isWritablePrimary": primary, "ismaster": primary, "secondary": not primary,
+            }  # fmt: skip
+        if self.user:
+            said["saslSupportedMechs"] = ["SCRAM-SHA-256"]
+        whole = body[:start] + bson.encode(said)
+        return struct.pack("<iiii", 16 + len(whole), *header[1:]) + whole
+
+
+class _Scram:
+    """The server's side of SCRAM-SHA-256 (RFC 5802, RFC 7677) for one user."""
+
+    def __init__(self, user: tuple[str, str]) -> None:
+        self._user, password = user
+        self._salt = secrets.token_bytes(16)
+        self._salted = hashlib.pbkdf2_hmac("sha256", password.encode(), self._salt, ITERATIONS)
+        self._first = ""
+        self.passed = False
+
+    def answer(self, name: str, command: Document) -> Document | None:
+        if name == "saslStart":
+            return self._start(bytes(command["payload"]).decode())
+        if name == "saslContinue":
+            return self._check(bytes(command["payload"]).decode())
+        if name in WITHOUT_LOGIN:
+            return None
+        return _refusal(UNAUTHORIZED, f"command {name} requires authentication")
+
+    def _start(self, payload: str) -> Document:
+        bare = payload.split(",", 2)[2]
+        fields = dict(one.split("=", 1) for one in bare.split(","))
+        if fields["n"] != self._user:
+            return _refusal(AUTHENTICATION_FAILED, "Authentication failed.")
+        nonce = fields["r"] + secrets.token_hex(12)
+        salt = base64.b64encode(self._salt).decode()
+        first = f"r={nonce},s={salt},i={ITERATIONS}"
+        self._first = f"{bare},{first}"
+        return {"conversationId": 1, "done": False, "payload": first.encode(), "ok": 1.0}
+
+    def _check(self, payload: str) -> Document:
+        if self.passed:
+            return {"conversationId": 1, "done": True, "payload": b"", "ok": 1.0}
+        without_proof, proof = payload.rsplit(",p=", 1)
+        auth = f"{self._first},{without_proof}".encode()
+        key = hmac.digest(self._salted, b"Client Key", "sha256")
+        signature = hmac.digest(hashlib.sha256(key).digest(), auth, "sha256")
+        wanted = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+        if not hmac.compare_digest(wanted, base64.b64decode(proof)):
+            return _refusal(AUTHENTICATION_FAILED, "Authentication failed.")
+        self.passed = True
+        server = hmac.digest(hmac.digest(self._salted, b"Server Key", "sha256"), auth, "sha256")
+        verifier = b"v=" + base64.b64encode(server)
+        return {"conversationId": 1, "done": True, "payload": verifier, "ok": 1.0}
+
+
+def _refusal(code: int, message: str) -> Document:
+    return {"ok": 0.0, "errmsg": message, "code": code}
+
+
+def _receive(peer: socket.socket) -> tuple[tuple[int, ...], bytes]:
+    header = struct.unpack("<iiii", _exactly(peer, 16))
+    return header, _exactly(peer, header[0] - 16)
+
+
+def _exactly(peer: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = peer.recv(min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _whole(header: tuple[int, ...], body: bytes) -> bytes:
+    return struct.pack("<iiii", *header) + body
+
+
+def _command(opcode: int, body: bytes) -> Document:
+    if opcode == OP_QUERY:
+        end = body.index(b"\0", 4)
+        return dict(bson.decode(body[end + 9 :]))
+    (size,) = struct.unpack("<i", body[5:9])
+    command = dict(bson.decode(body[5 : 5 + size]))
+    rest = body[5 + size :]
+    while rest and rest[0] == 1:  # a document sequence
+        (length,) = struct.unpack("<i", rest[1:5])
+        name, _, documents = rest[5 : 1 + length].partition(b"\0")
+        command[name.decode()] = bson.decode_all(documents)
+        rest = rest[1 + length :]
+    return command
+
+
+def _message(request: int, document: Document) -> bytes:
+    body = b"\0\0\0\0\0" + bson.encode(document)
+    return struct.pack("<iiii", 16 + len(body), request, request, OP_MSG) + body
+
+
+@contextmanager
+def front_of(backend_port: int, **options: Any) -> Iterator[Front]:
+    """A front on a port of its own."""
+    front = Front(backend=backend_port, **options)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        front.port = listener.getsockname()[1]
+        open_ones: list[socket.socket] = []
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    open_ones.append(client)
+                    threading.Thread(target=front.serve, args=[client], daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield front
+        finally:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+            for one in open_ones:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,183 @@
+"""What an audit finds in a run, from facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rl_contracts.audit import lineage
+from rl_contracts.audit.lineage import Header
+from rl_contracts.audit.run import Facts, Member, RunAudit, judge
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.run import DurablePointer, PolicyPointer, Totals
+from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.stores.orphans import Orphans
+from tests.documents import RUN, a_run, a_sampler
+
+NOW = 1000.0
+
+
+def header(
+    step: int, *, epoch: int = 1, parent: str | None = None, state: str = "trained"
+) -> Header:
+    before = f"b{step - 1}" if step > 1 else None
+    return Header(id=f"b{step}", step=step, epoch=epoch, parent=parent or before, state=state)
+
+
+def task(queue: Queue = Queue.CONSUMED, **changes: Any) -> dict[str, Any]:
+    return {"queue": queue, "state": TaskState.DONE, "rollouts": []} | changes
+
+
+def good() -> Facts:
+    """Three steps in two epochs, the first durable; one task each, one that waits, one in work."""
+    policy = {"version": 1, "epoch": 2, "step": 3, "prefix": "p/", "manifest_sha256": "0"}
+    run = a_run(
+        step=3, epoch=2, head_batch="b3",
+        durable=DurablePointer(step=1, prefix="c/", manifest_sha256="0"),
+        policy=PolicyPointer(**policy),
+        totals=Totals(rollouts_trained=3, tokens_trained=30),
+    )  # fmt: skip
+    record = PolicyRecord(
+        id="p", run=RUN, parent=0, size_bytes=1, published_at=1.0, publish_seconds=1.0, **policy
+    )
+    return Facts(
+        run=run,
+        now=NOW,
+        headers=(header(1, state="durable"), header(2), header(3, epoch=2)),
+        members=tuple(
+            Member(batch=f"b{n}", tasks=(f"t{n}",), rollouts=(f"r{n}",), generated=10)
+            for n in (1, 2, 3)
+        ),
+        tasks={f"t{n}": task(rollouts=[f"r{n}"]) for n in (1, 2, 3)}
+        | {"t4": task(Queue.TRAIN, rollouts=["r4"])}
+        | {"t5": task(Queue.TRAIN, state=TaskState.CLAIMED)},
+        rollouts={f"r{n}": f"t{n}" for n in (1, 2, 3, 4, 5)},
+        policies=(record,),
+        samplers=(a_sampler(heartbeat_at=NOW),),
+        orphans=Orphans(),
+    )
+
+
+def test_nothing_is_wrong_with_a_good_run() -> None:
+    audit = RunAudit(facts=good(), findings=judge(good()))
+    assert audit.findings == []
+    assert audit.good
+    told = audit.to_json()
+    assert told["lineage"] == [
+        {"firstStep": 1, "lastStep": 2, "epoch": 1},
+        {"firstStep": 3, "lastStep": 3, "epoch": 2},
+    ]
+    assert told["tasks"]["consumed"]["done"] == 3
+    assert told["tasks"]["train"] == {"pending": 0, "retry": 0, "claimed": 1, "done": 1, "dead": 0}
+
+
+def changed_run(**changes: Any) -> Callable[[Facts], Facts]:
+    return lambda facts: replace(facts, run=facts.run.model_copy(update=changes))
+
+
+def without_rollout(name: str) -> Callable[[Facts], Facts]:
+    return lambda facts: replace(
+        facts, rollouts={key: one for key, one in facts.rollouts.items() if key != name}
+    )
+
+
+def orphans(**found: list[str]) -> Callable[[Facts], Facts]:
+    return lambda facts: replace(facts, orphans=Orphans(**found))
+
+
+def with_task(name: str, one: dict[str, Any]) -> Callable[[Facts], Facts]:
+    return lambda facts: replace(facts, tasks={**facts.tasks, name: one})
+
+
+def twice(facts: Facts) -> Facts:
+    last = replace(facts.members[2], tasks=("t2",), rollouts=("r2",))
+    return replace(facts, members=(*facts.members[:2], last))
+
+
+ERRORS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
+    "an undurable batch is gone": (
+        lambda facts: replace(facts, headers=(facts.headers[0], facts.headers[2])),
+        "which a restart would train again",
+    ),
+    "the head is at another step": (changed_run(step=4), "the run is at step 4"),
+    "a batch says durable too early": (
+        lambda facts: replace(facts, headers=(*facts.headers[:2], header(3, state="durable"))),
+        "no committed checkpoint contains",
+    ),
+    "trained twice": (twice, "tasks were trained by more than 1 steps"),
+    "a trained rollout is gone": (without_rollout("r2"), "rollouts of the lineage are gone"),
+    "totals of rollouts": (
+        changed_run(totals=Totals(rollouts_trained=4, tokens_trained=30)),
+        "counts 4 trained rollouts, its lineage holds 3",
+    ),
+    "totals of tokens": (
+        changed_run(totals=Totals(rollouts_trained=3, tokens_trained=31)),
+        "counts 31 trained tokens, its lineage holds 30",
+    ),
+    "a finished task's rollout is gone": (orphans(promises=["r4"]), "list rollouts that are gone"),
+    "a lease nobody takes back": (orphans(claims=["t5"]), "were not taken back"),
+    "a rollout of nobody": (orphans(strangers=["r9"]), "belong to no task"),
+    "a policy of no catalogue": (
+        lambda facts: replace(facts, policies=()),
+        "is in no catalogue",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "match"), ERRORS.values(), ids=ERRORS)
+def test_what_is_wrong_is_found(change: Callable[[Facts], Facts], match: str) -> None:
+    found = judge(change(good()))
+    errors = [one for one in found if one.level == "error"]
+    assert any(match in one.what for one in errors), found
+    assert found[0].level == "error"
+
+
+NOTES: dict[str, tuple[Callable[[Facts], Facts], str]] = {
+    "a batch before its commit": (
+        lambda facts: replace(
+            facts,
+            headers=(*facts.headers, Header(id="x", step=3, epoch=1, parent="b2", state="formed")),
+        ),
+        "do not lead to the run's head",
+    ),
+    "durable batches that retention deleted": (
+        lambda facts: replace(facts, headers=facts.headers[1:], members=facts.members[1:]),
+        "batches of steps up to 1 are gone",
+    ),
+    "a rollout that came too late": (
+        lambda facts: replace(facts, rollouts={**facts.rollouts, "late": "t1"}),
+        "never chosen",
+    ),
+    "a silent sampler": (
+        lambda facts: replace(facts, samplers=(a_sampler(heartbeat_at=NOW - 100),)),
+        "silent",
+    ),
+    "a trained task in the queue": (
+        with_task("t3", task(Queue.TRAIN, rollouts=["r3"])),
+        "still in the queue",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "match"), NOTES.values(), ids=NOTES)
+def test_what_a_crash_leaves_is_told_but_not_wrong(
+    change: Callable[[Facts], Facts], match: str
+) -> None:
+    found = judge(change(good()))
+    assert [one.level for one in found] == ["note"], found
+    assert match in found[0].what
+
+
+def test_a_cycle_of_parents_ends() -> None:
+    headers = [header(1, parent="b2"), header(2)]
+    found = lineage.trace(a_run(step=2, head_batch="b2"), headers)
+    assert [one.step for one in found.steps] == [1, 2]
+    assert found.broken_at == "b2"
+
+
+def test_training_again_is_no_error_where_it_is_declared() -> None:
+    facts = replace(twice(good()), max_trainings=2)
+    assert not any("were trained by more" in one.what for one in judge(facts))

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.datasets.reading import SourceReader
+from rl_contracts.documents.datasets.text import read_text
+from rl_contracts.errors import RefusedError
+from rl_contracts.spec.data import DatasetSource
+
+SOURCE = DatasetSource(name="d", uri="s3://data/train.jsonl")
+GOOD = b'{"id": "a", "query": "1+1=", "answer": "2"}\n'
+BAD = b'{"id": "b", "query": "1+1="}\n'
+
+
+def reader(*, skip: bool = False) -> SourceReader:
+    return SourceReader(SOURCE, field="spec.data.train[0]", skip=skip)
+
+
+def read(found: SourceReader, *lines: bytes) -> list[Example]:
+    examples = list(found.read(read_text([b"".join(lines)]), file=SOURCE.uri))
+    found.check_any()
+    return examples
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([GOOD, b"{nonsense\n"], "line 2 is not JSON"),
+        ([b"\n", BAD], "line 2: field 'answer' is missing"),
+        ([GOOD, GOOD], "line 2: id 'a' occurs twice"),
+        ([b"[1]"], "line 1 is not a JSON object"),
+        ([b"[{]"], "line 1 is not JSON"),
+        ([], "holds no record"),
+    ],
+)
+def test_a_bad_record_is_refused_by_file_place_and_field(lines: list[bytes], message: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        read(reader(), *lines)
+    refusal = refused.value.refusal
+    assert message in refusal.message
+    assert refusal.message.startswith("s3://data/train.jsonl")
+    assert (refusal.field, refusal.reason) == ("spec.data.train[0].uri", "DatasetMalformed")
+    assert "onBadRecord to Skip" in refusal.remedy
+
+
+def test_bad_records_are_left_out_and_counted() -> None:
+    found = reader(skip=True)
+    assert [one.id for one in read(found, BAD, GOOD, b"[1]\n", GOOD, BAD, BAD)] == ["a"]
+    assert (found.records, found.skipped, len(found.first_skipped)) == (1, 5, 3)
+    assert found.first_skipped[0].startswith("s3://data/train.jsonl line 1: field 'answer'")
+    assert found.first_skipped[2] == "s3://data/train.jsonl line 4: id 'a' occurs twice"
+
+
+def test_nothing_but_bad_records_is_refused_all_the_same() -> None:
+    with pytest.raises(RefusedError, match=r"no usable record; 2 are bad, the first: .* line 1"):
+        read(reader(skip=True), BAD, BAD)
+
+
+def test_a_broken_array_is_refused_although_bad_records_are_skipped() -> None:
+    with pytest.raises(RefusedError, match="the file ends within the array") as refused:
+        read(reader(skip=True), b"[", GOOD)
+    assert "Skip" not in refused.value.refusal.remedy
+
+
+def test_an_id_is_unique_over_all_files_of_a_source() -> None:
+    found = reader()
+    read(found, GOOD)
+    with pytest.raises(RefusedError, match="id 'a' occurs twice"):
+        read(found, GOOD)

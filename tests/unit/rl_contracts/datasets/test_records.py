@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.datasets.records import BadRecordError, parse_record
+from rl_contracts.documents.task import ContentPart, Message
+from rl_contracts.spec.data import Columns
+
+CHAT = Columns(messages="messages")
+
+
+def user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def turn(role: str, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def parse(record: Any, columns: Columns | None = None) -> Example:
+    return parse_record(record, columns=columns or Columns(), place="line 7")
+
+
+def test_a_query_and_its_answer() -> None:
+    asked = (user("1+1="),)
+    assert parse({"id": "a", "query": "1+1=", "answer": "2"}) == Example(
+        id="a", messages=asked, answer="2"
+    )
+    numbers = {"id": 7, "query": "1+1=", "answer": 2.5, "more": [1]}
+    assert parse(numbers) == Example(id="7", messages=asked, answer="2.5")
+
+
+def test_columns_rename_fields_and_a_record_without_an_id_is_named_by_its_place() -> None:
+    columns = Columns(query="question", answer="solution")
+    found = parse({"question": "x", "solution": "y"}, columns)
+    assert found == Example(id="line 7", messages=(user("x"),), answer="y")
+    with pytest.raises(BadRecordError, match="field 'key' is missing"):
+        parse({"query": "x", "answer": "y"}, Columns(id="key"))
+
+
+def test_a_conversation_is_asked_up_to_the_last_users_turn() -> None:
+    turns = [turn("user", "a"), turn("assistant", "b"), turn("user", "c"), turn("assistant", "d")]
+    found = parse({"messages": turns}, CHAT)
+    assert [(one.role, one.text) for one in found.messages] == [
+        ("user", "a"), ("assistant", "b"), ("user", "c"),
+    ]  # fmt: skip
+    assert found.answer == "d"
+    columns = Columns(messages="messages", answer="label")
+    assert parse({"messages": turns, "label": 4}, columns).answer == "4"
+    assert parse({"messages": turns[:1], "label": 4}, columns).messages == (user("a"),)
+
+
+def test_parts_of_a_message_are_kept() -> None:
+    content = [
+        {"type": "text", "text": "a", "image_url": None},
+        {"type": "text", "text": "b"},
+    ]
+    record = {"messages": [turn("system", "s"), turn("user", content), turn("assistant", "c")]}
+    found = parse(record, CHAT).messages[1]
+    assert found.content == (ContentPart(text="a"), ContentPart(text="b"))
+    assert found.text == "ab"
+
+
+def test_a_record_may_name_its_scorer_and_its_answer_schema() -> None:
+    columns = Columns(scorer="judge", answer_schema="form")
+    record = {"id": "a", "query": "q", "answer": "2", "judge": "Math", "form": "Boxed"}
+    found = parse(record, columns)
+    assert (found.scorer, found.answer_schema) == ("Math", "Boxed")
+    found = parse(record | {"judge": None, "form": None}, columns)
+    assert (found.scorer, found.answer_schema) == ("", "")
+    assert parse(record).scorer == ""
+    with pytest.raises(BadRecordError, match=r"field 'form' is \"XML\", not one of Answer, Boxed"):
+        parse(record | {"form": "XML"}, columns)
+    with pytest.raises(BadRecordError, match=r"field 'judge' is .*, which cannot be the name"):
+        parse(record | {"judge": "rm -rf"}, columns)
+
+
+GOOD = {"id": "a", "query": "q", "answer": "2"}
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ([1], "is not a JSON object"),
+        ({"id": "a", "answer": "2"}, "field 'query' is missing; the record has id, answer"),
+        ({}, "the record has none"),
+        (GOOD | {"query": ""}, "field 'query' is \"\", not a text"),
+        (GOOD | {"query": ["x"]}, "field 'query' is [\"x\"], not a text"),
+        (GOOD | {"answer": {"value": 2}}, "field 'answer' is {\"value\": 2}, not a text"),
+        (GOOD | {"answer": b"2"}, "field 'answer' is a bytes, not a text"),
+        (GOOD | {"id": True}, "field 'id' is true, not a text"),
+        (GOOD | {"id": "x" * 300}, "field 'id' has 300 characters"),
+        (GOOD | {"query": "a\0b"}, "field 'query' holds a NUL"),
+        (GOOD | {"query": "\ud800"}, "field 'query' holds half of a surrogate pair"),
+        (GOOD | {"query": ["x" * 500]}, "…, not a text"),
+    ],
+)
+def test_a_bad_record_names_its_field(record: Any, message: str) -> None:
+    with pytest.raises(BadRecordError) as bad:
+        parse(record)
+    assert message in str(bad.value)
+    assert len(str(bad.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        (..., "field 'messages' is missing"),
+        ("hello", "field 'messages' is \"hello\", not a list of messages"),
+        ([], "field 'messages' has no turn of a user"),
+        (["hello"], "field 'messages[0]' is \"hello\", not a message"),
+        ([turn("human", "a")], "field 'messages[0].role' is \"human\", not one of system,"),
+        ([turn("user", "a")], "no assistant's turn after the last user's"),
+        ([turn("assistant", "a"), turn("user", "b")], "no assistant's turn after"),
+        ([turn("user", "")], "field 'messages[0].content' is empty"),
+        ([turn("user", 3)], "field 'messages[0].content' is 3, not a text"),
+        ([turn("user", None)], "field 'messages[0].content' is missing"),
+        ([turn("user", ["a"])], "field 'messages[0].content[0]' is \"a\", not a part"),
+        ([turn("user", [{"type": "image"}])], 'content[0].type\' is "image"; only text'),
+        ([turn("user", [{"type": "text"}])], "content[0].text' is missing"),
+        ([turn("user", "a") | {"tool_calls": [1]}], "field 'messages[0].tool_calls' is nothing"),
+    ],
+)
+def test_a_bad_conversation_names_its_field(messages: Any, message: str) -> None:
+    record = {} if messages is ... else {"messages": messages}
+    with pytest.raises(BadRecordError) as bad:
+        parse(record, CHAT)
+    assert message in str(bad.value)

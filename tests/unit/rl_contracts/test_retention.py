@@ -1,0 +1,219 @@
+"""Any retention pass leaves the run resumable and the kept batches rebuildable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_contracts.documents.run import Deleted, DurablePointer
+from rl_contracts.retention.plan import BatchItem, Inventory, Plan, RolloutItem, TaskItem, plan
+from rl_contracts.spec.retention import Bound, Retention
+from tests.documents import a_run
+
+NOW = 1000.0
+PER_STEP = 2
+
+
+def a_lineage(steps: int, *, durable: int, strays: int = 0, waiting: int = 2) -> Inventory:
+    """A run of some steps, two tasks of one rollout each, and a stray batch for the first ones."""
+    batches, tasks, rollouts = [], [], []
+    for number in range(steps * PER_STEP + waiting):
+        tasks.append(
+            TaskItem(
+                id=f"t{number}", ended=number < steps * PER_STEP, train=True, sequence=number,
+                time=float(number), size=10,
+            )
+        )  # fmt: skip
+        for attempt in (1, 2):  # the first attempt's was never chosen
+            rollouts.append(
+                RolloutItem(
+                    id=f"r{number}.{attempt}", task=f"t{number}", time=float(number), size=100
+                )
+            )
+    for step in range(1, steps + 1):
+        numbers = range((step - 1) * PER_STEP, step * PER_STEP)
+        batch = BatchItem(
+            id=f"b{step}", step=step, epoch=2, time=float(step * PER_STEP), size=50,
+            parent=f"b{step - 1}" if step > 1 else None, next_sequence=step * PER_STEP,
+            tasks=tuple(f"t{n}" for n in numbers), rollouts=tuple(f"r{n}.2" for n in numbers),
+        )  # fmt: skip
+        batches.append(batch)
+        if step <= strays:
+            batches.append(replace(batch, id=f"stray{step}", epoch=1))
+    pointer = DurablePointer(step=durable, prefix="c/", manifest_sha256="0")
+    run = a_run(
+        step=steps, epoch=2, head_batch=f"b{steps}" if steps else None,
+        durable=pointer if durable else None,
+    )  # fmt: skip
+    return Inventory(run=run, batches=batches, tasks=tasks, rollouts=rollouts)
+
+
+def bound(**limits: Any) -> Bound:
+    return Bound(**{f"max_{name}": value for name, value in limits.items()})
+
+
+def test_no_bound_deletes_nothing() -> None:
+    assert plan(a_lineage(9, durable=8, strays=3), Retention(), now=NOW).empty
+
+
+def test_the_newest_batches_stay_and_older_ones_take_theirs_along() -> None:
+    found = plan(a_lineage(5, durable=4), Retention(batches=bound(count=3)), now=NOW)
+    assert found.batches == ("b1", "b2")
+    assert found.tasks == ("t0", "t1", "t2", "t3")
+    assert found.rollouts == ("r0.1", "r0.2", "r1.1", "r1.2", "r2.1", "r2.2", "r3.1", "r3.2")
+    assert (found.batches_below, found.tasks_below) == (3, 8)
+
+
+def test_age_and_bytes() -> None:
+    inventory = a_lineage(5, durable=5)
+    old = plan(inventory, Retention(batches=bound(age_seconds=993)), now=NOW)
+    assert old.batches == ("b1", "b2", "b3")
+    large = plan(inventory, Retention(batches=bound(bytes=120)), now=NOW)
+    assert large.batches == ("b1", "b2", "b3")
+    spare = plan(inventory, Retention(rollouts=bound(bytes=2000)), now=NOW)
+    assert spare.rollouts == ("r0.1", "r1.1", "r2.1", "r3.1")
+    assert not spare.batches
+    assert not spare.tasks
+
+
+def test_what_is_needed_stays_and_is_told() -> None:
+    inventory = a_lineage(5, durable=3)
+    found = plan(inventory, Retention(batches=bound(count=1), rollouts=bound(count=1)), now=NOW)
+    assert found.batches == ("b1", "b2")
+    assert found.held["batches"] == 2  # b3 and b4; b5 is the one that may stay
+    kept = {one.id for one in inventory.rollouts} - set(found.rollouts)
+    assert {"r4.2", "r9.2", "r10.1", "r11.2"} <= kept
+
+
+def test_what_may_be_trained_again_stays() -> None:
+    inventory = replace(a_lineage(8, durable=8), reusable_steps=3)
+    found = plan(inventory, Retention(batches=bound(count=1)), now=NOW)
+    assert found.batches == ("b1", "b2", "b3", "b4")  # a resuming trainer reads back to b5
+
+
+def test_nothing_is_durable_yet() -> None:
+    everything = Retention(
+        batches=bound(count=1), tasks=bound(count=1), rollouts=bound(age_seconds=1)
+    )
+    found = plan(a_lineage(3, durable=0), everything, now=NOW)
+    assert (found.batches, found.tasks) == ((), ())
+
+
+def test_an_interrupted_pass_is_completed_though_no_bound_asks_for_it() -> None:
+    whole = a_lineage(5, durable=5)
+    run = whole.run.model_copy(update={"deleted": Deleted(batches_below=3, tasks_below=10)})
+    left = replace(
+        whole,
+        run=run,
+        rollouts=whole.rollouts[6:],
+        batches=[one for one in whole.batches if one.id != "b2"],
+    )
+    found = plan(left, Retention(batches=bound(count=4)), now=NOW)
+    assert found.batches == ("b1",)
+    assert {"t0", "t1"} <= set(found.tasks)
+
+
+limits = st.one_of(st.none(), st.integers(1, 40))
+bounds = st.builds(
+    Bound, max_age_seconds=limits.map(lambda one: one and 980 + one), max_count=limits,
+    max_bytes=limits.map(lambda one: one and 60 * one),
+)  # fmt: skip
+
+
+@st.composite
+def inventories(draw: st.DrawFn) -> Inventory:
+    steps = draw(st.integers(0, 12))
+    inventory = a_lineage(
+        steps,
+        durable=draw(st.integers(0, steps)),
+        strays=draw(st.integers(0, steps)),
+        waiting=draw(st.integers(0, 4)),
+    )
+    ended = draw(st.sets(st.sampled_from([one.id for one in inventory.tasks] or ["none"])))
+    trained = {name for one in inventory.batches for name in one.tasks}
+    tasks = [replace(one, ended=one.id in ended or one.id in trained) for one in inventory.tasks]
+    # A trainer that died between commit and retirement leaves trained tasks in the queue.
+    undurable = {f"t{steps * PER_STEP - 1}"} if draw(st.booleans()) else set()
+    tasks = [replace(one, ended=one.ended and one.id not in undurable) for one in tasks]
+    orphans = [
+        RolloutItem(id=f"o{n}", task=f"gone{n}", time=float(n))
+        for n in range(draw(st.integers(0, 3)))
+    ]
+    return replace(
+        inventory,
+        tasks=tasks,
+        rollouts=[*inventory.rollouts, *orphans],
+        reusable_steps=draw(st.integers(0, 4)),
+    )
+
+
+def after(inventory: Inventory, found: Plan, *, deletions: int) -> Inventory:
+    """What is left when the deletion ends after so many documents."""
+    order = [*found.rollouts, *found.tasks, *found.batches][:deletions]
+    gone = set(order)
+    deleted = Deleted(
+        batches_below=max(inventory.run.deleted.batches_below, found.batches_below),
+        tasks_below=max(inventory.run.deleted.tasks_below, found.tasks_below),
+    )
+    return Inventory(
+        run=inventory.run.model_copy(update={"deleted": deleted}),
+        batches=[one for one in inventory.batches if one.id not in gone],
+        tasks=[one for one in inventory.tasks if one.id not in gone],
+        rollouts=[one for one in inventory.rollouts if one.id not in gone],
+        reusable_steps=inventory.reusable_steps,
+    )
+
+
+def check_safe(left: Inventory, before: Inventory) -> None:
+    run = left.run
+    batches = {one.id: one for one in left.batches}
+    rollouts = {one.id for one in left.rollouts}
+    tasks = {one.id for one in left.tasks}
+    # Resumable: from the head back to the durable state itself, with all that is trained again.
+    first = max(left.first_needed, 1)
+    name, steps = run.head_batch, []
+    while name is not None and name in batches and batches[name].step >= first:
+        steps.append(batches[name].step)
+        assert set(batches[name].rollouts) <= rollouts
+        name = batches[name].parent
+    assert steps == list(range(run.step, first - 1, -1))
+    # Whoever waits keeps all that it has, adopted members included.
+    waiting = {one.id for one in before.tasks if not one.ended}
+    assert waiting <= tasks
+    assert {one.id for one in before.rollouts if one.task in waiting} <= rollouts
+    # Kept batches are rebuildable, and their prompts are there.
+    for one in left.batches:
+        if one.step >= run.deleted.batches_below:
+            assert set(one.rollouts) <= rollouts
+            assert set(one.tasks) <= tasks
+    # A task that is inserted again by the stream is one that was never deleted.
+    last = next((one for one in before.batches if one.id == run.head_batch), None)
+    gone = {one.sequence for one in before.tasks} - {one.sequence for one in left.tasks}
+    assert all(one < run.deleted.tasks_below for one in gone)
+    assert last is None or all(one < last.next_sequence for one in gone)
+    # Nobody is left without a task that had one.
+    known = {one.id for one in before.tasks}
+    orphaned = {one.task for one in left.rollouts if one.task in known} - tasks
+    chosen = {name for one in left.batches for name in one.tasks}
+    assert not orphaned - chosen
+
+
+@settings(max_examples=300, deadline=None)
+@given(inventories(), bounds, bounds, bounds, st.integers(0, 200))
+def test_any_pass_even_an_interrupted_one_leaves_the_run_whole(
+    inventory: Inventory, batches: Bound, tasks: Bound, rollouts: Bound, deletions: int
+) -> None:
+    wanted = Retention(batches=batches, tasks=tasks, rollouts=rollouts)
+    found = plan(inventory, wanted, now=NOW)
+    left = after(inventory, found, deletions=deletions)
+    check_safe(left, inventory)
+    again = plan(left, wanted, now=NOW)
+    whole = after(left, again, deletions=10_000)
+    check_safe(whole, left)
+    # Interrupted or not, two passes come to the same.
+    straight = after(inventory, found, deletions=10_000)
+    third = after(straight, plan(straight, wanted, now=NOW), deletions=10_000)
+    assert {one.id for one in whole.batches} == {one.id for one in third.batches}
