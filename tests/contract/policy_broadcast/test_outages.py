@@ -1,0 +1,129 @@
+"""The bucket goes away in the middle of a publication and of a download."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.stores.objects import Objects
+from rl_contracts.stores.settings import StoreSettings
+from rl_sampler.policy import fetch
+from rl_trainer import broadcast
+from rl_trainer.shards import ShardStream
+from tests.contract.policy_broadcast.world import Line, Subscriber, content
+from tests.servers import MinioServer, StoreServer, running_minio, settings_of
+
+
+@pytest.fixture
+def minio(tmp_path: Path) -> Iterator[MinioServer]:
+    with running_minio(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def settings(minio: MinioServer, store_server: StoreServer) -> StoreSettings:
+    return settings_of(store_server, minio)
+
+
+def bucket(settings: StoreSettings, *, patience_seconds: float) -> Objects:
+    made = Objects(settings, patience_seconds=patience_seconds)
+    made.make_bucket()
+    return made
+
+
+def large() -> dict[str, torch.Tensor]:
+    """Three parts of a multipart upload."""
+    generator = torch.Generator().manual_seed(0)
+    return {"w": torch.randn(20 << 20, generator=generator)}
+
+
+class Outage:
+    """Kills the server once, and starts it again beside the caller."""
+
+    def __init__(self, minio: MinioServer) -> None:
+        self._minio, self._lock = minio, threading.Lock()
+        self.begun = False
+        self._pool = ThreadPoolExecutor(1)
+
+    def __call__(self) -> None:
+        with self._lock:
+            if self.begun:
+                return
+            self.begun = True
+            self._minio.server.kill()
+            self._back = self._pool.submit(self._minio.server.start)
+
+    def over(self) -> None:
+        self._back.result(timeout=60)
+        self._pool.shutdown()
+
+
+def test_a_publication_survives_a_restart(
+    minio: MinioServer, settings: StoreSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, outage = Line(bucket(settings, patience_seconds=60)), Outage(minio)
+
+    class Interrupted(ShardStream):
+        read_bytes = 0
+
+        def read(self, size: int = -1) -> bytes:
+            found = super().read(size)
+            self.read_bytes += len(found)
+            if self.read_bytes > 40 << 20:
+                outage()
+            return found
+
+    monkeypatch.setattr(broadcast, "ShardStream", Interrupted)
+    pointer = line.publish(large())
+    outage.over()
+    subscriber = Subscriber.make(tmp_path / "weights", line.objects, large())
+    assert content(subscriber.stage(pointer)) == line.states[1]
+
+
+def test_a_download_survives_a_restart_and_repeats_no_part(
+    minio: MinioServer, settings: StoreSettings, tmp_path: Path
+) -> None:
+    line, outage = Line(bucket(settings, patience_seconds=60)), Outage(minio)
+    pointer = line.publish(large())
+    subscriber = Subscriber.make(tmp_path / "weights", line.objects, large())
+    received = after(subscriber, parts=2, then=outage)
+    assert content(subscriber.stage(pointer)) == line.states[1]
+    outage.over()
+    assert sum(received) == line.manifest(1).full_bytes
+
+
+def test_an_outage_longer_than_patience_costs_only_what_was_missing(
+    minio: MinioServer, settings: StoreSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "PARTS_AT_A_TIME", 1)
+    line = Line(bucket(settings, patience_seconds=60))
+    pointer = line.publish(large())
+    impatient = bucket(settings, patience_seconds=0.5)
+    subscriber = Subscriber.make(tmp_path / "weights", impatient, large())
+    received = after(subscriber, parts=2, then=minio.server.kill)
+    with pytest.raises(StoreUnavailableError):
+        subscriber.stage(pointer)
+    assert all(name.endswith(".partial") for name in subscriber.names)
+    minio.server.start()
+    assert content(subscriber.stage(pointer)) == line.states[1]
+    assert sum(received) == line.manifest(1).full_bytes
+
+
+def after(subscriber: Subscriber, *, parts: int, then: Callable[[], None]) -> list[int]:
+    """Do something once so many parts have come; the list of those that came."""
+
+    class Noted(list[int]):
+        def append(self, size: int) -> None:
+            super().append(size)
+            if len(self) == parts:
+                then()
+
+    received = Noted()
+    subscriber.stager._objects.received = received  # type: ignore[attr-defined]  # the counting one
+    return received

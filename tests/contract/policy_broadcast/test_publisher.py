@@ -1,0 +1,89 @@
+"""The publisher against real stores: fencing, and what it deletes when."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.documents.sampler import SamplerState
+from rl_contracts.errors import FencedOutError
+from rl_contracts.ids import RunId, policy_id
+from rl_contracts.spec.storage import Delta
+from rl_contracts.stores.connect import Stores
+from rl_trainer.policy_collector import PolicyCollector
+from tests.contract.policy_broadcast.world import Line, moved, strange
+from tests.documents import a_run, a_sampler
+
+RUN = RunId(a_run().id)
+
+
+@pytest.fixture
+def line(stores: Stores) -> Line:
+    """Nine versions, anchors at 1, 5 and 9, catalogued."""
+    made = Line(stores.objects, delta=Delta(anchor_every=4, max_fraction=0.5))
+    tensors = strange()
+    for seed in range(9):
+        made.publish(tensors)
+        tensors = moved(tensors, seed=seed)
+    stores.policies.put([record(made, version) for version in made.pointers])
+    return made
+
+
+def record(line: Line, version: int) -> PolicyRecord:
+    pointer, sent = line.pointers[version], line.sent[version]
+    return PolicyRecord(
+        id=policy_id(RUN, version, 1), run=RUN, version=version, epoch=1, step=version,
+        parent=version - 1, prefix=pointer.prefix, manifest_sha256=pointer.manifest_sha256,
+        size_bytes=sent.size_bytes, published_at=0.0, publish_seconds=0.0,
+        content=sent.content, base_version=sent.base_version,
+    )  # fmt: skip
+
+
+def left(line: Line) -> set[int]:
+    keys = [one.key for one in line.objects.list(f"{line.objects.prefix}policies/")]
+    return {int(key.split("policies/")[1].split("-")[0]) for key in keys}
+
+
+def collector(stores: Stores, **changes: float) -> PolicyCollector:
+    return PolicyCollector(stores, run=RUN, epoch=1, keep_last=3, **changes)  # type: ignore[arg-type]
+
+
+def test_policies_go_only_after_a_mark_and_a_grace(line: Line, stores: Stores) -> None:
+    keeping = {5, 6, 7, 8, 9}  # the newest three and what 7 and 8 start from
+    patient, hasty = collector(stores, grace_seconds=3600.0), collector(stores, grace_seconds=0.0)
+    planned = hasty.plan()
+    assert {one.version for one in planned.marked} == {1, 2, 3, 4}
+    assert all(one.marked_at is None for one in stores.policies.of_run(RUN)), "a plan is dry"
+    for _ in range(2):
+        assert patient.collect().deleted == []
+        assert left(line) == set(range(1, 10))
+    assert {one.version for one in hasty.collect().deleted} == {1, 2, 3, 4}
+    assert left(line) == keeping == {one.version for one in stores.policies.of_run(RUN)}
+
+
+def test_what_a_living_sampler_stages_is_held_with_its_bases(line: Line, stores: Stores) -> None:
+    hasty = collector(stores, grace_seconds=0.0)
+    hasty.collect()
+    stores.samplers.put([a_sampler(staging_version=3)])
+    assert {one.version for one in hasty.collect().deleted} == {4}
+    assert {1, 2, 3} <= left(line)
+    stores.samplers.put([a_sampler(staging_version=3, state=SamplerState.GONE)])
+    assert {one.version for one in hasty.collect().deleted} == {1, 2, 3}
+
+
+def test_an_older_trainer_neither_publishes_nor_deletes(line: Line, stores: Stores) -> None:
+    stores.runs.create(a_run())
+    old = stores.runs.take_epoch(a_run().id).epoch
+    stores.runs.take_epoch(a_run().id)
+    newer = record(line, 9).model_copy(update={"id": "newer", "version": 10, "epoch": 2})
+    stores.policies.put([newer])
+    pointer = PolicyPointer.model_validate(line.pointers[9].model_dump())
+    with pytest.raises(FencedOutError):
+        stores.runs.publish(a_run().id, epoch=old, pointer=pointer)
+    with pytest.raises(FencedOutError):
+        stores.runs.reserve_version(a_run().id, epoch=old)
+    deleted = collector(stores, grace_seconds=0.0)
+    deleted.collect()
+    assert "newer" not in {one.id for one in deleted.collect().deleted}
+    assert "newer" in {one.id for one in stores.policies.of_run(RUN)}

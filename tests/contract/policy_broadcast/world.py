@@ -1,0 +1,184 @@
+"""A publisher and subscribers of one run, with a real bucket between them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rl_contracts.documents.manifest import BasePolicy, Manifest
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.spec.storage import Delta
+from rl_contracts.stores.objects import Objects
+from rl_policy_codec.state import State
+from rl_sampler.policy.stage import Stager
+from rl_sampler.policy.verify import Signature, TensorKind, mapped
+from rl_sampler.weights import Staged, WeightsFolder
+from rl_trainer import broadcast, shards
+from rl_trainer.broadcast import Base, Sent
+
+NEVER = threading.Event()
+OFTEN = Delta(anchor_every=1000, max_fraction=1.0)
+
+
+def raw(state: State) -> dict[str, bytes]:
+    """Bytes of every tensor."""
+    return {name: one.tobytes() for name, one in state.items()}
+
+
+def strange(seed: int = 0, *, size: int = 2000) -> dict[str, Tensor]:
+    """Tensors of every dtype, with NaN payloads, -0.0, an empty one and a scalar."""
+    generator = torch.Generator().manual_seed(seed)
+    bits = torch.randint(0, 1 << 15, (size,), generator=generator, dtype=torch.int16)
+    bits[:4] = torch.tensor([0x7F81, 0x7FC1, -0x8000, -1], dtype=torch.int16)  # NaNs and -0.0
+    return {
+        "bf16": bits.view(torch.bfloat16).reshape(-1, 4),
+        "f32": torch.randn(30, 7, generator=generator),
+        "f16": torch.randn(11, generator=generator).half(),
+        "f64": torch.randn(3, generator=generator).double(),
+        "scalar": torch.randn((), generator=generator).bfloat16(),
+        "empty": torch.empty(0, 5),
+        "i64": torch.randint(0, 9, (5,), generator=generator),
+        "i32": torch.randint(0, 9, (5,), generator=generator, dtype=torch.int32),
+        "u8": torch.randint(0, 9, (5,), generator=generator, dtype=torch.uint8),
+        "bool": torch.rand(5, generator=generator) < 0.5,
+    }
+
+
+def moved(tensors: Mapping[str, Tensor], *, seed: int, share: float = 0.02) -> dict[str, Tensor]:
+    """The next state: that share of every tensor's bytes flipped in their lowest bit."""
+    generator = torch.Generator().manual_seed(seed)
+    found = {}
+    for name, one in tensors.items():
+        copied = one.clone()
+        if one.dtype is not torch.bool:
+            flat = copied.reshape(-1).view(torch.uint8)
+            flat ^= (torch.rand(flat.shape, generator=generator) < share).to(torch.uint8)
+            copied = flat.view(one.dtype).reshape(one.shape)
+        found[name] = copied
+    return found
+
+
+@dataclass
+class Line:
+    """The versions that one trainer publishes, and what each of them is."""
+
+    objects: Objects
+    delta: Delta = OFTEN
+    epoch: int = 1
+    base: Base | None = None
+    version: int = 0
+    remember: bool = True
+    """Keep a copy of every version's bytes to compare with."""
+    states: dict[int, dict[str, bytes]] = field(default_factory=dict)
+    pointers: dict[int, PolicyPointer] = field(default_factory=dict)
+    sent: dict[int, Sent] = field(default_factory=dict)
+
+    def publish(self, tensors: dict[str, Tensor]) -> PolicyPointer:
+        """Write the next version."""
+        version = self.version + 1
+        pointer = PolicyPointer(
+            version=version,
+            epoch=self.epoch,
+            step=version,
+            prefix=f"{self.objects.prefix}policies/{version:08d}-{self.epoch}-ab/",
+            manifest_sha256="",
+        )
+        if self.remember:
+            self.states[version] = raw({name: shards.flat(one) for name, one in tensors.items()})
+        with ThreadPoolExecutor(2) as executor:
+            sent = broadcast.send(
+                self.objects,
+                tensors,
+                pointer=pointer,
+                run="r",
+                base=self.base,
+                delta=self.delta,
+                executor=executor,
+            )
+        self.version, self.base, self.sent[version] = version, sent.base, sent
+        pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})
+        self.pointers[version] = pointer
+        return pointer
+
+    def manifest(self, version: int) -> Manifest:
+        """What a version's manifest says."""
+        pointer = self.pointers[version]
+        stored = self.objects.get(pointer.prefix + "manifest.json")
+        return Manifest.from_bytes(stored, sha256=pointer.manifest_sha256)
+
+    def base_of(self, version: int) -> BasePolicy:
+        """A version's name as a delta would give it."""
+        pointer = self.pointers[version]
+        return BasePolicy(
+            version=version, prefix=pointer.prefix, manifest_sha256=pointer.manifest_sha256
+        )
+
+    def forge(self, version: int, manifest: Manifest, **names: int) -> PolicyPointer:
+        """Put another manifest in a version's place; the pointer that vouches for it."""
+        encoded, pointer = manifest.to_bytes(), self.pointers[version]
+        self.objects.put(pointer.prefix + "manifest.json", encoded)
+        sha256 = hashlib.sha256(encoded).hexdigest()
+        return pointer.model_copy(update={"manifest_sha256": sha256, **names})
+
+
+@dataclass
+class Subscriber:
+    """A sampler's weights folder."""
+
+    weights: WeightsFolder
+    stager: Stager
+    received: list[int]
+    """Bytes of each range that was downloaded."""
+
+    @classmethod
+    def make(cls, folder: Path, objects: Objects, tensors: Mapping[str, Tensor]) -> Subscriber:
+        """An empty one of this model."""
+        weights = WeightsFolder(folder)
+        weights.base.mkdir(parents=True)
+        (weights.base / "config.json").write_text("{}")
+        kinds = {
+            name: TensorKind(shards.form(one).dtype, tuple(one.shape))
+            for name, one in tensors.items()
+        }
+        counted = Counted(objects)
+        stager = Stager(counted, weights=weights, signature=Signature(kinds))  # type: ignore[arg-type]  # counts, else the same
+        return cls(weights, stager, counted.received)
+
+    def stage(
+        self, pointer: PolicyPointer, *, keep: list[Path] | None = None,
+        ended: threading.Event = NEVER,
+    ) -> Staged:  # fmt: skip
+        """Stage one version."""
+        return self.stager.stage(pointer, keep=keep or [], ended=ended)
+
+    @property
+    def names(self) -> list[str]:
+        """What lies there."""
+        return sorted(path.name for path in self.weights.policies.glob("*"))
+
+
+class Counted:
+    """A bucket that notes what is downloaded from it in ranges."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self.received: list[int] = []
+
+    def get(self, key: str) -> bytes:
+        return self._objects.get(key)
+
+    def get_range(self, key: str, target: memoryview, *, offset: int) -> None:
+        self._objects.get_range(key, target, offset=offset)
+        self.received.append(len(target))
+
+
+def content(staged: Staged) -> dict[str, bytes]:
+    """Bytes of every tensor of a staged policy."""
+    return raw(mapped(sorted(staged.folder.glob("*.safetensors"))))
