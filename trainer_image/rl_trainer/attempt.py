@@ -24,7 +24,7 @@ from rl_contracts.errors import (
     StoreUnavailableError,
 )
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores import mongo
+from rl_contracts.stores import mongo, upgrade
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_trainer import loop, processors
@@ -63,7 +63,10 @@ def run(
             contextlib.closing(
                 Stores.connect(settings, patience_seconds=patience_seconds)
             ) as stores,
-            tempfile.TemporaryDirectory(dir=scratch, prefix="trainer-") as folder,
+            # An upload that nobody waits for may still write there; the pod's disk goes with it.
+            tempfile.TemporaryDirectory(
+                dir=scratch, prefix="trainer-", ignore_cleanup_errors=True
+            ) as folder,
         ):
             return _attempt(env, spec, stores, folder=Path(folder), terminated=terminated)
     except FencedOutError as error:
@@ -91,6 +94,7 @@ def _attempt(
     run = _take(env, spec, stores)
     if run is None:
         log.info("run %s has succeeded before", env.run)
+        loop.put_away(stores, env.run)
         return SUCCEEDED
     heartbeat = Heartbeat(stores, run=env.run, epoch=run.epoch, terminated=terminated)
     job = Job(
@@ -101,6 +105,7 @@ def _attempt(
         stores=stores,
         heartbeat=heartbeat,
         folder=folder,
+        hub_token_file=env.hub_token_file,
     )
     log.info("run %s: epoch %d, from step %d", env.run, run.epoch, run.step)
     with heartbeat:
@@ -110,12 +115,17 @@ def _attempt(
         "%s: %s: %s %s", outcome.kind, outcome.reason, outcome.message, outcome.remedy,
     )  # fmt: skip
     stores.runs.finish(env.run, epoch=run.epoch, outcome=outcome)
+    if outcome.kind == "Succeeded":
+        loop.put_away(stores, env.run)
     return EXIT_CODES[outcome.kind]
 
 
 def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
     """Take the run's epoch; None when the run has succeeded already."""
     stores.mongo.ensure_indexes()
+    migrated = upgrade.begin(stores.mongo, env.run)
+    if migrated is not None:
+        log.info("brought %d documents of run %s forward", migrated.written, env.run)
     found = stores.runs.get(env.run)
     if found is None:
         stores.runs.create(
@@ -124,12 +134,14 @@ def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
                 namespace=env.namespace,
                 job=env.job,
                 created_at=stores.mongo.now(),
-                steps=spec.training.steps,
+                steps=spec.training.steps or 0,
             )
         )
     elif found.outcome is not None and found.outcome.kind == "Succeeded":
         return None
     run = stores.runs.take_epoch(env.run)
+    if run.outcome is not None and run.outcome.kind == "Succeeded":
+        return None  # the trainer before ended in between
     if run.outcome is not None:
         stores.runs.clear_outcome(env.run, epoch=run.epoch)
     return run

@@ -19,15 +19,19 @@ from torch import Tensor
 from rl_contracts.documents.base import Record
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.run import DurablePointer, StepMetrics, Totals
+from rl_contracts.retention.sweep import Sweeper
 from rl_trainer import artifacts, optimizer, report, retention
 from rl_trainer.artifacts import Origin
 from rl_trainer.job import Job, Progress
+from rl_trainer.kl.controller import Controls
 from rl_trainer.learner import Learner
 from rl_trainer.uploads import Uploader
 
 log = logging.getLogger(__name__)
 
 MASTERS, MOMENTS, STATE = "masters.safetensors", "optimizer.safetensors", "state.json"
+AUXILIARY = "auxiliary.safetensors"
+"""Critic and refreshed reference, where there are any."""
 
 
 class State(Record):
@@ -38,12 +42,15 @@ class State(Record):
     next_sequence: int
     totals: Totals
     metrics: list[StepMetrics]
+    controls: Controls | None = None
+    """None: as at the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pending:
     masters: dict[str, Tensor]
     moments: dict[str, Tensor]
+    auxiliary: dict[str, Tensor]
     state: State
     batches: list[Batch]
 
@@ -60,7 +67,15 @@ class Checkpointer:
     ) -> None:
         self._job, self._learner, self._nonce = job, learner, nonce
         self._uploader: Uploader[_Pending] = Uploader(self._write, name="checkpointer")
+        off_policy = job.spec.algorithm.off_policy
+        self._sweeper = Sweeper(
+            job.stores,
+            run=job.run,
+            bounds=job.spec.lifecycle.retention,
+            reusable_steps=off_policy.max_staleness if off_policy.max_trainings > 1 else 0,
+        )
         self._batches: list[Batch] = []
+        self._submitted = 0
 
     def trained(self, batch: Batch) -> None:
         """Note a committed batch, to be marked durable with the next checkpoint."""
@@ -72,18 +87,21 @@ class Checkpointer:
         Raises what an earlier checkpoint failed of.
         """
         assert progress.head is not None
+        self._submitted = progress.step
         state = State(
             step=progress.step,
             head=progress.head,
             next_sequence=progress.next_sequence,
             totals=progress.totals,
             metrics=list(progress.metrics),
+            controls=self._learner.controls,
         )
         learner = self._learner
         self._uploader.submit(
             _Pending(
                 masters=_masters(learner),
                 moments=optimizer.state(learner.optimizer, learner.parameters),
+                auxiliary=learner.auxiliary(),
                 state=state,
                 batches=list(self._batches),
             )
@@ -96,6 +114,19 @@ class Checkpointer:
     def flush(self) -> None:
         """Wait until the last submitted state is durable."""
         self._uploader.flush(self._job.heartbeat)
+
+    def save(self, progress: Progress, *, durable: int) -> None:
+        """Make the present state durable before the process ends.
+
+        Cut short, it costs nothing: what is not durable is trained again from its batches.
+
+        Args:
+            progress: the lineage up to the weights in memory.
+            durable: the last step that was durable when this attempt began.
+        """
+        if progress.step > max(durable, self._submitted):
+            self.submit(progress)
+        self._uploader.complete()
 
     def close(self, *, wait: bool) -> None:
         """Stop writing."""
@@ -110,6 +141,8 @@ class Checkpointer:
             folder = Path(name)
             save_file(pending.masters, folder / MASTERS)
             save_file(pending.moments, folder / MOMENTS)
+            if pending.auxiliary:
+                save_file(pending.auxiliary, folder / AUXILIARY)
             (folder / STATE).write_text(pending.state.model_dump_json())
             uploaded = artifacts.upload(job.stores.objects, folder, prefix=prefix, origin=origin)
         pointer = DurablePointer(
@@ -119,9 +152,21 @@ class Checkpointer:
         for batch in pending.batches:
             job.stores.batches.mark(batch, BatchState.DURABLE)
         self._batches = [one for one in self._batches if one.step > step]
-        report.write_metrics(job.stores.objects, job.prefix, pending.state.metrics)
+        report.write_metrics(
+            job.stores.objects, job.prefix, pending.state.metrics, epoch=job.epoch
+        )  # fmt: skip
         log.info("step %d is durable after %.2f s", step, job.clock() - started)
         self._retire(root, durable=prefix)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete documents beyond ``lifecycle.retention``; nothing is being written meanwhile."""
+        found = self._sweeper.sweep(epoch=self._job.epoch)
+        if not found.empty:
+            log.info(
+                "deleted %d batches, %d tasks and %d rollouts beyond spec.lifecycle.retention",
+                len(found.batches), len(found.tasks), len(found.rollouts),
+            )  # fmt: skip
 
     def _retire(self, root: str, *, durable: str) -> None:
         objects, keep = self._job.stores.objects, self._job.spec.training.checkpoint.keep_last
@@ -149,6 +194,8 @@ def restore(job: Job, learner: Learner, pointer: DurablePointer) -> Progress:
         )
         masters = load_file(folder / MASTERS)
         moments = load_file(folder / MOMENTS)
+        path = folder / AUXILIARY
+        auxiliary = load_file(path) if path.exists() else {}
         state = State.model_validate_json((folder / STATE).read_bytes())
     present = _tensors(learner)
     assert masters.keys() == present.keys(), "the checkpoint is of another model"
@@ -156,6 +203,9 @@ def restore(job: Job, learner: Learner, pointer: DurablePointer) -> Progress:
         for key, tensor in present.items():
             tensor.copy_(masters[key])
     optimizer.restore(learner.optimizer, learner.parameters, moments)
+    learner.restore_auxiliary(auxiliary)
+    if state.controls is not None:
+        learner.controls = state.controls
     return Progress(
         step=state.step,
         head=state.head,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from rl_contracts.documents.dataset import Example
+from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import EvaluationResult, PolicyPointer
-from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.ids import RunId, task_id
 from rl_trainer.collect import ROLLOUTS_PER_READ
+from rl_trainer.datasets.dataset import Dataset
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Limits, assemble
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.prompts import messages
-from rl_trainer.samples import sample
+from rl_trainer.samples import sequences
 from rl_trainer.waiting import poll_seconds, scene
 
 log = logging.getLogger(__name__)
@@ -25,27 +28,39 @@ MAX_ATTEMPTS = 20
 """An engine may load another version in the middle of an attempt, which then does not count."""
 
 
-def due(job: Job, progress: Progress) -> bool:
-    """Whether the present step is to be evaluated and was not yet."""
+def due(job: Job, progress: Progress, datasets: Sequence[Dataset]) -> list[Dataset]:
+    """Sources on which the present step is to be evaluated and was not yet."""
     training = job.spec.training
     section = training.evaluation
+    last = progress.step == training.total_steps
     wanted = (
         (progress.step == 0 and section.before_training)
-        or (progress.step == training.steps and section.after_training)
+        or (last and section.after_training)
         or (
-            0 < progress.step < training.steps
+            0 < progress.step < training.total_steps
             and section.every_steps is not None
             and progress.step % section.every_steps == 0
         )
     )
-    done = any(one.step == progress.step for one in progress.evaluations)
-    return wanted and not done and bool(job.spec.data.validation)
+    done = {one.split for one in progress.evaluations if one.step == progress.step}
+    due_now = {"validation": wanted, "test": last}
+    splits = {split for split, is_due in due_now.items() if is_due} - done
+    return [one for one in datasets if one.split in splits]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One source at one temperature."""
+
+    dataset: Dataset
+    temperature: float
+    tasks: list[Task]
 
 
 def evaluate(
     job: Job,
     learner: Learner,
-    examples: Sequence[Example],
+    datasets: Sequence[Dataset],
     *,
     pointer: PolicyPointer,
     limits: Limits,
@@ -55,58 +70,92 @@ def evaluate(
     Args:
         job: which run.
         learner: holds exactly the weights that ``pointer`` names.
-        examples: validation data.
+        datasets: what to sample.
         pointer: the run's published policy.
         limits: of usable rollouts.
 
     Returns:
-        One result for each temperature; they share the wall time in equal parts.
+        One result for each source and temperature; they share the wall time by their prompts.
 
     Raises:
         TrainingFailedError: not all answers came in time, or one can never come.
     """
     started = job.clock()
-    temperatures = job.spec.training.evaluation.temperatures
-    tasks = _tasks(job, pointer, examples)
+    parts = _parts(job, pointer, datasets)
+    tasks = [task for part in parts for task in part.tasks]
     job.stores.tasks.insert(tasks)
-    finished = _wait(job, tasks, pointer=pointer)
-    by_temperature = _rollouts(job, finished, pointer=pointer, limits=limits)
-    job.stores.tasks.consume([task.id for task in tasks])
-    seconds = (job.clock() - started) / len(temperatures)
+    finished = {task.id: task for task in _wait(job, tasks, pointer=pointer)}
+    rollouts = [
+        _rollouts(job, [finished[task.id] for task in part.tasks], pointer=pointer, limits=limits)
+        for part in parts
+    ]
+    job.stores.tasks.retire([task.id for task in tasks])
+    seconds = (job.clock() - started) / len(tasks)
     return [
-        _result(learner, rollouts, pointer=pointer, temperature=temperature, seconds=seconds)
-        for temperature, rollouts in zip(temperatures, by_temperature, strict=True)
+        _result(learner, part, found, pointer=pointer, seconds=seconds * len(found))
+        for part, found in zip(parts, rollouts, strict=True)
     ]
 
 
 def retire_leftovers(job: Job) -> None:
-    """Take evaluation tasks of earlier epochs out of the queue: nobody waits for them."""
+    """Take evaluation tasks of earlier epochs out of the queue: nobody waits for them.
+
+    Those of a later epoch stay: this trainer may have been replaced without knowing it.
+    """
     for state in TaskState:
-        left = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=state)
-        job.stores.tasks.consume([task.id for task in left], dropped="its trainer is gone")
+        found = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=state)
+        left = [task.id for task in found if _epoch(task) < job.epoch]
+        job.stores.tasks.drop(left, reason="its trainer is gone", cause=Cause.OVER)
 
 
-def _tasks(job: Job, pointer: PolicyPointer, examples: Sequence[Example]) -> list[Task]:
-    split = f"eval-{pointer.version}-{job.epoch}"
-    temperatures = job.spec.training.evaluation.temperatures
-    prompts = [(one, example) for one in temperatures for example in examples]
+def _parts(job: Job, pointer: PolicyPointer, datasets: Sequence[Dataset]) -> list[_Part]:
+    sequences = itertools.count()
     return [
-        Task(
-            id=task_id(RunId(job.run), split, sequence),
-            run=job.run,
-            queue=Queue.EVALUATION,
-            sequence=sequence,
-            example=example.id,
-            messages=messages(example, system_prompt=job.spec.agent.system_prompt),
-            answer=example.answer,
-            group_size=1,
+        _Part(
+            dataset=dataset,
             temperature=temperature,
-            evaluation_version=pointer.version,
-            created_step=pointer.step,
-            max_attempts=MAX_ATTEMPTS,
+            tasks=[
+                _task(job, pointer, dataset, example, temperature, next(sequences))
+                for example in dataset.examples
+            ],
         )
-        for sequence, (temperature, example) in enumerate(prompts)
+        for dataset in datasets
+        for temperature in job.spec.training.evaluation.temperatures
     ]
+
+
+def _task(
+    job: Job,
+    pointer: PolicyPointer,
+    dataset: Dataset,
+    example: Example,
+    temperature: float,
+    sequence: int,
+) -> Task:
+    name = f"eval-{dataset.split}-{pointer.version}-{job.epoch}"
+    return Task(
+        id=task_id(RunId(job.run), name, sequence),
+        run=job.run,
+        queue=Queue.EVALUATION,
+        sequence=sequence,
+        split=dataset.split,
+        dataset=dataset.source.name,
+        example=example.id,
+        messages=messages(example, system_prompt=job.spec.agent.system_prompt),
+        answer=example.answer,
+        scorer=example.scorer,
+        answer_schema=example.answer_schema,
+        group_size=1,
+        temperature=temperature,
+        evaluation_version=pointer.version,
+        created_step=pointer.step,
+        max_attempts=MAX_ATTEMPTS,
+    )
+
+
+def _epoch(task: Task) -> int:
+    """Epoch of the trainer that inserted an evaluation task; its id tells."""
+    return int(task.id.rpartition(".")[0].rpartition("-")[2])
 
 
 def _wait(job: Job, tasks: list[Task], *, pointer: PolicyPointer) -> list[Task]:
@@ -118,7 +167,8 @@ def _wait(job: Job, tasks: list[Task], *, pointer: PolicyPointer) -> list[Task]:
         finished = [task for task in done if task.id in wanted]
         if len(finished) == len(tasks):
             return finished
-        dead = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=TaskState.DEAD)
+        ended = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=TaskState.DEAD)
+        dead = [task for task in ended if task.id in wanted]
         if dead:
             raise TrainingFailedError(
                 reason="EvaluationFailed",
@@ -139,14 +189,12 @@ def _wait(job: Job, tasks: list[Task], *, pointer: PolicyPointer) -> list[Task]:
 
 def _rollouts(
     job: Job, tasks: list[Task], *, pointer: PolicyPointer, limits: Limits
-) -> list[list[Rollout]]:
-    """Rollouts by temperature, in the order of the tasks, each proven to be of the version."""
+) -> list[Rollout]:
+    """Rollouts in the order of the tasks, each proven to be of the version."""
     ids = [rollout for task in tasks for rollout in task.rollouts]
     found: dict[str, Rollout] = {}
     for first in range(0, len(ids), ROLLOUTS_PER_READ):
         found |= job.stores.rollouts.get(ids[first : first + ROLLOUTS_PER_READ])
-    temperatures = job.spec.training.evaluation.temperatures
-    count = len(tasks) // len(temperatures)
     rollouts = []
     for task in tasks:
         group = assemble(task, found, limits)
@@ -160,22 +208,25 @@ def _rollouts(
                 f"not by {pointer.version} alone.",
             )
         rollouts.append(group.rollouts[0])
-    return [rollouts[first : first + count] for first in range(0, len(rollouts), count)]
+    return rollouts
 
 
 def _result(
     learner: Learner,
+    part: _Part,
     rollouts: list[Rollout],
     *,
     pointer: PolicyPointer,
-    temperature: float,
     seconds: float,
 ) -> EvaluationResult:
-    gap = learner.score([sample(rollout) for rollout in rollouts], temperature=temperature)
+    samples = [one for rollout in rollouts for one in sequences(rollout)]
+    gap = learner.score(samples, temperature=part.temperature)
     result = EvaluationResult(
         step=pointer.step,
         version=pointer.version,
-        temperature=temperature,
+        split=part.dataset.split,
+        dataset=part.dataset.source.name,
+        temperature=part.temperature,
         accuracy=sum(rollout.reward for rollout in rollouts) / len(rollouts),
         prompts=len(rollouts),
         tokens=gap.tokens,
@@ -184,7 +235,9 @@ def _result(
         seconds=seconds,
     )
     log.info(
-        "policy %d at temperature %g: accuracy %.3f over %d prompts, log-probability gap %.1e",
-        pointer.version, temperature, result.accuracy, result.prompts, gap.mean,
+        "policy %d on %s at temperature %g: accuracy %.3f over %d prompts, "
+        "log-probability gap %.1e",
+        pointer.version, result.dataset, part.temperature, result.accuracy, result.prompts,
+        gap.mean,
     )  # fmt: skip
     return result

@@ -19,7 +19,10 @@ CONFIG_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 
 
 def export(job: Job, policy: Policy, *, base: Path, evaluations: Sequence[EvaluationResult]) -> str:
-    """Write the present weights to ``final/`` under the run's prefix.
+    """Write the present weights to ``final/<epoch>/`` under the run's prefix.
+
+    Each epoch has a folder of its own: a trainer that was replaced without knowing it must not
+    write over its successor's.
 
     Args:
         job: whose model.
@@ -31,7 +34,7 @@ def export(job: Job, policy: Policy, *, base: Path, evaluations: Sequence[Evalua
         The folder's ``s3://`` URI.
     """
     precision = job.spec.training.precision
-    step = job.spec.training.steps
+    step = job.spec.training.total_steps
     with tempfile.TemporaryDirectory(dir=job.folder) as name:
         folder = Path(name)
         for path in base.iterdir():
@@ -46,10 +49,19 @@ def export(job: Job, policy: Policy, *, base: Path, evaluations: Sequence[Evalua
         uploaded = artifacts.upload(
             job.stores.objects,
             folder,
-            prefix=f"{job.prefix}final/",
+            prefix=f"{job.prefix}final/{job.epoch}/",
             origin=Origin(kind="model", run=job.run, epoch=job.epoch, step=step),
         )
     return job.stores.objects.uri(uploaded.prefix)
+
+
+def delete_older(job: Job) -> None:
+    """Delete what earlier epochs wrote of a final model that no outcome names."""
+    root = f"{job.prefix}final/"
+    epochs = {one.key.removeprefix(root).partition("/")[0] for one in job.stores.objects.list(root)}
+    for epoch in epochs:
+        if epoch.isdigit() and int(epoch) < job.epoch:
+            job.stores.objects.delete_prefix(f"{root}{epoch}/")
 
 
 def model_card(job: Job, evaluations: Sequence[EvaluationResult]) -> str:
@@ -57,14 +69,16 @@ def model_card(job: Job, evaluations: Sequence[EvaluationResult]) -> str:
     spec = job.spec
     algorithm, training = spec.algorithm, spec.training
     rows = [
-        f"| {one.step} | {one.version} | {one.temperature:g} | {one.prompts} | {one.accuracy:.3f} |"
+        f"| {one.step} | {one.version} | {one.dataset} | {one.temperature:g} | {one.prompts} "
+        f"| {one.accuracy:.3f} |"
         for one in evaluations
     ]
     table = [
-        "| step | policy version | temperature | prompts | accuracy |",
-        "|---|---|---|---|---|",
+        "| step | policy version | data | temperature | prompts | accuracy |",
+        "|---|---|---|---|---|---|",
         *rows,
     ]
+    sources = ", ".join(f"`{one.uri}`" for one in spec.data.train)
     lines = [
         "---",
         "library_name: transformers",
@@ -73,10 +87,9 @@ def model_card(job: Job, evaluations: Sequence[EvaluationResult]) -> str:
         "---",
         f"# {job.name}",
         "",
-        f"Trained from `{spec.model.uri}` on `{spec.data.train[0].uri}` by RLJob `{job.name}`, "
-        f"run `{job.run}`.",
+        f"Trained from `{spec.model.uri}` on {sources} by RLJob `{job.name}`, run `{job.run}`.",
         "",
-        f"{training.steps} steps of {training.prompts_per_step} prompts with "
+        f"{training.total_steps} steps of {training.prompts_per_step} prompts with "
         f"{algorithm.group_size} responses each; {algorithm.estimator.kind} advantages, "
         f"{algorithm.loss.kind} loss, learning rate {training.optimizer.learning_rate:g}, "
         f"{training.precision}, staleness at most {algorithm.off_policy.max_staleness}.",

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rl_contracts.documents.batch import Batch, BatchMember
+from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Task
 from rl_contracts.ids import RunId, batch_id
-from rl_trainer.estimators import Estimator
+from rl_contracts.spec.algorithm import Algorithm
+from rl_trainer import credit
+from rl_trainer.assessment import Context
 from rl_trainer.samples import fault
 
 
@@ -41,8 +43,10 @@ def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Gro
     missing = [one for one in task.rollouts if one not in rollouts]
     if missing:
         return f"rollout {missing[0]} is not in the store"
-    if len(set(task.rollouts)) != task.group_size:
-        return f"it lists {len(set(task.rollouts))} rollouts, not {task.group_size}"
+    listed, least = len(set(task.rollouts)), task.minimum or task.group_size
+    if listed != len(task.rollouts) or not least <= listed <= task.group_size:
+        wanted = str(least) if least == task.group_size else f"{least} to {task.group_size}"
+        return f"it lists {listed} rollouts, not {wanted}"
     chosen = tuple(rollouts[one] for one in task.rollouts)
     for rollout in chosen:
         if not math.isclose(rollout.temperature, task.temperature):
@@ -75,17 +79,9 @@ def select(
     return fresh[:wanted], stale
 
 
-def form(
-    groups: list[Group], *, batch: Batch, estimator: Estimator
-) -> Batch:  # fmt: skip
+def form(groups: list[Group], *, batch: Batch, algorithm: Algorithm, context: Context) -> Batch:
     """Fill an empty batch with groups and their advantages."""
-    members = []
-    for group in groups:
-        advantages = estimator([rollout.reward for rollout in group.rollouts])
-        members += [
-            BatchMember(rollout=rollout.id, advantage=advantage)
-            for rollout, advantage in zip(group.rollouts, advantages, strict=True)
-        ]
+    members = credit.members([group.rollouts for group in groups], algorithm, context)
     tasks = [group.task.id for group in groups]
     return batch.model_copy(update={"tasks": tasks, "members": members})
 

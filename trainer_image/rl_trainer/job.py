@@ -25,6 +25,8 @@ class Job:
     heartbeat: Heartbeat
     folder: Path
     """Scratch space."""
+    hub_token_file: Path | None = None
+    """Holds the token for hf:// sources."""
     clock: Callable[[], float] = time.monotonic
 
     @property

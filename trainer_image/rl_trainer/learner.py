@@ -1,110 +1,97 @@
-"""One update from a step's samples, and scoring without one."""
+"""One training step from its samples, and scoring without one."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from rl_contracts.spec.resources import RLJobSpec
+from rl_trainer import assessment, forward, minibatches, objective
 from rl_trainer import optimizer as optimizers
+from rl_trainer.assessment import Assessment, by_rollout
+from rl_trainer.critic import Critic
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.losses import LOSSES
-from rl_trainer.losses.records import LossInputs
+from rl_trainer.kl import controller
+from rl_trainer.kl.estimators import divergence
+from rl_trainer.logprobs import TokenStatistics
 from rl_trainer.model import Policy
-from rl_trainer.packing import Packed, collate, pack
+from rl_trainer.packing import Packed
+from rl_trainer.reference import Reference
 from rl_trainer.samples import Sample
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """How far the trainer's log-probabilities are from the samplers'."""
-
-    tokens: int
-    total: float
-    """Sum of absolute differences."""
-    largest: float
-
-    @property
-    def mean(self) -> float:
-        """Mean absolute difference; 0 without tokens."""
-        return self.total / self.tokens if self.tokens else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """What one update did."""
-
-    loss: float
-    gradient_norm: float
-    """Before clipping."""
-    learning_rate: float
-    clip_fraction: float
-    gap: Gap
-    """Before the update."""
-    seconds: float
+from rl_trainer.tally import Gap, Tally, Update
 
 
 class Learner:
-    """The policy, its optimizer and its loss."""
+    """The policy, its optimizer, its loss, and what else changes with every step."""
 
     def __init__(
-        self, policy: Policy, spec: RLJobSpec, *, clock: Callable[[], float] = time.monotonic
+        self,
+        policy: Policy,
+        spec: RLJobSpec,
+        *,
+        critic: Policy | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """See the class.
+
+        Args:
+            policy: with the weights that training starts from.
+            spec: the manifest.
+            critic: the model that the critic starts from; None: the policy.
+            clock: seconds, for durations.
+        """
         self.policy = policy
         self._algorithm = spec.algorithm
         self._training = spec.training
         self._temperature = spec.agent.sampling.temperature
-        self._loss = LOSSES[spec.algorithm.loss.kind]
         self._clock = clock
         self.parameters = policy.parameters()
         self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
+        self.controls = controller.initial(spec.algorithm)
+        self._reference = Reference(policy) if spec.algorithm.kl is not None else None
+        section = spec.algorithm.critic
+        self._critic = None
+        if section is not None:
+            self._critic = Critic(critic or policy, section, spec.training, shared=critic is None)
+        self._policy_waits = 0 if section is None else section.warmup_steps
         policy.module.train()
 
     def update(self, samples: Sequence[Sample], *, step: int) -> Update:
         """Make training step ``step`` (≥ 1): a deterministic function of weights and samples.
 
-        The loss is the weighted sum over all generated tokens divided by their number in the whole
-        step, so that neither packing nor the number of microbatches changes it.
+        Each of its updates divides a sum over its tokens by numbers of the whole update, so that
+        neither packing nor the number of microbatches changes it.
 
         Raises:
-            TrainingFailedError: loss or gradient is not finite; the weights are untouched.
+            TrainingFailedError: loss or gradient is not finite; that update was not made.
         """
         started = self._clock()
         # Dropout and the like depend on seed and step alone: a replayed step repeats them.
         torch.manual_seed(self._training.seed * 1_000_003 + step)
-        self.optimizer.zero_grad(set_to_none=True)
-        count = sum(one.num_generated for one in samples)
-        sums = torch.zeros(3, dtype=torch.float64)
-        largest = 0.0
-        for packed in self._microbatches(samples):
-            partial, gap = self._accumulate(packed, count=count)
-            sums += partial
-            largest = max(largest, gap)
-        loss = float(sums[0]) / count
-        norm = float(
-            torch.nn.utils.clip_grad_norm_(
-                self.parameters.values(), self._training.optimizer.max_gradient_norm
-            )
+        rate = optimizers.learning_rate(
+            self._training.optimizer, step=step, steps=self._training.total_steps
         )
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise _not_finite(step=step, loss=loss, norm=norm)
-        rate = optimizers.learning_rate(self._training.optimizer, step=step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        return Update(
-            loss=loss,
-            gradient_norm=norm,
-            learning_rate=rate,
-            clip_fraction=float(sums[1]) / count,
-            gap=Gap(tokens=count, total=float(sums[2]), largest=largest),
-            seconds=self._clock() - started,
+        optimizers.set_rate(self.optimizer, rate)
+        value_loss = None
+        if self._critic is not None:
+            value_loss = self._critic.update(samples, step=step)
+        planned = self._plan(samples, step=step) if step > self._policy_waits else []
+        samples = self._annotated(samples, proximal=len(planned) > 1)
+        tally, first_pass = Tally(), len(planned) // self._training.passes_per_step
+        for number, chosen in enumerate(planned):
+            part = [samples[index] for index in chosen]
+            self._update(part, step=step, tally=tally, first=number < first_pass)
+        update = dataclasses.replace(
+            self._summary(tally, rate=rate, seconds=self._clock() - started),
+            value_loss=value_loss,
         )
+        self._advance(samples, update, step=step)
+        return update
 
     def score(self, samples: Sequence[Sample], *, temperature: float) -> Gap:
         """Compare log-probabilities of the present weights with the samplers'."""
@@ -123,31 +110,220 @@ class Learner:
         self.policy.module.train()
         return Gap(tokens=count, total=total, largest=largest)
 
-    def _microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
-        lengths = [len(one) for one in samples]
-        packed = pack(lengths, max_tokens=self._training.max_tokens_per_microbatch)
-        return [collate(samples, rows).to(self.policy.device) for rows in packed]
+    def assess(self, given: Iterable[Sample]) -> dict[str, Assessment]:
+        """What the models say of rollouts, by id; empty where the algorithm does not ask.
 
-    def _accumulate(self, packed: Packed, *, count: int) -> tuple[Tensor, float]:
-        logprobs = self.policy.token_logprobs(packed, temperature=self._temperature)
-        outputs = self._loss(
-            LossInputs(
-                logprobs=logprobs,
-                sampler_logprobs=packed.logprobs,
-                advantages=packed.advantages,
-            ),
-            self._algorithm.loss,
+        Then ``given``, which may be lazy, is left alone.
+        """
+        if not assessment.needed(self._algorithm):
+            return {}
+        samples = self._annotated(list(given), proximal=False)
+        divergences: dict[str, Tensor] = {}
+        if self._algorithm.kl is not None and self._algorithm.kl.placement == "Reward":
+            divergences = by_rollout(samples, self._divergences(samples))
+        reference = {}
+        if all(one.reference is not None for one in samples):
+            known = [one.reference for one in samples if one.reference is not None]
+            reference = by_rollout(samples, known)
+        values = {}
+        if self._critic is not None:
+            values = by_rollout(samples, self._critic.values(samples))
+        return {
+            rollout: Assessment(
+                divergences=divergences.get(rollout),
+                reference=reference.get(rollout),
+                values=values.get(rollout),
+            )
+            for rollout in dict.fromkeys(one.rollout for one in samples)
+        }
+
+    def auxiliary(self) -> dict[str, Tensor]:
+        """Tensors of the training state besides the policy's weights and moments, on the CPU."""
+        found: dict[str, Tensor] = {}
+        if self._reference is not None and self._refreshes:
+            found |= _under("reference/", self._reference.state())
+        if self._critic is not None:
+            found |= _under("critic/", self._critic.state())
+        return found
+
+    def restore_auxiliary(self, saved: Mapping[str, Tensor]) -> None:
+        """Put back what ``auxiliary`` returned; KeyError where something is missing."""
+        if self._reference is not None and self._refreshes:
+            self._reference.load(_below("reference/", saved))
+        if self._critic is not None:
+            self._critic.load(_below("critic/", saved))
+
+    @property
+    def _refreshes(self) -> bool:
+        kl = self._algorithm.kl
+        return kl is not None and kl.refresh_every_steps is not None
+
+    def _plan(self, samples: Sequence[Sample], *, step: int) -> list[list[int]]:
+        return minibatches.updates(
+            [one.group for one in samples],
+            prompts_per_update=self._training.prompts_per_update,
+            passes=self._training.passes_per_step,
+            seed=self._training.seed,
+            step=step,
         )
-        total = (outputs.losses * packed.weights).sum()
-        (total / count).backward()  # type: ignore[no-untyped-call]
-        gaps = (logprobs.detach() - packed.logprobs).abs()
-        sums = torch.stack([total.detach(), outputs.clipped.sum(), gaps.sum()])
-        return sums.double().cpu(), float(gaps.max())
+
+    def _update(self, samples: Sequence[Sample], *, step: int, tally: Tally, first: bool) -> None:
+        """Accumulate the gradient of ``samples`` and make one update of the weights."""
+        self.optimizer.zero_grad(set_to_none=True)
+        counts = [one.num_generated for one in samples]
+        below = objective.denominator(counts, self._algorithm)
+        found = []
+        for packed in self._microbatches(samples):
+            terms = self._accumulate(packed, step=step, below=below)
+            if terms.not_finite:
+                raise _not_finite(step=step, what="loss", sample=samples[terms.not_finite[0]])
+            found.append(dataclasses.replace(terms, total=terms.total.detach()))
+        norm = float(
+            torch.nn.utils.clip_grad_norm_(
+                self.parameters.values(), self._training.optimizer.max_gradient_norm
+            )
+        )
+        if not math.isfinite(norm):
+            raise _not_finite(step=step, what="gradient", sample=self._culprit(samples, step=step))
+        loss = tally.add(found, below=below, norm=norm, tokens=sum(counts), first=first)
+        if not math.isfinite(loss):
+            raise _not_finite(step=step, what="loss", sample=None)
+        self.optimizer.step()
+
+    def _accumulate(self, packed: Packed, *, step: int, below: int) -> objective.Terms:
+        terms = objective.evaluate(
+            self._statistics(packed),
+            packed,
+            self._algorithm,
+            step=step,
+            kl_coefficient=self.controls.kl_coefficient,
+        )
+        (terms.total / below).backward()  # type: ignore[no-untyped-call]
+        return terms
+
+    def _statistics(self, packed: Packed) -> TokenStatistics:
+        if not objective.needs_distributions(self._algorithm):
+            return TokenStatistics(
+                logprobs=self.policy.token_logprobs(packed, temperature=self._temperature)
+            )
+        full = self._reference if objective.needs_full_divergence(self._algorithm) else None
+        return self.policy.token_statistics(
+            packed,
+            temperature=self._temperature,
+            reference=None if full is None else full.policy,
+        )
+
+    def _culprit(self, samples: Sequence[Sample], *, step: int) -> Sample | None:
+        """The first sample whose gradient alone is not finite; None where only their sum is not."""
+        for one in samples:
+            self.optimizer.zero_grad(set_to_none=True)
+            for packed in self._microbatches([one]):
+                self._accumulate(packed, step=step, below=1)
+            found = [one.grad for one in self.parameters.values() if one.grad is not None]
+            if not all(bool(torch.isfinite(gradient).all()) for gradient in found):
+                return one
+        return None
+
+    def _annotated(self, samples: Sequence[Sample], *, proximal: bool) -> list[Sample]:
+        """The samples with the log-probabilities that the loss compares with."""
+        found = list(samples)
+        if proximal and objective.needs_proximal(self._algorithm):
+            values = self._forward(found, lambda packed: self._logprobs(self.policy, packed))
+            found = [
+                dataclasses.replace(one, proximal=value)
+                for one, value in zip(found, values, strict=True)
+            ]
+        reference = self._reference
+        if reference is not None and objective.needs_reference_logprobs(self._algorithm):
+            values = self._forward(found, lambda packed: self._logprobs(reference.policy, packed))
+            found = [
+                dataclasses.replace(one, reference=value)
+                for one, value in zip(found, values, strict=True)
+            ]
+        return found
+
+    def _divergences(self, samples: Sequence[Sample]) -> list[Tensor]:
+        """Of each generated token, as KL in the reward counts it."""
+        section = self._algorithm.kl
+        assert section is not None
+
+        def of(packed: Packed) -> Tensor:
+            full = None
+            if objective.needs_full_divergence(self._algorithm):
+                full = self._statistics(packed).divergences
+            return divergence(section, packed.logprobs, reference=packed.reference, full=full)
+
+        return self._forward(samples, of)
+
+    def _logprobs(self, policy: Policy, packed: Packed) -> Tensor:
+        return policy.token_logprobs(packed, temperature=self._temperature)
+
+    def _forward(
+        self, samples: Sequence[Sample], compute: Callable[[Packed], Tensor]
+    ) -> list[Tensor]:
+        return forward.values(self.policy.module, self._microbatches(samples), compute)
+
+    def _summary(self, tally: Tally, *, rate: float, seconds: float) -> Update:
+        algorithm, number = self._algorithm, max(1, len(tally.losses))
+        with_kl, with_entropy = algorithm.kl is not None, bool(algorithm.entropy_coefficient)
+        return Update(
+            loss=sum(tally.losses) / number,
+            gradient_norm=sum(tally.norms) / number,
+            learning_rate=rate,
+            clip_fraction=tally.mean(objective.CLIPPED),
+            correction_weight=tally.mean(objective.KEPT, default=1.0),
+            gap=tally.gap,
+            seconds=seconds,
+            kl=tally.first_mean(objective.DIVERGENCE) if with_kl else None,
+            kl_coefficient=self.controls.kl_coefficient if with_kl else None,
+            entropy=tally.first_mean(objective.ENTROPY) if with_entropy else None,
+            tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
+        )
+
+    def _advance(self, samples: Sequence[Sample], update: Update, *, step: int) -> None:
+        kl = self._algorithm.kl
+        self.controls = controller.advance(
+            self.controls,
+            self._algorithm,
+            kl=update.kl if step > self._policy_waits else None,
+            rollouts=len({one.rollout for one in samples}),
+            weight_entropy=self._weight_entropy(samples),
+        )
+        every = None if kl is None else kl.refresh_every_steps
+        if self._reference is not None and every is not None and step % every == 0:
+            self._reference.refresh(self.policy)
+
+    def _weight_entropy(self, samples: Sequence[Sample]) -> float | None:
+        if self._algorithm.estimator.kind != "MaxEnt":
+            return None
+        groups: dict[str, dict[str, float]] = {}
+        for one in samples:
+            groups.setdefault(one.group, {})[one.rollout] = one.advantage
+        return controller.mean_entropy([list(group.values()) for group in groups.values()])
+
+    def _microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
+        return forward.microbatches(
+            samples,
+            max_tokens=self._training.max_tokens_per_microbatch,
+            max_sequences=self._training.max_sequences_per_microbatch,
+            device=self.policy.device,
+        )
 
 
-def _not_finite(*, step: int, loss: float, norm: float) -> TrainingFailedError:
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": one for name, one in tensors.items()}
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)
+    }
+
+
+def _not_finite(*, step: int, what: str, sample: Sample | None) -> TrainingFailedError:
+    of = f"of rollout {sample.rollout}" if sample is not None else "of all rollouts together"
     return TrainingFailedError(
         reason="NotFinite",
-        message=f"Step {step} was not made: loss {loss}, gradient norm {norm}. "
+        message=f"Step {step} was not made: the {what} {of} is not finite. "
         "A lower spec.training.optimizer.learningRate may help.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -47,6 +48,81 @@ def token_logprobs(
             one = _chunk(states, wanted, head, temperature)
         chunks.append(one)
     return torch.cat(chunks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenStatistics:
+    """Of each of N tokens, float32 ``[N]``, differentiable."""
+
+    logprobs: Tensor
+    entropies: Tensor | None = None
+    """-Σ_v π log π ≥ 0, where it was asked for."""
+    divergences: Tensor | None = None
+    """Σ_v π (log π - log ref) ≥ 0 over the whole vocabulary, where a reference was given."""
+
+
+def token_statistics(
+    hidden: Tensor,
+    targets: Tensor,
+    *,
+    head: Head,
+    temperature: float,
+    chunk_tokens: int,
+    reference: tuple[Tensor, Head] | None = None,
+) -> TokenStatistics:
+    """Log-probabilities with the entropy, and the KL to a reference, of their distributions.
+
+    As ``token_logprobs`` chunk by chunk, forward and backward.
+
+    Args:
+        hidden: states that predict the targets ``[N, H]``.
+        targets: int64 token ids ``[N]``.
+        head: the model's output layer.
+        temperature: > 0, of both distributions.
+        chunk_tokens: tokens at a time, ≥ 1.
+        reference: the reference's states for the same targets, without gradient, and its head.
+    """
+    others, other_head = reference or (hidden.detach(), None)
+    parts = zip(
+        torch.split(hidden, chunk_tokens),
+        torch.split(targets, chunk_tokens),
+        torch.split(others, chunk_tokens),
+        strict=True,
+    )
+    rows = []
+    for states, wanted, other in parts:
+        given = (states, wanted, head, temperature, other, other_head)
+        if torch.is_grad_enabled():
+            rows.append(
+                checkpoint(_statistics, *given, use_reentrant=False, preserve_rng_state=False)
+            )
+        else:
+            rows.append(_statistics(*given))
+    logprobs, entropies, divergences = (torch.cat(column) for column in zip(*rows, strict=True))
+    return TokenStatistics(
+        logprobs=logprobs,
+        entropies=entropies,
+        divergences=None if reference is None else divergences,
+    )
+
+
+def _statistics(
+    hidden: Tensor,
+    targets: Tensor,
+    head: Head,
+    temperature: float,
+    other: Tensor,
+    other_head: Head | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    logs = (head(hidden).float() / temperature).log_softmax(-1)
+    probabilities = logs.exp()
+    chosen = logs.gather(-1, targets[:, None])[:, 0]
+    entropies = -(probabilities * logs).sum(-1)
+    if other_head is None:
+        return chosen, entropies, torch.zeros_like(chosen)
+    with torch.no_grad():
+        other_logs = (other_head(other).float() / temperature).log_softmax(-1)
+    return chosen, entropies, (probabilities * (logs - other_logs)).sum(-1)
 
 
 def _chunk(hidden: Tensor, targets: Tensor, head: Head, temperature: float) -> Tensor:

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rl_contracts.documents.batch import Batch, BatchState
-from rl_contracts.documents.dataset import Example
+from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Outcome, Run, StepMetrics
-from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.documents.task import Cause, Queue, TaskState
+from rl_contracts.errors import RLError
+from rl_contracts.stores.connect import Stores
 from rl_trainer import evaluate, export, inputs, model, replay, report, retention
+from rl_trainer.assessment import Context
 from rl_trainer.checkpoint import Checkpointer
 from rl_trainer.collect import Collected, Collector
-from rl_trainer.estimators import ESTIMATORS
+from rl_trainer.datasets.dataset import Dataset
+from rl_trainer.datasets.fetch import Places, fetch_datasets
+from rl_trainer.datasets.hub import HubClient
+from rl_trainer.datasets.scorers import check_scorers
+from rl_trainer.datasets.summary import pinned, summaries
+from rl_trainer.errors import TerminatedError
 from rl_trainer.groups import Limits, empty_batch, form
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.metrics import Circumstances, add, step_metrics
 from rl_trainer.publish import Publisher
-from rl_trainer.samples import batch_samples
+from rl_trainer.samples import Sample, batch_samples, digest, sequences
 from rl_trainer.stream import TrainStream
 
 log = logging.getLogger(__name__)
+
+STRAY_SECONDS = 3600.0
+"""A rollout is written long before this: what lies in the bucket without one is a leftover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +44,7 @@ class _Crew:
     collector: Collector
     publisher: Publisher
     checkpointer: Checkpointer
-    validation: list[Example]
+    datasets: list[Dataset]
     limits: Limits
 
 
@@ -49,51 +60,89 @@ def train(job: Job, run: Run) -> Outcome:
         TrainingFailedError: the attempt cannot go on.
         FencedOutError, StoreUnavailableError, TerminatedError: see there.
     """
-    base = job.folder / "base"
+    base, data = job.folder / "base", job.folder / "data"
     base.mkdir()
+    data.mkdir()
     job.heartbeat.say("fetching data and model")
-    examples, validation = inputs.datasets(job.stores.objects, job.spec)
-    inputs.fetch_model(job.stores.objects, job.spec, base)
+    job, datasets = _read_data(job, run, data)
+    inputs.fetch_model(job.stores.objects, job.spec.model.uri, base)
     policy = model.load(base, precision=job.spec.training.precision, uri=job.spec.model.uri)
     limits = inputs.limits(policy, job.spec)
-    learner = Learner(policy, job.spec, clock=job.clock)
+    critic = inputs.critic_model(job.stores.objects, job.spec, job.folder / "critic", limits=limits)
+    learner = Learner(policy, job.spec, critic=critic, clock=job.clock)
     progress, undurable = replay.resume(job, learner, run)
     _tidy(job)
     crew = _Crew(
         learner=learner,
         collector=Collector(
             job,
-            TrainStream(run=job.run, spec=job.spec, examples=examples),
+            TrainStream(
+                run=job.run,
+                spec=job.spec,
+                datasets=[one for one in datasets if one.split == "train"],
+            ),
             limits=limits,
             deadline_seconds=job.wait_seconds,
         ),
         publisher=Publisher(job, policy),
         checkpointer=Checkpointer(job, learner),
-        validation=validation,
+        datasets=datasets,
         limits=limits,
     )
     for batch in undurable:
         crew.checkpointer.trained(batch)
+    crew.collector.recall(progress)
     job.heartbeat.watch(crew.publisher.check)
     job.heartbeat.watch(crew.checkpointer.check)
     finished = False
     try:
         outcome = _steps(job, crew, progress, base=base)
         finished = True
+    except TerminatedError:  # between two steps, so that progress and weights agree
+        _save(crew, progress, durable=run.durable.step if run.durable else 0)
+        raise
     finally:
         crew.publisher.close(wait=finished)
         crew.checkpointer.close(wait=finished)
     return outcome
 
 
+def _save(crew: _Crew, progress: Progress, *, durable: int) -> None:
+    try:
+        crew.checkpointer.save(progress, durable=durable)
+    except RLError as error:
+        log.warning("no checkpoint at the end, the next attempt trains more again: %s", error)
+
+
+def _read_data(job: Job, run: Run, folder: Path) -> tuple[Job, list[Dataset]]:
+    """Fetch, parse and check all data, and write down what was found; the job knows its steps."""
+    section = job.spec.data
+    places = Places(
+        objects=job.stores.objects,
+        hub=HubClient(section.hub.endpoint, token_file=job.hub_token_file),
+        folder=folder,
+        pinned=pinned(run),
+    )
+    datasets = fetch_datasets(section, places)
+    samplers = job.stores.samplers.of_run(job.run)
+    check_scorers(datasets, samplers=samplers)
+    found = summaries(datasets, started=run)
+    records = sum(one.records for one in found if one.split == "train")
+    training = job.spec.training.for_records(records)
+    job.stores.runs.record_datasets(
+        job.run, epoch=job.epoch, datasets=found, steps=training.total_steps
+    )
+    return replace(job, spec=job.spec.model_copy(update={"training": training})), datasets
+
+
 def _steps(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome:
     job.heartbeat.say("publishing the first policy")
     crew.publisher.require(step=progress.step)
     _evaluate(job, crew, progress)
-    while progress.step < job.spec.training.steps:
+    while progress.step < job.spec.training.total_steps:
         job.heartbeat.check()
         collected = crew.collector.collect(progress)
-        job.heartbeat.say(f"training: step {progress.step + 1} of {job.spec.training.steps}")
+        job.heartbeat.say(f"training: step {progress.step + 1} of {job.spec.training.total_steps}")
         _step(job, crew, progress, collected)
         _hand_out(job, crew, progress)
         _evaluate(job, crew, progress)
@@ -102,18 +151,19 @@ def _steps(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome:
 
 def _step(job: Job, crew: _Crew, progress: Progress, collected: Collected) -> None:
     """Train one batch: written down before, committed after, its tasks retired last."""
-    batch = _form(job, progress, collected)
     rollouts = {one.id: one for group in collected.groups for one in group.rollouts}
-    update = crew.learner.update(batch_samples(batch, rollouts), step=batch.step)
+    batch, samples = _form(job, crew.learner, progress, collected, rollouts)
+    update = crew.learner.update(samples, step=batch.step)
     metrics = step_metrics(
-        list(rollouts.values()),
+        [rollouts[member.rollout] for member in batch.members],
         update,
         Circumstances(
             step=batch.step,
             epoch=job.epoch,
             time=job.stores.mongo.now(),
             wait_seconds=collected.wait_seconds,
-            dropped_stale=collected.dropped_stale,
+            drops=collected.drops,
+            dropped_share=collected.dropped_share,
             policy_version=crew.publisher.version,
         ),
     )
@@ -125,11 +175,18 @@ def _step(job: Job, crew: _Crew, progress: Progress, collected: Collected) -> No
     progress.metrics.append(metrics)
     job.stores.batches.mark(batch, BatchState.TRAINED)
     crew.checkpointer.trained(batch)
-    crew.collector.retire(collected.groups)
-    _log_step(metrics, steps=job.spec.training.steps)
+    crew.collector.retire(collected.groups, batch)
+    _log_step(metrics, steps=job.spec.training.total_steps)
 
 
-def _form(job: Job, progress: Progress, collected: Collected) -> Batch:
+def _form(
+    job: Job,
+    learner: Learner,
+    progress: Progress,
+    collected: Collected,
+    rollouts: dict[str, Rollout],
+) -> tuple[Batch, list[Sample]]:
+    """The batch as it is written down, with the digest of exactly what it gives to the learner."""
     batch = form(
         collected.groups,
         batch=empty_batch(
@@ -140,17 +197,25 @@ def _form(job: Job, progress: Progress, collected: Collected) -> Batch:
             next_sequence=progress.next_sequence,
             formed_at=job.stores.mongo.now(),
         ),
-        estimator=ESTIMATORS[job.spec.algorithm.estimator.kind],
+        algorithm=job.spec.algorithm,
+        context=Context(
+            controls=learner.controls,
+            assessments=learner.assess(
+                sequence for one in rollouts.values() for sequence in sequences(one)
+            ),
+        ),
     )
+    samples = batch_samples(batch, rollouts)
+    batch = batch.model_copy(update={"digest": digest(samples)})
     job.stores.batches.put([batch])
     if progress.step == 0:
         job.stores.runs.mark_first_batch(job.run, epoch=job.epoch)
-    return batch
+    return batch, samples
 
 
 def _hand_out(job: Job, crew: _Crew, progress: Progress) -> None:
     """Publish and checkpoint where the step is one of those that ask for it."""
-    last = progress.step == job.spec.training.steps
+    last = progress.step == job.spec.training.total_steps
     if last or progress.step % job.spec.weight_sync.every_steps == 0:
         crew.publisher.submit(step=progress.step)
     if last or progress.step % job.spec.training.checkpoint.every_steps == 0:
@@ -158,11 +223,12 @@ def _hand_out(job: Job, crew: _Crew, progress: Progress) -> None:
 
 
 def _evaluate(job: Job, crew: _Crew, progress: Progress) -> None:
-    if not evaluate.due(job, progress):
+    datasets = evaluate.due(job, progress, crew.datasets)
+    if not datasets:
         return
     pointer = crew.publisher.require(step=progress.step)
     progress.evaluations += evaluate.evaluate(
-        job, crew.learner, crew.validation, pointer=pointer, limits=crew.limits
+        job, crew.learner, datasets, pointer=pointer, limits=crew.limits
     )
     job.stores.runs.record_evaluations(
         job.run, epoch=job.epoch, evaluations=progress.evaluations
@@ -173,20 +239,30 @@ def _finish(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome
     job.heartbeat.say("writing the final model")
     crew.publisher.require(step=progress.step)
     crew.checkpointer.flush()
+    crew.checkpointer.sweep()  # the trainer before may have ended in its last checkpoint
     final = export.export(
         job, crew.learner.policy, base=base, evaluations=progress.evaluations
     )  # fmt: skip
-    report.write_metrics(job.stores.objects, job.prefix, progress.metrics)
+    report.write_metrics(job.stores.objects, job.prefix, progress.metrics, epoch=job.epoch)
     run = job.stores.runs.get(job.run)
     assert run is not None
     versions = crew.publisher.version
     composed = report.compose(run, job.spec, policy_versions=versions, final_model=final)
-    report.write_report(job.stores.objects, job.prefix, composed)
-    for state in TaskState:
-        left = job.stores.tasks.find(job.run, queue=Queue.TRAIN, state=state)
-        job.stores.tasks.consume([task.id for task in left], dropped="the run is complete")
+    report.write_report(job.stores.objects, job.prefix, composed, epoch=job.epoch)
     message = f"{progress.step} steps, {versions} policy versions."
     return Outcome(kind="Succeeded", reason="Trained", message=message, final_model=final)
+
+
+def put_away(stores: Stores, run: str) -> None:
+    """Take what is left out of the queues of a run that has succeeded.
+
+    Only after its outcome is written: until then a newer trainer may still need it.
+    """
+    for queue in (Queue.TRAIN, Queue.EVALUATION):
+        for state in TaskState:
+            left = stores.tasks.find(run, queue=queue, state=state)
+            names = [task.id for task in left]
+            stores.tasks.drop(names, reason="the run is complete", cause=Cause.OVER)
 
 
 def _tidy(job: Job) -> None:
@@ -197,6 +273,8 @@ def _tidy(job: Job) -> None:
     kept = {record.prefix for record in job.stores.policies.of_run(job.run)}
     for folder in retention.orphaned_policies(found, kept=kept, epoch=job.epoch):
         job.stores.objects.delete_prefix(folder.prefix)
+    export.delete_older(job)
+    job.stores.rollouts.sweep(job.run, older_than_seconds=STRAY_SECONDS)
 
 
 def _log_step(metrics: StepMetrics, *, steps: int) -> None:

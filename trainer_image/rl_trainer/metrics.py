@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import StepMetrics, Totals
-from rl_trainer.learner import Update
+from rl_contracts.documents.run import Drops, StepMetrics, Totals
+from rl_contracts.documents.task import Cause
+from rl_trainer.drops import together
+from rl_trainer.tally import Update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,8 @@ class Circumstances:
     time: float
     """Store time."""
     wait_seconds: float
-    dropped_stale: int
+    drops: Drops = field(default_factory=Drops)
+    dropped_share: float = 0.0
     policy_version: int
     replayed: bool = False
 
@@ -49,7 +52,16 @@ def step_metrics(
         staleness_max=max(ages),
         tokens=tokens,
         rollouts=count,
-        dropped_stale=circumstances.dropped_stale,
+        dropped_stale=circumstances.drops.by_cause.get(Cause.STALE, 0),
+        dropped_no_signal=circumstances.drops.by_cause.get(Cause.FILTERED, 0),
+        drops=circumstances.drops,
+        dropped_share=circumstances.dropped_share,
+        correction_weight=update.correction_weight,
+        kl=update.kl,
+        kl_coefficient=update.kl_coefficient,
+        entropy=update.entropy,
+        tau=update.tau,
+        value_loss=update.value_loss,
         response_tokens_mean=tokens / count,
         wait_seconds=circumstances.wait_seconds,
         train_seconds=update.seconds,
@@ -64,6 +76,7 @@ def add(totals: Totals, metrics: StepMetrics) -> Totals:
         tokens_trained=totals.tokens_trained + metrics.tokens,
         rollouts_trained=totals.rollouts_trained + metrics.rollouts,
         dropped_stale=totals.dropped_stale + metrics.dropped_stale,
+        drops=together(totals.drops, metrics.drops),
         wait_seconds=totals.wait_seconds + metrics.wait_seconds,
         train_seconds=totals.train_seconds + metrics.train_seconds,
         max_staleness_seen=max(totals.max_staleness_seen, metrics.staleness_max),

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from rl_contracts.errors import Refusal, RefusedError
-from rl_trainer.logprobs import CHUNK_LOGITS, token_logprobs
+from rl_trainer.logprobs import CHUNK_LOGITS, TokenStatistics, token_logprobs, token_statistics
 from rl_trainer.packing import Packed, collate
 from rl_trainer.samples import Sample
 
@@ -49,31 +49,63 @@ class Policy:
 
     def token_logprobs(self, packed: Packed, *, temperature: float) -> Tensor:
         """Log-probability of each generated token, float32 ``[N]``, differentiable."""
-        precision = (
-            torch.autocast(self.device.type, dtype=torch.bfloat16)
-            if self.bf16
-            else contextlib.nullcontext()
-        )
-        with precision:
-            hidden = self.module.base_model(
-                input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
-            ).last_hidden_state
+        with self.precision():
             return token_logprobs(
-                hidden.flatten(0, 1)[packed.sources],
+                self._states(packed),
                 packed.targets,
                 head=self.module.get_output_embeddings(),
                 temperature=temperature,
                 chunk_tokens=max(1, CHUNK_LOGITS // self.vocabulary),
             )
 
+    def token_statistics(
+        self, packed: Packed, *, temperature: float, reference: Policy | None = None
+    ) -> TokenStatistics:
+        """Log-probabilities, entropies and, given a reference, divergences over the vocabulary."""
+        with self.precision():
+            other = None
+            if reference is not None:
+                with torch.no_grad():
+                    states = reference._states(packed)
+                other = (states, reference.module.get_output_embeddings())
+            return token_statistics(
+                self._states(packed),
+                packed.targets,
+                head=self.module.get_output_embeddings(),
+                temperature=temperature,
+                # Three arrays of a chunk's size live at a time instead of one.
+                chunk_tokens=max(1, CHUNK_LOGITS // 3 // self.vocabulary),
+                reference=other,
+            )
 
-def load(folder: Path, *, precision: Literal["BF16", "FP32"], uri: str) -> Policy:
+    def precision(self) -> contextlib.AbstractContextManager[object]:
+        """In which its layers are to be run."""
+        if self.bf16:
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def _states(self, packed: Packed) -> Tensor:
+        """States that predict the generated tokens, ``[N, H]``."""
+        hidden: Tensor = self.module.base_model(
+            input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
+        ).last_hidden_state
+        return hidden.flatten(0, 1)[packed.sources]
+
+
+def load(
+    folder: Path,
+    *,
+    precision: Literal["BF16", "FP32"],
+    uri: str,
+    field: str = "spec.model.uri",
+) -> Policy:
     """Load a model in Hugging Face layout and prove that it can be trained packed.
 
     Args:
         folder: config and safetensors.
         precision: of forward and backward pass.
         uri: where the folder came from, for messages.
+        field: where the manifest names it, for messages.
 
     Raises:
         RefusedError: it is no causal model that transformers can build and fill from the folder,
@@ -89,19 +121,19 @@ def load(folder: Path, *, precision: Literal["BF16", "FP32"], uri: str) -> Polic
             output_loading_info=True,
         )
     except UNLOADABLE as error:
-        raise refused(uri, f"It cannot be loaded: {_first_line(error)}.") from error
+        raise refused(uri, f"It cannot be loaded: {_first_line(error)}.", field=field) from error
     for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
         if report.get(kind):
             shown = ", ".join(map(str, sorted(report[kind])[:3]))
-            raise refused(uri, f"Its weights do not fit its config ({kind}): {shown}.")
+            raise refused(uri, f"Its weights do not fit its config ({kind}): {shown}.", field=field)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module.to(device)
     policy = Policy(module=module, device=device, bf16=precision == "BF16")
-    check(policy, uri=uri)
+    check(policy, uri=uri, field=field)
     return policy
 
 
-def check(policy: Policy, *, uri: str) -> None:
+def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
     """Prove that packed log-probabilities are those of the model called the ordinary way.
 
     A model whose attention ignores restarting positions, or that transforms its logits after the
@@ -127,6 +159,7 @@ def check(policy: Policy, *, uri: str) -> None:
             uri,
             f"{type(policy.module).__name__} gives other log-probabilities for packed sequences "
             f"than for single ones (largest difference {gap:.2e}).",
+            field=field,
         )
 
 
@@ -135,8 +168,12 @@ def _probe(vocabulary: int, *, length: int) -> Sample:
     mask = torch.ones(length, dtype=torch.bool)
     mask[0] = False
     return Sample(
-        tokens=tokens, mask=mask, logprobs=torch.zeros(length), temperature=1.0
-    )  # fmt: skip
+        tokens=tokens,
+        mask=mask,
+        logprobs=torch.zeros(length),
+        temperature=1.0,
+        policy_steps=torch.zeros(length, dtype=torch.int64),
+    )
 
 
 def _ordinary(policy: Policy, one: Sample) -> Tensor:
@@ -145,11 +182,11 @@ def _ordinary(policy: Policy, one: Sample) -> Tensor:
     return logits[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
 
 
-def refused(uri: str, message: str) -> RefusedError:
-    """The refusal of a model that is there but cannot be used."""
+def refused(uri: str, message: str, *, field: str = "spec.model.uri") -> RefusedError:
+    """The refusal of a model that is there but cannot be used; ``field`` names it."""
     return RefusedError(
         Refusal(
-            field="spec.model.uri",
+            field=field,
             value=uri[:200],
             reason="ModelUnusable",
             message=message,

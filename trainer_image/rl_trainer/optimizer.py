@@ -1,14 +1,13 @@
-"""AdamW (arXiv 1711.05101) with a linear warm-up to a constant rate."""
+"""AdamW (arXiv 1711.05101) with a linear warm-up to a rate that stays or falls."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
-from rl_contracts.spec.learning import Optimizer as OptimizerSection
-
-BETAS = (0.9, 0.999)
-EPSILON = 1e-8
+from rl_contracts.spec.training import Optimizer as OptimizerSection
 
 State = dict[str, Tensor]
 
@@ -26,16 +25,31 @@ def build(
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=section.learning_rate,
-        betas=BETAS,
-        eps=EPSILON,
+        betas=(section.beta1, section.beta2),
+        eps=section.epsilon,
     )
 
 
-def learning_rate(section: OptimizerSection, *, step: int) -> float:
-    """Rate of the update that makes step ``step`` (≥ 1)."""
-    if step >= section.warmup_steps:
+def learning_rate(section: OptimizerSection, *, step: int, steps: int) -> float:
+    """Rate of the updates that make step ``step`` (≥ 1) of ``steps``.
+
+    It grows linearly over ``warmupSteps``; then it is constant, or falls to ``minimumRatio`` times
+    itself at the last step, along a line or half a cosine (SGDR, arXiv 1608.03983, equation 5).
+    """
+    if step < section.warmup_steps:
+        return section.learning_rate * step / section.warmup_steps
+    if section.schedule == "Constant":
         return section.learning_rate
-    return section.learning_rate * step / section.warmup_steps
+    done = (step - section.warmup_steps) / max(1, steps - section.warmup_steps)
+    left = 1 - done if section.schedule == "Linear" else (1 + math.cos(math.pi * done)) / 2
+    low = section.minimum_ratio or 0.0
+    return section.learning_rate * (low + (1 - low) * left)
+
+
+def set_rate(optimizer: torch.optim.AdamW, rate: float) -> None:
+    """Use ``rate`` from the next update on."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
 def state(

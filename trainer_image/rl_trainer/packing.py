@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,12 +22,15 @@ Row = tuple[int, ...]
 """Indices of the sequences that share a row, in their order in the row."""
 
 
-def pack(lengths: Sequence[int], *, max_tokens: int) -> list[tuple[Row, ...]]:
+def pack(
+    lengths: Sequence[int], *, max_tokens: int, max_sequences: int | None = None
+) -> list[tuple[Row, ...]]:
     """Distribute sequences over microbatches: best fit, longest first, a pure function.
 
     Args:
         lengths: tokens of each sequence, ≥ 1.
         max_tokens: rows times row length of a microbatch, padding included; at least the longest.
+        max_sequences: in a microbatch; None leaves it to the tokens.
 
     Returns:
         Microbatches of rows; every index occurs exactly once.
@@ -43,11 +47,23 @@ def pack(lengths: Sequence[int], *, max_tokens: int) -> list[tuple[Row, ...]]:
         if row == len(rows):
             rows.append([])
         rows[row].append(index)
-        if free > lengths[index]:
+        if free > lengths[index] and len(rows[row]) != max_sequences:
             bisect.insort(open_rows, (free - lengths[index], row))
-    high = max_tokens // width
-    packed = [tuple(row) for row in rows]
-    return [tuple(packed[first : first + high]) for first in range(0, len(packed), high)]
+    return _stack([tuple(row) for row in rows], high=max_tokens // width, most=max_sequences)
+
+
+def _stack(rows: Sequence[Row], *, high: int, most: int | None) -> list[tuple[Row, ...]]:
+    """Put rows on each other in their order, as many as fit."""
+    microbatches: list[list[Row]] = []
+    held = 0
+    for row in rows:
+        full = not microbatches or len(microbatches[-1]) == high
+        if full or (most is not None and held + len(row) > most):
+            microbatches.append([])
+            held = 0
+        microbatches[-1].append(row)
+        held += len(row)
+    return [tuple(one) for one in microbatches]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +89,40 @@ class Packed:
     """float32."""
     weights: Tensor
     """float32."""
+    sequences: Tensor
+    """int64, ascending: number of the generated token's sequence in this microbatch."""
+    policy_steps: Tensor
+    """int64: training steps of the policy that sampled the token."""
+    members: tuple[int, ...]
+    """Index of each of these sequences among the samples."""
+    proximal: Tensor | None = None
+    """float32, log-probability of the token before the step's first update, where it is known."""
+    returns: Tensor | None = None
+    """float32, what the critic is trained to predict."""
+    values: Tensor | None = None
+    """float32, what it predicted before the step, where it was asked."""
+    reference: Tensor | None = None
+    """float32, the reference's log-probability of the token, where it is known."""
+
+    def split(self, values: Tensor) -> list[tuple[int, Tensor]]:
+        """Give each sequence its part of ``[N]`` values: pairs of sample index and values."""
+        lengths = self.sequences.bincount(minlength=len(self.members)).tolist()
+        return list(zip(self.members, torch.split(values, lengths), strict=True))
 
     def to(self, device: torch.device) -> Packed:
         """The same on a device."""
-        moved = {name: getattr(self, name).to(device) for name in self.__slots__}
-        return Packed(**moved)
+        moved: dict[str, Any] = {
+            name: value.to(device)
+            for name in self.__slots__
+            if isinstance(value := getattr(self, name), Tensor)
+        }
+        return replace(self, **moved)
+
+
+def _all_or_none(values: Sequence[Tensor | None]) -> Tensor | None:
+    known = [one for one in values if one is not None]
+    assert len(known) in (0, len(values)), "known of some samples only"
+    return torch.cat(known) if known else None
 
 
 def collate(samples: Sequence[Sample], rows: Sequence[Row]) -> Packed:
@@ -104,6 +149,13 @@ def collate(samples: Sequence[Sample], rows: Sequence[Row]) -> Packed:
         sources=torch.cat(sources),
         targets=torch.cat([one.tokens[one.mask] for one in chosen]),
         logprobs=torch.cat([one.logprobs[one.mask] for one in chosen]),
-        advantages=torch.tensor([one.advantage for one in chosen]).repeat_interleave(counts),
+        advantages=torch.cat([one.advantages for one in chosen]),
         weights=torch.tensor([one.weight for one in chosen]).repeat_interleave(counts),
+        sequences=torch.arange(len(chosen)).repeat_interleave(counts),
+        policy_steps=torch.cat([one.policy_steps[one.mask] for one in chosen]).to(torch.int64),
+        members=tuple(order),
+        proximal=_all_or_none([one.proximal for one in chosen]),
+        returns=_all_or_none([one.returns for one in chosen]),
+        values=_all_or_none([one.values for one in chosen]),
+        reference=_all_or_none([one.reference for one in chosen]),
     )

@@ -6,23 +6,26 @@ The pointer in the run document moves last and by the epoch; numbers are never u
 from __future__ import annotations
 
 import logging
+import os
 import secrets
-import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.ids import RunId, policy_id
-from rl_trainer import artifacts, weights
-from rl_trainer.artifacts import Origin
+from rl_trainer import broadcast, weights
+from rl_trainer.broadcast import Base, Sent
 from rl_trainer.job import Job
 from rl_trainer.model import Policy
+from rl_trainer.policy_collector import PolicyCollector
 from rl_trainer.uploads import Uploader
 from rl_trainer.weights import Snapshot
 
 log = logging.getLogger(__name__)
+
+MAX_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,11 @@ class _Pending:
 
 
 class Publisher:
-    """The run's policies, seen from the trainer that makes them."""
+    """The run's policies, seen from the trainer that makes them.
+
+    Holds at most three copies of the weights in memory: one in work, one that waits, and the last
+    published one, which the next delta starts from (none with ``delta.anchorEvery: 1``).
+    """
 
     def __init__(
         self,
@@ -43,7 +50,14 @@ class Publisher:
     ) -> None:
         self._job, self._policy, self._nonce = job, policy, nonce
         self._uploader: Uploader[_Pending] = Uploader(self._publish, name="publisher")
+        self._executor = ThreadPoolExecutor(
+            min(MAX_THREADS, len(os.sched_getaffinity(0))), thread_name_prefix="publisher"
+        )
+        self._collector = PolicyCollector(
+            job.stores, run=job.run, epoch=job.epoch, keep_last=job.spec.weight_sync.keep_last
+        )
         self._submitted = -1
+        self._base: Base | None = None
         self.latest: PolicyPointer | None = None
         """Newest policy of this epoch that samplers can see."""
 
@@ -78,52 +92,47 @@ class Publisher:
     def close(self, *, wait: bool) -> None:
         """Stop publishing."""
         self._uploader.close(wait=wait)
+        self._executor.shutdown(wait=wait, cancel_futures=True)
 
     def _publish(self, pending: _Pending) -> None:
         job, started = self._job, self._job.clock()
         version = job.stores.runs.reserve_version(job.run, epoch=job.epoch)
-        origin = Origin(
-            kind="policy", run=job.run, epoch=job.epoch, step=pending.step, version=version
-        )
         prefix = f"{job.prefix}policies/{version:08d}-{job.epoch}-{self._nonce()}/"
-        with tempfile.TemporaryDirectory(dir=job.folder) as folder:
-            weights.write(pending.tensors, Path(folder))
-            uploaded = artifacts.upload(
-                job.stores.objects, Path(folder), prefix=prefix, origin=origin
-            )
-        record = PolicyRecord(
-            id=policy_id(RunId(job.run), version, job.epoch),
-            run=job.run,
-            version=version,
-            epoch=job.epoch,
-            step=pending.step,
-            parent=self.version,
-            prefix=prefix,
-            manifest_sha256=uploaded.manifest_sha256,
-            size_bytes=uploaded.size_bytes,
-            published_at=job.stores.mongo.now(),
-            publish_seconds=job.clock() - started,
-        )
         pointer = PolicyPointer(
-            version=version,
-            epoch=job.epoch,
-            step=pending.step,
-            prefix=prefix,
-            manifest_sha256=uploaded.manifest_sha256,
+            version=version, epoch=job.epoch, step=pending.step, prefix=prefix, manifest_sha256=""
         )
+        sent = broadcast.send(
+            job.stores.objects,
+            pending.tensors,
+            pointer=pointer,
+            run=job.run,
+            base=self._base,
+            delta=job.spec.weight_sync.transport.delta,
+            executor=self._executor,
+        )
+        pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})
+        record = self._record(pointer, sent, seconds=job.clock() - started)
         job.stores.policies.put([record])
         job.stores.runs.publish(job.run, epoch=job.epoch, pointer=pointer)
-        self.latest = pointer
-        log.info("published policy %d of step %d in %.2f s", version, pending.step,
-                 record.publish_seconds)  # fmt: skip
-        self._retire(record)
+        self.latest, self._base = pointer, sent.base
+        log.info("published policy %d of step %d (%s, %d bytes) in %.2f s", version, pending.step,
+                 sent.content, sent.size_bytes, record.publish_seconds)  # fmt: skip
+        self._collector.collect()
 
-    def _retire(self, newest: PolicyRecord) -> None:
-        """Delete versions beyond ``weightSync.keepLast``, objects before their record."""
-        records = self._job.stores.policies.of_run(self._job.run)
-        records.sort(key=lambda record: record.version)
-        kept = self._job.spec.weight_sync.keep_last
-        for record in records[:-kept]:
-            assert record.version < newest.version
-            self._job.stores.objects.delete_prefix(record.prefix)
-            self._job.stores.policies.delete(record.id)
+    def _record(self, pointer: PolicyPointer, sent: Sent, *, seconds: float) -> PolicyRecord:
+        job = self._job
+        return PolicyRecord(
+            id=policy_id(RunId(job.run), pointer.version, job.epoch),
+            run=job.run,
+            version=pointer.version,
+            epoch=job.epoch,
+            step=pointer.step,
+            parent=self.version,
+            prefix=pointer.prefix,
+            manifest_sha256=pointer.manifest_sha256,
+            size_bytes=sent.size_bytes,
+            published_at=job.stores.mongo.now(),
+            publish_seconds=seconds,
+            content=sent.content,
+            base_version=sent.base_version,
+        )

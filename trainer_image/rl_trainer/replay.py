@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from rl_contracts.documents.batch import Batch
+from rl_contracts.documents import trained
+from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run
 from rl_trainer import checkpoint
@@ -17,7 +18,7 @@ from rl_trainer.errors import TrainingFailedError
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.metrics import Circumstances, step_metrics
-from rl_trainer.samples import batch_samples
+from rl_trainer.samples import batch_samples, digest
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ def resume(job: Job, learner: Learner, run: Run) -> tuple[Progress, list[Batch]]
 
     Raises:
         TrainingFailedError: a document of the lineage is missing.
+        IntegrityError: a batch would not train again what it trained before.
     """
     progress = Progress()
     if run.durable is not None:
@@ -40,8 +42,9 @@ def resume(job: Job, learner: Learner, run: Run) -> tuple[Progress, list[Batch]]
         job.heartbeat.check()
         job.heartbeat.say(f"replaying: step {batch.step} of {run.step}")
         _train_again(job, learner, progress, batch)
+        job.stores.batches.mark(batch, BatchState.TRAINED)
         # The earlier trainer may have ended between its commit and this.
-        job.stores.tasks.consume(batch.tasks)
+        job.stores.tasks.retire(batch.tasks)
     if run.latest is not None and batches:
         progress.metrics[-1] = run.latest
     progress.totals = run.totals
@@ -66,18 +69,19 @@ def _lineage(job: Job, run: Run, *, after_step: int) -> list[Batch]:
 
 def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -> None:
     rollouts = _rollouts(job, batch)
-    update = learner.update(batch_samples(batch, rollouts), step=batch.step)
+    samples = batch_samples(batch, rollouts)
+    trained.check(batch, digest(samples))
+    update = learner.update(samples, step=batch.step)
     circumstances = Circumstances(
         step=batch.step,
         epoch=job.epoch,
         time=batch.formed_at,
         wait_seconds=0.0,
-        dropped_stale=0,
         policy_version=0,
         replayed=True,
     )
-    trained = [rollouts[member.rollout] for member in batch.members]
-    progress.metrics.append(step_metrics(trained, update, circumstances))
+    members = [rollouts[member.rollout] for member in batch.members]
+    progress.metrics.append(step_metrics(members, update, circumstances))
     progress.step, progress.head = batch.step, batch.id
     progress.next_sequence = batch.next_sequence
     log.info("replayed step %d", batch.step)

@@ -6,20 +6,25 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rl_contracts.documents.run import EvaluationResult, Run, StepMetrics
+from rl_contracts.documents.run import EvaluationResult, Run, StepMetrics, mean_accuracy
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores import reports
 from rl_contracts.stores.objects import Objects
 
 
-def write_metrics(objects: Objects, prefix: str, metrics: Sequence[StepMetrics]) -> None:
-    """Write ``metrics.jsonl`` under the run's prefix: one line for each step so far."""
+def write_metrics(
+    objects: Objects, prefix: str, metrics: Sequence[StepMetrics], *, epoch: int
+) -> None:
+    """Write the epoch's ``metrics.jsonl``: one line for each step so far."""
     lines = [one.model_dump_json() for one in metrics]
-    objects.put(f"{prefix}metrics.jsonl", "".join(f"{line}\n" for line in lines).encode())
+    data = "".join(f"{line}\n" for line in lines).encode()
+    objects.put(reports.key(prefix, reports.METRICS, epoch=epoch), data)
 
 
-def write_report(objects: Objects, prefix: str, report: dict[str, Any]) -> None:
-    """Write ``report.json`` under the run's prefix."""
-    objects.put(f"{prefix}report.json", (json.dumps(report, indent=2) + "\n").encode())
+def write_report(objects: Objects, prefix: str, report: dict[str, Any], *, epoch: int) -> None:
+    """Write the epoch's ``report.json``."""
+    data = (json.dumps(report, indent=2) + "\n").encode()
+    objects.put(reports.key(prefix, reports.REPORT, epoch=epoch), data)
 
 
 def trainer_seconds(run: Run) -> float:
@@ -42,7 +47,9 @@ def logprob_gap_mean(evaluations: Sequence[EvaluationResult]) -> float | None:
 
 
 def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str) -> dict[str, Any]:
-    """The report of a finished run; accuracies are those at the first evaluation temperature.
+    """The report of a finished run.
+
+    Accuracies are those of all validation prompts at the first evaluation temperature.
 
     Args:
         run: with its last step and all evaluations.
@@ -51,7 +58,9 @@ def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str
         final_model: ``s3://`` URI.
     """
     first = spec.training.evaluation.temperatures[0]
-    accuracy = {one.step: one.accuracy for one in run.evaluations if one.temperature == first}
+    validation = [
+        one for one in run.evaluations if (one.split, one.temperature) == ("validation", first)
+    ]
     totals, seconds = run.totals, trainer_seconds(run)
     busy = totals.wait_seconds + totals.train_seconds
     return {
@@ -59,8 +68,8 @@ def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str
         "job": run.job,
         "steps": run.step,
         "policyVersions": policy_versions,
-        "accuracyBefore": accuracy.get(0),
-        "accuracyAfter": accuracy.get(run.step),
+        "accuracyBefore": mean_accuracy(one for one in validation if one.step == 0),
+        "accuracyAfter": mean_accuracy(one for one in validation if one.step == run.step),
         "evaluations": [one.model_dump() for one in run.evaluations],
         "trainerSeconds": seconds,
         "maxStalenessSeen": totals.max_staleness_seen,

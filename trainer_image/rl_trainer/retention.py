@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rl_contracts.documents.manifest import PolicyRecord
 from rl_trainer.artifacts import MANIFEST
 
 
@@ -55,3 +56,21 @@ def expired_checkpoints(
 def orphaned_policies(found: Iterable[Folder], *, kept: set[str], epoch: int) -> list[Folder]:
     """Policies that an earlier epoch began to upload and never catalogued."""
     return [one for one in found if one.epoch < epoch and one.prefix not in kept]
+
+
+def needed_policies(records: Iterable[PolicyRecord], *, keep_last: int) -> set[int]:
+    """Versions of the newest ``keep_last`` policies and of those that their deltas start from."""
+    found = list(records)
+    return with_bases(found, set(sorted(one.version for one in found)[-keep_last:]))
+
+
+def with_bases(records: Iterable[PolicyRecord], wanted: set[int]) -> set[int]:
+    """These versions and, for each, those that lead to it from the full one before it."""
+    by_version = {one.version: one for one in records}
+    needed: set[int] = set()
+    for version in wanted:
+        record = by_version.get(version)
+        while record is not None and record.version not in needed:
+            needed.add(record.version)
+            record = by_version.get(record.base_version) if record.content == "delta" else None
+    return needed

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rl_contracts.documents.arrays import ITEM_BYTES, unpack_float32, unpack_int32
-from rl_contracts.documents.batch import Batch
+from rl_contracts.documents import trained
+from rl_contracts.documents.arrays import ITEM_BYTES
+from rl_contracts.documents.batch import Batch, BatchMember, TrainedDigest
 from rl_contracts.documents.rollout import Rollout
+
+INT32, FLOAT32 = "<i4", "<f4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One sequence of T tokens, prompt included.
+    """One sequence of T tokens, prompt included; several stretches of it may be generated.
 
     Example: prompt ``[5, 6]`` and response ``[7, 2]`` are ``tokens = [5, 6, 7, 2]``,
     ``mask = [0, 0, 1, 1]``, ``logprobs = [0, 0, -0.3, -0.1]``.
@@ -28,37 +33,109 @@ class Sample:
     logprobs: Tensor
     """float32, the sampler's own at ``temperature``; 0 where the mask is false."""
     temperature: float
+    policy_steps: Tensor
+    """int32, training steps of the policy that generated the token; 0 where the mask is false."""
+    rollout: str = ""
+    """Its id, for messages."""
+    group: str = ""
+    """Its task's id."""
     advantage: float = 0.0
+    """Of all generated tokens, where they have none of their own."""
     weight: float = 1.0
+    token_advantages: Tensor | None = None
+    """float32 ``[num_generated]``."""
+    returns: Tensor | None = None
+    """float32 ``[num_generated]``: what the critic is trained to predict."""
+    values: Tensor | None = None
+    """float32 ``[num_generated]``: what it predicted before the step, where it was asked."""
+    proximal: Tensor | None = None
+    """float32 ``[num_generated]``: log-probabilities before the step, where they were computed."""
+    reference: Tensor | None = None
+    """float32 ``[num_generated]``: the reference's log-probabilities, where they were computed."""
 
     @property
     def num_generated(self) -> int:
         """Generated tokens."""
         return int(self.mask.sum())
 
+    @property
+    def advantages(self) -> Tensor:
+        """Of each generated token, float32 ``[num_generated]``."""
+        if self.token_advantages is not None:
+            return self.token_advantages
+        return torch.full((self.num_generated,), self.advantage, dtype=torch.float32)
+
     def __len__(self) -> int:
         """Tokens, prompt included."""
         return len(self.tokens)
 
 
-def sample(rollout: Rollout, *, advantage: float = 0.0, weight: float = 1.0) -> Sample:
-    """Unpack a rollout in which ``fault`` finds nothing."""
-    return Sample(
-        tokens=torch.tensor(unpack_int32(rollout.tokens), dtype=torch.int64),
-        mask=torch.tensor(list(rollout.mask), dtype=torch.bool),
-        logprobs=torch.tensor(unpack_float32(rollout.logprobs), dtype=torch.float32),
-        temperature=rollout.temperature,
-        advantage=advantage,
-        weight=weight,
-    )
+def sequences(
+    rollout: Rollout, *, advantage: float = 0.0, weight: float = 1.0
+) -> list[Sample]:  # fmt: skip
+    """Unpack a rollout in which ``fault`` finds nothing: its sequences, all with one advantage.
+
+    A sequence in which nothing was generated has nothing to train and is left out.
+    """
+    return _samples(rollout, BatchMember(rollout=rollout.id, advantage=advantage, weight=weight))
 
 
 def batch_samples(batch: Batch, rollouts: dict[str, Rollout]) -> list[Sample]:
-    """The samples of a batch, in its order."""
+    """The samples of a batch, in its order; raises IntegrityError where one is missing."""
+    trained.check_present(batch, rollouts)
     return [
-        sample(rollouts[member.rollout], advantage=member.advantage, weight=member.weight)
-        for member in batch.members
+        one for member in batch.members for one in _samples(rollouts[member.rollout], member)
+    ]  # fmt: skip
+
+
+def digest(samples: Iterable[Sample]) -> TrainedDigest:
+    """Digest of the tensors of samples, in their order."""
+    return trained.digest(_sequence(one) for one in samples)
+
+
+def _samples(rollout: Rollout, member: BatchMember) -> list[Sample]:
+    return [
+        Sample(
+            tokens=_tensor(one.tokens, INT32, torch.int64),
+            mask=_tensor(one.mask, "u1", torch.bool),
+            logprobs=_tensor(one.logprobs, FLOAT32, torch.float32),
+            temperature=one.temperature,
+            policy_steps=_tensor(one.policy_steps, INT32, torch.int32),
+            rollout=one.rollout,
+            group=one.group,
+            advantage=member.advantage,
+            weight=member.weight,
+            token_advantages=_tensor(one.advantages, FLOAT32, torch.float32)
+            if member.token_advantages
+            else None,
+            returns=_tensor(one.returns, FLOAT32, torch.float32) if one.returns else None,
+        )
+        for one in trained.of_rollout(rollout, member)
     ]
+
+
+def _sequence(one: Sample) -> trained.Sequence:
+    return trained.Sequence(
+        rollout=one.rollout,
+        group=one.group,
+        temperature=one.temperature,
+        tokens=_bytes(one.tokens, INT32),
+        positions=_bytes(torch.arange(len(one)), INT32),
+        mask=_bytes(one.mask, "u1"),
+        logprobs=_bytes(one.logprobs, FLOAT32),
+        policy_steps=_bytes(one.policy_steps, INT32),
+        advantages=_bytes(one.advantages, FLOAT32),
+        weights=_bytes(torch.full((one.num_generated,), one.weight), FLOAT32),
+        returns=b"" if one.returns is None else _bytes(one.returns, FLOAT32),
+    )
+
+
+def _tensor(packed: bytes, kind: str, dtype: torch.dtype) -> Tensor:
+    return torch.from_numpy(np.frombuffer(packed, dtype=kind).copy()).to(dtype)
+
+
+def _bytes(tensor: Tensor, kind: str) -> bytes:
+    return tensor.numpy().astype(kind).tobytes()
 
 
 def fault(rollout: Rollout, *, vocabulary: int, max_tokens: int) -> str:
@@ -69,18 +146,23 @@ def fault(rollout: Rollout, *, vocabulary: int, max_tokens: int) -> str:
         vocabulary: number of token ids that the model knows.
         max_tokens: longest sequence that the model and a microbatch hold.
     """
+    if rollout.error is not None:
+        return f"it ended with an error: {rollout.error.message}"
     arrays = (rollout.tokens, rollout.logprobs)
     if any(len(array) != ITEM_BYTES * len(rollout.mask) for array in arrays):
         return "tokens, mask and log-probabilities differ in length"
     if not 1 <= rollout.num_generated < rollout.num_tokens:
         return "it holds no prompt or no generated token"
-    if set(rollout.mask) - {0, 1} or rollout.mask[0] != 0:
-        return "its mask has entries other than 0 and 1, or starts with a generated token"
-    if rollout.num_tokens > max_tokens:
-        return f"it holds {rollout.num_tokens} tokens, more than the {max_tokens} that fit"
-    if any(not 0 <= token < vocabulary for token in unpack_int32(rollout.tokens)):
+    if set(rollout.mask) - {0, 1}:
+        return "its mask has entries other than 0 and 1"
+    wrong = _sequence_fault(rollout, max_tokens=max_tokens)
+    if wrong:
+        return wrong
+    tokens = np.frombuffer(rollout.tokens, INT32)
+    if tokens.min() < 0 or tokens.max() >= vocabulary:
         return f"it holds a token outside the vocabulary of {vocabulary}"
-    if any(not math.isfinite(value) or value > 1e-3 for value in unpack_float32(rollout.logprobs)):
+    logprobs = np.frombuffer(rollout.logprobs, FLOAT32)
+    if not np.isfinite(logprobs).all() or logprobs.max() > 1e-3:
         return "it holds a log-probability that is positive or not finite"
     if not math.isfinite(rollout.reward):
         return f"its reward is {rollout.reward}"
@@ -89,11 +171,24 @@ def fault(rollout: Rollout, *, vocabulary: int, max_tokens: int) -> str:
     return ""
 
 
+def _sequence_fault(rollout: Rollout, *, max_tokens: int) -> str:
+    for one in rollout.sequences:
+        if not 0 <= one.start < one.end <= rollout.num_tokens:
+            return f"its sequences start at {rollout.sequence_starts}"
+        if rollout.mask[one.start] != 0:
+            return "a sequence starts with a generated token"
+        length = one.end - one.start
+        if length > max_tokens:
+            return f"it holds a sequence of {length} tokens, more than the {max_tokens} that fit"
+    return ""
+
+
 def _covered(rollout: Rollout) -> bool:
     spanned = bytearray(rollout.num_tokens)
     for span in rollout.spans:
         if not 0 <= span.start <= span.end <= rollout.num_tokens:
             return False
-        for position in range(span.start, span.end):
-            spanned[position] += 1
+        if any(spanned[span.start : span.end]):
+            return False
+        spanned[span.start : span.end] = b"\1" * (span.end - span.start)
     return bytes(spanned) == rollout.mask

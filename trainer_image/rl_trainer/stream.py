@@ -1,58 +1,62 @@
-"""The order in which examples are trained: a pure function of seed and sequence number."""
+"""The train tasks of a run: a pure function of their position."""
 
 from __future__ import annotations
 
-import functools
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from rl_contracts.documents.dataset import Example
 from rl_contracts.documents.task import Queue, Task
 from rl_contracts.ids import RunId, task_id
+from rl_contracts.spec.data import TrainSource
 from rl_contracts.spec.resources import RLJobSpec
+from rl_trainer.datasets.dataset import Dataset
+from rl_trainer.datasets.mixture import Mixture
 from rl_trainer.prompts import messages
 
 SPLIT = "train"
 
 
-@functools.lru_cache(maxsize=4)
-def _order(size: int, seed: int, pass_number: int) -> tuple[int, ...]:
-    order = list(range(size))
-    random.Random(f"{seed}/{pass_number}").shuffle(order)
-    return tuple(order)
-
-
-def position(sequence: int, *, size: int, seed: int) -> int:
-    """Index of the example at ``sequence`` (≥ 0) of the endless stream over ``size`` examples.
-
-    Each pass over the data is a shuffle of its own: every example occurs once in it.
-    """
-    pass_number, offset = divmod(sequence, size)
-    return _order(size, seed, pass_number)[offset]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainStream:
     """The stream of a run's train tasks."""
 
-    run: str
-    spec: RLJobSpec
-    examples: Sequence[Example]
+    def __init__(self, *, run: str, spec: RLJobSpec, datasets: Sequence[Dataset]) -> None:
+        """Mix the training sources, in the manifest's order."""
+        self._run, self._spec, self._datasets = run, spec, datasets
+        seed = spec.data.seed
+        self.mixture = Mixture(
+            names=[one.source.name for one in datasets],
+            weights=[_weight(one) for one in datasets],
+            sizes=[len(one.examples) for one in datasets],
+            seed=spec.training.seed if seed is None else seed,
+            shuffle=spec.data.shuffle,
+        )
 
     def task(self, sequence: int, *, step: int) -> Task:
         """The task at a position; ``step`` is how many steps were made when it is inserted."""
-        size, seed = len(self.examples), self.spec.training.seed
-        example = self.examples[position(sequence, size=size, seed=seed)]
+        place = self.mixture.at(sequence)
+        dataset = self._datasets[place.source]
+        example = dataset.examples[place.record]
         return Task(
-            id=task_id(RunId(self.run), SPLIT, sequence),
-            run=self.run,
+            id=task_id(RunId(self._run), SPLIT, sequence),
+            run=self._run,
             queue=Queue.TRAIN,
             sequence=sequence,
+            split=dataset.split,
+            dataset=dataset.source.name,
+            dataset_epoch=place.epoch,
             example=example.id,
-            messages=messages(example, system_prompt=self.spec.agent.system_prompt),
+            messages=messages(example, system_prompt=self._spec.agent.system_prompt),
             answer=example.answer,
-            group_size=self.spec.algorithm.group_size,
-            temperature=self.spec.agent.sampling.temperature,
+            scorer=example.scorer,
+            answer_schema=example.answer_schema,
+            group_size=self._spec.algorithm.group_size,
+            max_attempts=self._spec.rollouts.max_attempts,
+            minimum=self._spec.rollouts.completion.minimum or 0,
+            deadline_seconds=self._spec.rollouts.completion.deadline_seconds or 0,
+            temperature=self._spec.agent.sampling.temperature,
             created_step=step,
         )
+
+
+def _weight(dataset: Dataset) -> float:
+    assert isinstance(dataset.source, TrainSource)
+    return dataset.source.weight

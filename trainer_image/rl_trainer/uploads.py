@@ -59,6 +59,14 @@ class Uploader(Generic[T]):
             self.check()
             heartbeat.check()
 
+    def complete(self) -> None:
+        """Wait until nothing waits and nothing is in work, whatever the trainer was told.
+
+        Raises the error of an upload that failed.
+        """
+        while self._jobs:
+            self._jobs.pop(0).result()
+
     def close(self, *, wait: bool) -> None:
         """Stop the thread; what waits is dropped."""
         self._executor.shutdown(wait=wait, cancel_futures=True)

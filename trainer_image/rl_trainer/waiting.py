@@ -20,7 +20,8 @@ def poll_seconds(tasks: int) -> float:
 def scene(job: Job, *, queue: Queue) -> str:
     """Tasks by state and samplers by state, for a wait that ended in vain."""
     tasks = describe_tasks(job.stores.tasks.count(job.run, queue=queue))
-    samplers = describe_samplers(job.stores.samplers.of_run(job.run))
+    found = job.stores.samplers.of_run(job.run)
+    samplers = describe_samplers(found, now=job.stores.mongo.now())
     return f"Tasks: {tasks}. Samplers: {samplers}."
 
 
@@ -30,11 +31,14 @@ def describe_tasks(counts: Mapping[TaskState, int]) -> str:
     return ", ".join(named) or "none"
 
 
-def describe_samplers(samplers: Iterable[Sampler]) -> str:
-    """E.g. ``2 ready, 1 gone; last error: …``."""
+def describe_samplers(samplers: Iterable[Sampler], *, now: float) -> str:
+    """E.g. ``2 ready, 1 silent, 1 gone; last error: …``: what a dead one said last is not told."""
     found = list(samplers)
-    states = Counter(one.state for one in found)
-    named = [f"{states[state]} {state}" for state in SamplerState if states[state]]
+    alive = Counter(one.state for one in found if one.is_alive(now))
+    gone = sum(one.state == SamplerState.GONE for one in found)
+    counts = {state.value: alive[state] for state in SamplerState if state != SamplerState.GONE}
+    counts |= {"silent": len(found) - alive.total() - gone, "gone": gone}
+    named = [f"{count} {state}" for state, count in counts.items() if count]
     text = ", ".join(named) or "none has registered"
     errors = [one.last_error for one in found if one.last_error]
     return f"{text}; last error: {errors[-1][:SHOWN_CHARACTERS]}" if errors else text

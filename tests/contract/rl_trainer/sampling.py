@@ -53,6 +53,10 @@ class TestSampler:
     spoil: Callable[[Rollout], Rollout] = lambda rollout: rollout
     fail: str = ""
     """When set, every train task is handed back for this reason."""
+    pause_seconds: float = 0.0
+    """Before each answer, as of a slow engine."""
+    max_staleness: int | None = None
+    """When set it claims, as the agent does, only while what it holds can still be trained."""
     hold: int = 0
     """When set, versions after this one are not loaded."""
     held: PolicyPointer | None = None
@@ -67,7 +71,12 @@ class TestSampler:
 
     def work(self, stopped: threading.Event) -> None:
         """Serve until stopped; any error ends it and is raised by ``sampling``."""
-        registration = a_sampler(self.name, run=self.run, id=f"{self.run}.sampler.{self.name}")
+        registration = a_sampler(
+            self.name,
+            run=self.run,
+            id=f"{self.run}.sampler.{self.name}",
+            scorers=["ExactMatch"],
+        )
         beaten = 0.0
         while not stopped.is_set():
             if time.monotonic() - beaten > 1:
@@ -86,7 +95,9 @@ class TestSampler:
             self._load(run.policy)
         if self.held is None:
             return False
-        queues = [Queue.TRAIN]
+        bound = self.max_staleness
+        too_old = bound is not None and self.held.step < run.step - bound
+        queues = [] if too_old else [Queue.TRAIN]
         if self.held.version == run.policy.version:
             queues.insert(0, Queue.EVALUATION)
         for queue in queues:
@@ -120,13 +131,14 @@ class TestSampler:
         if self.fail and task.queue == Queue.TRAIN:
             self.stores.tasks.hand_back(task, reason=self.fail)
             return
+        time.sleep(self.pause_seconds)
         rollouts = [self.spoil(one) for one in self._rollouts(task)]
         self.stores.rollouts.put(rollouts)
         self.stores.tasks.complete(task, rollouts=[one.id for one in rollouts])
 
     def _rollouts(self, task: Task) -> list[Rollout]:
         assert self.held is not None
-        text = "".join(f"<{one.role}>{one.content}<end>" for one in task.messages)
+        text = "".join(f"<{one.role}>{one.text}<end>" for one in task.messages)
         prompt = self._tokenizer(text + "<assistant>")["input_ids"]
         assert prompt[-1] == ASSISTANT
         members = self._generate(prompt, count=task.group_size, temperature=task.temperature)

@@ -65,7 +65,7 @@ def test_crashes_between_any_two_commands_lose_nothing(
     assert world.outcome.kind == "Succeeded"
     assert sorted({one.step for one in world.run.evaluations}) == [0, 3, 6]
     assert len(world.run.evaluations) == 3
-    assert len(world.get("metrics.jsonl").splitlines()) == 6
+    assert len(world.newest("metrics.jsonl").splitlines()) == 6
     world.check_lineage()
 
 
@@ -104,6 +104,8 @@ def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: M
         assert stopped.outcome is None
         assert world.attempt() == 0
     assert stopped.step >= 2
+    assert stopped.durable is not None
+    assert stopped.durable.step == stopped.step  # though a checkpoint was not due for long
     assert world.run.step == 10
     world.check_lineage()
 

@@ -18,6 +18,7 @@ from rl_trainer.job import Job
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.tiny_model import save_tiny
 
 GOOD = '{"id": "a", "query": "1", "answer": "7"}\n'
 
@@ -73,6 +74,26 @@ def small_microbatches(world: World) -> None:
     replace(world, training=training | {"maxTokensPerMicrobatch": 63})
 
 
+def gae(world: World, **critic: Any) -> None:
+    algorithm = world.spec.algorithm.model_dump(by_alias=True)
+    replace(world, algorithm=algorithm | {"estimator": {"kind": "GAE"}, "critic": critic})
+
+
+def no_critic(world: World) -> None:
+    gae(world, model={"uri": f"{world.spec.model.uri}-of-nobody"})
+
+
+def critic_of_other_tokens(world: World) -> None:
+    root = world.stores.objects.prefix
+    for path in save_tiny(world.folder / "critic", vocab_size=15).iterdir():
+        world.stores.objects.put_file(f"{root}critic/{path.name}", path)
+    gae(world, model={"uri": f"s3://{world.stores.objects.bucket}/{root}critic"})
+
+
+def small_critic_microbatches(world: World) -> None:
+    gae(world, maxTokensPerMicrobatch=63)
+
+
 def wrong_keys(world: World) -> None:
     world.settings = world.settings.model_copy(update={"s3_secret_key": SecretStr("wrong-secret")})
     world.write_mounts()
@@ -99,6 +120,19 @@ def no_bucket(world: World) -> None:
         (
             small_microbatches,
             "spec.training.maxTokensPerMicrobatch",
+            "MicrobatchTooSmall",
+            "64 tokens",
+        ),
+        (no_critic, "spec.algorithm.critic.model.uri", "ModelNotFound", "does not exist"),
+        (
+            critic_of_other_tokens,
+            "spec.algorithm.critic.model.uri",
+            "ModelUnusable",
+            "It knows 15 tokens, the policy 16",
+        ),
+        (
+            small_critic_microbatches,
+            "spec.algorithm.critic.maxTokensPerMicrobatch",
             "MicrobatchTooSmall",
             "64 tokens",
         ),

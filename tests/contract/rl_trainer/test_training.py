@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -12,11 +16,12 @@ from rl_contracts.documents.batch import BatchState
 from rl_contracts.documents.run import StepMetrics
 from rl_contracts.documents.task import Queue
 from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
-from tests.contract.rl_trainer.world import RUN, World
+from tests.contract.rl_trainer.world import RUN, World, wait
 
-STEPS = 12
-EVALUATION = {"everySteps": 6, "temperatures": [1.0, 0.7]}
+STEPS = 24
+EVALUATION = {"everySteps": 12, "temperatures": [1.0, 0.7]}
 
 
 def learn(make_world: MakeWorld) -> tuple[World, list[TestSampler]]:
@@ -43,9 +48,10 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
     world.check_lineage()
 
     # It learned, and trainer and samplers agree on what the same weights say.
-    assert report["accuracyAfter"] >= report["accuracyBefore"] + 0.3
+    rewards = [fmean(one.reward for one in step) for step in world.trained()]
+    assert report["accuracyAfter"] >= report["accuracyBefore"] + 0.3, rewards
     assert [(one.step, one.temperature) for one in run.evaluations] == [
-        (step, temperature) for step in (0, 6, 12) for temperature in (1.0, 0.7)
+        (step, temperature) for step in (0, 12, 24) for temperature in (1.0, 0.7)
     ]
     assert all(one.logprob_gap_mean < 1e-5 for one in run.evaluations)
     assert all(one.prompts == 10 and one.tokens >= 10 for one in run.evaluations)
@@ -55,11 +61,12 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
     assert run.policy.version == run.last_version == report["policyVersions"]
     assert run.policy.step == STEPS
     records = world.stores.policies.of_run(RUN)
-    assert [one.version for one in records] == [run.last_version - 2 + n for n in range(3)]
+    kept = [one.version for one in records if one.marked_at is None]
+    assert kept == [run.last_version - 2 + n for n in range(3)]
     assert {one.parent for one in records} == {one.version - 1 for one in records}
     prefix = world.stores.run_prefix(RUN)
     stored = {one.key.removeprefix(prefix) for one in world.stores.objects.list(prefix)}
-    assert len({key.split("/")[1] for key in stored if key.startswith("policies/")}) == 3
+    assert len({key.split("/")[1] for key in stored if key.startswith("policies/")}) == len(records)
     assert len({key.split("/")[1] for key in stored if key.startswith("checkpoints/")}) == 2
     assert run.durable is not None
     assert run.durable.step == STEPS
@@ -68,7 +75,7 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
     assert all(world.stores.tasks.total(RUN, queue=queue) == 0 for queue in list(Queue)[:2])
 
     # What is left to read.
-    lines = world.get("metrics.jsonl").decode().splitlines()
+    lines = world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]
     assert [one.step for one in metrics] == list(range(1, STEPS + 1))
     assert run.latest == metrics[-1]
@@ -108,6 +115,122 @@ def test_stale_groups_are_dropped_and_replaced(make_world: MakeWorld) -> None:
     assert lazy.served == {1}
     assert world.run.totals.dropped_stale > 0
     assert world.run.totals.max_staleness_seen <= 2
+
+
+def test_a_rollout_is_trained_as_often_as_declared_and_over_crashes(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(steps=8, checkpoint={"everySteps": 2})
+    off_policy = {"maxStaleness": 4, "maxTrainings": 3, "retrainInterval": 2}
+    algorithm = {"groupSize": 4, "offPolicy": off_policy}
+    world.spec = world.spec.model_validate(
+        world.spec.model_dump(by_alias=True) | {"algorithm": algorithm}
+    )
+    world.write_mounts()
+    crashes = 0
+    with sampling(TestSampler(world.stores, RUN, pause_seconds=0.05)):
+        for commands in itertools.count(100, 20):
+            try:
+                with crashing_after(commands, monkeypatch):
+                    assert world.attempt() == 0
+                break
+            except Crashed:
+                crashes += 1
+    assert crashes >= 1
+    steps: dict[str, list[int]] = {}
+    for batch in world.stores.batches.lineage(world.run.head_batch):
+        assert len({one.rollout for one in batch.members}) == len(batch.members)
+        for member in batch.members:
+            steps.setdefault(member.rollout, []).append(batch.step)
+    assert max(len(one) for one in steps.values()) > 1, "nothing was trained again"
+    assert all(len(one) <= 3 for one in steps.values())
+    apart = [after - one for each in steps.values() for one, after in itertools.pairwise(each)]
+    assert min(apart) >= 2
+    assert world.run.totals.max_staleness_seen <= 4
+
+
+def test_groups_that_teach_nothing_are_replaced(make_world: MakeWorld) -> None:
+    world = make_world(steps=3)
+    algorithm = {
+        "groupSize": 8,
+        "estimator": {"kind": "RLOO"},
+        "loss": {"kind": "GSPO"},
+        "shaping": {"dynamicSampling": True, "balanceSample": True},
+        "offPolicy": {"maxStaleness": 2, "correction": {"kind": "MIS"}},
+    }
+    training = {"promptsPerUpdate": 2, "passesPerStep": 2}
+    dumped = world.spec.model_dump(by_alias=True)
+    world.spec = world.spec.model_validate(
+        dumped | {"algorithm": algorithm, "training": dumped["training"] | training}
+    )
+    world.write_mounts()
+    with sampling(TestSampler(world.stores, RUN), TestSampler(world.stores, RUN, name="b", seed=1)):
+        assert world.attempt() == 0
+    world.check_lineage()
+    for rollouts in world.trained():
+        rewards: dict[str, set[float]] = {}
+        for one in rollouts:
+            rewards.setdefault(one.task, set()).add(one.reward)
+        assert [len(seen) for seen in rewards.values()] == [2] * 4
+    lines = world.newest("metrics.jsonl").decode().splitlines()
+    metrics = [StepMetrics.model_validate_json(line) for line in lines]
+    assert sum(one.dropped_no_signal for one in metrics) > 0
+    # Of eight answers with a single right one, balancing leaves three.
+    assert all(12 <= one.rollouts < 32 for one in metrics)
+
+
+REWARD_KL = {
+    "estimator": {"kind": "REINFORCEPlusPlus", "gamma": 0.9},
+    "kl": {
+        "placement": "Reward",
+        "estimator": "Full",
+        "coefficient": 0.1,
+        "controller": {"kind": "Adaptive", "target": 0.01, "horizon": 100},
+        "refreshEverySteps": 2,
+    },
+}
+MAX_ENT = {
+    "estimator": {"kind": "MaxEnt", "maxent": {"tuneTau": {"targetEntropy": 0.5}}},
+    "loss": {"kind": "MaxEnt", "clipCoefficient": 1.0},
+    "kl": {"coefficient": 0.1, "controller": {"kind": "Adaptive", "target": 0.1, "horizon": 100}},
+    "entropyCoefficient": 0.01,
+}
+
+
+GAE = {
+    "estimator": {"kind": "GAE", "lam": 0.95},
+    "critic": {"learningRate": 1e-3, "warmupSteps": 4, "valueClip": 0.2},
+    "kl": {"coefficient": 0.1, "controller": {"kind": "Adaptive", "target": 0.1, "horizon": 100}},
+}
+
+
+@pytest.mark.parametrize(
+    "algorithm", [REWARD_KL, MAX_ENT, GAE], ids=["KL in the reward", "MaxEnt", "GAE"]
+)
+def test_what_follows_the_run_is_restored_and_replayed(
+    make_world: MakeWorld, algorithm: dict[str, Any]
+) -> None:
+    """The second attempt ends with the weights of a run that was never interrupted."""
+    world = make_world(steps=6, checkpoint={"everySteps": 3})
+    world.spec = world.spec.model_validate(
+        world.spec.model_dump(by_alias=True)
+        | {"algorithm": {"groupSize": 4, "offPolicy": {"maxStaleness": 2}} | algorithm}
+    )
+    world.write_mounts()
+    with sampling(TestSampler(world.stores, RUN), TestSampler(world.stores, RUN, name="b", seed=1)):
+        process = world.process()
+        wait("step 4", world.at_step(4))
+        process.kill()
+        process.wait()
+        assert world.attempt() == 0
+    assert world.run.epoch == 2
+    world.check_lineage()
+    lines = world.newest("metrics.jsonl").decode().splitlines()
+    metrics = [StepMetrics.model_validate_json(line) for line in lines]
+    coefficients = [one.kl_coefficient for one in metrics]
+    assert None not in coefficients
+    warmup = algorithm.get("critic", {}).get("warmupSteps", 0)
+    assert len(set(coefficients)) == 6 - warmup
 
 
 def test_without_staleness_sampling_and_training_take_turns(make_world: MakeWorld) -> None:

@@ -23,7 +23,9 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.env import TrainerEnv
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.objects import split_uri
 from rl_contracts.stores.settings import StoreSettings
 from rl_trainer import attempt, model
 from rl_trainer.learner import Learner
@@ -35,10 +37,6 @@ T = TypeVar("T")
 RUN = "11111111-2222"
 PATIENCE_SECONDS = 30.0
 DEADLINE_SECONDS = 120.0
-SECRET_KEYS = (
-    "mongoUri", "mongoDatabase", "s3Endpoint", "s3Bucket", "s3Prefix", "s3AccessKey",
-    "s3SecretKey", "s3Region",
-)  # fmt: skip
 
 
 def wait(what: str, look: Callable[[], T | None], *, seconds: float = DEADLINE_SECONDS) -> T:
@@ -99,11 +97,8 @@ class World:
         (self.folder / "rljob.json").write_text(self.spec.model_dump_json(by_alias=True))
         secret = self.folder / "stores"
         secret.mkdir(exist_ok=True)
-        values = dict(self.settings.model_dump(by_alias=True))
-        for key in SECRET_KEYS:
-            value = values[key]
-            text = value if isinstance(value, str) else value.get_secret_value()
-            (secret / key).write_text(text)
+        for key, value in self.settings.to_mapping().items():
+            (secret / key).write_text(value)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -164,16 +159,21 @@ class World:
         """An object of the run."""
         return self.stores.objects.get(self.stores.run_prefix(RUN) + name)
 
+    def newest(self, name: str) -> bytes:
+        """Metrics or report of the newest epoch that wrote them."""
+        return reports.newest(self.stores.objects, self.stores.run_prefix(RUN), name)
+
     def report(self) -> dict[str, Any]:
         """The run's report."""
-        found: dict[str, Any] = json.loads(self.get("report.json"))
+        found: dict[str, Any] = json.loads(self.newest(reports.REPORT))
         return found
 
     def final_weights(self) -> dict[str, Tensor]:
         """Weights of the final model."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"
-            path.write_bytes(self.get("final/model.safetensors"))
+            _, prefix = split_uri(self.outcome.final_model)
+            path.write_bytes(self.stores.objects.get(f"{prefix}model.safetensors"))
             return load_file(path)
 
     def trained(self) -> list[list[Rollout]]:

@@ -76,6 +76,7 @@ def _sample(length: int, generator: torch.Generator) -> Sample:
         mask=mask,
         logprobs=torch.where(mask, logprobs, torch.zeros(())),
         temperature=1.0,
+        policy_steps=torch.zeros(length, dtype=torch.int64),
         advantage=float(torch.randn((), generator=generator)),
         weight=1.0,
     )

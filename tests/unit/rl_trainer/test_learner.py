@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from rl_trainer import optimizer
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.learner import Learner
+from rl_trainer.minibatches import updates
 from rl_trainer.samples import Sample
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples
 
@@ -99,6 +101,7 @@ def sample(tokens: list[int], *, advantage: float) -> Sample:
         mask=mask,
         logprobs=torch.zeros(len(tokens)),
         temperature=1.0,
+        policy_steps=torch.zeros(len(tokens), dtype=torch.int64),
         advantage=advantage,
     )
 
@@ -151,11 +154,106 @@ def test_what_is_not_finite_stops_before_the_optimizer(
         "logprobs": torch.full_like(samples[2].logprobs, float("nan")),
     }[field]
     samples[2] = dataclasses.replace(samples[2], **{field: spoiled})  # type: ignore[arg-type]
-    with pytest.raises(TrainingFailedError, match="Step 7 was not made") as caught:
+    samples[2] = dataclasses.replace(samples[2], rollout="run1/train/2/0/1")
+    with pytest.raises(
+        TrainingFailedError, match=r"Step 7 was not made: the loss of rollout run1/train/2/0/1 is"
+    ) as caught:
         learner.update(samples, step=7)
     assert caught.value.reason == "NotFinite"
     assert same(weights(learner), before)
     assert not optimizer.state(learner.optimizer, learner.parameters)
+
+
+def test_a_gradient_that_is_not_finite_is_pinned_on_its_rollout(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    learner = make_learner(**budget(16))
+    samples = [
+        dataclasses.replace(one, rollout=str(number), advantage=1e38 if number == 4 else 0.0)
+        for number, one in enumerate(make_samples())
+    ]
+    before = weights(learner)
+    with pytest.raises(TrainingFailedError, match="the gradient of rollout 4 is not finite"):
+        learner.update(samples, step=1)
+    assert same(weights(learner), before)
+
+
+LOSSES = [
+    {"kind": kind} for kind in ("PPOClip", "DAPO", "GSPO", "CISPO", "MiniRL", "DecoupledPPO")
+] + [
+    {"aggregation": "SequenceMean"},
+    {"aggregation": "ConstantLength", "length": 9},
+]  # fmt: skip
+CORRECTIONS = [
+    {"kind": "TIS"}, {"kind": "IcePop"}, {"kind": "MIS"}, {"kind": "OPSM", "threshold": 0.01},
+    {"kind": "ImportanceCap"},
+]  # fmt: skip
+ALGORITHMS: list[dict[str, Any]] = [
+    *({"loss": one} for one in LOSSES),
+    *({"offPolicy": {"correction": one}} for one in CORRECTIONS),
+    {"estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt"}, "kl": {}},
+    {"entropyCoefficient": 0.1},
+    {"kl": {"estimator": "Full", "coefficient": 1.0}, "entropyCoefficient": 0.1},
+    {"kl": {"estimator": "Full", "gradient": "StraightThrough"}},
+    {"kl": {"gradient": "Unbiased"}, "loss": {"kind": "CISPO"}},
+]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+def test_packing_and_accumulation_change_no_loss(
+    algorithm: dict[str, Any], make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    samples = make_samples([3, 9, 5, 12, 7, 4, 16, 6])
+    once = make_learner(algorithm=algorithm, **budget(4096))
+    often = make_learner(algorithm=algorithm, **budget(16))
+    alone = make_learner(algorithm=algorithm, training={"maxSequencesPerMicrobatch": 1})
+    large = once.update(samples, step=1)
+    for learner in (often, alone):
+        update = learner.update(samples, step=1)
+        assert update.loss == pytest.approx(large.loss, abs=1e-5)
+        for name, gradient in gradients(once).items():
+            assert torch.allclose(gradients(learner)[name], gradient, rtol=1e-5, atol=1e-5), name
+
+
+def test_a_step_of_several_updates_makes_each_from_its_prompts(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    samples = [
+        dataclasses.replace(one, group=str(number // 2))
+        for number, one in enumerate(make_samples())
+    ]
+    learner = make_learner(training={"promptsPerStep": 3, "promptsPerUpdate": 1})
+    apart = make_learner(training={"promptsPerStep": 3})
+    update = learner.update(samples, step=1)
+    order = updates([one.group for one in samples], prompts_per_update=1, passes=1, seed=42, step=1)
+    losses = [apart.update([samples[index] for index in chosen], step=1).loss for chosen in order]
+    assert same(weights(learner), weights(apart))
+    assert update.loss == pytest.approx(sum(losses) / 3)
+    assert update.gap.tokens == sum(one.num_generated for one in samples)
+
+
+def test_the_proximal_policy_stays_that_before_the_step(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    """With equal advantages and no clip in reach, π / p moves away from 1 in the second pass."""
+    algorithm = {"loss": {"kind": "DecoupledPPO", "clipLow": 1.0, "clipHigh": 100.0}}
+    training = {"optimizer": {"learningRate": 1e-2}, "passesPerStep": 2}
+    learner = make_learner(algorithm=algorithm, training=training)
+    samples = [
+        dataclasses.replace(one, logprobs=torch.where(one.mask, score(learner, one), 0.0))
+        for one in make_samples()
+    ]
+    once = make_learner(algorithm=algorithm, training=training | {"passesPerStep": 1})
+    first = once.update(samples, step=1)
+    proximal = [score(make_learner(), one)[one.mask] for one in samples]
+    total = sum(
+        float((-(score(once, one)[one.mask] - p).exp() * one.advantage).sum())
+        for one, p in zip(samples, proximal, strict=True)
+    )
+    second = total / sum(one.num_generated for one in samples)
+    assert learner.update(samples, step=1).loss == pytest.approx(
+        (first.loss + second) / 2, abs=1e-5
+    )
 
 
 def test_scoring_measures_the_gap_and_changes_nothing(
@@ -184,3 +282,135 @@ def test_a_gap_that_is_no_number_stays_none(
     gap = learner.score(samples, temperature=1.0)
     assert gap.mean != gap.mean
     assert gap.largest != gap.largest
+
+
+KL: dict[str, Any] = {"coefficient": 0.5}
+RATE = {"optimizer": {"learningRate": 1e-2}}
+
+
+@pytest.mark.parametrize("estimator", ["K1", "Abs", "K2", "K3", "Full"])
+def test_the_reference_is_the_first_model_and_stays_so(
+    estimator: str, make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    algorithm = {"kl": KL | {"estimator": estimator, "coefficient": 1e-6}}
+    learner = make_learner(algorithm=algorithm, training=RATE)
+    first = learner.update(make_samples(), step=1)
+    assert first.kl == pytest.approx(0, abs=1e-6)
+    assert first.kl_coefficient == 1e-6
+    later = learner.update(make_samples(), step=2)
+    assert later.kl is not None
+    assert abs(later.kl) > 1e-4
+
+
+def test_a_large_coefficient_keeps_the_policy_near_the_reference(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    def moved(algorithm: dict[str, Any]) -> float:
+        learner = make_learner(algorithm=algorithm, training=RATE)
+        for step in range(1, 9):
+            learner.update(make_samples(), step=step)
+        samples = make_samples()
+        base = [score(make_learner(), one)[one.mask] for one in samples]
+        now = [score(learner, one)[one.mask] for one in samples]
+        return float(torch.cat([a - b for a, b in zip(now, base, strict=True)]).square().mean())
+
+    free, held = moved({}), moved({"kl": {"estimator": "Full", "coefficient": 50.0}})
+    assert held < 0.5 * free
+
+
+def test_a_refreshed_reference_is_the_policy_of_that_step(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    learner = make_learner(algorithm={"kl": KL | {"refreshEverySteps": 2}}, training=RATE)
+    found = [learner.update(make_samples(), step=step).kl for step in range(1, 6)]
+    zero = [one == pytest.approx(0, abs=1e-6) for one in found]
+    assert zero == [True, False, True, False, True]
+
+
+def test_state_put_back_goes_on_bit_for_bit(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    """As a checkpoint does it: weights, moments, controls and the refreshed reference."""
+    algorithm = {
+        "kl": KL | {"refreshEverySteps": 2, "controller": ADAPTIVE},
+        "estimator": {"kind": "MaxEnt", "maxent": {"tuneTau": {"targetEntropy": 0.5}}},
+        "loss": {"kind": "MaxEnt"},
+    }
+    one, other = (make_learner(algorithm=algorithm, training=RATE) for _ in range(2))
+    samples = weighted(make_samples())
+    for step in (1, 2, 3):
+        one.update(samples, step=step)
+    with torch.no_grad():
+        for name, parameter in other.parameters.items():
+            parameter.copy_(one.parameters[name])
+    optimizer.restore(
+        other.optimizer, other.parameters, optimizer.state(one.optimizer, one.parameters)
+    )
+    other.restore_auxiliary(one.auxiliary())
+    other.controls = type(one.controls).model_validate_json(one.controls.model_dump_json())
+    assert one.controls.kl_coefficient != KL["coefficient"]
+    assert one.controls.tau != 1.0
+    assert one.update(samples, step=4).loss == other.update(samples, step=4).loss
+    assert same(weights(one), weights(other))
+    assert one.controls == other.controls
+
+
+ADAPTIVE = {"kind": "Adaptive", "target": 0.01, "horizon": 100}
+
+
+def weighted(samples: list[Sample]) -> list[Sample]:
+    """Pairs of MaxEnt's weights, which are never negative."""
+    return [
+        dataclasses.replace(
+            one, advantage=1.5 if number % 2 else 0.5, group=str(number // 2), rollout=str(number)
+        )
+        for number, one in enumerate(samples)
+    ]
+
+
+def test_the_adaptive_coefficient_follows_what_the_step_measured(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    learner = make_learner(algorithm={"kl": KL | {"controller": ADAPTIVE}}, training=RATE)
+    samples = weighted(make_samples())
+    learner.update(samples, step=1)  # KL 0: the error is -1, held at -0.2
+    assert learner.controls.kl_coefficient == pytest.approx(0.5 * (1 - 0.2 * 6 / 100))
+    update = learner.update(samples, step=2)
+    assert update.kl is not None
+    assert update.kl > 0.012
+    assert learner.controls.kl_coefficient == pytest.approx(
+        0.5 * (1 - 0.2 * 6 / 100) * (1 + 0.2 * 6 / 100)
+    )
+
+
+def test_what_estimators_ask_of_the_models(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    samples = [
+        dataclasses.replace(one, rollout=str(number // 2))
+        for number, one in enumerate(make_samples())
+    ]
+    assert make_learner().assess(samples) == {}
+    assert make_learner(algorithm={"kl": KL}).assess(samples) == {}
+    for estimator in ("K1", "Full"):
+        kl = {"placement": "Reward", "estimator": estimator, "coefficient": 0.5}
+        learner = make_learner(algorithm={"kl": kl}, training=RATE)
+        found = learner.assess(samples)
+        assert list(found) == ["0", "1", "2"]
+        divergences = found["1"].divergences
+        assert divergences is not None
+        logprobs = torch.cat([score(learner, one)[one.mask] for one in samples[2:4]])
+        sampled = torch.cat([one.logprobs[one.mask] for one in samples[2:4]])
+        expected = sampled - logprobs if estimator == "K1" else torch.zeros(len(sampled))
+        assert torch.allclose(divergences.float(), expected, atol=1e-5)
+        learner.update(samples, step=1)
+
+
+def test_an_entropy_bonus_flattens_the_distributions(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    samples = [dataclasses.replace(one, advantage=0.0) for one in make_samples()]
+    learner = make_learner(algorithm={"entropyCoefficient": 1.0}, training=RATE)
+    found = [learner.update(samples, step=step).entropy for step in (1, 2, 3, 4)]
+    assert all(one is not None for one in found)
+    assert found == sorted(found)  # type: ignore[type-var]

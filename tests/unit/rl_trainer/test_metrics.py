@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from rl_contracts.documents.rollout import VersionSpan
-from rl_contracts.documents.run import Totals
-from rl_trainer.learner import Gap, Update
+from rl_contracts.documents.run import Drops, Totals
 from rl_trainer.metrics import Circumstances, add, step_metrics
+from rl_trainer.tally import Gap, Update
 from tests.documents import a_rollout, a_task
 
 UPDATE = Update(
@@ -13,11 +13,18 @@ UPDATE = Update(
     gradient_norm=2.0,
     learning_rate=1e-4,
     clip_fraction=0.25,
+    correction_weight=1.0,
     gap=Gap(tokens=4, total=0.2, largest=0.1),
     seconds=0.75,
 )
 CIRCUMSTANCES = Circumstances(
-    step=5, epoch=2, time=10.0, wait_seconds=1.5, dropped_stale=3, policy_version=8
+    step=5,
+    epoch=2,
+    time=10.0,
+    wait_seconds=1.5,
+    drops=Drops(by_cause={"stale": 3, "filtered": 1}),
+    dropped_share=0.25,
+    policy_version=8,
 )
 
 
@@ -34,11 +41,13 @@ def test_step_metrics_by_hand() -> None:
     assert (metrics.tokens, metrics.rollouts, metrics.response_tokens_mean) == (4, 2, 2.0)
     assert metrics.logprob_gap_mean == pytest.approx(0.05)
     assert (metrics.policy_version, metrics.replayed, metrics.dropped_stale) == (8, False, 3)
+    assert (metrics.dropped_no_signal, metrics.dropped_share) == (1, 0.25)
     totals = add(add(Totals(), metrics), metrics)
     assert totals == Totals(
         tokens_trained=8,
         rollouts_trained=4,
         dropped_stale=6,
+        drops=Drops(by_cause={"stale": 6, "filtered": 2}),
         wait_seconds=3.0,
         train_seconds=1.5,
         max_staleness_seen=1,

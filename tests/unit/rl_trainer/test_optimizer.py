@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rl_contracts.spec.learning import Optimizer
+from rl_contracts.spec.training import Optimizer
 from rl_trainer import optimizer
 
 
@@ -12,7 +12,23 @@ from rl_trainer import optimizer
 )
 def test_learning_rate(warmup: int, step: int, rate: float) -> None:
     section = Optimizer(learning_rate=0.5, warmup_steps=warmup)
-    assert optimizer.learning_rate(section, step=step) == pytest.approx(0.5 * rate)
+    assert optimizer.learning_rate(section, step=step, steps=100) == pytest.approx(0.5 * rate)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "low", "step", "rate"),
+    [
+        ("Linear", None, 2, 1.0), ("Linear", None, 6, 0.5), ("Linear", None, 10, 0.0),
+        ("Linear", 0.2, 6, 0.6), ("Cosine", None, 2, 1.0), ("Cosine", None, 6, 0.5),
+        ("Cosine", None, 4, 0.8535534), ("Cosine", 0.1, 10, 0.1), ("Cosine", None, 1, 0.5),
+    ],
+)  # fmt: skip
+def test_what_follows_the_warm_up(schedule: str, low: float | None, step: int, rate: float) -> None:
+    section = Optimizer.model_validate(
+        {"learningRate": 0.5, "warmupSteps": 2, "schedule": schedule, "minimumRatio": low}
+    )
+    found = optimizer.learning_rate(section, step=step, steps=10)
+    assert found == pytest.approx(0.5 * rate, abs=1e-8)
 
 
 def test_vectors_do_not_decay() -> None:

@@ -23,6 +23,14 @@ def test_every_sequence_is_packed_once_within_the_budget(
         assert width * len(rows) <= max_tokens
 
 
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 5))
+def test_no_microbatch_has_more_sequences_than_asked(lengths: list[int], most: int) -> None:
+    microbatches = pack(lengths, max_tokens=64, max_sequences=most)
+    found = [[index for row in rows for index in row] for rows in microbatches]
+    assert sorted(index for one in found for index in one) == list(range(len(lengths)))
+    assert all(len(one) <= most for one in found)
+
+
 def test_rows_are_filled_best_fit_longest_first() -> None:
     assert pack([4, 10, 6, 3, 3], max_tokens=20) == [((1,), (2, 0)), ((3, 4),)]
 
@@ -33,6 +41,7 @@ def a_sample(tokens: list[int], mask: list[int], advantage: float) -> Sample:
         mask=torch.tensor(mask, dtype=torch.bool),
         logprobs=torch.tensor([-0.1 * token * on for token, on in zip(tokens, mask, strict=True)]),
         temperature=1.0,
+        policy_steps=torch.tensor(tokens),
         advantage=advantage,
         weight=2.0,
     )
@@ -51,4 +60,10 @@ def test_collated_tokens_by_hand() -> None:
     assert packed.targets.tolist() == [7, 9, 2, 4]
     assert packed.advantages.tolist() == [1.0, -1.0, 0.5, 0.5]
     assert packed.weights.tolist() == [2.0] * 4
+    assert packed.sequences.tolist() == [0, 1, 2, 2]
+    assert packed.policy_steps.tolist() == [7, 9, 2, 4]
+    assert packed.members == (0, 1, 2)
+    assert [(index, one.tolist()) for index, one in packed.split(packed.targets)] == [
+        (0, [7]), (1, [9]), (2, [2, 4]),
+    ]  # fmt: skip
     assert torch.allclose(packed.logprobs, torch.tensor([-0.7, -0.9, -0.2, -0.4]))

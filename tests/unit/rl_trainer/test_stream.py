@@ -1,29 +1,23 @@
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from typing import Any
 
-from rl_contracts.documents.dataset import Example
-from rl_trainer.stream import TrainStream, position
+from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.task import Message
+from rl_contracts.spec.data import TrainSource
+from rl_trainer.datasets.dataset import Dataset
+from rl_trainer.stream import TrainStream
 from tests.unit.rl_trainer.conftest import MakeSpec
 
-SIZES = st.integers(1, 50)
-SEEDS = st.integers(0, 2**31 - 1)
+
+def an_example(query: str = "1+1=", *before: Message, **changes: Any) -> Example:
+    messages = (*before, Message(role="user", content=query))
+    return Example(**{"id": "e", "messages": messages, "answer": "2"} | changes)
 
 
-@given(SIZES, SEEDS, st.integers(0, 5))
-def test_every_pass_holds_every_example_once(size: int, seed: int, pass_number: int) -> None:
-    places = range(pass_number * size, (pass_number + 1) * size)
-    assert sorted(position(one, size=size, seed=seed) for one in places) == list(range(size))
-
-
-def test_passes_and_seeds_have_orders_of_their_own() -> None:
-    def order(first: int, seed: int) -> list[int]:
-        return [position(one, size=30, seed=seed) for one in range(first, first + 30)]
-
-    assert order(0, 1) == order(0, 1)
-    assert order(0, 1) != order(30, 1)
-    assert order(0, 1) != order(0, 2)
+def a_dataset(*examples: Example, name: str = "sums", weight: float = 1.0) -> Dataset:
+    source = TrainSource(name=name, uri="s3://data/train.jsonl", weight=weight)
+    return Dataset(source=source, split="train", examples=examples)
 
 
 def test_a_task_says_all_that_a_sampler_needs(make_spec: MakeSpec) -> None:
@@ -31,15 +25,35 @@ def test_a_task_says_all_that_a_sampler_needs(make_spec: MakeSpec) -> None:
         agent={"systemPrompt": "Add.", "sampling": {"temperature": 0.7}},
         algorithm={"groupSize": 4},
     )
-    example = Example(id="e", query="1+1=", answer="2")
-    stream = TrainStream(run="r", spec=spec, examples=[example])
+    stream = TrainStream(run="r", spec=spec, datasets=[a_dataset(an_example())])
     task = stream.task(7, step=3)
     assert task == stream.task(7, step=3)
     assert task.id == "r.train.00000007"
-    assert [(one.role, one.content) for one in task.messages] == [
-        ("system", "Add."),
-        ("user", "1+1="),
-    ]
+    assert [(one.role, one.text) for one in task.messages] == [("system", "Add."), ("user", "1+1=")]
     assert (task.answer, task.group_size, task.temperature, task.created_step) == ("2", 4, 0.7, 3)
-    plain = TrainStream(run="r", spec=make_spec(), examples=[example]).task(0, step=0)
-    assert [one.role for one in plain.messages] == ["user"]
+    assert (task.split, task.dataset, task.dataset_epoch, task.example) == ("train", "sums", 7, "e")
+
+
+def test_no_system_prompt_is_added_to_a_record_with_its_own(make_spec: MakeSpec) -> None:
+    own = an_example("1+1=", Message(role="system", content="Own."))
+    spec = make_spec(agent={"systemPrompt": "Add."})
+    task = TrainStream(run="r", spec=spec, datasets=[a_dataset(own)]).task(0, step=0)
+    assert [one.text for one in task.messages] == ["Own.", "1+1="]
+    plain = TrainStream(run="r", spec=make_spec(), datasets=[a_dataset(an_example())])
+    assert [one.role for one in plain.task(0, step=0).messages] == ["user"]
+
+
+def test_sources_are_mixed_by_weight_and_by_the_seed_of_the_data(make_spec: MakeSpec) -> None:
+    examples = [an_example(id=f"e{number}") for number in range(20)]
+    sources = [a_dataset(*examples, weight=3.0), a_dataset(*examples, name="more")]
+
+    def drawn(**data: Any) -> list[tuple[str, str]]:
+        spec = make_spec(data={"train": [{"name": "sums", "uri": "s3://data/a.json"}], **data})
+        stream = TrainStream(run="r", spec=spec, datasets=sources)
+        tasks = [stream.task(sequence, step=0) for sequence in range(24)]
+        return [(task.dataset, task.example) for task in tasks]
+
+    assert sum(name == "more" for name, _ in drawn()) == 6
+    assert drawn() == drawn(seed=42)  # the seed of the training
+    assert drawn(seed=1) == drawn(seed=1) != drawn()
+    assert drawn(shuffle=False)[0] == ("sums", "e0")

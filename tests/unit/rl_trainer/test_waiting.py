@@ -7,13 +7,15 @@ from tests.documents import a_sampler
 
 
 def test_samplers_are_told_by_state_with_their_last_error() -> None:
-    assert describe_samplers([]) == "none has registered"
+    assert describe_samplers([], now=100) == "none has registered"
     samplers = [
-        a_sampler("a"),
-        a_sampler("b"),
+        a_sampler("a", heartbeat_at=99),
+        a_sampler("b", heartbeat_at=90),
+        a_sampler("d", heartbeat_at=80),
         a_sampler("c", state=SamplerState.GONE, last_error="engine died"),
     ]
-    assert describe_samplers(samplers) == "2 ready, 1 gone; last error: engine died"
+    said = describe_samplers(samplers, now=100)
+    assert said == "2 ready, 1 silent, 1 gone; last error: engine died"
 
 
 def test_tasks_are_told_by_state() -> None:

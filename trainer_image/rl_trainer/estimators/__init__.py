@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from rl_trainer.estimators import (
+    dr_grpo,
+    gae,
+    grpo,
+    maxent,
+    opo,
+    pass_at_k,
+    reinforce_plus_plus,
+    reinforce_plus_plus_baseline,
+    rloo,
+)
+from rl_trainer.estimators.records import EstimatorFunction, of_each_group
 
-from rl_trainer.estimators import grpo
-
-Estimator = Callable[[Sequence[float]], list[float]]
-"""Rewards of one group's members → their advantages, in the same order."""
-
-ESTIMATORS: dict[str, Estimator] = {
-    "GRPO": grpo.advantages,
+ESTIMATORS: dict[str, EstimatorFunction] = {
+    "GRPO": of_each_group(grpo.advantages),
+    "DrGRPO": of_each_group(dr_grpo.advantages),
+    "RLOO": of_each_group(rloo.advantages),
+    "REINFORCEPlusPlus": reinforce_plus_plus.advantages,
+    "REINFORCEPlusPlusBaseline": reinforce_plus_plus_baseline.advantages,
+    "OPO": of_each_group(opo.advantages),
+    "PassAtK": of_each_group(pass_at_k.advantages),
+    "GAE": gae.advantages,
+    "MaxEnt": lambda groups, section, state: [
+        list(maxent.advantages(group, section, state)) for group in groups
+    ],
 }

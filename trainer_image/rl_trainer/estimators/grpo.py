@@ -9,22 +9,17 @@ which. The 1e-6 makes a group whose members all got the same reward worth nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+
+from rl_contracts.spec.estimator import Estimator
+from rl_trainer.estimators.records import Group
 
 EPSILON = 1e-6
 
 
-def advantages(rewards: Sequence[float]) -> list[float]:
-    """Advantages of a group's members.
-
-    Args:
-        rewards: one number for each of the K ≥ 2 members.
-
-    Returns:
-        One advantage each, positive where the reward is above the group's mean; all zero when the
-        rewards are equal.
-    """
-    assert len(rewards) >= 2, "GRPO compares the members of a group"
+def advantages(group: Group, section: Estimator) -> list[float]:
+    """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
+    assert len(group) >= 2, "GRPO compares the members of a group"
+    rewards = [one.total for one in group]
     mean = math.fsum(rewards) / len(rewards)
     deviations = [reward - mean for reward in rewards]
     variance = math.fsum(one * one for one in deviations) / (len(rewards) - 1)

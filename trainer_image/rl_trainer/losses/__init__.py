@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from rl_trainer.losses import ppo_clip
+from rl_trainer.losses import cispo, dapo, decoupled_ppo, gspo, maxent, minirl, ppo_clip
 from rl_trainer.losses.records import LossFunction
 
 LOSSES: dict[str, LossFunction] = {
     "PPOClip": ppo_clip.loss,
+    "DAPO": dapo.loss,
+    "GSPO": gspo.loss,
+    "CISPO": cispo.loss,
+    "MiniRL": minirl.loss,
+    "DecoupledPPO": decoupled_ppo.loss,
+    "MaxEnt": maxent.loss,
 }

@@ -1,30 +1,44 @@
 """Clipped surrogate loss, PPO (arXiv 1707.06347), equation 7, per token.
 
-    r = π / μ        l = -min(r A, clip(r, 1 - clipLow, 1 + clipHigh) A)
+    r = π / old        l = -min(r A, clip(r, 1 - clipLow, 1 + clipHigh) A)
 
-μ is the policy that sampled the token, not the trainer's weights before the update: one ratio
-covers staleness and the difference between trainer and engine.
+With ``dualClip`` c (arXiv 1912.09729) the loss of a token with A < 0 is at most -c A.
+``old`` is the policy that sampled the token: one ratio covers staleness and the difference between
+trainer and engine. Under a correction that weighs by p / μ it is p, the weights before the step.
 """
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from rl_contracts.spec.learning import Loss
+from rl_contracts.spec.loss import Loss
+from rl_trainer.losses.ratios import ratio
 from rl_trainer.losses.records import LossInputs, LossOutputs
-
-MAX_LOG_RATIO = 20.0
-"""e^20 = 4.9e8: keeps the ratio finite where the policies have nothing in common."""
 
 
 def loss(inputs: LossInputs, section: Loss) -> LossOutputs:
     """Loss of each token; see the module for the formula."""
-    log_ratio = inputs.logprobs - inputs.sampler_logprobs
-    ratio = torch.exp(log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
-    low, high = 1 - section.clip_low, 1 + section.clip_high
-    free = ratio * inputs.advantages
-    held = ratio.clamp(low, high) * inputs.advantages
+    return clipped_surrogate(
+        ratio(inputs.logprobs - inputs.old_logprobs), inputs.advantages, section
+    )  # fmt: skip
+
+
+def clipped_surrogate(ratios: Tensor, advantages: Tensor, section: Loss) -> LossOutputs:
+    """The formula over given ratios, float32 ``[N]``, which may carry a gradient."""
+    low, high = section.bounds
+    losses = -torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
     with torch.no_grad():
-        above = (inputs.advantages > 0) & (ratio > high)
-        below = (inputs.advantages < 0) & (ratio < low)
-    return LossOutputs(losses=-torch.minimum(free, held), clipped=above | below)
+        held = outside(ratios, advantages, section)
+    if section.dual_clip is not None:
+        bound = -section.dual_clip * advantages
+        with torch.no_grad():
+            held = held | ((advantages < 0) & (losses > bound))
+        losses = torch.where(advantages < 0, torch.minimum(losses, bound), losses)
+    return LossOutputs(losses=losses, clipped=held)
+
+
+def outside(ratios: Tensor, advantages: Tensor, section: Loss) -> Tensor:
+    """Where the policy has already gone as far as the clip lets it; bool ``[N]``."""
+    low, high = section.bounds
+    return ((advantages > 0) & (ratios > high)) | ((advantages < 0) & (ratios < low))

@@ -7,19 +7,30 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rl_contracts.spec.learning import Loss
+from rl_contracts.spec.loss import Loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossInputs:
-    """Generated tokens of a microbatch, in any order; float32 ``[N]`` each."""
+    """Generated tokens of whole sequences, one sequence after the other; ``[N]`` each.
+
+    Example: sequences of 2 and 1 generated tokens have ``sequences = [0, 0, 1]``.
+    """
 
     logprobs: Tensor
-    """log π: of the weights being trained; carries the gradient."""
+    """log π, float32: of the weights being trained; carries the gradient."""
     sampler_logprobs: Tensor
-    """log μ: of the policy that sampled the token, as the engine reported it."""
+    """log μ, float32: of the policy that sampled the token, as the engine reported it."""
+    proximal_logprobs: Tensor
+    """log p, float32: of the trainer's weights before the step; no gradient."""
+    old_logprobs: Tensor
+    """float32, one of the two: what the loss's ratio is taken against."""
     advantages: Tensor
-    """A: positive where the token should become more likely."""
+    """A, float32: positive where the token should become more likely."""
+    sequences: Tensor
+    """int64: index of the token's sequence, ascending from 0, none left out."""
+    ages: Tensor
+    """float32, ≥ 0: training steps between the policy that sampled the token and the update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +40,7 @@ class LossOutputs:
     losses: Tensor
     """To be minimised; float32 ``[N]``."""
     clipped: Tensor
-    """True where the loss gives its token no gradient on purpose; bool ``[N]``."""
+    """True where the clip holds the token back; bool ``[N]``."""
 
 
 LossFunction = Callable[[LossInputs, Loss], LossOutputs]

@@ -1,0 +1,91 @@
+"""What was trained is what is trained again, or nothing is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents import trained
+from rl_contracts.documents.arrays import pack_int32, unpack_int32
+from rl_contracts.documents.batch import Batch
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN, World, wait
+from tests.servers import ROOT
+
+
+@pytest.fixture
+def interrupted(make_world: MakeWorld) -> World:
+    """A run whose trainer was killed after a few steps, none of them durable."""
+    world = make_world(steps=5, checkpoint={"everySteps": 100})
+    with sampling(TestSampler(world.stores, RUN)):
+        process = world.process()
+        wait("step 2", world.at_step(2))
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    return world
+
+
+def rebuilt(world: World, batch: Batch) -> str:
+    rollouts = world.stores.rollouts.get([member.rollout for member in batch.members])
+    return trained.digest(trained.sequences(batch, rollouts)).sha256
+
+
+def test_a_replay_trains_what_was_trained_or_nothing(interrupted: World) -> None:
+    stores, before = interrupted.stores, interrupted.run
+    (batch, *_) = stores.batches.lineage(before.head_batch)
+    (rollout,) = stores.rollouts.get([batch.members[3].rollout]).values()
+    tokens = unpack_int32(rollout.tokens)
+    tokens[-1] = (tokens[-1] + 1) % 8
+    stores.rollouts.put([rollout.model_copy(update={"tokens": pack_int32(tokens)})])
+    assert interrupted.attempt() == 1
+    outcome = interrupted.outcome
+    assert (outcome.kind, outcome.reason) == ("Failed", "StoredDataCorrupt")
+    assert batch.digest is not None
+    assert batch.digest.sha256 in outcome.message
+    assert rebuilt(interrupted, batch) in outcome.message
+    after = interrupted.run
+    assert (after.step, after.head_batch, after.policy) == (
+        before.step,
+        before.head_batch,
+        before.policy,
+    )
+
+    stores.rollouts.put([rollout])
+    with sampling(TestSampler(stores, RUN)):
+        assert interrupted.attempt() == 0
+    batches = stores.batches.lineage(interrupted.run.head_batch)
+    assert {one.epoch for one in batches} == {1, 3}
+    for one in batches:
+        assert one.digest is not None
+        assert rebuilt(interrupted, one) == one.digest.sha256
+        assert one.digest.sequences == len(one.members) == 16
+    told = audit(interrupted, "run")
+    assert told["good"], told["findings"]
+    assert [(one["firstStep"], one["epoch"]) for one in told["lineage"]] == [
+        (1, 1),
+        (before.step + 1, 3),
+    ]
+    told = audit(interrupted, "batch", "--step", str(before.step + 1))
+    assert told["digest"]["verdict"] == "match"
+    assert len(told["sequences"]) == 16
+
+
+def audit(world: World, *arguments: str) -> Any:
+    """The command as a person types it in a pod, with the contracts alone."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rl_contracts.audit", *arguments, "--json"],
+        env=os.environ | world.environment | {"PYTHONPATH": str(ROOT / "contracts")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,155 @@
+"""Losses and their gradients in plain Python numbers, one token after the other.
+
+Nothing here is shared with the trainer: no torch, no autograd, gradients derived by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+CLIPS = {
+    "PPOClip": (0.2, 0.2), "DAPO": (0.2, 0.28), "GSPO": (3e-4, 4e-4), "CISPO": (1.0, 4.0),
+    "MiniRL": (0.2, 0.3), "DecoupledPPO": (0.2, 0.2), "MaxEnt": (0.2, 0.2),
+}  # fmt: skip
+AVERAGES = {"GSPO": "SequenceMean", "MiniRL": "SequenceSum", "MaxEnt": "SequenceMean"}
+
+
+@dataclass(frozen=True)
+class Token:
+    pi: float
+    """Logarithms, all three."""
+    mu: float
+    p: float
+    advantage: float
+    age: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    kind: str = "PPOClip"
+    low: float | None = None
+    high: float | None = None
+    dual: float | None = None
+    cap: float | None = None
+    clip_coefficient: float | None = None
+    average: str | None = None
+    length: int = 7
+    correction: str = "None"
+    options: dict[str, object] = field(default_factory=dict)
+
+
+def exp(value: float) -> float:
+    return math.exp(max(-20.0, min(20.0, value)))
+
+
+def slope(value: float) -> float:
+    """Derivative of the above."""
+    return math.exp(value) if abs(value) <= 20 else 0.0
+
+
+def clipped(setting: Setting, r: float, dr: float, advantage: float) -> tuple[float, float]:
+    own = CLIPS[setting.kind]
+    low = 1 - (own[0] if setting.low is None else setting.low)
+    high = 1 + (own[1] if setting.high is None else setting.high)
+    free = -r * advantage
+    held = -max(low, min(high, r)) * advantage
+    value, gradient = (free, -dr * advantage) if free >= held else (held, 0.0)
+    if setting.dual is not None and advantage < 0 and value > -setting.dual * advantage:
+        return -setting.dual * advantage, 0.0
+    return value, gradient
+
+
+def stopped(setting: Setting, r: float, advantage: float) -> bool:
+    own = CLIPS[setting.kind]
+    low = 1 - (own[0] if setting.low is None else setting.low)
+    high = 1 + (own[1] if setting.high is None else setting.high)
+    return (advantage > 0 and r > high) or (advantage < 0 and r < low)
+
+
+def token_loss(setting: Setting, sequence: list[Token], token: Token) -> tuple[float, float]:
+    """Value and derivative by log π."""
+    weighing = setting.correction in ("TIS", "IcePop", "MIS")
+    old = {id(one): one.p if weighing else one.mu for one in sequence}
+    log_ratio = token.pi - old[id(token)]
+    if setting.kind == "GSPO":
+        s = exp(sum(one.pi - old[id(one)] for one in sequence) / len(sequence))
+        return clipped(setting, s, s, token.advantage)
+    if setting.kind in ("CISPO", "MiniRL"):
+        r = exp(log_ratio)
+        own = CLIPS[setting.kind]
+        low = 1 - (own[0] if setting.low is None else setting.low)
+        high = 1 + (own[1] if setting.high is None else setting.high)
+        if setting.kind == "CISPO":
+            weight = max(low, min(high, r))
+        else:
+            weight = 0.0 if stopped(setting, r, token.advantage) else r
+        return -weight * token.advantage * token.pi, -weight * token.advantage
+    if setting.kind == "MaxEnt":
+        value, gradient = 0.0, 0.0
+        if setting.clip_coefficient is not None:
+            value, gradient = clipped(
+                setting, exp(log_ratio), slope(log_ratio), token.advantage - 1
+            )
+        c = setting.clip_coefficient or 0.0
+        return c * value - token.advantage * token.pi, c * gradient - token.advantage
+    if setting.kind == "DecoupledPPO":
+        value, gradient = clipped(
+            setting, exp(token.pi - token.p), slope(token.pi - token.p), token.advantage
+        )
+        w = exp(token.p - token.mu)
+        w = 0.0 if setting.cap is not None and w > setting.cap else w
+        return w * value, w * gradient
+    return clipped(setting, exp(log_ratio), slope(log_ratio), token.advantage)
+
+
+def correction(setting: Setting, sequence: list[Token], token: Token) -> float:
+    kind, options = setting.correction, setting.options
+    defaults = {"TIS": (0.0, 2.0), "IcePop": (0.5, 5.0), "MIS": (0.0, 3.0)}
+    if kind in defaults:
+        low = float(options.get("low", defaults[kind][0]))  # type: ignore[arg-type]
+        cap = float(options.get("cap", defaults[kind][1]))  # type: ignore[arg-type]
+        if kind == "TIS":
+            return max(low, min(cap, exp(token.p - token.mu)))
+        if kind == "IcePop":
+            w = exp(token.p - token.mu)
+        else:
+            total = sum(one.p - one.mu for one in sequence)
+            w = exp(total / len(sequence) if options.get("level") == "Geometric" else total)
+        return w if low <= w <= cap else 0.0
+    if kind == "OPSM":
+        left = sum(one.mu - one.pi for one in sequence) / len(sequence)
+        return 0.0 if token.advantage < 0 and left > options["threshold"] else 1.0  # type: ignore[operator]
+    if kind == "ImportanceCap":
+        own = CLIPS[setting.kind]
+        c = float(options.get("cap", 4.0))  # type: ignore[arg-type]
+        d = math.exp(-float(options.get("decay", 0.0)) * token.age)  # type: ignore[arg-type]
+        if options.get("strict_in_bound"):
+            d = 1 / c
+        r = exp(token.pi - token.mu)
+        above = token.advantage > 0 and r > 1 + own[1] * c * d
+        below = token.advantage < 0 and r < 1 - own[0] * c * d
+        return 0.0 if above or below else 1.0
+    return 1.0
+
+
+def loss(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[list[float]]]:
+    """The update's loss, and its derivative by each token's log π."""
+    average = setting.average or AVERAGES.get(setting.kind, "TokenMean")
+    tokens = sum(map(len, batch))
+    total, gradients = 0.0, []
+    for sequence in batch:
+        factor = {
+            "TokenMean": 1 / tokens,
+            "SequenceMean": 1 / len(batch) / len(sequence),
+            "SequenceSum": 1 / len(batch),
+            "ConstantLength": 1 / len(batch) / setting.length,
+        }[average]
+        row = []
+        for token in sequence:
+            value, gradient = token_loss(setting, sequence, token)
+            w = correction(setting, sequence, token)
+            total += factor * w * value
+            row.append(factor * w * gradient)
+        gradients.append(row)
+    return total, gradients

@@ -1,0 +1,126 @@
+"""From the rewards of a step's groups to the members of its batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from rl_contracts.documents.arrays import pack_float32
+from rl_contracts.documents.batch import BatchMember
+from rl_contracts.documents.rollout import Rollout, StopReason
+from rl_contracts.spec.algorithm import Algorithm
+from rl_trainer import shaping
+from rl_trainer.assessment import Assessment, Context
+from rl_trainer.estimators import ESTIMATORS, gae
+from rl_trainer.estimators.records import Advantage, Episode, State
+from rl_trainer.shaping import Scored
+
+TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT)
+
+
+def members(
+    groups: Sequence[Sequence[Rollout]], algorithm: Algorithm, context: Context
+) -> list[BatchMember]:
+    """The rollouts that the step trains, group by group, with their advantages."""
+    found = []
+    for group, advantages in zip(groups, _advantages(groups, algorithm, context), strict=True):
+        episodes = _episodes(group, algorithm, context)
+        for index in _kept(group, advantages, algorithm):
+            member = _member(group[index], advantages[index])
+            if algorithm.critic is not None:
+                returns = gae.returns(episodes[index], algorithm.estimator)
+                packed = pack_float32(returns.tolist())
+                member = member.model_copy(update={"token_returns": packed})
+            found.append(member)
+    return found
+
+
+def no_signal(group: Sequence[Rollout], algorithm: Algorithm) -> str:
+    """Why a complete group would teach nothing under the manifest; empty when it may."""
+    if shaping.dull([_scored(one) for one in group], algorithm.shaping):
+        return "its rewards do not differ"
+    filtered = algorithm.shaping.filters_members
+    if filtered and not _kept(group, _alone(group, algorithm), algorithm):
+        return "the filters leave none of its rollouts"
+    return ""
+
+
+def _alone(group: Sequence[Rollout], algorithm: Algorithm) -> list[Advantage]:
+    """Advantages of a group by itself, where the filters ask for any."""
+    section = algorithm.shaping
+    if not section.drop_zero_advantage and section.minimal_advantage is None:
+        return [1.0] * len(group)
+    (advantages,) = _advantages([group], algorithm, Context())
+    return advantages
+
+
+def _advantages(
+    groups: Sequence[Sequence[Rollout]], algorithm: Algorithm, context: Context
+) -> list[list[Advantage]]:
+    episodes = [_episodes(group, algorithm, context) for group in groups]
+    state = State(kl_coefficient=context.controls.kl_coefficient, tau=context.controls.tau)
+    found = ESTIMATORS[algorithm.estimator.kind](episodes, algorithm.estimator, state)
+    scale = algorithm.shaping.adv_scaling
+    # Times 1.0 changes no bit.
+    return [[one * scale for one in group] for group in found]
+
+
+def _episodes(
+    group: Sequence[Rollout], algorithm: Algorithm, context: Context
+) -> list[Episode]:  # fmt: skip
+    rewards = shaping.rewards([_scored(one) for one in group], algorithm.shaping)
+    return [
+        _episode(rollout, reward, algorithm, context)
+        for rollout, reward in zip(group, rewards, strict=True)
+    ]
+
+
+def _episode(
+    rollout: Rollout, reward: float, algorithm: Algorithm, context: Context
+) -> Episode:  # fmt: skip
+    known = context.assessments.get(rollout.id, Assessment())
+    penalties, reference = None, 0.0
+    if known.divergences is not None:
+        penalties = context.controls.kl_coefficient * known.divergences
+    if known.reference is not None:
+        reference = float(known.reference.sum())
+        if algorithm.estimator.weighting.length_normalize_reference:
+            reference /= rollout.num_generated
+    return Episode(
+        reward=reward,
+        num_tokens=rollout.num_generated,
+        penalties=penalties,
+        reference=reference,
+        values=known.values,
+    )
+
+
+def _kept(
+    group: Sequence[Rollout], advantages: Sequence[Advantage], algorithm: Algorithm
+) -> list[int]:  # fmt: skip
+    scored = [_scored(one) for one in group]
+    return shaping.kept(scored, [_largest(one) for one in advantages], algorithm.shaping)
+
+
+def _scored(rollout: Rollout) -> Scored:
+    return Scored(
+        reward=rollout.reward,
+        num_tokens=rollout.num_generated,
+        num_turns=len(rollout.turns) or (b"\0" + rollout.mask).count(b"\0\1"),
+        truncated=rollout.stop_reason in TRUNCATED,
+    )
+
+
+def _largest(advantage: Advantage) -> float:
+    return float(advantage.abs().max()) if isinstance(advantage, Tensor) else abs(advantage)
+
+
+def _member(rollout: Rollout, advantage: Advantage) -> BatchMember:
+    if not isinstance(advantage, Tensor):
+        return BatchMember(rollout=rollout.id, advantage=advantage)
+    return BatchMember(
+        rollout=rollout.id,
+        advantage=float(advantage.mean()),
+        token_advantages=pack_float32(advantage.tolist()),
+    )

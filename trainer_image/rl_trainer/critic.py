@@ -1,0 +1,153 @@
+"""The critic: a value model beside the policy, with an optimizer of its own."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rl_contracts.spec.critic import Critic as CriticSection
+from rl_contracts.spec.training import Optimizer, Training
+from rl_trainer import forward, minibatches, optimizer
+from rl_trainer.errors import TrainingFailedError
+from rl_trainer.losses import value
+from rl_trainer.model import Policy
+from rl_trainer.packing import Packed
+from rl_trainer.samples import Sample
+
+
+class Critic:
+    """Predicts, before each generated token, the reward that is still to come."""
+
+    def __init__(
+        self, model: Policy, section: CriticSection, training: Training, *, shared: bool
+    ) -> None:
+        """Make a critic of a model's layers as they are, with a head of zeros.
+
+        Args:
+            model: whose layers.
+            section: the manifest's.
+            training: the manifest's.
+            shared: the model is the policy too, so that its layers are copied.
+        """
+        self._model, self._section, self._training = model, section, training
+        width = model.module.get_output_embeddings().weight.shape[1]
+        head = torch.nn.Linear(width, 1, device=model.device)
+        torch.nn.init.zeros_(head.weight)
+        torch.nn.init.zeros_(head.bias)
+        layers = model.module.base_model
+        self._module = torch.nn.ModuleDict(
+            {"layers": copy.deepcopy(layers) if shared else layers, "head": head}
+        )
+        self._module.train()
+        self.parameters = dict(self._module.named_parameters())
+        self._optimizer = optimizer.build(
+            self.parameters, Optimizer(learning_rate=section.learning_rate)
+        )
+
+    def values(self, samples: Sequence[Sample]) -> list[Tensor]:
+        """Of each sample's generated tokens, float32 ``[num_generated]``."""
+        return forward.values(self._module, self._microbatches(samples), self._values)
+
+    def update(self, samples: Sequence[Sample], *, step: int) -> float:
+        """Train on what came of the step's samples; returns the mean loss of its updates.
+
+        Raises:
+            TrainingFailedError: loss or gradient is not finite; that update was not made.
+        """
+        section = self._section
+        if section.value_clip is not None:
+            samples = [
+                dataclasses.replace(one, values=before)
+                for one, before in zip(samples, self.values(samples), strict=True)
+            ]
+        planned = minibatches.updates(
+            [one.group for one in samples],
+            prompts_per_update=section.prompts_per_update,
+            passes=section.passes_per_step,
+            seed=self._training.seed,
+            step=step,
+        )
+        losses = [self._update([samples[index] for index in one], step=step) for one in planned]
+        return sum(losses) / len(losses)
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights and moments on the CPU."""
+        weights = {
+            f"weights/{name}": one.detach().to("cpu", copy=True)
+            for name, one in self.parameters.items()
+        }
+        moments = optimizer.state(self._optimizer, self.parameters)
+        return weights | {f"moments/{name}": one for name, one in moments.items()}
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Put back what ``state`` returned; KeyError where a weight is missing."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(saved[f"weights/{name}"])
+        moments = {
+            name.removeprefix("moments/"): one
+            for name, one in saved.items()
+            if name.startswith("moments/")
+        }
+        optimizer.restore(self._optimizer, self.parameters, moments)
+
+    def _values(self, packed: Packed) -> Tensor:
+        with self._model.precision():
+            hidden = self._module["layers"](
+                input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
+            ).last_hidden_state
+            states = hidden.flatten(0, 1)[packed.sources]
+            found: Tensor = self._module["head"](states)[:, 0].float()
+        return found
+
+    def _update(self, samples: Sequence[Sample], *, step: int) -> float:
+        self._optimizer.zero_grad(set_to_none=True)
+        count, total = sum(one.num_generated for one in samples), 0.0
+        for packed in self._microbatches(samples):
+            losses = self._losses(packed)
+            broken = packed.sequences[~torch.isfinite(losses.detach())].tolist()
+            if broken:
+                raise _not_finite(step, f"loss of rollout {_name(samples, packed, broken[0])}")
+            part = losses.sum()
+            (part / count).backward()  # type: ignore[no-untyped-call]
+            total += float(part.detach())
+        norm = torch.nn.utils.clip_grad_norm_(
+            self.parameters.values(), self._section.max_gradient_norm
+        )
+        if not math.isfinite(float(norm)):
+            raise _not_finite(step, "gradient")
+        self._optimizer.step()
+        return total / count
+
+    def _losses(self, packed: Packed) -> Tensor:
+        assert packed.returns is not None, "the batch holds no returns"
+        losses = value.loss(
+            self._values(packed), packed.returns, old=packed.values, clip=self._section.value_clip
+        )
+        return losses * packed.weights
+
+    def _microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
+        return forward.microbatches(
+            samples,
+            max_tokens=self._section.max_tokens_per_microbatch
+            or self._training.max_tokens_per_microbatch,
+            max_sequences=self._training.max_sequences_per_microbatch,
+            device=self._model.device,
+        )
+
+
+def _name(samples: Sequence[Sample], packed: Packed, sequence: int) -> str:
+    return samples[packed.members[sequence]].rollout
+
+
+def _not_finite(step: int, what: str) -> TrainingFailedError:
+    return TrainingFailedError(
+        reason="NotFinite",
+        message=f"Step {step} was not made: the critic's {what} is not finite. "
+        "A lower spec.algorithm.critic.learningRate may help.",
+    )

@@ -1,0 +1,242 @@
+"""Datasets on the Hugging Face hub, or on a mirror of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+import httpx2
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from rl_contracts.errors import Refusal, RefusedError, StoreUnavailableError
+
+T = TypeVar("T")
+STORE = "hub"
+TIMEOUT_SECONDS = 30.0
+SUFFIXES = (".parquet", ".jsonl", ".json")
+PATIENCE_SECONDS = 300.0
+DENIED = (401, 403)
+URI = re.compile(r"hf://(datasets/)?(?P<repo>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubAddress:
+    """What an ``hf://`` URI names."""
+
+    repo: str
+    revision: str
+    path: str
+    """A folder or a file of the repository; empty: all of it."""
+
+    @classmethod
+    def parse(cls, uri: str) -> HubAddress:
+        """Parse ``hf://org/name[@revision][/path]``."""
+        found = URI.fullmatch(uri)
+        assert found is not None, f"{uri!r} passed the schema"
+        path = (found["path"] or "").strip("/")
+        return cls(repo=found["repo"], revision=found["revision"] or "main", path=path)
+
+
+class NoSuchSplitError(ValueError):
+    """A repository's files do not tell which ones are meant."""
+
+
+def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
+    """The files that hold a split, in the order in which they are read.
+
+    A split is told by the hub's own conventions: a folder or a part of a file's name between
+    ``-``, ``_``, ``.`` or spaces is the split's name, e.g. ``data/train-00000-of-00002.parquet``.
+    Of files in several folders or formats none is guessed.
+
+    Args:
+        names: of all files of the repository.
+        path: a file, which is then the only one, or a folder to look in; empty: anywhere.
+        split: name of the split.
+
+    Raises:
+        NoSuchSplitError: there is none, or it is ambiguous.
+    """
+    if path in names:
+        if not path.endswith(SUFFIXES):
+            raise NoSuchSplitError(f"{path} is none of {', '.join(SUFFIXES)}")
+        return [path]
+    inside = [one for one in names if not path or one.startswith(f"{path}/")]
+    data = sorted(one for one in inside if one.endswith(SUFFIXES) and not _is_metadata(one))
+    word = re.compile(rf"(^|[-._ /]){re.escape(split)}([-._ /]|$)")
+    found = [one for one in data if word.search(one.removeprefix(f"{path}/" if path else ""))]
+    if not found:
+        shown = ", ".join(data[:5]) or "no data file"
+        raise NoSuchSplitError(f"no file of split {split!r} among {shown}"[:400])
+    folders = sorted({str(PurePosixPath(one).parent) for one in found})
+    if len(folders) > 1:
+        raise NoSuchSplitError(
+            f"split {split!r} is in several folders, {', '.join(folders[:8])}: name one in the URI"
+        )
+    if len({PurePosixPath(one).suffix for one in found}) > 1:
+        raise NoSuchSplitError(f"split {split!r} is there in several formats: name one file")
+    return found
+
+
+def _is_metadata(name: str) -> bool:
+    return PurePosixPath(name).name in ("dataset_infos.json", "dataset_info.json", "state.json")
+
+
+class HubClient:
+    """One endpoint and one token; the token is shown to that endpoint alone."""
+
+    def __init__(
+        self, endpoint: str, *, token_file: Path | None, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """Nothing is asked before the first call.
+
+        Args:
+            endpoint: base URL.
+            token_file: holds the token; None: no token is sent, not even one that lies around.
+            patience_seconds: how long a call is repeated while the endpoint does not answer.
+        """
+        self._endpoint = endpoint.rstrip("/")
+        self._token: str | bool = token_file.read_text().strip() if token_file else False
+        self._api = HfApi(endpoint=self._endpoint, token=self._token)
+        self._patience = patience_seconds
+
+    def files(
+        self, address: HubAddress, *, split: str, field: str, commit: str = ""
+    ) -> tuple[str, list[str]]:
+        """The commit that the revision names, and the files of a split in it.
+
+        Args:
+            address: of the repository.
+            split: of the data.
+            field: path of the source in the manifest.
+            commit: take this one, whatever the revision names by now.
+
+        Raises:
+            RefusedError: there is no such repository, revision or split, or it is not ours.
+            StoreUnavailableError: the endpoint does not answer.
+        """
+        with self._refusing(address, field):
+            info = self._ask(
+                f"looking for {address.repo}",
+                lambda: self._api.dataset_info(
+                    address.repo, revision=commit or address.revision, timeout=TIMEOUT_SECONDS
+                ),
+            )
+            names = [one.rfilename for one in info.siblings or []]
+            found = files_of_split(names, path=address.path, split=split)
+        assert info.sha, "the hub names the commit that it shows"
+        return info.sha, found
+
+    def download(
+        self, address: HubAddress, name: str, *, commit: str, folder: Path, field: str
+    ) -> Path:
+        """Fetch one file of a commit; errors as of ``files``."""
+        with self._refusing(address, field):
+            path = self._ask(
+                f"reading {name} of {address.repo}",
+                lambda: hf_hub_download(
+                    address.repo,
+                    name,
+                    repo_type="dataset",
+                    revision=commit,
+                    endpoint=self._endpoint,
+                    token=self._token,
+                    local_dir=folder,
+                    etag_timeout=TIMEOUT_SECONDS,
+                ),
+            )
+        return Path(os.fspath(path))
+
+    def _ask(self, doing: str, call: Callable[[], T]) -> T:
+        attempts = Retrying(
+            retry=retry_if_exception_type(StoreUnavailableError),
+            stop=stop_after_delay(self._patience),
+            wait=wait_random_exponential(multiplier=0.5, max=10.0),
+            reraise=True,
+        )
+        result: T = attempts(_send, doing, call)
+        return result
+
+    @contextmanager
+    def _refusing(self, address: HubAddress, field: str) -> Iterator[None]:
+        where = f"{self._endpoint}/datasets/{address.repo}"
+        try:
+            yield
+        except (GatedRepoError, RepositoryNotFoundError) as error:
+            # The hub does not tell whether a repository is private or not there.
+            message = f"{where} is not there, or is not open to this token"
+            remedy = (
+                "Mend the name, or set spec.data.hub.tokenSecretRef to a token that may read it."
+            )
+            raise _refused(address, field, "DatasetNotFound", message, remedy) from error
+        except RevisionNotFoundError as error:
+            message = f"{where} has no revision {address.revision!r}"
+            raise _refused(address, field, "DatasetNotFound", message) from error
+        except (EntryNotFoundError, NoSuchSplitError) as error:
+            message = f"{where}: {str(error).splitlines()[0]}"
+            remedy = "Set split, or name a folder or a file in the URI."
+            raise _refused(address, field, "DatasetNotFound", message, remedy) from error
+        except HfHubHTTPError as error:
+            status = error.response.status_code
+            if status in DENIED:
+                message = f"{where} refused the token with HTTP {status}"
+                remedy = "Mend the token of spec.data.hub.tokenSecretRef."
+                raise _refused(address, field, "DatasetAccessDenied", message, remedy) from error
+            message = f"{where} answered HTTP {status}"
+            raise _refused(address, field, "DatasetNotFound", message) from error
+
+
+def _send(doing: str, call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except OfflineModeIsEnabled as error:
+        cause = "HF_HUB_OFFLINE is set in the trainer's environment"
+        raise StoreUnavailableError(store=STORE, doing=doing, cause=cause) from error
+    except HfHubHTTPError as error:
+        if error.response.status_code >= 500 or error.response.status_code == 429:
+            cause = f"HTTP {error.response.status_code}"
+            raise StoreUnavailableError(store=STORE, doing=doing, cause=cause) from error
+        raise
+    except EntryNotFoundError as error:
+        if isinstance(error, LocalEntryNotFoundError):  # the hub's word for "no answer"
+            raise _silent(doing, error.__cause__ or error) from error
+        raise
+    except (httpx2.HTTPError, OSError) as error:
+        raise _silent(doing, error) from error
+
+
+def _silent(doing: str, error: BaseException) -> StoreUnavailableError:
+    cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    return StoreUnavailableError(store=STORE, doing=doing, cause=cause)
+
+
+def _refused(
+    address: HubAddress,
+    field: str,
+    reason: str,
+    message: str,
+    remedy: str = "Mend the URI.",
+) -> RefusedError:
+    return RefusedError(
+        Refusal(
+            field=f"{field}.uri",
+            value=f"hf://{address.repo}"[:200],
+            reason=reason,
+            message=f"{message}."[:500],
+            remedy=remedy,
+        )
+    )

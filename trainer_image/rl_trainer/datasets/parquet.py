@@ -1,0 +1,69 @@
+"""Parquet files, read row group by row group: memory holds one batch of the wanted columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile
+
+from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
+from rl_contracts.documents.datasets.records import columns_of
+from rl_contracts.spec.data import Columns
+
+ROWS_PER_BATCH = 256
+ERRORS = (pa.ArrowException, OSError, ValueError)
+"""What pyarrow raises of a file that is none, or is damaged."""
+
+
+def read_parquet(path: Path, *, columns: Columns) -> Iterator[RawRecord]:
+    """Records of a Parquet file, other columns left out.
+
+    Raises:
+        UnreadableError: it is none, is damaged, or lacks a column.
+    """
+    needed, others = columns_of(columns)
+    try:
+        file = ParquetFile(path, memory_map=True)
+    except ERRORS as error:
+        raise UnreadableError(f"is no Parquet file: {_first_line(error)}") from error
+    with file:
+        present = file.schema_arrow.names
+        for one in needed:
+            if one not in present:
+                raise UnreadableError(f"has no column {one!r}; it has {', '.join(present)}"[:300])
+        wanted = [one for one in [*needed, *others] if one in present]
+        yield from _rows(file, wanted)
+
+
+def _rows(file: ParquetFile, wanted: list[str]) -> Iterator[RawRecord]:
+    row = 0
+    for group in range(file.num_row_groups):
+        batches = file.iter_batches(
+            ROWS_PER_BATCH, row_groups=[group], columns=wanted, use_threads=False
+        )
+        while True:
+            try:
+                batch = next(batches, None)
+            except ERRORS as error:
+                raise UnreadableError(f"after row {row}: {_first_line(error)}") from error
+            if batch is None:
+                break
+            for index in range(batch.num_rows):
+                row += 1
+                yield _record(batch, index, f"row {row}")
+
+
+def _record(batch: pa.RecordBatch, index: int, place: str) -> RawRecord:
+    value = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            value[name] = column[index].as_py()
+        except ERRORS as error:
+            return RawRecord(place=place, problem=f"field {name!r}: {_first_line(error)}")
+    return RawRecord(place=place, value=value)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

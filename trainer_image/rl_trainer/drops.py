@@ -1,0 +1,84 @@
+"""What was sampled in vain: counted by cause and by length.
+
+Dropped groups are not a fair sample: long episodes are sampled across more updates, so they grow
+too old, time out and fail more often than short ones. What is trained is then shorter than what the
+policy writes; the histogram of lengths shows by how much.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Drops
+from rl_contracts.documents.task import Cause
+
+WINDOW_STEPS = 10
+WANTED: frozenset[Cause] = frozenset({Cause.FILTERED, Cause.OVER})
+"""Causes that the manifest asks for: no fault, and no part of the share."""
+
+
+def length_bucket(tokens: int) -> str:
+    """The power of two, from 16 on, that ``tokens`` does not exceed."""
+    return str(max(16, 1 << max(0, tokens - 1).bit_length()))
+
+
+def dropped(cause: Cause, rollouts: Sequence[Rollout] = ()) -> Drops:
+    """One group; its rollouts where it had finished."""
+    lengths = [one.num_generated for one in rollouts]
+    return Drops(
+        by_cause={cause: 1},
+        by_length={length_bucket(max(lengths)): 1} if lengths else {},
+        rollouts=len(lengths),
+        tokens=sum(lengths),
+    )
+
+
+def together(one: Drops, other: Drops) -> Drops:
+    """Both."""
+    return Drops(
+        by_cause=dict(Counter(one.by_cause) + Counter(other.by_cause)),
+        by_length=dict(Counter(one.by_length) + Counter(other.by_length)),
+        rollouts=one.rollouts + other.rollouts,
+        tokens=one.tokens + other.tokens,
+    )
+
+
+def faults(drops: Drops) -> int:
+    """Groups that were lost against the manifest's wish."""
+    return sum(drops.by_cause.values()) - sum(drops.by_cause.get(one, 0) for one in WANTED)
+
+
+def describe(drops: Drops) -> str:
+    """E.g. ``12 stale, 3 lease``."""
+    ordered = sorted(drops.by_cause.items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{number} {cause}" for cause, number in ordered) or "none"
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Drops since the last step, since the last group of use, and over the last steps."""
+
+    step: Drops = field(default_factory=Drops)
+    in_a_row: Drops = field(default_factory=Drops)
+    last_reason: str = ""
+    _window: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
+
+    def drop(self, cause: Cause, reason: str, rollouts: Sequence[Rollout] = ()) -> None:
+        """A group is lost."""
+        one = dropped(cause, rollouts)
+        self.step, self.in_a_row = together(self.step, one), together(self.in_a_row, one)
+        self.last_reason = reason
+
+    def keep(self) -> None:
+        """A group of use has come."""
+        self.in_a_row = Drops()
+
+    def close_step(self, groups: int) -> tuple[Drops, float]:
+        """End a step that trained so many groups; its drops, and the share over some steps."""
+        found, self.step, self.in_a_row = self.step, Drops(), Drops()
+        self._window.append((faults(found), groups))
+        lost = sum(one for one, _ in self._window)
+        return found, lost / (lost + sum(number for _, number in self._window))

@@ -1,0 +1,21 @@
+"""On-policy RL with optimal reward baseline (arXiv 2505.23585).
+
+    A_i = R_i - Σ_j T_j R_j / Σ_j T_j
+
+The baseline of least gradient variance, where the gradient's square grows with the length T.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rl_contracts.spec.estimator import Estimator
+from rl_trainer.estimators.records import Group
+
+
+def advantages(group: Group, section: Estimator) -> list[float]:
+    """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
+    assert len(group) >= 2, "OPO compares the members of a group"
+    tokens = sum(one.num_tokens for one in group)
+    baseline = math.fsum(one.num_tokens * one.total for one in group) / tokens
+    return [one.total - baseline for one in group]

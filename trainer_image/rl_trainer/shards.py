@@ -1,0 +1,152 @@
+"""Safetensors files straight from memory: laid out, described and read without a disk."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_contracts.documents.manifest import FileEntry, TensorEntry
+from rl_policy_codec.patch import Elements, elements
+
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a tensor is like, apart from its content."""
+
+    dtype: str
+    """safetensors' own word."""
+    shape: tuple[int, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One safetensors file."""
+
+    name: str
+    header: bytes
+    """All that lies before the tensors."""
+    tensors: Sequence[str]
+    """In the order in which they lie there."""
+    size_bytes: int
+
+    @property
+    def entry(self) -> FileEntry:
+        """The file as its manifest names it."""
+        digest = hashlib.sha256(self.header).hexdigest()
+        return FileEntry(name=self.name, size_bytes=self.size_bytes, header_sha256=digest)
+
+
+def form(tensor: Tensor) -> Form:
+    """The form of a tensor."""
+    return Form(DTYPES[tensor.dtype], tuple(tensor.shape), tensor.numel() * tensor.element_size())
+
+
+def flat(tensor: Tensor) -> Elements:
+    """The bytes of a CPU tensor as elements; shared with it where it is contiguous."""
+    raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+    return elements(raw, item_bytes=tensor.element_size())
+
+
+def lay_out(forms: Mapping[str, Form], *, shard_bytes: int) -> list[Shard]:
+    """Files of at most ``shard_bytes`` (or one tensor) each; a function of the forms alone."""
+    groups: list[list[str]] = [[]]
+    filled = 0
+    for name, one in forms.items():
+        if groups[-1] and filled + one.size_bytes > shard_bytes:
+            groups.append([])
+            filled = 0
+        groups[-1].append(name)
+        filled += one.size_bytes
+    return [
+        _shard(_name(number, len(groups)), {name: forms[name] for name in members})
+        for number, members in enumerate(groups, start=1)
+    ]
+
+
+def _name(number: int, count: int) -> str:
+    return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
+
+
+def _shard(file: str, forms: Mapping[str, Form]) -> Shard:
+    # Wide elements first, so that each tensor lies at a multiple of its element's size.
+    order = sorted(forms, key=lambda name: (-_item_bytes(forms[name]), name))
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    position = 0
+    for name in order:
+        begin, position = position, position + forms[name].size_bytes
+        header[name] = {
+            "dtype": forms[name].dtype,
+            "shape": list(forms[name].shape),
+            "data_offsets": [begin, position],
+        }
+    body = json.dumps(header, separators=(",", ":")).encode()
+    body += b" " * (-len(body) % 8)
+    start = struct.pack("<Q", len(body)) + body
+    return Shard(name=file, header=start, tensors=order, size_bytes=len(start) + position)
+
+
+def _item_bytes(one: Form) -> int:
+    return next(dtype.itemsize for dtype, name in DTYPES.items() if name == one.dtype)
+
+
+def tensor_entries(
+    shards: Sequence[Shard], forms: Mapping[str, Form], digests: Mapping[str, str]
+) -> list[TensorEntry]:
+    """The manifest's list of tensors."""
+    return [
+        TensorEntry(
+            name=name,
+            file=shard.name,
+            dtype=forms[name].dtype,
+            shape=list(forms[name].shape),
+            sha256=digests[name],
+        )
+        for shard in shards
+        for name in shard.tensors
+    ]
+
+
+class ShardStream(io.RawIOBase):
+    """Reads a shard as a file, from the tensors in memory."""
+
+    def __init__(self, shard: Shard, state: Mapping[str, Elements]) -> None:
+        super().__init__()
+        parts = [state[name].view(np.uint8).data for name in shard.tensors if state[name].size]
+        self._parts = [memoryview(shard.header), *parts]
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, copied once; fewer than asked for only at the end."""
+        wanted = sum(map(len, self._parts)) if size < 0 else size
+        taken = []
+        while self._parts and wanted:
+            part = self._parts[0][:wanted]
+            taken.append(part)
+            wanted -= len(part)
+            self._parts[0] = self._parts[0][len(part) :]
+            if not self._parts[0]:
+                self._parts.pop(0)
+        return b"".join(taken)
