@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 OPEN, CLOSE = "<answer>", "</answer>"
+BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 INNERMOST = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 
 
@@ -15,6 +16,23 @@ def tagged_answer(response: str) -> str | None:
     return found[-1] if found else None
 
 
+def boxed_answer(response: str) -> str | None:
+    r"""Content of the last ``\boxed{…}`` or ``\fbox{…}`` whose braces match.
+
+    A box in a box is part of the outer one's content; ``\{`` and ``\}`` are no braces. One
+    pass, whatever the policy wrote.
+    """
+    found = None
+    opened: list[int | None] = []  # where a box's content starts; None for any other brace
+    for token in BRACES.finditer(response):
+        if token[0].endswith("{") and token[0] != "\\{":
+            opened.append(token.end() if token[0] != "{" else None)
+        elif token[0] == "}" and opened:
+            start = opened.pop()
+            found = response[start : token.start()] if start is not None else found
+    return found
+
+
 def whole_response(response: str) -> str | None:
     """The response as it is."""
     return response
@@ -22,6 +40,7 @@ def whole_response(response: str) -> str | None:
 
 ANSWERS: dict[str, Callable[[str], str | None]] = {
     "Answer": tagged_answer,
+    "Boxed": boxed_answer,
     "Raw": whole_response,
 }
 """By the manifest's ``reward.answerSchema``."""

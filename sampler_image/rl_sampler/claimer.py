@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_sampler.assignment import Assignment
 from rl_sampler.claims import Claim, ClaimBook
 from rl_sampler.episode import EpisodeRunner
@@ -102,7 +102,12 @@ class Claimer:
         await asyncio.gather(*unfinished, return_exceptions=True)
         await asyncio.gather(
             *(
-                self._runner.hand_back(claim, "the sampler was stopped", seconds=HAND_BACK_SECONDS)
+                self._runner.hand_back(
+                    claim,
+                    "the sampler was stopped",
+                    cause=Cause.STOPPED,
+                    seconds=HAND_BACK_SECONDS,
+                )
                 for claim in unfinished.values()
             )
         )

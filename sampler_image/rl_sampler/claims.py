@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from rl_contracts.documents.task import Queue, Task
-from rl_sampler.engine.protocol import Generation
+from rl_contracts.documents.task import Cause, Queue, Task
 from rl_sampler.shared import OUTAGES, SharedState
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 8.0
@@ -30,19 +32,49 @@ class Claim:
     task: Task
     renewed: float
     """Monotonic time of the last renewal."""
+    taken: float = field(default_factory=time.monotonic)
+    """Monotonic time of the claim."""
     begun_step: int | None = None
-    """Step of the policy that was served when sampling began; None before."""
-    request: asyncio.Task[list[Generation]] | None = None
+    """Step of the policy that its first tokens are of; None while none are needed."""
     ended: str = ""
     """Why its work was ended on purpose."""
+    cause: Cause = Cause.FAILED
+    """The same as a class."""
     lost: bool = False
     """Somebody else may have it: nothing that we write for it counts."""
+    _work: set[asyncio.Task[Any]] = field(default_factory=set)
 
-    def end(self, reason: str) -> None:
-        """End the engine's work on it; dropping the request aborts it there."""
-        self.ended = self.ended or reason
-        if self.request is not None:
-            self.request.cancel()
+    def begin(self, step: int) -> None:
+        """Tokens are sampled now; those of the first call are the oldest."""
+        if self.begun_step is None:
+            self.begun_step = step
+
+    async def attend(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do a part of its work, which ends when the claim is ended.
+
+        Raises:
+            EpisodeEndedError: it was.
+        """
+        if self.ended:
+            work.close()
+            raise EpisodeEndedError(self.ended)
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.ended and task.cancelled():
+                raise EpisodeEndedError(self.ended) from None
+            raise
+        finally:
+            self._work.discard(task)
+
+    def end(self, reason: str, cause: Cause = Cause.FAILED) -> None:
+        """End work on it; dropping a request aborts it in the engine."""
+        if not self.ended:
+            self.ended, self.cause = reason, cause
+        for task in self._work:
+            task.cancel()
 
     def lose(self) -> None:
         """Its lease is gone."""
@@ -91,7 +123,8 @@ class ClaimBook:
             begun = claim.begun_step
             if claim.task.queue is Queue.TRAIN and begun is not None and begun < oldest_step:
                 claim.end(
-                    f"its oldest tokens are of step {begun}, only {oldest_step} and later train"
+                    f"its oldest tokens are of step {begun}, only {oldest_step} and later train",
+                    Cause.EXPIRED,
                 )
 
     async def keep_leases(self) -> None:

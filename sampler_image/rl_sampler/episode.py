@@ -8,42 +8,35 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_contracts.documents.rollout import RewardPart, Rollout, Timings
-from rl_contracts.documents.task import Queue, Task
+from rl_contracts.documents.rollout import Rollout, RolloutError, StopReason
+from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.reward import Reward
+from rl_sampler import completion
+from rl_sampler.agents import AGENTS
+from rl_sampler.agents.chat import Chats
+from rl_sampler.agents.errors import UnusableError
+from rl_sampler.agents.member import Group, Member, Opening
+from rl_sampler.agents.policy import Policy
 from rl_sampler.claims import LEASE_SECONDS, Claim, EpisodeEndedError
 from rl_sampler.engine.client import Engine
-from rl_sampler.engine.errors import EngineError, EngineUnavailableError
-from rl_sampler.engine.protocol import GenerateRequest, Generation
+from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.problems import Problems
-from rl_sampler.prompt import PromptError, Prompts, tokens_left
-from rl_sampler.rollout import adopted, build_rollout, checked_trace, is_usable
-from rl_sampler.scorers import score
+from rl_sampler.prompt import PromptError
+from rl_sampler.rollout import Ending, adopted, build_rollout, is_usable
+from rl_sampler.scorers import SCORERS, score, unknown_scorers
 from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
 from rl_sampler.slots import Slots
 from rl_sampler.tally import Tally
+from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError
+from rl_sampler.tools.toolbox import Toolbox
 
 logger = logging.getLogger(__name__)
 
 VERSION_WAIT_SECONDS = 15.0
 REASON_CHARACTERS = 500
-
-
-class UnusableError(Exception):
-    """Members were sampled that cannot become data; they are sampled again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """One member as the engine returned it."""
-
-    member: int
-    generation: Generation
-    prompt: Sequence[int]
-    seconds: float
-    """Of the call that sampled its whole group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +46,9 @@ class EpisodeRunner:
     spec: RLJobSpec
     engine: Engine
     watch: EngineWatch
-    prompts: Prompts
+    chats: Chats
+    stop_tokens: tuple[int, ...]
+    toolbox: Toolbox
     shared: SharedState
     serving: Serving
     slots: Slots
@@ -64,9 +59,11 @@ class EpisodeRunner:
         """See one claim through: complete it, hand it back, or end it. Never raises but cancel."""
         try:
             done = await self._attempt(claim)
-        except PromptError as error:
-            await self._give_up(claim, str(error), dead=True)
-        except (EngineError, EpisodeEndedError, UnusableError) as error:
+        except (PromptError, ToolsRefusedError) as error:
+            await self._give_up(claim, str(error), Cause.PROMPT)
+        except EpisodeEndedError as error:
+            await self._give_up(claim, str(error), claim.cause)
+        except (EngineError, ToolDownError, UnusableError) as error:
             await self._give_up(claim, str(error))
         except Exception as error:  # the rollout boundary: kept as data, counted
             logger.exception("episode of %s failed", claim.task.id)
@@ -85,30 +82,79 @@ class EpisodeRunner:
     async def _attempt(self, claim: Claim) -> bool:
         """Do all of it; False when the claim was lost before it was complete."""
         task = claim.task
-        prompt = self.prompts.encode(task.messages)
+        self._check_scorers(task)
+        group = await self._group(claim)
         await self._reach_version(task)
         members = await self._adopt(claim)
         missing = [one for one in range(task.group_size) if one not in members]
         failures: list[str] = []
         if missing:
-            started = time.monotonic()
-            generations = await self._sample(claim, prompt, members=len(missing))
-            seconds = time.monotonic() - started
-            fresh: list[Rollout] = []
-            for member, generation in zip(missing, generations, strict=True):
-                sampled = Sampled(
-                    member=member, generation=generation, prompt=prompt, seconds=seconds
-                )
-                try:
-                    fresh.append(self._finish(task, sampled))
-                except (EngineError, UnusableError) as error:
-                    failures.append(f"member {member}: {error}")
+            enough = task.minimum - len(members)
+            played = await (
+                self._play_apart(claim, group, missing, enough=enough)
+                if task.minimum
+                else self._play(group, missing)
+            )
+            claim.begun_step = None
             # Good members are kept even if others failed: the next attempt adopts them.
-            await self._persist(claim, fresh)
-            members |= {one.member: one for one in fresh}
-        if failures:
+            await self._persist(claim, played)
+            members |= {one.member: one for one in played if one.error is None}
+            failures = [
+                f"member {one.member}: {one.error.message}" for one in played if one.error
+            ]  # fmt: skip
+        chosen = completion.chosen(members, task, seconds_left=_seconds_left(claim))
+        if chosen is None:
             raise UnusableError("; ".join(failures))
-        return await self._complete(claim, [members[one].id for one in range(task.group_size)])
+        return await self._complete(claim, [members[one].id for one in chosen])
+
+    async def _group(self, claim: Claim) -> Group:
+        agent, task = self.spec.agent, claim.task
+        tools = await claim.attend(self.toolbox.open())
+        chat = self.chats.of(tools.listed, several_turns=agent.kind != "SingleTurn")
+        policy = Policy(
+            claim=claim,
+            sampling=agent.sampling,
+            stop_tokens=self.stop_tokens,
+            engine=self.engine,
+            watch=self.watch,
+            serving=self.serving,
+            slots=self.slots,
+        )
+        prompt = chat.opening(task.messages)
+        return Group(agent=agent, task=task, chat=chat, tools=tools, policy=policy, prompt=prompt)
+
+    async def _play_apart(
+        self, claim: Claim, group: Group, missing: Sequence[int], *, enough: int
+    ) -> list[Rollout]:
+        """Act out members each by itself, so that stragglers can be left behind."""
+
+        async def play(number: int) -> Rollout:
+            sampled = await group.policy.sample(group.prompt)
+            return await self._finish(group, number, Opening.of_group(group.prompt, sampled)[0])
+
+        played = await completion.gathered(
+            {number: play(number) for number in missing},
+            seconds=_seconds_left(claim),
+            enough=enough,
+            counts=lambda rollout: rollout.error is None,
+        )
+        return list(played.values())
+
+    async def _play(self, group: Group, missing: Sequence[int]) -> list[Rollout]:
+        """Act out members whose first responses come from one call: they share its prefill."""
+        sampled = await group.policy.sample(group.prompt, members=len(missing))
+        openings = Opening.of_group(group.prompt, sampled)
+        played = await asyncio.gather(
+            *(
+                self._finish(group, number, opening)
+                for number, opening in zip(missing, openings, strict=True)
+            ),
+            return_exceptions=True,
+        )
+        for one in played:
+            if isinstance(one, BaseException):
+                raise one
+        return [one for one in played if isinstance(one, Rollout)]
 
     async def _reach_version(self, task: Task) -> None:
         if task.queue is not Queue.EVALUATION:
@@ -144,75 +190,62 @@ class EpisodeRunner:
         step = self.serving.run.step if self.serving.run else 0
         return step - self.spec.algorithm.off_policy.max_staleness
 
-    async def _sample(
-        self, claim: Claim, prompt: Sequence[int], *, members: int
-    ) -> list[Generation]:  # fmt: skip
-        info = self.serving.engine
-        if info is None:
-            raise EngineUnavailableError("engine is not up")
-        sampling = self.spec.agent.sampling
-        request = GenerateRequest(
-            prompt=list(prompt),
-            members=members,
-            temperature=claim.task.temperature,
-            max_new_tokens=tokens_left(
-                prompt=len(prompt),
-                turn=sampling.max_tokens_per_turn,
-                context=sampling.max_context_tokens,
-                engine=info.max_req_input_len,
-            ),
-            stop_tokens=self.prompts.stop_tokens,
-        )
-        async with self.slots.take(members, of=info.max_running_requests):
-            return await self._ask_engine(claim, request)
-
-    async def _ask_engine(self, claim: Claim, request: GenerateRequest) -> list[Generation]:
-        policy = self.serving.policy
-        if policy is None:
-            raise EngineUnavailableError("engine serves no published policy")
-        if claim.ended:
-            raise EpisodeEndedError(claim.ended)
-        claim.begun_step = policy.step
-        claim.request = asyncio.create_task(self.engine.generate(request))
+    async def _finish(self, group: Group, number: int, opening: Opening) -> Rollout:
+        """Act out and score one member; a failure becomes data, with its class."""
+        member = group.member()
         try:
-            return await claim.request
-        except asyncio.CancelledError:
-            if claim.ended and claim.request.cancelled():
-                raise EpisodeEndedError(claim.ended) from None
-            raise
-        except EngineUnavailableError:
-            self.watch.doubt()
-            raise
-        finally:
-            claim.begun_step = None
-
-    def _finish(self, task: Task, sampled: Sampled) -> Rollout:
-        trace = checked_trace(
-            sampled.generation, prompt=sampled.prompt, known=self.serving.known
-        )  # fmt: skip
-        text = self.prompts.decode(trace.output)
-        started = time.monotonic()
-        parts = self._score(text, task)
-        timings = Timings(
-            claimed_at=task.lease_until - LEASE_SECONDS,
-            generate_seconds=sampled.seconds,
-            score_seconds=time.monotonic() - started,
-        )
+            member.open(opening)
+            reason = await AGENTS[group.agent.kind](member)
+            ending = await self._score(member, group.task, reason)
+        except (PromptError, EpisodeEndedError):
+            raise  # these end the whole group
+        except (EngineError, ToolDownError, UnusableError) as error:
+            ending = _failed(str(error))
+        except Exception as error:  # the rollout boundary: kept as data, counted
+            logger.exception("member %d of %s failed", number, group.task.id)
+            ending = _failed(f"{type(error).__name__}: {error}")
+        self.tally.tokens_generated += member.trace.mask.count(1)
         rollout = build_rollout(
-            trace, task=task, member=sampled.member, text=text, parts=parts, timings=timings
+            member.trace,
+            member.turns,
+            ending,
+            task=group.task,
+            member=number,
+            claimed_at=group.task.lease_until - LEASE_SECONDS,
         )
-        self.tally.tokens_generated += len(trace.output)
-        if not is_usable(rollout, task=task, oldest_step=self._oldest_step()):
-            found = sorted({(span.version, span.step) for span in rollout.spans})
-            raise UnusableError(f"sampled by (version, step) {found}, which is not wanted any more")
-        return rollout
+        return self._judged(rollout, group.task)
 
-    def _score(self, text: str, task: Task) -> list[RewardPart]:
+    def _judged(self, rollout: Rollout, task: Task) -> Rollout:
+        if rollout.error or is_usable(rollout, task=task, oldest_step=self._oldest_step()):
+            return rollout
+        found = sorted({(span.version, span.step) for span in rollout.spans})
+        message = f"sampled by (version, step) {found}, which is not wanted any more"
+        return rollout.model_copy(update={"error": _infrastructure(message)})
+
+    async def _score(self, member: Member, task: Task, reason: StopReason) -> Ending:
+        started, turn = time.monotonic(), member.turns[-1]
         try:
-            return score(text, reference=task.answer, reward=self.spec.reward)
+            parts = await asyncio.to_thread(
+                score,
+                turn.text,
+                reference=task.answer,
+                reward=self._reward(task),
+            )
         except Exception as error:  # the rollout boundary: a scorer's failure is never a reward
             logger.exception("scoring a member of %s failed", task.id)
             raise UnusableError(f"scoring failed: {type(error).__name__}: {error}") from error
+        return Ending(
+            stop_reason=reason, parts=parts, score_seconds=time.monotonic() - started
+        )  # fmt: skip
+
+    def _check_scorers(self, task: Task) -> None:
+        unknown = unknown_scorers(self._reward(task))
+        if unknown:
+            known = ", ".join(sorted(SCORERS))
+            raise PromptError(f"its record asks for scorer {unknown[0]}; known are {known}")
+
+    def _reward(self, task: Task) -> Reward:
+        return self.spec.reward.of_record(scorer=task.scorer, answer_schema=task.answer_schema)
 
     async def _persist(self, claim: Claim, rollouts: Sequence[Rollout]) -> None:
         put = self.shared.stores.rollouts.put
@@ -228,28 +261,48 @@ class EpisodeRunner:
             otherwise=False,
         )
 
-    async def _give_up(self, claim: Claim, reason: str, *, dead: bool = False) -> None:
+    async def _give_up(self, claim: Claim, reason: str, cause: Cause = Cause.FAILED) -> None:
         self.tally.groups_failed += 1
+        self.tally.groups_expired += cause is Cause.EXPIRED
         logger.warning("%s ended without data: %s", claim.task.id, reason)
         self.problems.note("episode", f"{claim.task.id}: {reason}")
-        await self.hand_back(claim, reason, dead=dead)
+        await self.hand_back(claim, reason, cause=cause)
 
     async def hand_back(
-        self, claim: Claim, reason: str, *, dead: bool = False, seconds: float = LEASE_SECONDS
+        self,
+        claim: Claim,
+        reason: str,
+        *,
+        cause: Cause = Cause.FAILED,
+        seconds: float = LEASE_SECONDS,
     ) -> None:
         """Give a claim back for another attempt, or declare its task dead.
 
         Args:
             claim: whose work is over.
             reason: why, for whoever reads the task.
-            dead: no further attempt could end otherwise.
+            cause: its class; with PROMPT no further attempt could end otherwise.
             seconds: how long outages are sat out; after that the lease runs out.
         """
         tasks = self.shared.stores.tasks
-        release = tasks.kill if dead else tasks.hand_back
+        release = tasks.kill if cause is Cause.PROMPT else tasks.hand_back
         until = time.monotonic() + seconds
         await self.shared.insist(
-            lambda: release(claim.task, reason=reason[:REASON_CHARACTERS]),
+            lambda: release(claim.task, reason=reason[:REASON_CHARACTERS], cause=cause),
             wanted=lambda: not claim.lost and time.monotonic() < until,
             otherwise=False,
         )
+
+
+def _seconds_left(claim: Claim) -> float:
+    return completion.seconds_left(
+        claim.task, lease_seconds=LEASE_SECONDS, elapsed=time.monotonic() - claim.taken
+    )
+
+
+def _infrastructure(message: str) -> RolloutError:
+    return RolloutError(kind="infrastructure", message=message[:REASON_CHARACTERS])
+
+
+def _failed(message: str) -> Ending:
+    return Ending(stop_reason=StopReason.ERROR, error=_infrastructure(message))

@@ -34,6 +34,7 @@ class AgentCollector(Collector):
         counters = {
             "groups_done": ("Groups completed.", tally.groups_done),
             "groups_failed": ("Groups handed back, killed or lost.", tally.groups_failed),
+            "groups_expired": ("Groups aborted as too old to train.", tally.groups_expired),
             "members_adopted": ("Members taken over.", tally.members_adopted),
             "tokens_generated": ("Tokens generated.", tally.tokens_generated),
             "updates": ("Policies loaded.", tally.updates),
@@ -44,6 +45,12 @@ class AgentCollector(Collector):
             yield GaugeMetricFamily(f"rl_sampler_{name}", text, value=value)
         for name, (text, count) in counters.items():
             yield CounterMetricFamily(f"rl_sampler_{name}", text, value=count)
+        calls = CounterMetricFamily(
+            "rl_sampler_tool_calls", "Tool calls of the policy.", labels=["outcome"]
+        )
+        for outcome, made in tally.tool_calls.items():
+            calls.add_metric([outcome], made)
+        yield calls
 
 
 def agent_registry(*, serving: Serving, tally: Tally) -> CollectorRegistry:

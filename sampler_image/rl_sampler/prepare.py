@@ -28,7 +28,6 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
     stage_base(stores.objects, uri=spec.model.uri, folder=weights.base)
     signature = model_signature(weights.base, precision=spec.training.precision)
     stager = Stager(stores.objects, weights=weights, signature=signature)
-    stager.clear_partial()
     if not weights.current.exists():
         weights.link_current(weights.base)
     run = stores.runs.get(assignment.run)

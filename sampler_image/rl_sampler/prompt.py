@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +32,39 @@ class Prompts:
         self._vocabulary = vocabulary
         self.stop_tokens = stop_tokens
 
-    def encode(self, messages: Sequence[Message]) -> list[int]:
+    def encode(
+        self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:  # fmt: skip
         """Token ids of a conversation, up to where the model's turn begins.
+
+        Args:
+            messages: all of it.
+            tools: that the model may call, as chat templates take them.
 
         Raises:
             PromptError: the chat template refuses it, or it has ids that the model does not have.
         """
+        chat = [{"role": one.role, "content": one.text} for one in messages]
+        return self.tokens(self.render(chat, tools=tools))
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]]
+    ) -> str:  # fmt: skip
+        """Text of a conversation, up to where the model's turn begins; raises as ``encode``."""
         try:
-            ids: list[int] = self._tokenizer.apply_chat_template(
-                [message.model_dump() for message in messages],
+            text: str = self._tokenizer.apply_chat_template(
+                list(messages),
+                tools=list(tools) or None,
                 add_generation_prompt=True,
-                tokenize=True,
-                return_dict=False,
+                tokenize=False,
             )
-        except (TemplateError, ValueError) as error:
+        except (TemplateError, ValueError, TypeError) as error:
             raise PromptError(f"the chat template refuses the prompt: {error}") from error
+        return text
+
+    def tokens(self, text: str) -> list[int]:
+        """Token ids of rendered text; raises as ``encode``."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         if not ids:
             raise PromptError("the chat template makes an empty prompt of the messages")
         if not 0 <= min(ids) <= max(ids) < self._vocabulary:
@@ -55,6 +73,19 @@ class Prompts:
                 f"the tokenizer makes id {max(ids)}, the model has {self._vocabulary} tokens"
             )
         return ids
+
+    @property
+    def stop_texts(self) -> list[str]:
+        """Texts of the tokens that end a turn."""
+        texts: list[str] = self._tokenizer.convert_ids_to_tokens(list(self.stop_tokens))
+        return texts
+
+    def harmless(self, text: str) -> str:
+        """Text from outside in which no special token is left: a tool must not end a turn."""
+        for added in self._tokenizer.added_tokens_decoder.values():
+            if added.special:
+                text = text.replace(added.content, f"{added.content[0]} {added.content[1:]}")
+        return text
 
     def decode(self, output: Sequence[int]) -> str:
         """Text of a response, without the token that ended the turn."""

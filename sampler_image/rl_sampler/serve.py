@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rl_contracts.stores.connect import Stores
+from rl_sampler.agents.chat import Chats
 from rl_sampler.assignment import Assignment
 from rl_sampler.claimer import Claimer
 from rl_sampler.claims import ClaimBook
@@ -24,12 +25,14 @@ from rl_sampler.policy.verify import model_signature
 from rl_sampler.probes import Probes, listening
 from rl_sampler.problems import Problems
 from rl_sampler.prompt import PromptError, load_prompts
+from rl_sampler.reaper import Reaper
 from rl_sampler.run_watch import RunWatch
 from rl_sampler.scorers import unknown_scorers
 from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
 from rl_sampler.slots import Slots
 from rl_sampler.tally import Tally
+from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.weights import WeightsFolder
 
 logger = logging.getLogger(__name__)
@@ -66,6 +69,10 @@ class Agent:
             tally=self.tally,
             problems=self.problems,
         )
+
+    def reaper(self) -> Reaper:
+        """Whoever takes back what dead samplers hold while no trainer does."""
+        return Reaper(self.assignment, shared=self.shared, serving=self.serving)
 
     def probes(self) -> Probes:
         """Whoever answers the kubelet."""
@@ -117,6 +124,7 @@ async def _live(agent: Agent, stop: asyncio.Event) -> None:
         background = [
             group.create_task(watch.run(), name="engine watch"),
             group.create_task(run_watch.run(), name="run watch"),
+            group.create_task(agent.reaper().run(), name="reaper"),
         ]
         working = group.create_task(_work(agent, watch, stop=stop), name="work")
         await stop.wait()
@@ -162,6 +170,7 @@ class Claiming:
 
     claimer: Claimer
     book: ClaimBook
+    toolbox: Toolbox
 
 
 async def _claiming(agent: Agent, watch: EngineWatch) -> Claiming | None:
@@ -176,11 +185,20 @@ async def _claiming(agent: Agent, watch: EngineWatch) -> Claiming | None:
     except PromptError as error:
         agent.problems.note("tokenizer", str(error))
         return None
+    spec = agent.assignment.spec
+    toolbox = Toolbox(
+        spec.agent.mcp_servers,
+        secrets=agent.assignment.env.tool_secrets_folder,
+        longest=spec.agent.result_characters,
+        tally=agent.tally,
+    )
     runner = EpisodeRunner(
-        spec=agent.assignment.spec,
+        spec=spec,
         engine=agent.engine,
         watch=watch,
-        prompts=prompts,
+        chats=Chats(prompts),
+        stop_tokens=prompts.stop_tokens,
+        toolbox=toolbox,
         shared=agent.shared,
         serving=agent.serving,
         slots=Slots(),
@@ -196,7 +214,7 @@ async def _claiming(agent: Agent, watch: EngineWatch) -> Claiming | None:
         serving=agent.serving,
         tally=agent.tally,
     )
-    return Claiming(claimer, book)
+    return Claiming(claimer, book, toolbox)
 
 
 async def _claim(
@@ -214,6 +232,7 @@ async def _claim(
     await claimer.drain(seconds=agent.assignment.env.drain_seconds)
     for task in beside:
         task.cancel()
+    await claiming.toolbox.close()
 
 
 async def _end_stale(claimer: Claimer, serving: Serving) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -13,9 +14,13 @@ class Tally:
     groups_done: int = 0
     groups_failed: int = 0
     """Handed back, killed or lost."""
+    groups_expired: int = 0
+    """Of the failed ones: aborted because their oldest token could no longer be trained."""
     members_adopted: int = 0
     """Finished by earlier attempts and taken over."""
     tokens_generated: int = 0
+    tool_calls: Counter[str] = field(default_factory=Counter)
+    """By outcome."""
     updates: int = 0
     update_failures: int = 0
     pause_seconds_last: float = 0.0

@@ -22,7 +22,13 @@ from rl_sampler.engine.errors import (
     EngineUnavailableError,
     EngineUnsupportedError,
 )
-from rl_sampler.engine.protocol import GenerateRequest, Generation, ModelInfo, ServerInfo
+from rl_sampler.engine.protocol import (
+    FoundCalls,
+    GenerateRequest,
+    Generation,
+    ModelInfo,
+    ServerInfo,
+)
 
 T = TypeVar("T")
 
@@ -37,6 +43,7 @@ TOO_NEW = (0, 6, 0)
 GENERATIONS = TypeAdapter(list[Generation])
 SERVER_INFO = TypeAdapter(ServerInfo)
 MODEL_INFO = TypeAdapter(ModelInfo)
+FOUND_CALLS = TypeAdapter(FoundCalls)
 
 
 class Pulse(Enum):
@@ -107,6 +114,22 @@ class Engine:
         if len(members) != request.members:
             raise EngineProtocolError(f"asked for {request.members} members, got {len(members)}")
         return members
+
+    async def parse_calls(
+        self, text: str, *, tools: list[dict[str, Any]], parser: str
+    ) -> FoundCalls:  # fmt: skip
+        """Have the tool calls of a response read.
+
+        Args:
+            text: the response.
+            tools: offered ones, in the form of chat templates.
+            parser: the engine's name for the model family's form.
+        """
+        body: dict[str, object] = {"text": text, "tools": tools, "tool_call_parser": parser}
+        found = await self._send(
+            "POST", "/parse_function_call", doing="reading tool calls", body=body
+        )  # fmt: skip
+        return _parsed(FOUND_CALLS, found, "/parse_function_call")
 
     async def pause(self) -> None:
         """Take running requests back; they are recomputed when resumed."""

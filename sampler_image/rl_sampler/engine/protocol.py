@@ -61,6 +61,20 @@ class Generation(Answer):
     meta_info: MetaInfo
 
 
+class FoundCall(Answer):
+    """A tool call that the engine's parser read."""
+
+    name: str | None = None
+    parameters: str
+    """JSON."""
+
+
+class FoundCalls(Answer):
+    """``/parse_function_call``. Calls that cannot be read are left out."""
+
+    calls: list[FoundCall]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """One prompt and how often it is sampled."""

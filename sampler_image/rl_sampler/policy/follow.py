@@ -20,7 +20,8 @@ from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
-from rl_sampler.policy.stage import DiskFullError, Stager, StagingEndedError
+from rl_sampler.policy.fetch import DiskFullError, StagingEndedError
+from rl_sampler.policy.stage import Stager
 from rl_sampler.problems import Problems
 from rl_sampler.serving import Serving, label_of
 from rl_sampler.tally import Tally
@@ -126,7 +127,6 @@ class PolicyFollower:
 
     async def _remember(self) -> None:
         """Take up what an earlier process or the init container staged."""
-        await asyncio.to_thread(self._stager.clear_partial)
         pointer = self._weights.linked_policy()
         if pointer is None:
             return

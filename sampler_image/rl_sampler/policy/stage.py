@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
 import os
-import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from rl_contracts.documents.manifest import Manifest
+from rl_contracts.documents.manifest import BasePolicy, Manifest
 from rl_contracts.documents.run import PolicyPointer
-from rl_contracts.errors import IntegrityError, RLError
+from rl_contracts.errors import IntegrityError, ObjectMissingError, StoreUnavailableError
 from rl_contracts.stores.objects import Objects
 from rl_sampler.policy.base import companions
+from rl_sampler.policy.build import build
+from rl_sampler.policy.fetch import DiskFullError, StagingEndedError
+from rl_sampler.policy.route import Route, cheapest
 from rl_sampler.policy.verify import Signature, check_folder, check_manifest
 from rl_sampler.weights import MANIFEST_FILE, POINTER_FILE, Staged, WeightsFolder
 
@@ -23,14 +27,8 @@ logger = logging.getLogger(__name__)
 
 SPARE_BYTES = 16 << 20
 PARTIAL = ".partial"
-
-
-class DiskFullError(RLError):
-    """The weights folder cannot hold another policy."""
-
-
-class StagingEndedError(RLError):
-    """Nobody waits for this policy any more."""
+ROUTE_FILE = ".route"
+TURN_SECONDS = 0.1
 
 
 def free_bytes(folder: Path) -> int:
@@ -53,11 +51,15 @@ class Stager:
         self._weights = weights
         self._signature = signature
         self._free = free
+        self._turn = threading.Lock()
 
     def stage(
         self, pointer: PolicyPointer, *, keep: Collection[Path], ended: threading.Event
     ) -> Staged:
         """Make a published policy loadable.
+
+        What was downloaded stays when the bucket went away or nobody waited any more; the next
+        attempt at the same policy goes on from there.
 
         Args:
             pointer: which one.
@@ -71,28 +73,25 @@ class Stager:
             DiskFullError: with the numbers.
             StagingEndedError: ``ended`` was set.
         """
-        folder = self._weights.of_policy(pointer)
-        if folder.is_dir():
-            return self.restage(pointer)
-        started = time.monotonic()
-        prefix = pointer.prefix.rstrip("/") + "/"
-        stored = self._objects.get(prefix + MANIFEST_FILE)
-        manifest = Manifest.from_bytes(stored, sha256=pointer.manifest_sha256)
-        check_manifest(manifest, pointer=pointer, signature=self._signature)
-        self._make_room(sum(entry.size_bytes for entry in manifest.files), keep=list(keep))
-        partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL}")
-        partial.mkdir(parents=True)
-        try:
-            for entry in manifest.files:
-                if ended.is_set():
-                    raise StagingEndedError(f"staging of version {pointer.version} was given up")
-                self._objects.get_file(prefix + entry.name, partial / entry.name)
-            check_folder(partial, manifest)
+        with self._one_at_a_time(pointer, ended):
+            folder = self._weights.of_policy(pointer)
+            if folder.is_dir():
+                return self.restage(pointer)
+            started = time.monotonic()
+            prefix = pointer.prefix.rstrip("/") + "/"
+            stored = self._objects.get(prefix + MANIFEST_FILE)
+            manifest = Manifest.from_bytes(stored, sha256=pointer.manifest_sha256)
+            check_manifest(manifest, pointer=pointer, signature=self._signature)
+            partial = folder.with_name(folder.name + PARTIAL)
+            self.clear_partial(but=partial)
+            self._make_room(manifest, partial, keep=list(keep))
+            route = self._build(manifest, prefix, partial, ended=ended)
             self._complete(partial, stored=stored, pointer=pointer)
             partial.rename(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        logger.info("staged version %d in %.2f s", pointer.version, time.monotonic() - started)
+        logger.info(
+            "staged version %d in %.2f s: %d bytes downloaded, %d deltas applied",
+            pointer.version, time.monotonic() - started, route.download_bytes, len(route.deltas),
+        )  # fmt: skip
         return Staged(pointer=pointer, folder=folder)
 
     def restage(self, pointer: PolicyPointer) -> Staged:
@@ -112,6 +111,67 @@ class Stager:
             raise IntegrityError(f"staged version {pointer.version} is damaged: {error}") from error
         return Staged(pointer=pointer, folder=folder)
 
+    @contextlib.contextmanager
+    def _one_at_a_time(self, pointer: PolicyPointer, ended: threading.Event) -> Iterator[None]:
+        # An attempt that was given up may still hang in a request.
+        while not self._turn.acquire(timeout=TURN_SECONDS):
+            if ended.is_set():
+                raise StagingEndedError(f"staging of version {pointer.version} was given up")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _build(
+        self, manifest: Manifest, prefix: str, partial: Path, *, ended: threading.Event
+    ) -> Route:
+        """Build by the cheapest route; by one without local files when a local one went bad."""
+        route = cheapest(manifest, prefix=prefix, local=self._local, load=self._load)
+        try:
+            self._follow(route, manifest, partial, ended=ended)
+        except (IntegrityError, ObjectMissingError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            if route.local is None:
+                raise
+            logger.warning("version %d cannot be made of %s, downloading it: %s",
+                           manifest.version, route.local.name, error)  # fmt: skip
+            route = cheapest(manifest, prefix=prefix, local=lambda base: None, load=self._load)
+            self._follow(route, manifest, partial, ended=ended)
+        return route
+
+    def _follow(
+        self, route: Route, manifest: Manifest, partial: Path, *, ended: threading.Event
+    ) -> None:
+        needed = route.delta_bytes + manifest.tensor_bytes
+        if self._free(self._weights.policies) + _used(partial) < needed + SPARE_BYTES:
+            raise self._disk_full(needed)
+        note = partial / ROUTE_FILE
+        if partial.is_dir() and (not note.is_file() or note.read_text() != repr(route)):
+            shutil.rmtree(partial)
+        partial.mkdir(parents=True, exist_ok=True)
+        note.write_text(repr(route))
+        try:
+            build(self._objects, route, manifest, partial, ended=ended)
+            check_folder(partial, manifest)
+        except (StoreUnavailableError, StagingEndedError):
+            raise
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        note.unlink()
+
+    def _local(self, base: BasePolicy) -> Path | None:
+        folder = self._weights.policies / base.prefix.rstrip("/").rsplit("/", 1)[-1]
+        manifest = folder / MANIFEST_FILE
+        if not manifest.is_file():
+            return None
+        same = hashlib.sha256(manifest.read_bytes()).hexdigest() == base.manifest_sha256
+        return folder if same else None
+
+    def _load(self, base: BasePolicy) -> Manifest:
+        stored = self._objects.get(base.prefix.rstrip("/") + "/" + MANIFEST_FILE)
+        return Manifest.from_bytes(stored, sha256=base.manifest_sha256)
+
     def _complete(self, partial: Path, *, stored: bytes, pointer: PolicyPointer) -> None:
         # The engine may start from this folder, so it needs what stands beside the weights.
         for path in companions(self._weights.base):
@@ -120,19 +180,21 @@ class Stager:
         (partial / MANIFEST_FILE).write_bytes(stored)
         (partial / POINTER_FILE).write_text(pointer.model_dump_json())
 
-    def _make_room(self, needed: int, *, keep: list[Path]) -> None:
+    def _make_room(self, manifest: Manifest, partial: Path, *, keep: list[Path]) -> None:
         self._weights.policies.mkdir(parents=True, exist_ok=True)
-        for number in range(len(keep), 0, -1):
-            self.prune(keep=keep[:number])
-            if self._free(self._weights.policies) >= needed + SPARE_BYTES:
+        needed = manifest.tensor_bytes + (manifest.delta.size_bytes if manifest.delta else 0)
+        for number in range(len(keep), -1, -1):
+            self.prune(keep=keep[: max(number, 1)])
+            if self._free(self._weights.policies) + _used(partial) >= needed + SPARE_BYTES:
                 return
-        self.prune(keep=keep[:1])
+        raise self._disk_full(needed)
+
+    def _disk_full(self, needed: int) -> DiskFullError:
         found = self._free(self._weights.policies)
-        if found < needed + SPARE_BYTES:
-            raise DiskFullError(
-                f"a policy of {needed} bytes does not fit into {self._weights.root}: "
-                f"{found} bytes are free, {SPARE_BYTES} of them in reserve"
-            )
+        return DiskFullError(
+            f"a policy of {needed} bytes does not fit into {self._weights.root}: "
+            f"{found} bytes are free, {SPARE_BYTES} of them in reserve"
+        )
 
     def prune(self, *, keep: Collection[Path]) -> None:
         """Remove every staged policy but these."""
@@ -140,8 +202,14 @@ class Stager:
             if folder not in keep and not folder.name.endswith(PARTIAL):
                 shutil.rmtree(folder)
 
-    def clear_partial(self) -> None:
-        """Remove what an earlier process left half-done; nobody may be staging."""
+    def clear_partial(self, *, but: Path | None = None) -> None:
+        """Remove what earlier attempts at other policies left half-done."""
         self._weights.policies.mkdir(parents=True, exist_ok=True)
         for folder in self._weights.policies.glob(f"*{PARTIAL}"):
-            shutil.rmtree(folder)
+            if folder != but:
+                shutil.rmtree(folder)
+
+
+def _used(folder: Path) -> int:
+    """Bytes that a folder's files take up already."""
+    return sum(path.stat().st_blocks * 512 for path in folder.iterdir()) if folder.is_dir() else 0

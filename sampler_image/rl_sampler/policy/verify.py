@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
+
+import numpy as np
 
 from rl_contracts.documents.manifest import (
+    DTYPE_BYTES,
     HEADER_LENGTH_BYTES,
     MAX_HEADER_BYTES,
     Manifest,
@@ -20,14 +25,17 @@ from rl_contracts.documents.manifest import (
 )
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
+from rl_policy_codec import state as codec
+from rl_policy_codec.patch import Elements, elements
 from rl_sampler.weights import MANIFEST_FILE, POINTER_FILE
 
-CHUNK_BYTES = 1 << 20
+MAX_THREADS = 4
 FLOATS = {"F64", "F32", "BF16", "F16"}
 PRECISIONS = {"BF16": "BF16", "FP32": "F32"}
 """safetensors' word for the manifest's ``training.precision``."""
 TIED = "lm_head.weight"
 INDEX_FILE = "model.safetensors.index.json"
+RESERVED = {MANIFEST_FILE, POINTER_FILE, INDEX_FILE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +111,25 @@ def check_manifest(manifest: Manifest, *, pointer: PolicyPointer, signature: Sig
     wanted = ("policy", pointer.version, pointer.epoch, pointer.step)
     if named != wanted:
         raise IntegrityError(f"manifest is of {named}, the pointer names {wanted}")
-    files = {entry.name for entry in manifest.files}
-    for name in files:
-        if Path(name).name != name or name in {MANIFEST_FILE, POINTER_FILE, INDEX_FILE}:
-            raise IntegrityError(f"manifest names a file {name!r}")
     tensors = {entry.name: entry for entry in manifest.tensors}
-    if len(files) != len(manifest.files) or len(tensors) != len(manifest.tensors):
-        raise IntegrityError("manifest names a file or a tensor twice")
+    if len(tensors) != len(manifest.tensors):
+        raise IntegrityError("manifest names a tensor twice")
+    _check_files(manifest)
     _check_tensors(tensors, signature)
+
+
+def _check_files(manifest: Manifest) -> None:
+    files = [entry.name for entry in manifest.files]
+    deltas = [entry.name for entry in manifest.delta.files] if manifest.delta else []
     holders = {entry.file for entry in manifest.tensors}
-    if holders != {name for name in files if name.endswith(".safetensors")}:
+    for name in {*files, *deltas, *holders}:
+        if Path(name).name != name or name.startswith(".") or name in RESERVED:
+            raise IntegrityError(f"manifest names a file {name!r}")
+    if len({*files, *deltas}) != len(files) + len(deltas):
+        raise IntegrityError("manifest names a file twice")
+    if any(not name.endswith(".safetensors") for name in holders):
+        raise IntegrityError(f"tensors lie in {sorted(holders)}")
+    if manifest.content == "full" and holders != {n for n in files if n.endswith(".safetensors")}:
         raise IntegrityError(f"tensors lie in {sorted(holders)}, files are {sorted(files)}")
 
 
@@ -138,45 +155,63 @@ def check_folder(folder: Path, manifest: Manifest) -> None:
         path = folder / entry.name
         if not path.is_file() or path.stat().st_size != entry.size_bytes:
             raise IntegrityError(f"{entry.name} does not have {entry.size_bytes} bytes")
-        inside = {one.name: one for one in manifest.tensors if one.file == entry.name}
-        digest = _checked_tensors(path, inside) if inside else _digest(path)
-        if digest != entry.sha256:
-            raise IntegrityError(f"{entry.name} has digest {digest}, expected {entry.sha256}")
+        if entry.sha256 and _digest(path) != entry.sha256:
+            raise IntegrityError(f"{entry.name} does not have digest {entry.sha256}")
+        if entry.header_sha256 and _header_digest(path) != entry.header_sha256:
+            raise IntegrityError(f"{entry.name} has another header than its manifest says")
+    with ThreadPoolExecutor(threads(), thread_name_prefix="verify") as pool:
+        for name in sorted({one.file for one in manifest.tensors}):
+            inside = {one.name: one for one in manifest.tensors if one.file == name}
+            _check_header(folder / name, inside)
+            for tensor, digest in codec.digests(mapped([folder / name]), pool).items():
+                if digest != inside[tensor].sha256:
+                    raise IntegrityError(f"{name}: tensor {tensor} has digest {digest}")
 
 
-def _checked_tensors(path: Path, wanted: Mapping[str, TensorEntry]) -> str:
+def threads() -> int:
+    """Threads for work that the processors bound."""
+    return min(MAX_THREADS, len(os.sched_getaffinity(0)))
+
+
+def mapped(paths: Iterable[Path], *, mode: Literal["r", "r+"] = "r") -> dict[str, Elements]:
+    """Map every tensor of safetensors files as flat elements; with ``r+`` writes go to the files.
+
+    Raises:
+        IntegrityError: a file is not what its header says.
+    """
+    state: dict[str, Elements] = {}
+    for path in paths:
+        headers = read_header(path)
+        size = max((one.data_offsets[1] for one in headers.values()), default=0)
+        raw = np.memmap(path, np.uint8, mode) if size else np.empty(0, np.uint8)
+        start = raw.size - size
+        for name, header in headers.items():
+            begin, end = header.data_offsets
+            part = raw[start + begin : start + end] if end > begin else b""
+            state[name] = elements(part, item_bytes=DTYPE_BYTES[header.dtype])
+    return state
+
+
+def _check_header(path: Path, wanted: Mapping[str, TensorEntry]) -> None:
+    if not path.is_file():
+        raise IntegrityError(f"{path.name} is missing")
     headers = read_header(path)
     if headers.keys() != wanted.keys():
         differing = sorted(headers.keys() ^ wanted.keys())
         raise IntegrityError(f"{path.name}: manifest and file differ in tensors {differing[:5]}")
-    whole = hashlib.sha256()
+    for name, header in headers.items():
+        entry = wanted[name]
+        if (header.dtype, header.shape) != (entry.dtype, entry.shape):
+            raise IntegrityError(
+                f"{path.name}: tensor {name} is {header.dtype} {header.shape}, "
+                f"manifest says {entry.dtype} {entry.shape}"
+            )
+
+
+def _header_digest(path: Path) -> str:
+    size = max((one.data_offsets[1] for one in read_header(path).values()), default=0)
     with path.open("rb") as file:
-        size_of_tensors = max(one.data_offsets[1] for one in headers.values())
-        whole.update(file.read(path.stat().st_size - size_of_tensors))
-        for name, header in sorted(headers.items(), key=lambda item: item[1].data_offsets):
-            entry = wanted[name]
-            if (header.dtype, header.shape) != (entry.dtype, entry.shape):
-                raise IntegrityError(
-                    f"{path.name}: tensor {name} is {header.dtype} {header.shape}, "
-                    f"manifest says {entry.dtype} {entry.shape}"
-                )
-            begin, end = header.data_offsets
-            digest = _consume(file, end - begin, whole)
-            if digest != entry.sha256:
-                raise IntegrityError(f"{path.name}: tensor {name} has digest {digest}")
-    return whole.hexdigest()
-
-
-def _consume(file: BinaryIO, size: int, whole: hashlib._Hash) -> str:
-    digest = hashlib.sha256()
-    while size > 0:
-        chunk = file.read(min(size, CHUNK_BYTES))
-        if not chunk:
-            raise IntegrityError("file ended while it was read")
-        digest.update(chunk)
-        whole.update(chunk)
-        size -= len(chunk)
-    return digest.hexdigest()
+        return hashlib.sha256(file.read(path.stat().st_size - size)).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -6,17 +6,22 @@ import math
 from collections.abc import Callable, Sequence
 
 from rl_contracts.documents.rollout import RewardPart
-from rl_contracts.spec.sections import Reward
+from rl_contracts.spec.reward import Reward
 from rl_sampler.answers import ANSWERS
 from rl_sampler.scorers.exact_match import exact_match
 from rl_sampler.scorers.format import well_formed
+from rl_sampler.scorers.mathematics import mathematics
+from rl_sampler.scorers.question_answering import f1, normalized_match
 from rl_sampler.scorers.response import Response, ScoringError
 
 Scorer = Callable[[Response], float]
 
 SCORERS: dict[str, Scorer] = {
     "ExactMatch": exact_match,
+    "F1": f1,
     "Format": well_formed,
+    "Math": mathematics,
+    "NormalizedMatch": normalized_match,
 }
 """By the kind that a manifest names."""
 
@@ -27,7 +32,7 @@ def unknown_scorers(reward: Reward) -> list[str]:
 
 
 def score(text: str, *, reference: str, reward: Reward) -> list[RewardPart]:
-    """Ask every scorer of the manifest.
+    """Ask every scorer of the manifest. Not for an event loop: some take seconds.
 
     Args:
         text: the decoded response.

@@ -30,7 +30,7 @@ from tests.servers import ROOT, free_port
 ENGINE_PYTHON = Path(
     os.environ.get("RL_ENGINE_PYTHON", "~/.cache/rl-operator/venv-engine/bin/python")
 ).expanduser()
-ENGINE_START_SECONDS = 120.0
+ENGINE_START_SECONDS = 300.0
 MODEL_KEY = "models/tiny"
 # The agent's image has no torch, and neither has the agent here: that is a third of its start.
 WITHOUT_TORCH = (
@@ -271,10 +271,8 @@ def new_pod(
     """Write what a pod has mounted."""
     secret = folder / "stores"
     secret.mkdir(parents=True)
-    for field, info in StoreSettings.model_fields.items():
-        value = getattr(settings, field)
-        text = value.get_secret_value() if hasattr(value, "get_secret_value") else value
-        (secret / str(info.alias)).write_text(text)
+    for key, value in settings.to_mapping().items():
+        (secret / key).write_text(value)
     ours = {
         "model": {"uri": f"s3://{settings.s3_bucket}/{settings.s3_prefix}{MODEL_KEY}"},
         "agent": {"sampling": {"maxTokensPerTurn": 8, "maxContextTokens": 64}},

@@ -99,7 +99,13 @@ class ScriptedTrainer:
         )
 
     def insert(
-        self, number: int, *, group_size: int = 4, temperature: float = 1.0, content: str = "1+1="
+        self,
+        number: int,
+        *,
+        group_size: int = 4,
+        temperature: float = 1.0,
+        content: str = "1+1=",
+        **fields: object,
     ) -> list[str]:
         """Insert training tasks."""
         sequences = range(self.inserted, self.inserted + number)
@@ -110,6 +116,7 @@ class ScriptedTrainer:
             group_size=group_size,
             temperature=temperature,
             content=content,
+            **fields,
         )
 
     def insert_evaluation(self, number: int, *, version: int) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,10 +12,13 @@ import pytest
 from safetensors.numpy import save
 
 from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.spec.tools import ToolCallFormat
 from rl_sampler.engine.client import Engine, Pulse, open_session
 from rl_sampler.engine.errors import EngineRefusedError, EngineUnavailableError
 from rl_sampler.engine.protocol import GenerateRequest
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
+from rl_sampler.tools.formats import FORMATS, Parsed, parse_calls
+from rl_sampler.tools.tool import Tool
 from rl_sampler.weights import Staged
 from tests.contract.rl_sampler.conftest import EngineServer
 from tests.contract.rl_sampler.tiny_model import tensors
@@ -46,6 +52,29 @@ async def test_sampling_names_tokens_logprobs_and_versions(engine: Engine) -> No
     for one in members:
         assert [token for _, token, _ in one.meta_info.output_token_logprobs] == one.output_ids
         assert one.meta_info.weight_versions[-1].end == len(one.output_ids)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+async def test_tokens_come_as_often_as_their_logprobs_say(
+    engine: Engine, temperature: float
+) -> None:
+    # A sampler that cuts the tail off reports the whole distribution's log-probs all the same.
+    request = GenerateRequest(
+        prompt=[258, 16, 257, 259], members=512, temperature=temperature, max_new_tokens=1,
+        stop_tokens=(),
+    )  # fmt: skip
+    draws = [one.meta_info.output_token_logprobs[0] for _ in range(4)
+             for one in await engine.generate(request)]  # fmt: skip
+    counts = Counter(token for _, token, _ in draws)
+    expected = {token: len(draws) * math.exp(logprob) for logprob, token, _ in draws}
+    often = [token for token in expected if expected[token] >= 5]
+    rare = len(draws) - sum(expected[token] for token in often)
+    cells = [(counts[token], expected[token]) for token in often]
+    cells += [(len(draws) - sum(counts[token] for token in often), rare)] if rare >= 5 else []
+    distance = sum((seen - wanted) ** 2 / wanted for seen, wanted in cells)
+    assert len(cells) >= 20
+    # Chi-squared: mean as many as cells, variance twice that; six deviations never happen.
+    assert distance < len(cells) + 6 * math.sqrt(2 * len(cells))
 
 
 async def test_a_commit_is_served_and_a_refused_one_is_rolled_back(
@@ -87,3 +116,56 @@ async def test_nobody_listening_is_told_apart() -> None:
         assert await nobody.ping() is Pulse.ABSENT
         with pytest.raises(EngineUnavailableError, match="sampling"):
             await nobody.generate(REQUEST)
+
+
+CALCULATOR = Tool(
+    name="calc",
+    description="Adds.",
+    parameters={
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+    },
+)
+HERMES = '<tool_call>\n{"name": "calc", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+CALLS: dict[ToolCallFormat, str] = {
+    "Hermes": f"I add. {HERMES}",
+    "Qwen": HERMES,
+    "QwenCoder": "<tool_call>\n<function=calc>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n2\n"
+    "</parameter>\n</function>\n</tool_call>",
+    "Llama": '<|python_tag|>{"name": "calc", "parameters": {"a": 1, "b": 2}}',
+    "Mistral": '[TOOL_CALLS] [{"name": "calc", "arguments": {"a": 1, "b": 2}}]',
+    "GLM": "<tool_call>calc\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
+    "<arg_key>b</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
+    "Pythonic": "[calc(a=1, b=2)]",
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+async def test_the_engine_reads_every_form_of_tool_calls(
+    engine: Engine, form: ToolCallFormat
+) -> None:
+    found = await parse_calls(CALLS[form], tools=[CALCULATOR], form=form, engine=engine)
+    (call,) = found.calls
+    assert (call.tool, json.loads(call.arguments)) == ("calc", {"a": 1, "b": 2})
+    assert await parse_calls("42", tools=[CALCULATOR], form=form, engine=engine) == Parsed(calls=[])
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "names", "malformed"),
+    [
+        ("Hermes", f"{HERMES}\n{HERMES}", ["calc", "calc"], False),
+        ("Hermes", "<tool_call>{no json}</tool_call>", [], True),
+        ("Hermes", "<tool_call>[1]</tool_call>", [], True),
+        ("Qwen", "<tool_call>\n[1]\n</tool_call>", [], True),
+        ("Hermes", HERMES.replace("calc", "cook"), [], True),
+        ("Llama", '{"name": "calc", "arguments": {"a": 1, "b": 2}}', ["calc"], False),
+        ("Llama", '<|python_tag|>{"name": ', [], True),
+        ("Hermes", '{"name": "calc", "arguments": {}}', [], False),
+    ],
+)
+async def test_what_is_no_call_is_told_apart_from_what_cannot_be_read(
+    engine: Engine, form: ToolCallFormat, text: str, names: list[str], malformed: bool
+) -> None:
+    found = await parse_calls(text, tools=[CALCULATOR], form=form, engine=engine)
+    assert ([one.tool for one in found.calls], found.malformed) == (names, malformed)

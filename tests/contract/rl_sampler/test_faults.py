@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.documents.rollout import VersionSpan
-from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.conftest import (
     EngineServer,
@@ -18,7 +18,7 @@ from tests.contract.rl_sampler.conftest import (
     until,
 )
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.documents import a_rollout
+from tests.documents import a_rollout, a_task
 from tests.servers import MinioServer, StoreServer, running_store, settings_of
 
 LONG = {"sampling": {"maxTokensPerTurn": 100, "maxContextTokens": 1000}}
@@ -96,12 +96,44 @@ def test_what_can_no_longer_be_trained_is_sampled_again(
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="a claim")
     trainer.advance()
     until(lambda: "only 1 and later train" in pod.log(), seconds=10, what="the end of old episodes")
+    assert {one.cause for one in stores.tasks.get(tasks).values() if one.reason} == {Cause.EXPIRED}
+    assert "rl_sampler_groups_expired_total 0.0" not in pod.get("/metrics")[1]
     trainer.publish(seed=2)
     until(lambda: trainer.all_done(tasks), seconds=40, what="all groups")
     again = [task for task in stores.tasks.get(tasks).values() if task.attempt > 1]
     assert again
     rollouts = trainer.chosen([task.id for task in again])
     assert {rollout.oldest_step for rollout in rollouts} == {1}
+
+
+def test_without_a_trainer_an_agent_takes_back_what_the_dead_hold(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod()
+    assert pod.stage().returncode == 0
+    trainer.publish(seed=1)
+    tasks = trainer.insert(1)
+    assert stores.tasks.claim(trainer.run, queue=Queue.TRAIN, owner="ghost", lease_seconds=-1)
+    pod.serve()
+    until(
+        lambda: trainer.states(tasks)[tasks[0]] is TaskState.DONE, seconds=40, what="the group"
+    )  # nobody in this test reaps
+    assert stores.tasks.get(tasks)[tasks[0]].attempt == 2
+
+
+def test_enough_members_complete_a_group_whose_deadline_is_over(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod(agent=VERY_LONG, algorithm=ANY_AGE)
+    assert pod.stage().returncode == 0
+    trainer.publish(seed=1)
+    task = a_task(group_size=16, minimum=2, deadline_seconds=0.001)
+    stores.tasks.insert([task])
+    pod.serve()
+    until(lambda: trainer.all_done([task.id]), seconds=60, what="the group")
+    done = stores.tasks.get([task.id])[task.id]
+    assert 2 <= len(done.rollouts) < 16
+    assert len(stores.rollouts.get(done.rollouts)) == len(done.rollouts)
 
 
 def test_a_claim_that_was_taken_away_does_not_count(

@@ -9,6 +9,7 @@ from rl_contracts.documents.arrays import unpack_float32, unpack_int32
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import TaskState
+from rl_sampler.scorers import SCORERS
 from tests.contract.rl_sampler.conftest import EngineServer, MakePod, until
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 
@@ -38,7 +39,7 @@ def test_groups_are_sampled_updated_under_load_and_drained(
     pod.serve()
     registered = pod.wait_document(lambda document: True, what="the registration")
     assert registered.state in {SamplerState.STARTING, SamplerState.LOADING}
-    assert registered.scorers == ["ExactMatch", "Format"]
+    assert registered.scorers == sorted(SCORERS)
     assert pod.get("/ready")[0] == 503
 
     steps = {trainer.publish(seed=0).version: 0}
@@ -109,6 +110,8 @@ def test_tasks_that_nobody_can_sample_die_with_a_reason(
     pod.serve()
     too_long = trainer.insert(1, content="9" * 64)
     tight = trainer.insert(1, content="9" * 59)
+    unjudged = trainer.insert(1, scorer="Poetry")
+    own = trainer.insert(1, scorer="Format", answer_schema="Raw")
     until(lambda: trainer.all_done(tight), seconds=30, what="the group that just fits")
     until(
         lambda: trainer.states(too_long)[too_long[0]] is TaskState.DEAD, seconds=10, what="its end"
@@ -116,6 +119,15 @@ def test_tasks_that_nobody_can_sample_die_with_a_reason(
     reason = trainer.stores.tasks.get(too_long)[too_long[0]].reason
     assert "spec.agent.sampling.maxContextTokens = 64" in reason
     assert all(rollout.num_tokens <= 64 for rollout in trainer.chosen(tight))
+    # A record's own scorer judges alone; one that nobody knows is never a reward of 0.
+    until(lambda: trainer.all_done(own), seconds=10, what="the group with its own scorer")
+    assert {part.scorer for one in trainer.chosen(own) for part in one.parts} == {"Format"}
+    assert {part.scorer for one in trainer.chosen(tight) for part in one.parts} == {"ExactMatch"}
+    until(
+        lambda: trainer.states(unjudged)[unjudged[0]] is TaskState.DEAD, seconds=10, what="its end"
+    )
+    reason = trainer.stores.tasks.get(unjudged)[unjudged[0]].reason
+    assert "asks for scorer Poetry; known are ExactMatch" in reason
 
 
 def test_an_unknown_scorer_keeps_the_sampler_registered_and_idle(
@@ -128,6 +140,6 @@ def test_an_unknown_scorer_keeps_the_sampler_registered_and_idle(
     pod.serve()
     pod.wait_version(1)
     document = pod.wait_document(lambda one: "Poetry" in one.last_error, what="the complaint")
-    assert document.scorers == ["ExactMatch", "Format"]
+    assert document.scorers == sorted(SCORERS)
     assert set(trainer.states(tasks).values()) == {TaskState.PENDING}
     assert pod.signal(signal.SIGTERM) == 0

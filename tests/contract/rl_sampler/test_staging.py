@@ -10,13 +10,8 @@ import pytest
 
 from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.connect import Stores
-from rl_sampler.policy.stage import (
-    SPARE_BYTES,
-    DiskFullError,
-    Stager,
-    StagingEndedError,
-    free_bytes,
-)
+from rl_sampler.policy.fetch import DiskFullError, StagingEndedError
+from rl_sampler.policy.stage import SPARE_BYTES, Stager, free_bytes
 from rl_sampler.policy.verify import model_signature
 from rl_sampler.weights import WeightsFolder
 from tests.contract.rl_sampler.conftest import start_run
@@ -134,4 +129,5 @@ def test_staging_that_nobody_waits_for_ends(
     ended.set()
     with pytest.raises(StagingEndedError):
         stager.stage(trainer.publish(seed=1), keep=[], ended=ended)
-    assert staged_names(weights) == []
+    second = stager.stage(trainer.publish(seed=2), keep=[], ended=NEVER).folder
+    assert staged_names(weights) == [second.name], "what the first attempt left is cleared away"

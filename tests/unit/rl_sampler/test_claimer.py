@@ -7,7 +7,7 @@ import pytest
 from rl_contracts.documents.run import Outcome, PolicyPointer
 from rl_contracts.documents.task import Queue
 from rl_sampler.claimer import open_queues
-from rl_sampler.claims import Claim
+from rl_sampler.claims import Claim, EpisodeEndedError
 from rl_sampler.engine.protocol import ServerInfo
 from rl_sampler.problems import Problems
 from rl_sampler.serving import Serving
@@ -71,19 +71,44 @@ async def test_slots_are_never_overbooked_and_a_large_group_goes_alone() -> None
         pass
 
 
-async def test_a_claim_that_is_ended_drops_its_request() -> None:
+async def test_a_claim_that_is_ended_drops_all_of_its_work() -> None:
     claim = Claim(task=a_task(), renewed=0.0)
+    dropped: list[int] = []
 
-    async def forever() -> list[object]:
-        await asyncio.Event().wait()
-        return []
+    async def forever(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            dropped.append(number)
 
-    claim.request = asyncio.create_task(forever())  # type: ignore[assignment]
+    work = [asyncio.create_task(claim.attend(forever(one))) for one in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
     claim.lose()
     claim.end("later reason")
+    for one in await asyncio.gather(*work, return_exceptions=True):
+        assert isinstance(one, EpisodeEndedError)
+    assert (claim.lost, claim.ended, sorted(dropped)) == (True, "the lease was lost", [0, 1, 2])
+    with pytest.raises(EpisodeEndedError, match="the lease was lost"):
+        await claim.attend(forever(3))
+    assert len(dropped) == 3, "work that comes too late is not begun"
+
+
+async def test_whoever_works_on_a_claim_may_be_cancelled_without_ending_it() -> None:
+    claim = Claim(task=a_task(), renewed=0.0)
+    work = asyncio.create_task(claim.attend(asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    work.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await claim.request  # type: ignore[misc]
-    assert (claim.lost, claim.ended) == (True, "the lease was lost")
+        await work
+    assert claim.ended == ""
+
+
+def test_the_first_tokens_of_an_episode_decide_its_age() -> None:
+    claim = Claim(task=a_task(), renewed=0.0)
+    claim.begin(3)
+    claim.begin(5)
+    assert claim.begun_step == 3
 
 
 def test_problems_stand_until_they_are_cleared(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,12 +4,14 @@ import math
 
 import pytest
 
-from rl_contracts.spec.sections import Reward
+from rl_contracts.documents.rollout import RewardPart
+from rl_contracts.spec.reward import Reward
 from rl_sampler import scorers
-from rl_sampler.answers import tagged_answer
+from rl_sampler.answers import boxed_answer, tagged_answer
 from rl_sampler.scorers import score, total, unknown_scorers
 from rl_sampler.scorers.exact_match import exact_match
 from rl_sampler.scorers.format import well_formed
+from rl_sampler.scorers.question_answering import f1, normalized_match
 from rl_sampler.scorers.response import Response, ScoringError
 
 
@@ -35,6 +37,34 @@ def test_tagged_answer(response: str, answer: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\fbox{1} then \boxed {2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{a \boxed{b} c}", r"a \boxed{b} c"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"{ \boxed{3}", "3"),
+        (r"} \boxed{3} }", "3"),
+        (r"\boxed{1} \boxed{2", "1"),
+        (r"\boxed{1 \boxed{2}", "2"),
+        (r"\boxed{}", ""),
+        (r"\\boxed{1}", None),
+        (r"\boxed 1", None),
+        ("{1}", None),
+        ("\\", None),
+        ("", None),
+    ],
+)
+def test_boxed_answer(response: str, answer: str | None) -> None:
+    assert boxed_answer(response) == answer
+
+
+def a_response(*, text: str = "", answer: str | None = None, reference: str = "") -> Response:
+    return Response(text=text, answer=answer, reference=reference)
+
+
+@pytest.mark.parametrize(
     ("answer", "reference", "value"),
     [
         ("42", "42", 1.0),
@@ -50,7 +80,7 @@ def test_tagged_answer(response: str, answer: str | None) -> None:
     ],
 )
 def test_exact_match(answer: str | None, reference: str, value: float) -> None:
-    assert exact_match(Response(text="", answer=answer, reference=reference)) == value
+    assert exact_match(a_response(answer=answer, reference=reference)) == value
 
 
 @pytest.mark.parametrize(
@@ -66,7 +96,29 @@ def test_exact_match(answer: str | None, reference: str, value: float) -> None:
     ],
 )
 def test_well_formed(text: str, value: float) -> None:
-    assert well_formed(Response(text=text, answer=None, reference="")) == value
+    assert well_formed(a_response(text=text)) == value
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "match", "overlap"),
+    [
+        ("The Eiffel Tower.", "eiffel tower", 1.0, 1.0),
+        ("in the Eiffel tower", "Eiffel Tower", 0.0, 0.8),
+        ("to be or not to be", "to be", 0.0, 0.5),
+        ("Tower Eiffel", "Eiffel Tower", 0.0, 1.0),
+        ("Paris", "London", 0.0, 0.0),
+        ("the", "a", 1.0, 1.0),
+        ("the", "Paris", 0.0, 0.0),
+        ("", "Paris", 0.0, 0.0),
+        (None, "Paris", 0.0, 0.0),
+    ],
+)
+def test_question_answering(
+    answer: str | None, reference: str, match: float, overlap: float
+) -> None:
+    response = a_response(answer=answer, reference=reference)
+    assert normalized_match(response) == match
+    assert f1(response) == pytest.approx(overlap)
 
 
 def reward_of(*kinds: str, schema: str = "Answer") -> Reward:
@@ -82,10 +134,12 @@ def reward_of(*kinds: str, schema: str = "Answer") -> Reward:
     )
 
 
+def scored(text: str, reward: Reward, *, reference: str = "4") -> list[RewardPart]:
+    return score(text, reference=reference, reward=reward)
+
+
 def test_the_reward_is_the_weighted_sum() -> None:
-    parts = score(
-        "<answer>4</answer>", reference="4", reward=reward_of("ExactMatch", "Format")
-    )  # fmt: skip
+    parts = scored("<answer>4</answer>", reward_of("ExactMatch", "Format"))
     assert [(part.scorer, part.value, part.weight) for part in parts] == [
         ("ExactMatch", 1.0, 1.0),
         ("Format", 1.0, 0.1),
@@ -95,8 +149,8 @@ def test_the_reward_is_the_weighted_sum() -> None:
 
 def test_raw_takes_the_whole_response() -> None:
     reward = reward_of("ExactMatch", schema="Raw")
-    assert total(score("4", reference="4", reward=reward)) == 1.0
-    assert total(score("<answer>4</answer>", reference="4", reward=reward)) == 0.0
+    assert total(scored("4", reward)) == 1.0
+    assert total(scored("<answer>4</answer>", reward)) == 0.0
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
@@ -105,7 +159,7 @@ def test_a_value_outside_the_range_is_an_error(
 ) -> None:
     monkeypatch.setitem(scorers.SCORERS, "Wild", lambda response: value)
     with pytest.raises(ScoringError, match="Wild"):
-        score("x", reference="x", reward=reward_of("Wild"))
+        scored("x", reward_of("Wild"))
 
 
 def test_unknown_scorers_are_named_in_order() -> None:

@@ -1,0 +1,78 @@
+"""One group's conversation in tokens: template, tools and the delta rule together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rl_contracts.documents.task import Message
+from rl_sampler.agents.continuation import Continuation, tool_message
+from rl_sampler.prompt import Prompts
+from rl_sampler.tools.tool import Tool
+
+CONTINUING_ROLES = ("tool", "user")
+
+__all__ = ["Chat", "Chats"]
+
+
+class Chat:
+    """Turns messages into tokens and back."""
+
+    def __init__(self, prompts: Prompts, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Wrap.
+
+        Args:
+            prompts: tokenizer and template.
+            tools: as chat templates take them.
+        """
+        self._prompts, self._tools = prompts, tools
+        self._continuation = Continuation(
+            lambda messages: prompts.render(messages, tools=tools),
+            prompts.tokens,
+            stops=prompts.stop_texts,
+        )
+
+    def check(self) -> None:
+        """Try the template; raises TemplateRefusedError where turns cannot follow each other."""
+        for role in CONTINUING_ROLES:
+            self._continuation.check(role=role)
+
+    def opening(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of a whole conversation; raises PromptError."""
+        return self._prompts.encode(messages, tools=self._tools)
+
+    def between(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Token ids between a response and the next; raises TemplateRefusedError."""
+        return self._continuation.tokens(messages)
+
+    def decode(self, output: Sequence[int]) -> str:
+        """Text of a response."""
+        return self._prompts.decode(output)
+
+    def result(self, tool: str, text: str) -> Mapping[str, Any]:
+        """The message that holds a tool's result."""
+        return tool_message(self._prompts.harmless(tool), self._prompts.harmless(text))
+
+
+class Chats:
+    """Chats by their tools, each template tried once."""
+
+    def __init__(self, prompts: Prompts) -> None:
+        self._prompts = prompts
+        self._latest: tuple[str, Chat] | None = None
+
+    def of(self, tools: Sequence[Tool], *, several_turns: bool) -> Chat:
+        """The chat with these tools.
+
+        Raises:
+            TemplateRefusedError: several turns are wanted and the template cannot give them.
+        """
+        listed = [tool.to_chat() for tool in tools]
+        key = json.dumps([several_turns, listed], sort_keys=True)
+        if self._latest is None or self._latest[0] != key:
+            chat = Chat(self._prompts, listed)
+            if several_turns:
+                chat.check()
+            self._latest = key, chat
+        return self._latest[1]

@@ -1,0 +1,103 @@
+"""The policy as an episode asks it: one engine, whoever else asks it, and the claim's end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_contracts.documents.task import Queue
+from rl_contracts.spec.agents import Sampling
+from rl_sampler.agents.errors import UnusableError
+from rl_sampler.claims import Claim
+from rl_sampler.engine.client import Engine
+from rl_sampler.engine.errors import EngineUnavailableError
+from rl_sampler.engine.protocol import GenerateRequest, Generation
+from rl_sampler.engine.watch import EngineWatch
+from rl_sampler.prompt import tokens_left
+from rl_sampler.serving import Serving
+from rl_sampler.slots import Slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What the engine answered to one request."""
+
+    generations: list[Generation]
+    queue_seconds: float
+    generate_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Asks the engine for one claim."""
+
+    claim: Claim
+    sampling: Sampling
+    stop_tokens: tuple[int, ...]
+    engine: Engine
+    watch: EngineWatch
+    serving: Serving
+    slots: Slots
+
+    def room(self, context: int) -> int:
+        """Tokens that may follow ``context`` tokens; less than 1 where it is full."""
+        info = self.serving.engine
+        longest = self.sampling.max_context_tokens
+        return (min(longest, info.max_req_input_len) if info else longest) - context
+
+    async def sample(
+        self, context: Sequence[int], *, members: int = 1, limit: int | None = None
+    ) -> Sampled:
+        """Sample responses to one context.
+
+        Args:
+            context: token ids.
+            members: how many.
+            limit: most tokens of a response; default ``maxTokensPerTurn``.
+
+        Raises:
+            PromptError: the context leaves no room.
+            EngineError: the engine is down or serves no published policy.
+            EpisodeEndedError: the claim was ended on purpose.
+            UnusableError: an evaluation's version is not served any more.
+        """
+        info = self.serving.engine
+        if info is None:
+            raise EngineUnavailableError("engine is not up")
+        request = GenerateRequest(
+            prompt=list(context),
+            members=members,
+            temperature=self.claim.task.temperature,
+            max_new_tokens=tokens_left(
+                prompt=len(context),
+                turn=limit or self.sampling.max_tokens_per_turn,
+                context=self.sampling.max_context_tokens,
+                engine=info.max_req_input_len,
+            ),
+            stop_tokens=self.stop_tokens,
+        )
+        asked = time.monotonic()
+        async with self.slots.take(members, of=info.max_running_requests):
+            begun = time.monotonic()
+            generations = await self._ask(request)
+        return Sampled(
+            generations=generations,
+            queue_seconds=begun - asked,
+            generate_seconds=time.monotonic() - begun,
+        )
+
+    async def _ask(self, request: GenerateRequest) -> list[Generation]:
+        policy, task = self.serving.policy, self.claim.task
+        if policy is None:
+            raise EngineUnavailableError("engine serves no published policy")
+        if task.queue is Queue.EVALUATION and policy.version != task.evaluation_version:
+            raise UnusableError(
+                f"wants version {task.evaluation_version}, the engine serves {policy.version}"
+            )
+        self.claim.begin(policy.step)
+        try:
+            return await self.claim.attend(self.engine.generate(request))
+        except EngineUnavailableError:
+            self.watch.doubt()
+            raise

@@ -1,0 +1,65 @@
+"""Builds a policy's safetensors files along a route: a start, and the deltas after it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rl_contracts.documents.manifest import Manifest
+from rl_contracts.errors import IntegrityError
+from rl_contracts.stores.objects import Objects
+from rl_policy_codec import state as codec
+from rl_policy_codec.patch import Elements
+from rl_sampler.policy.fetch import Downloads, StagingEndedError
+from rl_sampler.policy.route import Remote, Route
+from rl_sampler.policy.verify import mapped, threads
+
+
+def build(
+    objects: Objects, route: Route, manifest: Manifest, folder: Path, *, ended: threading.Event
+) -> None:
+    """Put the files that hold the manifest's tensors into a folder; nothing is verified yet.
+
+    Called again for the same folder and route it goes on where it was cut short: deltas overwrite,
+    so applying all of them again gives the same.
+
+    Raises:
+        IntegrityError: a delta is not what its manifest says.
+        DiskFullError, ObjectMissingError, StagingEndedError, StoreUnavailableError: see ``fetch``.
+    """
+    downloads = Downloads(objects, folder, ended=ended)
+    deltas = [
+        {folder / f"{number:05d}.{one.entry.name}": one for one in version}
+        for number, version in enumerate(route.deltas)
+    ]
+    wanted = {folder / one.entry.name: one for one in route.files}
+    for version in deltas:
+        wanted |= version
+    downloads.fetch(wanted)
+    names = sorted({one.file for one in manifest.tensors})
+    if route.local is not None:
+        for name in names:
+            shutil.copyfile(route.local / name, folder / name)
+    if deltas:
+        state = mapped((folder / name for name in names), mode="r+")
+        with ThreadPoolExecutor(threads(), thread_name_prefix="apply") as pool:
+            for version in deltas:
+                if ended.is_set():
+                    raise StagingEndedError(f"staging version {manifest.version} was given up")
+                jobs = [pool.submit(_apply, path, one, state) for path, one in version.items()]
+                for job in jobs:
+                    job.result()
+    for version in deltas:
+        for path in version:
+            path.unlink()
+    downloads.close()
+
+
+def _apply(path: Path, remote: Remote, state: dict[str, Elements]) -> None:
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != remote.entry.sha256:
+        raise IntegrityError(f"{remote.key} does not have digest {remote.entry.sha256}")
+    codec.apply(content, state)

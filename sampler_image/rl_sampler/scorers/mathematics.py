@@ -1,0 +1,135 @@
+"""Is the answer the reference, as mathematics? By math-verify, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO
+
+from rl_sampler.scorers.response import Response, ScoringError
+
+START_SECONDS = 120.0
+PROCESSOR_SECONDS = 5.0
+"""Of one comparison. A right answer takes milliseconds."""
+WALL_SECONDS = 120.0
+"""Long enough for the processor's seconds on a crowded machine."""
+MOST_CHARACTERS = 2000
+OVERSPENT = (-signal.SIGPROF,)
+PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG")
+
+
+class MathChecker:
+    """One worker process, started when first needed and again after it was ended."""
+
+    def __init__(
+        self, *, processor_seconds: float = PROCESSOR_SECONDS, wall_seconds: float = WALL_SECONDS
+    ) -> None:
+        self._processor_seconds, self._wall_seconds = processor_seconds, wall_seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def same(self, reference: str, answer: str) -> bool:
+        """Whether both have the same value; an answer too hard to compare is a wrong one.
+
+        Raises:
+            ScoringError: the worker does not start or does not answer: not the answer's fault.
+        """
+        if len(answer) > MOST_CHARACTERS:
+            return False
+        asked = {
+            "reference": reference, "answer": answer, "seconds": self._processor_seconds,
+        }  # fmt: skip
+        with self._lock:
+            process = self._running()
+            said = self._exchange(process, json.dumps(asked))
+            if said is None:
+                return self._ended(process)
+            return bool(json.loads(said))
+
+    def close(self) -> None:
+        """End the worker."""
+        with self._lock:
+            if self._process is not None:
+                self._end(self._process)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rl_sampler.scorers.math_worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        if self._line(self._process, seconds=START_SECONDS) != "ready":
+            self._end(self._process)
+            raise ScoringError("the process that compares mathematical answers did not start")
+        return self._process
+
+    def _exchange(self, process: subprocess.Popen[str], line: str) -> str | None:
+        try:
+            _end_of(process.stdin).write(line + "\n")
+            _end_of(process.stdin).flush()
+        except BrokenPipeError:
+            return None
+        return self._line(process, seconds=self._wall_seconds)
+
+    def _line(self, process: subprocess.Popen[str], *, seconds: float) -> str | None:
+        """The worker's next line; None when it has ended."""
+        output = _end_of(process.stdout)
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            if not selector.select(timeout=seconds):
+                self._end(process)
+                raise ScoringError(f"no mathematical comparison within {seconds:.0f} s")
+        return output.readline().strip() or None
+
+    def _ended(self, process: subprocess.Popen[str]) -> bool:
+        """A worker that the kernel ended over its time had an answer too hard to compare."""
+        status = self._end(process)
+        if status in OVERSPENT:
+            return False
+        raise ScoringError(f"the process that compares mathematical answers ended with {status}")
+
+    def _end(self, process: subprocess.Popen[str]) -> int:
+        try:
+            status = process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:  # what was never read is lost with its reader
+                    continue
+        self._process = None
+        return status
+
+
+CHECKER = MathChecker()
+"""The sampler's own; nothing runs before the first question."""
+
+
+def mathematics(response: Response) -> float:
+    """1 where answer and reference have the same value, else 0.
+
+    Fractions, decimals, per cent, sets, intervals, equations and rearranged terms are compared by
+    their value; units and the words around an expression are left out.
+
+    Raises:
+        ScoringError: there was no comparison.
+    """
+    if response.answer is None or not response.answer.strip():
+        return 0.0
+    return float(CHECKER.same(response.reference, response.answer))
+
+
+def _end_of(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None
+    return pipe

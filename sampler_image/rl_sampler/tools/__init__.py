@@ -1,0 +1,1 @@
+"""Tools: MCP servers, listed for each group, called for each episode."""

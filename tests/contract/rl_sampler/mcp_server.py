@@ -1,0 +1,77 @@
+"""An MCP server for the tests: ``python mcp_server.py`` on stdio, ``--port N`` on HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from typing import Any
+
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+server = MCPServer("calculator")
+
+
+@server.tool()
+def add(a: int, b: int) -> str:
+    """Adds two whole numbers."""
+    return str(a + b)
+
+
+@server.tool()
+def divide(a: int, b: int) -> str:
+    """Divides; fails for 0."""
+    if b == 0:
+        raise ToolError("nothing can be divided by 0")
+    return str(a // b)
+
+
+@server.tool()
+async def wait(seconds: float) -> str:
+    """Takes its time."""
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+@server.tool()
+def crash() -> str:
+    """Ends the server."""
+    os._exit(1)
+
+
+class Guarded:
+    """Lets only those in who bear the token."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers", []))
+        if (
+            scope["type"] == "http"
+            and headers.get(b"authorization") != f"Bearer {self._token}".encode()
+        ):
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b"who are you?"})
+            return
+        await self._app(scope, receive, send)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--token", default="")
+    arguments = parser.parse_args()
+    if arguments.port is None:
+        server.run("stdio")
+        return
+    app: Any = server.streamable_http_app()
+    if arguments.token:
+        app = Guarded(app, arguments.token)
+    uvicorn.run(app, host="127.0.0.1", port=arguments.port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

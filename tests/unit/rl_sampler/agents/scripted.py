@@ -1,0 +1,155 @@
+"""An episode whose policy says what a script tells it, and whose tools are a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from rl_contracts.documents.rollout import StopReason, ToolCall
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.documents.task import Message
+from rl_contracts.spec.agents import Agent
+from rl_sampler.agents import AGENTS
+from rl_sampler.agents.chat import Chat
+from rl_sampler.agents.member import Member, Opening
+from rl_sampler.agents.policy import Sampled
+from rl_sampler.claims import Claim
+from rl_sampler.engine.protocol import FoundCalls, Generation
+from rl_sampler.prompt import Prompts
+from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.tool import Tool
+from tests.documents import a_task
+from tests.unit.rl_sampler.agents.chat_models import real_prompts
+
+QUESTION = [Message(role="user", content="What is 20 + 22?")]
+KNOWN = {"4": PolicyPointer(version=4, epoch=1, step=3, prefix="p/", manifest_sha256="0")}
+TOOL = Tool(name="calc", parameters={"type": "object", "properties": {}})
+
+
+def call(**arguments: Any) -> str:
+    """A tool call in Hermes' form."""
+    body = {"name": arguments.pop("tool", "calc"), "arguments": arguments}
+    return f"<tool_call>\n{json.dumps(body)}\n</tool_call>"
+
+
+class ScriptedEngine:
+    """Reads calls as SGLang's Hermes parser does, unknown tools left out."""
+
+    async def parse_calls(
+        self, text: str, *, tools: list[dict[str, Any]], parser: str
+    ) -> FoundCalls:  # fmt: skip
+        assert parser == "hermes"
+        names = {tool["function"]["name"] for tool in tools}
+        calls = []
+        for body in re.findall(r"<tool_call>(.*?)</tool_call>", text, re.DOTALL):
+            try:
+                found = json.loads(body)
+            except ValueError:
+                return FoundCalls(calls=[])
+            if found["name"] in names:
+                calls.append({"name": found["name"], "parameters": json.dumps(found["arguments"])})
+        return FoundCalls.model_validate({"calls": calls})
+
+
+@dataclass
+class ScriptedPolicy:
+    """Says the script's next line, cut to the limit it is given."""
+
+    prompts: Prompts
+    script: list[str]
+    longest: int
+    per_turn: int
+    claim: Claim = field(default_factory=lambda: Claim(task=a_task(), renewed=0.0))
+    engine: ScriptedEngine = field(default_factory=ScriptedEngine)
+    serving: Any = field(default_factory=lambda: SimpleNamespace(known=KNOWN))
+    contexts: list[str] = field(default_factory=list)
+    """What it was shown, once for each line."""
+
+    def room(self, context: int) -> int:
+        return self.longest - context
+
+    async def sample(
+        self, context: Sequence[int], *, members: int = 1, limit: int | None = None
+    ) -> Sampled:
+        assert members == 1
+        self.contexts.append(self.prompts.decode([*context, -1][:-1]))
+        room = min(limit or self.per_turn, self.room(len(context)))
+        assert room >= 1, "the policy was asked without room for a token"
+        whole = self.prompts.tokens(self.script.pop(0) + "<|im_end|>")
+        output = whole[:room]
+        generation = Generation.model_validate(
+            {
+                "output_ids": output,
+                "meta_info": {
+                    "finish_reason": {"type": "stop" if output == whole else "length"},
+                    "output_token_logprobs": [[-0.5, token, None] for token in output],
+                    "weight_versions": [{"version": "4", "start": 0, "end": len(output)}],
+                },
+            }
+        )
+        return Sampled(generations=[generation], queue_seconds=0.0, generate_seconds=0.0)
+
+
+class TableOfTools:
+    """Answers from a table: a text, or an outcome and a text."""
+
+    def __init__(self, answers: Mapping[str, str | tuple[str, str]]) -> None:
+        self._answers = answers
+        self.listed = [TOOL]
+
+    async def call(self, wanted: WantedCall) -> ToolCall:
+        answer = self._answers.get(wanted.arguments, "?")
+        outcome, result = answer if isinstance(answer, tuple) else ("answered", answer)
+        return ToolCall.model_validate(
+            {
+                "tool": wanted.tool, "arguments": wanted.arguments,
+                "outcome": outcome, "result": result, "seconds": 0.0,
+            }
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode that is over."""
+
+    reason: StopReason
+    member: Member
+    policy: ScriptedPolicy
+
+
+async def play(
+    script: Sequence[str],
+    *,
+    answers: Mapping[str, str | tuple[str, str]] | None = None,
+    room: int = 4096,
+    per_turn: int = 512,
+    **options: Any,
+) -> Played:
+    """Act a script out as a ToolLoop of Qwen 3 whose prompt leaves ``room`` tokens."""
+    prompts = real_prompts("qwen3")
+    chat = Chat(prompts, [TOOL.to_chat()])
+    prompt = chat.opening(QUESTION)
+    longest = len(prompt) + room
+    policy = ScriptedPolicy(prompts, list(script), longest=longest, per_turn=per_turn)
+    agent = Agent.model_validate(
+        {
+            "kind": "ToolLoop",
+            "mcpServers": [{"name": "calculator", "url": "http://calculator/mcp"}],
+            "sampling": {"maxTokensPerTurn": per_turn, "maxContextTokens": longest},
+            **options,
+        }
+    )
+    member = Member(
+        agent=agent,
+        messages=QUESTION,
+        chat=chat,
+        policy=policy,  # type: ignore[arg-type]  # the script in the engine's place
+        tools=TableOfTools(answers or {}),  # type: ignore[arg-type]  # the table
+    )
+    (opening,) = Opening.of_group(prompt, await policy.sample(prompt))
+    member.open(opening)
+    return Played(await AGENTS[agent.kind](member), member, policy)

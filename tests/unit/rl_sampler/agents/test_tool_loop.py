@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.rollout import StopReason, ToolCall
+from rl_sampler.agents.context import DISCARDED, NOTES, SUMMARISE
+from rl_sampler.agents.tool_loop import TOO_EARLY, UNREADABLE
+from rl_sampler.tools.tool import ToolDownError
+from tests.unit.rl_sampler.agents.scripted import Played, call, play
+
+ADD = '{"a": 20, "b": 22}'
+ANSWER = "<answer>42</answer>"
+
+
+def check_trace(played: Played) -> None:
+    """The trace holds every response once, in its turn's place, and nothing else as generated."""
+    trace = played.member.trace
+    assert len(trace.tokens) == len(trace.mask) == len(trace.logprobs)
+    generated = [at for at, bit in enumerate(trace.mask) if bit]
+    said = [
+        at for turn in played.member.turns for at in range(turn.response.start, turn.response.end)
+    ]
+    assert generated == said
+    assert [at for one in trace.spans for at in range(one.start, one.end)] == generated
+    starts = [0, *trace.sequence_starts]
+    for turn in played.member.turns:
+        begin = max(one for one in starts if one <= turn.request.start)
+        shown = played.policy.prompts.decode(trace.tokens[begin : turn.response.start])
+        assert shown == played.policy.contexts[played.member.turns.index(turn)]
+
+
+async def test_tools_are_called_until_a_response_calls_none() -> None:
+    played = await play([f"I add. {call(a=20, b=22)}", ANSWER], answers={ADD: "42"})
+    assert played.reason is StopReason.STOP
+    first, second = played.member.turns
+    (made,) = first.calls
+    assert (made.tool, made.arguments, made.outcome, made.result) == ("calc", ADD, "answered", "42")
+    assert (second.text, second.calls) == (ANSWER, [])
+    assert played.member.trace.sequence_starts == []
+    assert "<tool_response>\n42\n</tool_response>" in played.policy.contexts[1]
+    check_trace(played)
+
+
+async def test_several_calls_of_one_response_are_answered_in_order() -> None:
+    script = [f"{call(a=1)}\n{call(a=2)}", ANSWER]
+    played = await play(script, answers={'{"a": 1}': "one", '{"a": 2}': "two"})
+    assert [one.result for one in played.member.turns[0].calls] == ["one", "two"]
+    shown = played.policy.contexts[1]
+    assert shown.index("one") < shown.index("two")
+    check_trace(played)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"), [("failed", "division by zero"), ("refused", "no such tool")]
+)
+async def test_a_tools_own_failure_is_told_to_the_policy(outcome: str, text: str) -> None:
+    played = await play([call(a=20, b=22), ANSWER], answers={ADD: (outcome, text)})
+    assert played.reason is StopReason.STOP
+    assert text in played.policy.contexts[1]
+    assert played.member.turns[0].calls[0].outcome == outcome
+
+
+async def test_a_tool_that_is_down_ends_the_episode_as_an_infrastructure_error() -> None:
+    with pytest.raises(ToolDownError, match="gone"):
+        await play([call(a=20, b=22), ANSWER], answers={ADD: ("down", "it is gone")})
+
+
+@pytest.mark.parametrize("text", ["<tool_call>\n{not json}\n</tool_call>", call(tool="cook", a=1)])
+async def test_a_call_that_nobody_can_read_is_the_policys_error_and_told_to_it(text: str) -> None:
+    played = await play([text, ANSWER])
+    assert played.reason is StopReason.STOP
+    error = played.member.turns[0].error
+    assert error is not None
+    assert error.kind == "model"
+    assert UNREADABLE in played.policy.contexts[1]
+    check_trace(played)
+
+
+async def test_the_last_turn_that_is_no_answer_ends_it() -> None:
+    played = await play([call(a=one) for one in range(5)], maxTurns=3)
+    assert (played.reason, len(played.member.turns)) == (StopReason.TURNS, 3)
+    assert played.member.turns[-1].calls == [], "nobody would see what they answer"
+    assert played.member.trace.mask[-1] == 1, "nothing is shown behind the last response"
+    check_trace(played)
+
+
+async def test_an_answer_that_comes_too_early_is_not_taken() -> None:
+    played = await play(["41", ANSWER], minTurns=2)
+    assert played.reason is StopReason.STOP
+    assert TOO_EARLY in played.policy.contexts[1]
+    assert played.member.turns[-1].text == ANSWER
+
+
+async def test_going_round_in_circles_ends_it_early() -> None:
+    script = [call(a=1), call(a=2), call(a=1), call(a=2), call(a=3)]
+    played = await play(script, repetitionLimit=2)
+    assert (played.reason, len(played.member.turns)) == (StopReason.REPETITION, 4)
+    kinds = [turn.error.kind if turn.error else None for turn in played.member.turns]
+    assert kinds == [None, None, "model", "model"]
+
+
+async def test_a_response_that_was_cut_is_the_last() -> None:
+    played = await play([call(a=20, b=22)], per_turn=10)
+    assert (played.reason, len(played.member.turns)) == (StopReason.LENGTH, 1)
+
+
+LONG = {f'{{"a": {one}}}': f"{one}" * 200 for one in range(10)}
+
+
+async def test_a_full_context_ends_it_and_nothing_is_shown_that_does_not_fit() -> None:
+    played = await play([call(a=1), call(a=2), ANSWER], answers=LONG, room=500, per_turn=100)
+    assert (played.reason, len(played.member.turns)) == (StopReason.CONTEXT, 2)
+    assert len(played.member.trace) <= played.policy.longest
+    assert played.member.trace.mask[-1] == 1
+    check_trace(played)
+
+
+async def test_a_response_that_fills_the_context_is_not_cut_by_the_turns_limit() -> None:
+    played = await play([call(a=1), "9" * 200], answers=LONG, room=400, per_turn=300)
+    assert (played.reason, len(played.member.turns)) == (StopReason.CONTEXT, 2)
+
+
+async def test_old_tool_results_are_discarded_and_the_policys_words_are_kept() -> None:
+    played = await play(
+        [f"first {call(a=1)}", f"second {call(a=2)}", ANSWER],
+        answers=LONG, room=700, per_turn=100, context={"overflow": "DiscardTools"},
+    )  # fmt: skip
+    assert played.reason is StopReason.STOP
+    last = played.policy.contexts[-1]
+    assert (LONG['{"a": 1}'] in last, LONG['{"a": 2}'] in last) == (False, True)
+    assert DISCARDED in last
+    assert "first <tool_call>" in last
+    trace = played.member.trace
+    assert len(trace.sequence_starts) == 1
+    begin = trace.sequence_starts[0]
+    assert list(trace.mask[begin : played.member.turns[-1].response.start]).count(1) == 0
+    assert len(trace) <= played.policy.longest
+    check_trace(played)
+
+
+@pytest.mark.parametrize(("tokens", "room", "notes"), [(200, 650, True), (0, 450, False)])
+async def test_all_is_discarded_but_the_policys_own_notes(
+    tokens: int, room: int, notes: bool
+) -> None:
+    script = [call(a=1), *(["20 + 22 is nearly done"] if notes else []), ANSWER]
+    played = await play(
+        script, answers=LONG, room=room, per_turn=150,
+        context={"overflow": "DiscardAll", "summaryTokens": tokens},
+    )  # fmt: skip
+    assert played.reason is StopReason.STOP
+    last = played.policy.contexts[-1]
+    assert "What is 20 + 22?" in last
+    assert LONG['{"a": 1}'] not in last
+    assert (NOTES + "20 + 22 is nearly done" in last) == notes
+    assert any(SUMMARISE in one for one in played.policy.contexts) == notes
+    assert len(played.member.trace.sequence_starts) == 1
+    check_trace(played)
+
+
+@pytest.mark.parametrize("overflow", ["DiscardTools", "DiscardAll"])
+async def test_what_is_larger_than_the_context_ends_it_all_the_same(overflow: str) -> None:
+    context: dict[str, Any] = {"overflow": overflow}
+    played = await play(
+        [call(a=1)] * 9, answers={'{"a": 1}': "9" * 5000}, room=700, per_turn=100, context=context
+    )  # fmt: skip
+    assert played.reason in {StopReason.CONTEXT, StopReason.REPETITION}
+    assert all(len(turn.text) <= 100 for turn in played.member.turns)
+    check_trace(played)
+
+
+def test_a_call_is_written_down_with_its_outcome() -> None:
+    made = ToolCall(tool="calc", arguments="{}", outcome="answered", result="1", seconds=0.5)
+    assert ToolCall.model_validate_json(made.model_dump_json()) == made

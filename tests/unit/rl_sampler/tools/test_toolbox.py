@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import pytest
+
+from rl_sampler.tools.tool import Tool, ToolsRefusedError
+from rl_sampler.tools.toolbox import named
+
+
+def test_names_that_cannot_be_told_apart_are_refused() -> None:
+    def tools(*names: str) -> list[Tool]:
+        return [Tool(name=name) for name in names]
+
+    assert [name for name, _, _ in named({"a": tools("x"), "b": tools("y")})] == ["x", "y"]
+    with pytest.raises(ToolsRefusedError, match="'a_x'"):
+        named({"a": tools("x", "a_x"), "b": tools("x")})
+    with pytest.raises(ToolsRefusedError, match="offer no tools"):
+        named({"a": []})
