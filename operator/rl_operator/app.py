@@ -24,11 +24,14 @@ from rl_operator.events import Journal
 from rl_operator.inputs import InputsReader
 from rl_operator.kinds import Key
 from rl_operator.leadership import Leadership
+from rl_operator.pace import Pace
 from rl_operator.preflight import Preflight
-from rl_operator.progress import Connections, ProgressReader
+from rl_operator.progress import Connections
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
+from rl_operator.readings import ProgressReader
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
+from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Settings
 from rl_operator.worker import Reconcile, work
 
@@ -36,6 +39,10 @@ log = logging.getLogger(__name__)
 
 WATCHED_CHILDREN = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD)
 RESYNC_SECONDS = 600.0
+SECRET_SECONDS = 30.0
+"""A change of the stores' Secret is seen after so long at most."""
+TRUST_SECONDS = 60.0
+"""A ConfigMap that somebody else has changed or deleted is put right after so long at most."""
 LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
 STOP_SECONDS = 10.0
@@ -208,10 +215,10 @@ def _kopf_settings() -> kopf.OperatorSettings:
 def _reconcilers(
     cluster: Cluster, settings: Settings, *, wake: Callable[[Key], None]
 ) -> dict[str, Reconcile]:
-    connections = Connections(cluster)
+    connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
     reader = ProgressReader(connections, clock=time.monotonic)
     preflight = Preflight(clock=time.monotonic, wake=wake)
-    applier = Applier(cluster)
+    applier = Applier(cluster, trust_seconds=TRUST_SECONDS)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
     journal = Journal(cluster, identity=settings.identity, now=time.time)
     inputs = InputsReader(
@@ -225,6 +232,8 @@ def _reconcilers(
         journal=journal,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
+        pace=Pace(settings.progress_seconds),
+        wake=wake,
         now=time.time,
     )
     pools = PoolReconciler(
@@ -236,7 +245,10 @@ def _reconcilers(
         journal=journal,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
+        pace=Pace(settings.progress_seconds),
         now=time.time,
+        clock=time.monotonic,
+        scaler=PoolScaler(cluster=cluster, now=time.time),
     )
     return {kinds.RLJOB.name: jobs.reconcile, kinds.SAMPLER_POOL.name: pools.reconcile}
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_contracts.spec.base import Model
 from rl_operator import observe
 from rl_operator.cluster import ApiRefusedError, Cluster
-from rl_operator.kinds import Key, Kind
-from rl_operator.names import STATUS_MANAGER
+from rl_operator.kinds import CONFIG_MAP, Key, Kind
+from rl_operator.names import APPLIED_ANNOTATION, STATUS_MANAGER
 from rl_operator.plan import Action, Apply, Conflict, Wanted, plan
+from rl_operator.situation import Stall
 from rl_operator.snapshot import Child, Meta
-from rl_operator.status import Stall
 
 log = logging.getLogger(__name__)
+
+READ_BY_NAME = (CONFIG_MAP,)
+"""Kinds that are not listed: each look at one is a request of its own."""
+KEPT_SIGHTS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +34,23 @@ class Made:
 class Applier:
     """Makes the cluster hold what is wanted."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        trust_seconds: float = 0.0,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            cluster: where.
+            clock: monotonic seconds.
+            trust_seconds: an object of a kind that is not listed is read again after so long only.
+        """
         self._cluster = cluster
+        self._clock, self._trust_seconds = clock, trust_seconds
+        self._seen: dict[tuple[str, str, str, str], float] = {}
 
     def make(
         self,
@@ -42,6 +62,7 @@ class Applier:
         owner_uid: str,
     ) -> Made:
         """Plan and do; an object that the API server refuses is told, not raised."""
+        wanted = [one for one in wanted if not self._trusts(key, one)]
         absent = [
             (one.kind, one.manifest["metadata"]["name"])
             for one in wanted
@@ -58,7 +79,21 @@ class Applier:
                 message = f"The API server refused to {action}: {error.message}"
                 return Made(done=tuple(done), stall=Stall(reason="ChildRefused", message=message))
             done.append(action)
+        if not todo.conflicts:
+            self._saw(key, wanted)
         return Made(done=tuple(done), stall=_taken(todo.conflicts))
+
+    def _trusts(self, key: Key, wanted: Wanted) -> bool:
+        at = self._seen.get(_identity(key, wanted))
+        return at is not None and self._clock() - at < self._trust_seconds
+
+    def _saw(self, key: Key, wanted: Sequence[Wanted]) -> None:
+        """Note what is in order now, of the kinds that are read by name."""
+        now = self._clock()
+        if len(self._seen) > KEPT_SIGHTS:
+            oldest = now - self._trust_seconds
+            self._seen = {one: at for one, at in self._seen.items() if at > oldest}
+        self._seen |= {_identity(key, one): now for one in wanted if one.kind in READ_BY_NAME}
 
     def perform(self, key: Key, action: Action) -> None:
         """Do one thing."""
@@ -116,6 +151,12 @@ class StatusWriter:
         self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
         self._written[meta.uid] = self._clock()
         return None
+
+
+def _identity(key: Key, wanted: Wanted) -> tuple[str, str, str, str]:
+    metadata = wanted.manifest["metadata"]
+    digest = metadata.get("annotations", {}).get(APPLIED_ANNOTATION, "")
+    return key.namespace, wanted.kind.name, metadata["name"], digest
 
 
 def _taken(conflicts: Sequence[Conflict]) -> Stall | None:

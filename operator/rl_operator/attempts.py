@@ -1,7 +1,8 @@
 """Trainer attempts: when one begins, has ended, is repeated, and when the job is over.
 
 The ordinal is in the status before its job object is created, and an attempt counts as ended once
-``lastFailure`` names it: so a crash of the operator at any point neither skips nor repeats one.
+its record or ``lastFailure`` says so: so a crash of the operator at any point neither skips nor
+repeats one.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_contracts.documents.run import Outcome, Run
+from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import FailureStatus, RLJobStatus
-from rl_contracts.spec.workers import Lifecycle
-from rl_operator.snapshot import Container, Pod, TrainerJob, format_time, parse_time
+from rl_operator import failure_policy
+from rl_operator.attempt_records import REFUSED_EXIT_CODE, current, ended, refused
+from rl_operator.failure_policy import Action
+from rl_operator.scrub import scrubbed
+from rl_operator.snapshot import Pod, TrainerJob, format_time, parse_time
+from rl_operator.trainer_end import container_of, describe_end, signal_of
 
 MAX_BACKOFF_SECONDS = 600.0
-REFUSED_EXIT_CODE = 2
-"""Of a trainer that found a mistake that only the user can mend."""
 REFUSED_RETRY_SECONDS = 30.0
 SILENT_SECONDS = 60.0
 """A trainer that has written success but does not end is taken for dead after so long."""
-SIGNALS = {9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM", 6: "SIGABRT"}
+LINGER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +36,7 @@ class View:
     trainer: TrainerJob | None
     """Job object of the status's attempt."""
     others_active: bool
-    """An earlier attempt's job object still has a pod."""
+    """An earlier attempt still has a pod, or will have one again."""
     pods: tuple[Pod, ...]
     """Of the status's attempt, the newest last."""
     run: Run | None
@@ -40,6 +44,8 @@ class View:
     """Whether the store answered; otherwise ``run`` says nothing."""
     may_begin: bool
     """Inputs are checked and samplers are there."""
+    suspend: bool = False
+    """The job ought to have no pods."""
     now: float
 
 
@@ -47,7 +53,7 @@ class View:
 class Wait:
     """Nothing to decide yet."""
 
-    why: Literal["Inputs", "Backoff", "Stopping", "Outcome", "Running"]
+    why: Literal["Inputs", "Backoff", "Stopping", "Outcome", "Running", "Suspended"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,15 @@ class Ended:
     retry_at: float
     final: bool
     """It was the last one."""
+    ignored: bool = False
+    """A failure that the failure policy does not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halted:
+    """The attempt was stopped for a suspension and has left nothing behind: no failure."""
+
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,18 +90,7 @@ class Complete:
     outcome: Outcome
 
 
-Decision = Wait | Begin | Ended | Complete
-
-
-def ended(status: RLJobStatus) -> bool:
-    """Whether the status's attempt is known to have ended."""
-    return status.last_failure is not None and status.last_failure.attempt == status.attempt
-
-
-def refused(status: RLJobStatus) -> bool:
-    """Whether the status's attempt ended because the user must change something."""
-    failure = status.last_failure
-    return ended(status) and failure is not None and failure.exit_code == REFUSED_EXIT_CODE
+Decision = Wait | Begin | Ended | Halted | Complete
 
 
 def decide(view: View) -> Decision:
@@ -94,6 +98,11 @@ def decide(view: View) -> Decision:
     outcome = view.run.outcome if view.run else None
     if outcome is not None and outcome.kind == "Succeeded" and _gone(view):
         return Complete(outcome=outcome)
+    if view.suspend:
+        return _suspend(view, outcome)
+    overdue = _active_deadline(view)
+    if overdue is not None:
+        return overdue
     if view.status.attempt == 0:
         return Begin(attempt=1) if view.may_begin else Wait(why="Inputs")
     if ended(view.status):
@@ -103,6 +112,32 @@ def decide(view: View) -> Decision:
     if view.trainer.state == "Active":
         return _deadlines(view, view.trainer) or Wait(why="Running")
     return _conclude(view, view.trainer, outcome)
+
+
+def _active_deadline(view: View) -> Ended | None:
+    limit, since = view.lifecycle.active_deadline_seconds, parse_time(view.status.active_since)
+    if limit is None or since is None or view.now - since <= limit:
+        return None
+    message = f"The job was active for more than lifecycle.activeDeadlineSeconds, {limit} s."
+    return _end(view, "DeadlineExceeded", message, action="FailJob")
+
+
+def lingers(pod: Pod, now: float) -> bool:
+    """Whether a stopped attempt's pod is worth waiting for.
+
+    One that outlives its grace is on a node that does not answer. The epoch fences it out.
+    """
+    return pod.live and (pod.gone_by is None or now <= pod.gone_by + LINGER_SECONDS)
+
+
+def _suspend(view: View, outcome: Outcome | None) -> Decision:
+    if view.status.attempt == 0 or ended(view.status):
+        return Wait(why="Suspended")
+    if view.trainer is not None and view.trainer.state != "Active":
+        return _conclude(view, view.trainer, outcome)  # it had ended before it was stopped
+    if view.trainer is not None or view.pods:
+        return Wait(why="Stopping")
+    return Halted(attempt=view.status.attempt)
 
 
 def _gone(view: View) -> bool:
@@ -116,7 +151,8 @@ def _after_end(view: View) -> Decision:
     retry_at = parse_time(view.status.next_retry_time)
     if retry_at is not None and view.now < retry_at:
         return Wait(why="Backoff")
-    if view.others_active or (view.trainer is not None and view.trainer.state == "Active"):
+    active = view.trainer is not None and view.trainer.state == "Active"
+    if view.others_active or active or any(lingers(one, view.now) for one in view.pods):
         return Wait(why="Stopping")
     if refused(view.status) and not view.may_begin:
         return Wait(why="Inputs")
@@ -125,42 +161,30 @@ def _after_end(view: View) -> Decision:
 
 def _conclude(view: View, trainer: TrainerJob, outcome: Outcome | None) -> Decision:
     pod = view.pods[-1] if view.pods else None
-    container = _trainer_container(pod)
+    container = container_of(pod)
     exit_code = container.exit_code if container else None
     if not view.run_known and (trainer.state == "Succeeded" or exit_code == REFUSED_EXIT_CODE):
         return Wait(why="Outcome")
     by_refusal = exit_code in (REFUSED_EXIT_CODE, None) or trainer.state == "Succeeded"
     if outcome is not None and outcome.kind == "Refused" and by_refusal:
         where = f"{outcome.field} = {outcome.value!r}: " if outcome.field else ""
-        message = f"{where}{outcome.message} {outcome.remedy}".strip()
-        return _end(view, outcome.reason, message, exit_code=REFUSED_EXIT_CODE, counts=False)
+        message = scrubbed(f"{where}{outcome.message} {outcome.remedy}".strip())
+        return _end(view, outcome.reason, message, exit_code=REFUSED_EXIT_CODE, refused=True)
     if trainer.state == "Succeeded":
         message = "The trainer ended with exit code 0 and left no outcome in the run document."
         return _end(view, "ExitedWithoutOutcome", message, exit_code=exit_code)
+    action = failure_policy.action(
+        view.lifecycle.failure_policy,
+        exit_code=exit_code,
+        conditions=pod.conditions if pod else (),
+    )
     if outcome is not None and outcome.kind == "Failed" and exit_code in (1, None):
-        return _end(view, outcome.reason, outcome.message, exit_code=exit_code)
+        message = scrubbed(outcome.message)
+        return _end(view, outcome.reason, message, exit_code=exit_code, action=action)
     reason, message = describe_end(pod, container)
     # Exit code 2 is the mark of a refusal; an end without one must not carry it.
     code = None if exit_code == REFUSED_EXIT_CODE else exit_code
-    return _end(view, reason, message or trainer.message, exit_code=code)
-
-
-def describe_end(pod: Pod | None, container: Container | None) -> tuple[str, str]:
-    """Reason and message for a trainer pod that ended."""
-    if pod is None:
-        return "PodMissing", "The trainer's pod is gone and left no exit code."
-    if container is None or container.exit_code is None:
-        return pod.reason or "PodFailed", pod.trouble() or f"Pod {pod.name} ended without a code."
-    code = container.exit_code
-    number = container.signal or (code - 128 if code > 128 else 0)
-    by = f" by {SIGNALS.get(number, f'signal {number}')}" if number else ""
-    reason = (
-        container.exit_reason if container.exit_reason not in ("", "Error") else "TrainerFailed"
-    )
-    if reason == "Completed":
-        reason = "TrainerFailed"
-    last = container.message.strip()[-700:]
-    return reason, f"Exit code {code}{by}." + (f" Last words: {last}" if last else "")
+    return _end(view, reason, message or trainer.message, exit_code=code, action=action)
 
 
 def _deadlines(view: View, trainer: TrainerJob) -> Decision | None:
@@ -187,30 +211,46 @@ def _deadlines(view: View, trainer: TrainerJob) -> Decision | None:
 
 
 def _end(
-    view: View, reason: str, message: str, *, exit_code: int | None = None, counts: bool = True
+    view: View,
+    reason: str,
+    message: str,
+    *,
+    exit_code: int | None = None,
+    action: Action = "Restart",
+    refused: bool = False,
 ) -> Ended:
+    counts = not refused and action != "Ignore"
     failures = view.status.failures + counts
-    delay = REFUSED_RETRY_SECONDS
-    if counts:
-        base = view.lifecycle.restart_backoff_seconds
-        delay = min(base * 2.0 ** min(failures - 1, 20), MAX_BACKOFF_SECONDS)
+    container = container_of(view.pods[-1]) if view.pods else None
     failure = FailureStatus(
         attempt=view.status.attempt,
         reason=reason[:256],
         message=message[:1024],
         pod=view.pods[-1].name if view.pods else "",
+        container=container.name if container and container.exit_code is not None else "",
         exit_code=exit_code,
+        signal=signal_of(container) or None if container else None,
         time=format_time(view.now),
     )
     return Ended(
         failure=failure,
         counts=counts,
-        retry_at=view.now + delay,
-        final=counts and failures > view.lifecycle.backoff_limit,
+        ignored=not refused and action == "Ignore",
+        retry_at=view.now + _pause(view, failures, refused=refused, ignored=not counts),
+        final=action == "FailJob" or (counts and failures > view.lifecycle.backoff_limit),
     )
 
 
-def _trainer_container(pod: Pod | None) -> Container | None:
-    if pod is None:
-        return None
-    return next((one for one in pod.containers if one.name == "pytorch"), None)
+def _pause(view: View, failures: int, *, refused: bool, ignored: bool) -> float:
+    """Seconds before the next attempt."""
+    if refused:
+        return REFUSED_RETRY_SECONDS
+    doublings = failures - 1
+    if ignored:
+        record = current(view.status)
+        began = parse_time(record.start_time) if record else None
+        # One that ran for long has nothing to do with those before it.
+        lasted = began is not None and view.now - began > MAX_BACKOFF_SECONDS
+        doublings = 0 if lasted else view.status.ignored_failures
+    base = view.lifecycle.restart_backoff_seconds
+    return min(base * 2.0 ** min(max(doublings, 0), 20), MAX_BACKOFF_SECONDS)

@@ -138,6 +138,18 @@ class Cluster:
         """Change the fields of the manifest and no others."""
         return self._write("merge", kind, manifest)
 
+    def annotate(
+        self, kind: Kind, namespace: str, name: str, annotations: Mapping[str, str | None]
+    ) -> None:
+        """Set annotations, or with None take them away; does nothing when the object is gone."""
+        manifest = {
+            "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations)}
+        }
+        try:
+            self.merge(kind, manifest)
+        except ApiMissingError:
+            return
+
     def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         """Delete one object and, behind it, what it owns; does nothing when that one is gone."""
         self._may_write()

@@ -8,19 +8,27 @@ from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import kinds, names
 from rl_operator.cluster import Cluster
+from rl_operator.kinds import Key
+from rl_operator.operation import STOP_SECONDS
 from rl_operator.plan import Delete
 from rl_operator.progress import Connections, plain
+from rl_operator.situation import Stall
 from rl_operator.snapshot import JobSnapshot, Meta
-from rl_operator.status import Stall
 
-STOP_SECONDS = 300.0
-"""Longest time that pods may take to go before the job counts as stalled."""
 TRUE = "true"
 
 
-def wants_finalizer(spec: RLJobSpec | None) -> bool:
-    """Whether a job must not go before its data have gone."""
-    return spec is not None and spec.lifecycle.data_policy == "Delete"
+def wants_finalizer(spec: RLJobSpec, *, may_have_data: bool) -> bool:
+    """Whether a job must not go before its data have gone.
+
+    A job whose pods were never allowed has none: it goes at once, whatever its stores are like.
+    """
+    return spec.lifecycle.data_policy == "Delete" and may_have_data
+
+
+def may_have_data(snapshot: JobSnapshot, *, checked: bool) -> bool:
+    """Whether anything may have been written for a run: its pods are there, or about to be."""
+    return checked or bool(snapshot.job.status.attempt or snapshot.pools or snapshot.pods)
 
 
 def has_finalizer(job: Meta) -> bool:
@@ -72,20 +80,21 @@ def proceed(
     )
     if stopping or snapshot.pods:
         return Progress(actions=stopping, stall=_slow(snapshot, now))
+    key = snapshot.key
     if snapshot.job.spec is None:
-        return Progress(stall=_blocked(f"The spec is not valid: {snapshot.job.spec_error}"))
-    key, secret = snapshot.key, snapshot.job.spec.storage.secret_name
+        return Progress(stall=_blocked(key, f"The spec is not valid: {snapshot.job.spec_error}"))
+    secret = snapshot.job.spec.storage.secret_name
     found = connections.of(key.namespace, secret)
     # A namespace that is deleted loses its Secret first: the clients made of it still serve.
     stores = found.stores or connections.last(key.namespace, secret)
     if stores is None:
-        return Progress(stall=_blocked(str(found.refusal)))
+        return Progress(stall=_blocked(key, str(found.refusal)))
     run = snapshot.job.meta.uid
     try:
         stores.objects.delete_prefix(stores.run_prefix(run))
         stores.mongo.delete_run(run)
     except RLError as error:
-        return Progress(stall=_blocked(plain(str(error))))
+        return Progress(stall=_blocked(key, plain(str(error))))
     return Progress(done=True)
 
 
@@ -94,10 +103,12 @@ def _slow(snapshot: JobSnapshot, now: float) -> Stall | None:
     if now - since <= STOP_SECONDS:
         return None
     left = ", ".join(sorted(pod.name for pod in snapshot.pods)[:5])
-    return _blocked(f"Pods are still there after {STOP_SECONDS:.0f} s: {left}.")
+    return _blocked(snapshot.key, f"Pods are still there after {STOP_SECONDS:.0f} s: {left}.")
 
 
-def _blocked(cause: str) -> Stall:
-    command = f"kubectl annotate rljob NAME {names.ABANDON_ANNOTATION}=true"
+def _blocked(key: Key, cause: str) -> Stall:
+    command = (
+        f"kubectl annotate -n {key.namespace} rljob {key.name} {names.ABANDON_ANNOTATION}=true"
+    )
     remedy = f"Mend that, or give the data up: {command}"
-    return Stall(reason="DataDeletionBlocked", message=f"{cause} {remedy}")
+    return Stall(reason="DataDeletionBlocked", message=f"{cause.strip().rstrip('.')}. {remedy}")

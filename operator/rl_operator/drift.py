@@ -13,7 +13,6 @@ FACTORS = {
     "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
 }  # fmt: skip
-OF_QUANTITIES = ("limits", "requests")
 
 
 def parse_quantity(value: int | str) -> float:
@@ -27,7 +26,7 @@ def parse_quantity(value: int | str) -> float:
     return number * FACTORS[suffix]
 
 
-def holds(observed: Any, declared: Any, *, quantities: bool = False) -> bool:
+def holds(observed: Any, declared: Any) -> bool:
     """Whether everything declared is there; what is there beyond it belongs to others.
 
     Lists of named things are compared by name, since others may have added some. An empty value
@@ -35,19 +34,24 @@ def holds(observed: Any, declared: Any, *, quantities: bool = False) -> bool:
     """
     if isinstance(declared, Mapping):
         there = observed if isinstance(observed, Mapping) else {}
-        return all(
-            holds(
-                there.get(key), value, quantities=key in OF_QUANTITIES if not quantities else True
-            )
-            for key, value in declared.items()
-        )
+        return all(holds(there.get(key), value) for key, value in declared.items())
     if isinstance(declared, list):
         return _list_holds(observed or [], declared)
     if not declared and not observed:
         return declared is not False or observed in (None, False)
-    if quantities and observed is not None:
+    if observed == declared:
+        return True
+    # The API server writes quantities in a form of its own, in limits and elsewhere.
+    return _same_quantity(observed, declared)
+
+
+def _same_quantity(observed: Any, declared: Any) -> bool:
+    if not all(isinstance(one, str | int) for one in (observed, declared)):
+        return False
+    try:
         return parse_quantity(observed) == parse_quantity(declared)
-    return bool(observed == declared)
+    except ValueError:
+        return False
 
 
 def _list_holds(observed: list[Any], declared: list[Any]) -> bool:

@@ -63,6 +63,11 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
     if after.samplers.restarts > before.samplers.restarts:
         message = f"A sampler pod ended unasked ({after.samplers.restarts} so far)."
         notes.append(Note("SamplerLost", message, "Warning"))
+    if _turned(before.conditions, after.conditions, "Suspended"):
+        message = f"All pods are gone; {after.progress.step} steps are done."
+        notes.append(Note("Suspended", message))
+    if _turned(after.conditions, before.conditions, "Suspended"):
+        notes.append(Note("Resumed", "The run goes on."))
     if _turned(before.conditions, after.conditions, "Complete"):
         message = f"All {after.progress.steps} steps are done. Final model: {after.final_model}"
         notes.append(Note("Completed", message))

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator import attempts
+from rl_operator import attempt_records
 from rl_operator.kinds import Key
 from rl_operator.preflight import Preflight, Verdict
-from rl_operator.progress import Connections, ProgressReader, Reading
+from rl_operator.progress import Connections, Reading
+from rl_operator.readings import ProgressReader
 from rl_operator.refusals import of_scorers, of_spec
+from rl_operator.situation import Stall
 from rl_operator.snapshot import JobSnapshot, first_trouble
-from rl_operator.status import Stall
 
 STALLED_SECONDS = 10.0
 
@@ -101,7 +102,7 @@ NO_TRAINING_OPERATOR = Stall(
 
 def _needs_check(snapshot: JobSnapshot) -> bool:
     status = snapshot.job.status
-    return status.attempt == 0 or attempts.refused(status)
+    return status.attempt == 0 or attempt_records.refused(status)
 
 
 def _samplers_ready(snapshot: JobSnapshot, reading: Reading) -> bool:

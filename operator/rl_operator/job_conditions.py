@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_contracts.spec.status import Phase, RLJobStatus
-from rl_operator import attempts
+from rl_operator import attempt_records
 from rl_operator.attempts import Complete, Ended
 from rl_operator.conditions import KEEP_WORDS, Said, Truth, find, merged
+from rl_operator.freshness import rollouts_fresh
+from rl_operator.operation import at_rest
 from rl_operator.progress import Reach
-from rl_operator.snapshot import first_trouble
-from rl_operator.status import Situation, fields, over, serving_samplers, staleness_bound
+from rl_operator.situation import Situation, over
+from rl_operator.snapshot import first_trouble, format_time, parse_time
+from rl_operator.status import fields, serving_samplers, staleness_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +89,19 @@ def _headline(situation: Situation, after: RLJobStatus) -> Headline:
             pass
     if situation.snapshot.job.meta.deleted_at is not None:
         return _deleting(situation)
+    if situation.snapshot.job.suspended:
+        return _suspension(situation, after)
     if situation.stall is not None:
         return Headline("Stalled", situation.stall.reason, situation.stall.message, "Stalled")
-    if attempts.refused(after):
+    if attempt_records.refused(after):
         assert after.last_failure is not None
         return Headline("Stalled", after.last_failure.reason, after.last_failure.message, "Stalled")
     if after.attempt == 0:
         return _before_start(situation)
-    if attempts.ended(after):
+    if attempt_records.halted(after):
+        message = "The run goes on from its last step; the next attempt is about to start."
+        return Headline("Starting", "Resuming", message)
+    if attempt_records.ended(after):
         return _between_attempts(after)
     return _under_way(situation, after)
 
@@ -103,6 +111,19 @@ def _deleting(situation: Situation) -> Headline:
         return Headline("Terminating", situation.stall.reason, situation.stall.message, "Stalled")
     message = "Pods are stopped, then the run's data are deleted."
     return Headline("Terminating", "Deleting", message)
+
+
+def _suspension(situation: Situation, after: RLJobStatus) -> Headline:
+    if at_rest(situation, after):
+        message = "There are no pods. The run goes on when spec.suspend is false."
+        return Headline("Suspended", "Suspended", message, "Ready")
+    there = sorted(pod.name for pod in situation.snapshot.pods if pod.remains)
+    left = ", ".join(there[:5]) or "the pools' Deployments"
+    due = parse_time(after.operation.deadline) if after.operation else None
+    if due is not None and situation.now > due:
+        message = f"They should have gone by {format_time(due)}: {left}. Look at their nodes."
+        return Headline("Suspending", "PodsNotStopping", message, "Stalled")
+    return Headline("Suspending", "Stopping", f"Waiting for {left} to end.")
 
 
 def _before_start(situation: Situation) -> Headline:
@@ -148,6 +169,9 @@ def _under_way(situation: Situation, after: RLJobStatus) -> Headline:
     unreachable = _unreachable(situation, "Recovering")
     if unreachable is not None:
         return unreachable
+    ending = _ending(situation, after)
+    if ending is not None:
+        return ending
     if after.trainer.ready < after.trainer.desired:
         pods = situation.snapshot.trainer_pods(after.attempt)
         message = first_trouble(pods) or "The trainer's pod is starting."
@@ -163,15 +187,40 @@ def _under_way(situation: Situation, after: RLJobStatus) -> Headline:
     return Headline("Running", "Running", "Trainer and samplers are at work.", "Ready")
 
 
+def _ending(situation: Situation, after: RLJobStatus) -> Headline | None:
+    """The trainer has said its last word, or its pod has ended; its job object follows suit."""
+    run = situation.reading.run
+    if run is not None and run.outcome is not None and run.outcome.kind == "Succeeded":
+        message = "The run has succeeded; its trainer is ending."
+        return Headline("Running", "Finishing", message)
+    pods = situation.snapshot.trainer_pods(after.attempt)
+    if pods and pods[-1].phase in ("Succeeded", "Failed"):
+        message = f"Pod {pods[-1].name} has ended; training-operator has not said how yet."
+        return Headline("Recovering", "TrainerEnded", message)
+    return None
+
+
 def _details(situation: Situation, after: RLJobStatus) -> list[Said]:
     reading = situation.reading
     return [
+        *_suspended(situation, after),
         _trainer_ready(situation, after),
         _samplers_ready(situation, after),
         *_policy(situation),
+        *rollouts_fresh(situation),
         _reachable("StorageReachable", reading.bucket),
         _reachable("StateStoreReachable", reading.store),
     ]
+
+
+def _suspended(situation: Situation, after: RLJobStatus) -> list[Said]:
+    job = situation.snapshot.job
+    if job.suspended and not over(after):
+        if at_rest(situation, after):
+            return [Said("Suspended", "True", "Suspended")]
+        return [Said("Suspended", "False", "Stopping", "Pods are being stopped.")]
+    was_there = find(job.status.conditions, "Suspended") is not None
+    return [Said("Suspended", "False", "Resumed")] if was_there else []
 
 
 def _reachable(kind: str, reach: Reach) -> Said:
@@ -182,9 +231,11 @@ def _trainer_ready(situation: Situation, after: RLJobStatus) -> Said:
     kind = "TrainerReady"
     if over(after):
         return Said(kind, "False", "Finished")
+    if situation.snapshot.job.suspended:
+        return Said(kind, "False", "Suspended")
     if after.attempt == 0:
         return Said(kind, "False", "NotStarted", "Inputs and samplers come first.")
-    if attempts.ended(after):
+    if attempt_records.ended(after) and not attempt_records.halted(after):
         assert after.last_failure is not None
         return Said(kind, "False", after.last_failure.reason, f"Attempt {after.attempt} has ended.")
     if after.trainer.ready:
@@ -198,6 +249,8 @@ def _samplers_ready(situation: Situation, after: RLJobStatus) -> Said:
     kind = "SamplersReady"
     if over(after):
         return Said(kind, "False", "Finished")
+    if situation.snapshot.job.suspended:
+        return Said(kind, "False", "Suspended")
     if not situation.snapshot.pools:
         return Said(kind, "False", "NotStarted", "Inputs are checked first.")
     if after.samplers.ready >= after.samplers.desired:

@@ -22,6 +22,7 @@ APPLIED_ANNOTATION = f"{GROUP}/applied"
 """Digest of the manifest that the operator applied last."""
 ABANDON_ANNOTATION = f"{GROUP}/abandon-data"
 """``"true"`` on an RLJob being deleted: let it go although its data could not be deleted."""
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 FINALIZER = f"{GROUP}/data"
 
 SPEC_MANAGER = "rl-operator"

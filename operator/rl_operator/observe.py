@@ -132,6 +132,7 @@ def _deployment(raw: Raw) -> DeploymentState:
     if not stuck and progressing.get("status") == "False":
         stuck = progressing.get("message", "")
     return DeploymentState(
+        declared=raw["spec"].get("replicas", 1),
         replicas=status.get("replicas", 0),
         ready=status.get("readyReplicas", 0),
         updated=status.get("updatedReplicas", 0),

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.spec.status import SamplerPoolStatus
+from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus
 from rl_operator.conditions import Said, Truth, merged
 from rl_operator.desired import deployment
 from rl_operator.progress import Reading
+from rl_operator.situation import Stall
 from rl_operator.snapshot import PoolSnapshot, first_trouble
-from rl_operator.status import Stall, staleness_bound
+from rl_operator.status import lag, staleness_bound
+
+KEPT_SCALES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """The pool's size now."""
+
+    replicas: int
+    record: ScaleStatus | None = None
+    """Of a change that was just made."""
+    resource_version: str = ""
+    """Of the pool after that change."""
+    limited: bool = False
 
 
 def compute(
-    snapshot: PoolSnapshot, reading: Reading, *, stall: Stall | None, replicas: int, now: float
+    snapshot: PoolSnapshot,
+    reading: Reading,
+    *,
+    stall: Stall | None,
+    replicas: int,
+    replaced: int = 0,
+    scaled: Scaled | None = None,
+    now: float,
 ) -> SamplerPoolStatus:
     """The whole status.
 
@@ -21,15 +45,20 @@ def compute(
         reading: what the stores say of the run that the pool serves.
         stall: why the pool cannot be what it declares.
         replicas: pods that there ought to be now.
+        replaced: pods that were deleted this time for being of no use.
+        scaled: what the autoscaler did, where there is one.
         now: seconds since 1970.
     """
     before, meta, state = snapshot.pool.status, snapshot.pool.meta, snapshot.deployment
-    serving = _serving(snapshot, reading)
+    serving = serving_of(snapshot, reading)
     changes: dict[str, object] = {
         "observed_generation": meta.generation,
         "replicas": state.replicas,
         "ready": state.ready,
         "updated": state.updated,
+        "unavailable": max(0, replicas - state.ready),
+        "draining": _draining(snapshot, reading),
+        "replaced": before.replaced + replaced,
     }
     if snapshot.job is not None:
         chosen = deployment.selector(meta.name, snapshot.job.meta.uid)
@@ -37,17 +66,31 @@ def compute(
     if reading.known:
         step = reading.run.step if reading.run else 0
         bound = staleness_bound(snapshot.job.spec if snapshot.job else None)
+        policy = reading.run.policy if reading.run else None
+        changes["target_version"] = policy.version if policy else 0
+        changes["lagging"] = sum(step - one.step > bound for one in serving)
         changes["serving"] = sum(step - one.step <= bound for one in serving)
         changes["version"] = min((one.version for one in serving), default=0)
-        changes["lag"] = max(0, step - min((one.step for one in serving), default=step))
+        changes["lag"] = lag(reading.run, serving)
+    if scaled is not None and scaled.record is not None:
+        changes["last_scale"] = [*before.last_scale, scaled.record][-KEPT_SCALES:]
     said = _said(snapshot, stall=stall, replicas=replicas)
+    if scaled is not None and scaled.limited:
+        message = "The trainer waits; spec.template.autoscaling.maxReplicas allows no more pods."
+        said.append(Said("ScalingLimited", "True", "AtMaximum", message))
     changes["conditions"] = merged(
         before.conditions, said, generation=meta.generation, now=now
     )  # fmt: skip
     return before.model_copy(update=changes)
 
 
-def _serving(snapshot: PoolSnapshot, reading: Reading) -> list[Sampler]:
+def _draining(snapshot: PoolSnapshot, reading: Reading) -> int:
+    told = {one.pod for one in reading.samplers if one.state == SamplerState.DRAINING}
+    return sum(one.live and (one.deleting or one.name in told) for one in snapshot.pods)
+
+
+def serving_of(snapshot: PoolSnapshot, reading: Reading) -> list[Sampler]:
+    """Samplers of a pool that serve a published policy and whose pods are there."""
     pods = {one.name for one in snapshot.pods if not one.deleting}
     return [
         one
@@ -67,7 +110,9 @@ def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list
             *said,
         ]
     if state.ready == state.updated == state.replicas == replicas:
-        return [Said("Ready", "True", "AllReady" if replicas else "ScaledToZero"), *said]
+        suspended = snapshot.job is not None and snapshot.job.suspended
+        reason = "AllReady" if replicas else "Suspended" if suspended else "ScaledToZero"
+        return [Said("Ready", "True", reason), *said]
     trouble = state.stuck or first_trouble(snapshot.pods)
     message = f"{state.ready} of {replicas} pods are ready. {trouble}".strip()
     return [
@@ -79,5 +124,6 @@ def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list
 
 def only_counters_differ(before: SamplerPoolStatus, after: SamplerPoolStatus) -> bool:
     """Whether a change may wait for a while: nothing but numbers that always move."""
-    still: dict[str, object] = {"serving": 0, "version": 0, "lag": 0}
+    moving = ("serving", "version", "target_version", "lag", "lagging")
+    still: dict[str, object] = dict.fromkeys(moving, 0)
     return before.model_copy(update=still) == after.model_copy(update=still)

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rl_contracts.documents.dataset import parse_jsonl
+from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
+from rl_contracts.documents.datasets.reading import SourceReader
+from rl_contracts.documents.datasets.text import read_text
 from rl_contracts.errors import (
     AccessDeniedError,
     ObjectMissingError,
@@ -21,8 +23,8 @@ from rl_contracts.errors import (
     RLError,
     StoreUnavailableError,
 )
+from rl_contracts.spec.data import DatasetSource
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.sections import DatasetSource
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects, split_uri
 from rl_operator import names
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 MODEL_FILES = ("config.json", "tokenizer.json")
 READ_BYTES = 64 << 20
 """Of each dataset; the trainer reads all of it."""
+PARQUET = b"PAR1"
 RETRY_FIRST_SECONDS = 5.0
 RETRY_MAX_SECONDS = 30.0
 SECRET = "spec.storage.secretName"
@@ -63,7 +66,12 @@ class Preflight:
     """Checks of all jobs."""
 
     def __init__(
-        self, *, clock: Callable[[], float], wake: Callable[[Key], None], threads: int = 2
+        self,
+        *,
+        clock: Callable[[], float],
+        wake: Callable[[Key], None],
+        threads: int = 2,
+        retry_seconds: float = RETRY_FIRST_SECONDS,
     ) -> None:
         """Prepare.
 
@@ -71,9 +79,11 @@ class Preflight:
             clock: monotonic seconds.
             wake: asks for a job to be reconciled; called from another thread.
             threads: checks under way at a time, each of which may hold a whole dataset.
+            retry_seconds: a first refusal is looked into again after so long.
         """
         self._clock = clock
         self._wake = wake
+        self._retry_seconds = retry_seconds
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="preflight")
         self._checks: dict[Key, _Check] = {}
         self._parsed: dict[tuple[str, str, str], tuple[Refusal, ...]] = {}
@@ -83,7 +93,7 @@ class Preflight:
         """What is known by now; starts a check where one is due."""
         if found.refusal is not None:
             self.forget(key)
-            return Verdict(refusals=(found.refusal,), again_after=RETRY_FIRST_SECONDS)
+            return Verdict(refusals=(found.refusal,), again_after=self._retry_seconds)
         fingerprint = names.digest(
             [found.version, *(spec.model_dump(mode="json", include={"model", "data"}).values())]
         )
@@ -119,7 +129,7 @@ class Preflight:
         future, check.future = check.future, None
         check.refusals = future.result()
         check.failures = check.failures + 1 if check.refusals else 0
-        delay = min(RETRY_FIRST_SECONDS * 2.0 ** (check.failures - 1), RETRY_MAX_SECONDS)
+        delay = min(self._retry_seconds * 2.0 ** (check.failures - 1), RETRY_MAX_SECONDS)
         check.retry_at = self._clock() + delay
 
     def _told(self, check: _Check) -> Verdict:
@@ -132,37 +142,92 @@ class Preflight:
         return _stores(stores) or (*_model(spec, stores), *self._data(spec, stores))
 
     def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
-        for split in ("train", "validation"):
+        for split in ("train", "validation", "test"):
             for index, source in enumerate(getattr(spec.data, split)):
-                yield from self._dataset(source, f"spec.data.{split}[{index}]", stores)
+                skip = spec.data.on_bad_record == "Skip"
+                yield from self._dataset(
+                    source, stores, field=f"spec.data.{split}[{index}]", skip=skip
+                )
 
     def _dataset(
-        self, source: DatasetSource, field: str, stores: Stores
-    ) -> tuple[Refusal, ...]:  # fmt: skip
+        self, source: DatasetSource, stores: Stores, *, field: str, skip: bool
+    ) -> tuple[Refusal, ...]:
+        if not source.uri.startswith("s3://"):
+            return ()  # the trainer's pod alone can see it, and refuses it in the same words
         bucket, key = split_uri(source.uri)
         objects = stores.objects.of_bucket(bucket)
         try:
             found = objects.stat(key)
-            known = (field, source.model_dump_json(), found.etag)
+            known = (field, source.model_dump_json(), f"{found.etag} {skip}")
             if known not in self._parsed:
-                self._parsed[known] = _parse(objects, key, source=source, field=field)
+                self._parsed[known] = _parse(objects, key, source, field=field, skip=skip)
             return self._parsed[known]
         except RLError as error:
             return (_refused(error, f"{field}.uri", source.uri, what="Dataset"),)
 
 
 def _parse(
-    objects: Objects, key: str, *, source: DatasetSource, field: str
-) -> tuple[Refusal, ...]:  # fmt: skip
-    def consume(lines: Iterator[bytes]) -> None:
-        for _ in parse_jsonl(lines, source=source, field=field):
+    objects: Objects, key: str, source: DatasetSource, *, field: str, skip: bool
+) -> tuple[Refusal, ...]:
+    """Read the beginning of a file as the trainer will read all of it."""
+    if key.endswith(".parquet"):
+        return _parquet(objects, key, source, field=field)
+
+    def consume(chunks: Iterator[bytes]) -> None:
+        reader = SourceReader(source, field=field, skip=skip)
+        for _ in reader.read(_beginning(chunks), file=source.uri):
             pass
+        reader.check_any()
 
     try:
-        objects.read_lines(key, consume, limit_bytes=READ_BYTES)
+        objects.read_chunks(key, consume)
     except RefusedError as error:
         return (error.refusal,)
     return ()
+
+
+def _parquet(
+    objects: Objects, key: str, source: DatasetSource, *, field: str
+) -> tuple[Refusal, ...]:
+    """Tell a Parquet file by how it begins; its columns are read by the trainer."""
+
+    def begin(chunks: Iterator[bytes]) -> bytes:
+        return next(chunks, b"")[: len(PARQUET)]
+
+    if objects.read_chunks(key, begin) == PARQUET:
+        return ()
+    return (
+        Refusal(
+            field=f"{field}.uri",
+            value=source.uri[:200],
+            reason="DatasetMalformed",
+            message=f"{source.uri} is no Parquet file.",
+            remedy="Upload it again, or name a file of its type.",
+        ),
+    )
+
+
+def _beginning(chunks: Iterator[bytes]) -> Iterator[RawRecord]:
+    """Records of the first ``READ_BYTES``; one that is cut there is left out."""
+    cut = False
+
+    def first() -> Iterator[bytes]:
+        nonlocal cut
+        received = 0
+        for chunk in chunks:
+            cut = received >= READ_BYTES
+            if cut:
+                return
+            received += len(chunk)
+            yield chunk
+
+    try:
+        for one in read_text(first()):
+            if not (cut and one.problem):
+                yield one
+    except UnreadableError:
+        if not cut:
+            raise
 
 
 def _stores(stores: Stores) -> tuple[Refusal, ...]:
@@ -211,11 +276,16 @@ def _refused(error: RLError, field: str, value: str, *, what: str) -> Refusal:
         reason, remedy = f"{what}NotFound", "Create it, or mend the name."
     elif isinstance(error, AccessDeniedError):
         reason = f"{what}AccessDenied"
-        remedy = "Mend the credentials in the stores' Secret, or what they permit."
+        remedy = (
+            error.remedy or "Mend the credentials in the stores' Secret, or what they permit."
+        )  # fmt: skip
     elif isinstance(error, StoreUnavailableError):
         reason = f"{what}Unreachable"
-        remedy = "Mend the address in the stores' Secret, or bring the server up."
+        remedy = error.remedy or "Mend the address in the stores' Secret, or bring the server up."
     else:
         reason, remedy = f"{what}Unreadable", "Upload it again."
-    message = f"{plain(str(error))}."
+    said = (
+        error.what if isinstance(error, (AccessDeniedError, StoreUnavailableError)) else str(error)
+    )
+    message = f"{plain(said)}."
     return Refusal(field=field, value=value[:200], reason=reason, message=message, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Reads runs, samplers and backlog from the stores, without ever waiting for them for long."""
+"""The stores of namespaces, and what is known of a run from them."""
 
 from __future__ import annotations
 
@@ -7,41 +7,33 @@ import binascii
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.errors import (
     AccessDeniedError,
     ObjectMissingError,
     Refusal,
     RefusedError,
+    SchemaTooNewError,
     StoreUnavailableError,
 )
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_operator.cluster import ApiRefusedError, Cluster
 from rl_operator.kinds import SECRET
+from rl_operator.scrub import scrubbed
 
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 2.0
-"""Of one command of the stores' clients."""
-ANSWER_SECONDS = 8.0
-"""Longest wait of a reconcile for a reading; a later one finds it done."""
-FRESH_SECONDS = 1.0
-KEPT_READINGS = 256
 BUCKET_CHECK_SECONDS = 20.0
-ALIVE_SECONDS = 15.0
-"""A sampler that was silent for longer is not counted."""
 REPLACED_SECONDS = 120.0
 """A pod of the same template that registers within this time has replaced one that ended."""
-BACKLOG_STATES = (TaskState.PENDING, TaskState.RETRY, TaskState.CLAIMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +58,8 @@ class Reading:
     run: Run | None = None
     samplers: tuple[Sampler, ...] = ()
     """Alive ones."""
-    lost_samplers: int = 0
-    """Registrations that died or had to be replaced."""
+    registrations: tuple[Sampler, ...] = ()
+    """All that there ever were."""
     backlog: int = 0
     now: float = 0.0
     """The store's clock."""
@@ -92,6 +84,8 @@ class StoresOf:
     settings: StoreSettings | None = None
     version: str = ""
     """Of the Secret."""
+    place: str = ""
+    """Namespace, Secret and version: the same for the same clients, and for no others."""
     refusal: Refusal | None = None
     hidden: bool = False
     """The operator may not read the Secret."""
@@ -100,14 +94,39 @@ class StoresOf:
 class Connections:
     """Clients of the stores, one set for each version of a Secret."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        secret_seconds: float = 0.0,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            cluster: where the Secrets are.
+            patience_seconds: of one command of the stores' clients.
+            clock: monotonic seconds.
+            secret_seconds: a Secret that was in order is read again after so long only.
+        """
+        self._cluster, self._patience = cluster, patience_seconds
         self._open: dict[tuple[str, str], _Connection] = {}
         self._buckets: dict[int, tuple[float, Reach]] = {}
+        self._found: dict[tuple[str, str], tuple[float, StoresOf]] = {}
+        self._clock, self._secret_seconds = clock, secret_seconds
         self._lock = threading.Lock()
 
     def of(self, namespace: str, secret: str) -> StoresOf:
         """The stores that a Secret names."""
+        at, known = self._found.get((namespace, secret), (0.0, StoresOf()))
+        if known.stores is not None and self._clock() - at < self._secret_seconds:
+            return known
+        found = self._look(namespace, secret)
+        self._found[(namespace, secret)] = (self._clock(), found)
+        return found
+
+    def _look(self, namespace: str, secret: str) -> StoresOf:
         try:
             raw = self._cluster.get(SECRET, namespace, secret)
         except ApiRefusedError:
@@ -120,7 +139,8 @@ class Connections:
             stores = self._connection(namespace, secret, version, settings).stores
         except RefusedError as error:
             return StoresOf(refusal=error.refusal, version=version)
-        return StoresOf(stores=stores, settings=settings, version=version)
+        place = f"{namespace}/{secret}@{version}"
+        return StoresOf(stores=stores, settings=settings, version=version, place=place)
 
     def last(self, namespace: str, secret: str) -> Stores | None:
         """The stores that a Secret named when it was read last."""
@@ -149,7 +169,7 @@ class Connections:
             found = self._open.get((namespace, secret))
             if found is not None and found.version == version:
                 return found
-            made = _Connection(version, Stores.connect(settings, patience_seconds=PATIENCE_SECONDS))
+            made = _Connection(version, Stores.connect(settings, patience_seconds=self._patience))
             self._open[(namespace, secret)] = made
             if found is not None:
                 self._buckets.pop(id(found.stores), None)
@@ -157,87 +177,15 @@ class Connections:
         return made
 
 
-class ProgressReader:
-    """Readings of runs; at most one of each run under way, and a recent one is used again."""
-
-    def __init__(
-        self,
-        connections: Connections,
-        *,
-        clock: Callable[[], float],
-        fresh_seconds: float = FRESH_SECONDS,
-        threads: int = 8,
-    ) -> None:
-        """Prepare.
-
-        Args:
-            connections: where the stores are.
-            clock: monotonic seconds.
-            fresh_seconds: a reading is used again for so long.
-            threads: readings under way at a time.
-        """
-        self._connections = connections
-        self._clock = clock
-        self._fresh_seconds = fresh_seconds
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="stores")
-        self._pending: dict[str, Future[Reading]] = {}
-        self._recent: dict[str, tuple[float, Reading]] = {}
-        self._lock = threading.Lock()
-
-    def read(self, run: str, found: StoresOf) -> Reading:
-        """What the stores say of a run, after at most ``ANSWER_SECONDS``."""
-        if found.stores is None:
-            assert found.refusal is not None
-            unknown = Reach("Unknown", found.refusal.reason, str(found.refusal))
-            return Reading(store=unknown, bucket=unknown)
-        with self._lock:
-            at, recent = self._recent.get(run, (0.0, None))
-            if recent is not None and self._clock() - at < self._fresh_seconds:
-                return recent
-            future = self._pending.get(run)
-            if future is None:
-                future = self._executor.submit(self._read, run, found)
-                self._pending[run] = future
-        try:
-            reading = future.result(ANSWER_SECONDS)
-            with self._lock:
-                self._keep(run, reading)
-        except FutureTimeoutError:
-            message = f"no answer within {ANSWER_SECONDS:.0f} s"
-            return Reading(store=Reach("False", "StateStoreUnreachable", message))
-        finally:
-            with self._lock:
-                if future.done() and self._pending.get(run) is future:
-                    del self._pending[run]
-        return reading
-
-    def _keep(self, run: str, reading: Reading) -> None:
-        now = self._clock()
-        self._recent[run] = (now, reading)
-        if len(self._recent) > KEPT_READINGS:
-            self._recent = {
-                key: kept
-                for key, kept in self._recent.items()
-                if now - kept[0] <= self._fresh_seconds
-            }
-
-    def close(self) -> None:
-        """Take no more readings."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def _read(self, run: str, found: StoresOf) -> Reading:
-        assert found.stores is not None
-        stores, values = found.stores, dict[str, Any]()
-        bucket = self._connections.bucket(stores, now=self._clock())
-        store = reach(lambda: values.update(_query(stores, run)))
-        return Reading(**values, store=store, bucket=bucket)
-
-
-def count_lost(samplers: Sequence[Sampler]) -> int:
+def count_lost(samplers: Sequence[Sampler], *, resumed: Sequence[float] = ()) -> int:
     """Sampler pods that died, or ended in good order and were replaced by the same kind of pod.
 
     A pool that shrinks or rolls ends pods in good order, too: those have no successor with the
     same template, whose name up to the last dash is that of their ReplicaSet.
+
+    Args:
+        samplers: all registrations of a run.
+        resumed: times at which the run went on after a suspension, which had ended them all.
     """
     gone = [one for one in samplers if one.state == SamplerState.GONE]
     lost = sum(not one.drained for one in gone)
@@ -245,7 +193,9 @@ def count_lost(samplers: Sequence[Sampler]) -> int:
     for ended in sorted((one for one in gone if one.drained), key=lambda one: one.heartbeat_at):
         for later in successors:
             wait = later.registered_at - ended.heartbeat_at
-            if _template(later) == _template(ended) and 0 <= wait <= REPLACED_SECONDS:
+            stopped = any(ended.heartbeat_at <= one <= later.registered_at for one in resumed)
+            replaced = 0 <= wait <= REPLACED_SECONDS and not stopped
+            if _template(later) == _template(ended) and replaced:
                 successors.remove(later)
                 lost += 1
                 break
@@ -262,37 +212,20 @@ def reach(ask: Callable[[], None]) -> Reach:
         ask()
     except StoreUnavailableError as error:
         reason = "StorageUnreachable" if error.store == "bucket" else "StateStoreUnreachable"
-        return Reach("False", reason, plain(error.cause))
+        return Reach("False", reason, f"{plain(error.cause)} {error.remedy}".rstrip())
     except AccessDeniedError as error:
-        return Reach("False", "AccessDenied", plain(str(error)))
+        return Reach("False", "AccessDenied", f"{plain(error.what)} {error.remedy}".rstrip())
     except ObjectMissingError as error:
         return Reach("False", "BucketNotFound", str(error))
+    except SchemaTooNewError as error:
+        return Reach("False", error.refusal.reason, str(error))
     return REACHED
-
-
-def _query(stores: Stores, run: str) -> dict[str, Any]:
-    now = stores.mongo.now()
-    samplers = stores.samplers.of_run(run)
-    counts = stores.tasks.count(run, queue=Queue.TRAIN)
-    counts += stores.tasks.count(run, queue=Queue.EVALUATION)
-    alive = [
-        one
-        for one in samplers
-        if one.state != SamplerState.GONE and now - one.heartbeat_at < ALIVE_SECONDS
-    ]
-    return {
-        "run": stores.runs.get(run),
-        "samplers": tuple(alive),
-        "lost_samplers": count_lost(samplers),
-        "backlog": sum(counts[state] for state in BACKLOG_STATES),
-        "now": now,
-    }
 
 
 def plain(text: str) -> str:
     """A client's message without what changes from one attempt to the next."""
     text = re.sub(r"<[^<>]* object at 0x[0-9a-f]+>:? ?", "", text)
-    return text.split(" (configured timeouts")[0].strip()[:300]
+    return scrubbed(text.split(" (configured timeouts")[0].strip())[:300]
 
 
 def _decoded(data: dict[str, str]) -> dict[str, str]:

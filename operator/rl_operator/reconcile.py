@@ -8,17 +8,20 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
-from rl_operator import attempts, deletion, job_conditions, kinds, observe
+from rl_operator import attempt_records, attempts, deletion, job_conditions, kinds, observe
 from rl_operator.apply import Applier, StatusWriter
-from rl_operator.attempts import Begin, Complete, Decision, Ended
+from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait
 from rl_operator.cluster import Cluster
+from rl_operator.conditions import is_true
 from rl_operator.desired import job as desired
 from rl_operator.events import Journal, of_actions, of_change
 from rl_operator.inputs import Inputs, InputsReader
 from rl_operator.kinds import Key
+from rl_operator.pace import Pace
 from rl_operator.settings import Images
+from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import JobSnapshot, parse_time
-from rl_operator.status import Situation, Stall, only_counters_differ
+from rl_operator.status import only_counters_differ
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,9 @@ class JobReconciler:
     journal: Journal
     images: Images
     progress_seconds: float
+    pace: Pace
+    wake: Callable[[Key], None]
+    """Asks for another object to be reconciled."""
     now: Callable[[], float]
     """Seconds since 1970."""
 
@@ -47,6 +53,7 @@ class JobReconciler:
         snapshot = observe.job_snapshot(self.cluster, key)
         if snapshot is None:
             self.inputs.forget(key)
+            self.pace.forget(key)
             return None
         if snapshot.job.meta.deleted_at is not None:
             return self._delete(snapshot)
@@ -59,11 +66,13 @@ class JobReconciler:
         return self._advance(snapshot, snapshot.job.spec)
 
     def _advance(self, snapshot: JobSnapshot, spec: RLJobSpec) -> float:
-        if self._settle_finalizer(snapshot, spec):
+        status = snapshot.job.status
+        idle = spec.suspend and (status.attempt == 0 or attempt_records.ended(status))
+        inputs = Inputs() if idle else self.inputs.read(snapshot, spec)
+        if self._settle_finalizer(snapshot, spec, checked=inputs.checked):
             return SOON_SECONDS
-        inputs = self.inputs.read(snapshot, spec)
-        decision = attempts.decide(_view(snapshot, spec, inputs, self.now()))
-        if isinstance(decision, Ended) and not decision.counts:
+        decision = attempts.decide(view_of(snapshot, spec, inputs, self.now()))
+        if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
             self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
         stall = inputs.stall
         if not inputs.unusable:
@@ -75,14 +84,11 @@ class JobReconciler:
     def _make(
         self, snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, decision: Decision
     ) -> Stall | None:
-        status = snapshot.job.status
-        under_way = status.attempt > 0 and not attempts.ended(status)
-        run_trainer = under_way and not isinstance(decision, Ended | Complete)
         wanted = desired.wanted(
             snapshot,
             spec,
             checked=inputs.checked,
-            run_trainer=run_trainer,
+            run_trainer=desired.runs_trainer(snapshot, decision),
             images=self.images,
         )
         made = self.applier.make(
@@ -104,7 +110,7 @@ class JobReconciler:
             owner_uid=snapshot.job.meta.uid,
         )
         if snapshot.job.spec is not None:
-            self._settle_finalizer(snapshot, snapshot.job.spec)
+            self._settle_finalizer(snapshot, snapshot.job.spec, checked=False)
         self._tell(snapshot, self._situation(snapshot))
         return self._expire(snapshot)
 
@@ -131,8 +137,9 @@ class JobReconciler:
         self._tell(snapshot, self._situation(snapshot, stall=step.stall))
         return STALLED_SECONDS if step.stall else 2.0
 
-    def _settle_finalizer(self, snapshot: JobSnapshot, spec: RLJobSpec) -> bool:
-        wanted = deletion.wants_finalizer(spec)
+    def _settle_finalizer(self, snapshot: JobSnapshot, spec: RLJobSpec, *, checked: bool) -> bool:
+        written = deletion.may_have_data(snapshot, checked=checked)
+        wanted = deletion.wants_finalizer(spec, may_have_data=written)
         if wanted == deletion.has_finalizer(snapshot.job.meta):
             return False
         deletion.set_finalizer(self.cluster, snapshot.job.meta, present=wanted)
@@ -160,6 +167,8 @@ class JobReconciler:
     def _tell(self, snapshot: JobSnapshot, situation: Situation) -> float:
         """Write the status where it has changed; return how long a held-back change may wait."""
         before, after = snapshot.job.status, job_conditions.compute(situation)
+        ready = is_true(after.conditions, "Ready")  # else a turn is near, and is waited for
+        self.pace.saw(snapshot.key, changed=before != after or not ready)
         wait = self.statuses.write(
             kinds.RLJOB,
             snapshot.job.meta,
@@ -168,9 +177,15 @@ class JobReconciler:
             may_wait=only_counters_differ(before, after),
         )
         if wait is None:
+            if before.observed_generation != after.observed_generation:
+                self._wake_pools(snapshot)
             self.journal.post(snapshot.job.meta, kinds.RLJOB, of_change(before, after))
             self._log(snapshot, before, after)
         return RESYNC_SECONDS if wait is None else wait
+
+    def _wake_pools(self, snapshot: JobSnapshot) -> None:
+        for pool in snapshot.pools:
+            self.wake(Key(kinds.SAMPLER_POOL.name, pool.meta.namespace, pool.meta.name))
 
     def _log(self, snapshot: JobSnapshot, before: RLJobStatus, after: RLJobStatus) -> None:
         if (before.phase, before.attempt) != (after.phase, after.attempt):
@@ -180,32 +195,42 @@ class JobReconciler:
     def _next(self, snapshot: JobSnapshot, inputs: Inputs, decision: Decision) -> float:
         status = snapshot.job.status
         match decision:
-            case Begin() | Complete() | Ended():
+            case Begin() | Complete() | Ended() | Halted():
                 return SOON_SECONDS
+            case Wait(why="Suspended"):
+                return RESYNC_SECONDS  # pods that go are events
             case _:
                 pass
         if inputs.again_after is not None:
             return inputs.again_after
         retry_at = parse_time(status.next_retry_time)
-        if attempts.ended(status) and retry_at is not None and retry_at > self.now():
+        if attempt_records.ended(status) and retry_at is not None and retry_at > self.now():
             return min(retry_at - self.now() + SOON_SECONDS, STALLED_SECONDS)
-        return min(self.progress_seconds, 2.0) if status.attempt == 0 else self.progress_seconds
+        soon = min(self.progress_seconds, 2.0)
+        return soon if status.attempt == 0 else self.pace.wait(snapshot.key)
 
 
-def _view(
+def _others_active(snapshot: JobSnapshot, now: float) -> bool:
+    attempt = snapshot.job.status.attempt
+    objects = any(one.state == "Active" and one.attempt < attempt for one in snapshot.trainers)
+    earlier = (pod for pod in snapshot.pods if 0 < pod.attempt < attempt)
+    return objects or any(attempts.lingers(pod, now) for pod in earlier)
+
+
+def view_of(
     snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float
 ) -> attempts.View:  # fmt: skip
+    """What decides about a job's attempts."""
     status = snapshot.job.status
     return attempts.View(
         status=status,
         lifecycle=spec.lifecycle,
         trainer=snapshot.current_trainer(),
-        others_active=any(
-            one.state == "Active" and one.attempt < status.attempt for one in snapshot.trainers
-        ),
+        others_active=_others_active(snapshot, now),
         pods=snapshot.trainer_pods(status.attempt),
         run=inputs.reading.run,
         run_known=inputs.reading.known,
         may_begin=inputs.may_begin,
+        suspend=spec.suspend,
         now=now,
     )

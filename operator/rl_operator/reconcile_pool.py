@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_operator import kinds, names, observe, pool_status
+from rl_contracts.spec.status import ScaleStatus
+from rl_operator import kinds, names, observe, pool_pods, pool_status
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.cluster import Cluster
+from rl_operator.conditions import is_true
 from rl_operator.desired import deployment, objects
 from rl_operator.events import Journal, Note
 from rl_operator.kinds import Key
+from rl_operator.pace import Pace
 from rl_operator.plan import Wanted
-from rl_operator.progress import Connections, ProgressReader, Reading
+from rl_operator.pool_status import Scaled
+from rl_operator.progress import Connections, Reading
+from rl_operator.readings import ProgressReader
 from rl_operator.refusals import of_spec
+from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images
+from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, PoolSnapshot
-from rl_operator.status import Stall
+from rl_operator.status import staleness_bound
 
 RESYNC_SECONDS = 600.0
+SOON_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,27 +42,47 @@ class PoolReconciler:
     journal: Journal
     images: Images
     progress_seconds: float
+    pace: Pace
     now: Callable[[], float]
     """Seconds since 1970."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    scaler: PoolScaler
+    faulty_since: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By pool and pod; a new process begins to count anew."""
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one pool; return after how many seconds to look again, if at all."""
         snapshot = observe.pool_snapshot(self.cluster, key)
         if snapshot is None or snapshot.pool.meta.deleted_at is not None:
+            self.pace.forget(key)
             return None
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
             return None  # its job has created it and is about to say what its pods look like
         stall = _stall(snapshot)
-        reading, replicas = Reading(), 0
-        if stall is None:
-            assert snapshot.job is not None
-            assert snapshot.pool.spec is not None
-            replicas = 0 if snapshot.job.finished else snapshot.pool.spec.replicas
-            stall = self._make(snapshot, snapshot.pool.spec, snapshot.job, replicas)
-            reading = self._read(snapshot.job)
-        waited = self._tell(snapshot, reading, stall, replicas)
-        settled = snapshot.job is None or snapshot.job.finished
-        return min(waited, RESYNC_SECONDS if settled else self.progress_seconds)
+        if stall is not None or snapshot.job is None or snapshot.pool.spec is None:
+            return self._tell(snapshot, Reading(), stall, Scaled(replicas=0), replaced=0)
+        return self._advance(snapshot, snapshot.pool.spec, snapshot.job)
+
+    def _advance(self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job) -> float:
+        rests = _rests(job)
+        reading = Reading() if rests and not snapshot.pods else self._read(job)
+        scaled = Scaled(replicas=0)
+        if not rests and job.spec is not None:
+            scaled = self.scaler.scale(snapshot, spec, job.spec, reading)
+        replicas = scaled.replicas
+        ready_to_shrink = self._choose_victims(snapshot, reading, replicas)
+        there = snapshot.deployment.declared
+        stall = self._make(snapshot, spec, job, replicas if ready_to_shrink else there)
+        replaced = self._replace(snapshot, spec, job, reading, replicas) if replicas else 0
+        waited = self._tell(snapshot, reading, stall, scaled, replaced=replaced)
+        if not ready_to_shrink:
+            return SOON_SECONDS
+        settled = job.finished or (job.suspended and not snapshot.pods)
+        if settled:
+            return min(waited, RESYNC_SECONDS)
+        scales = spec.template.autoscaling.mode == "Builtin"  # its evidence is made of looks
+        return min(waited, self.progress_seconds if scales else self.pace.wait(snapshot.key))
 
     def _make(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
@@ -64,7 +92,12 @@ class PoolReconciler:
         pods = deployment.render(
             meta, spec, job=job.meta, job_spec=job.spec, replicas=replicas, images=self.images
         )
-        budget = objects.disruption_budget(meta, job=job.meta.name, run=job.meta.uid)
+        budget = objects.disruption_budget(
+            meta,
+            job=job.meta.name,
+            run=job.meta.uid,
+            max_unavailable=spec.template.disruption.max_unavailable,
+        )
         made = self.applier.make(
             snapshot.key,
             wanted=[Wanted(manifest=pods), Wanted(manifest=budget)],
@@ -74,18 +107,87 @@ class PoolReconciler:
         )
         return made.stall
 
+    def _choose_victims(self, snapshot: PoolSnapshot, reading: Reading, replicas: int) -> bool:
+        """Mark the pods that a shrink is to take; whether nothing more is to be marked.
+
+        The Deployment shrinks one look later: its controller must have seen the marks by then.
+        """
+        surplus = snapshot.deployment.declared - replicas if replicas else 0
+        chosen = pool_pods.victims(snapshot.pods, reading.samplers, count=surplus)
+        todo = pool_pods.marks(snapshot.pods, chosen)
+        for mark in todo:
+            self.cluster.annotate(
+                kinds.POD,
+                snapshot.key.namespace,
+                mark.pod,
+                {names.DELETION_COST: str(mark.cost) if mark.cost else None},
+            )
+        return not any(mark.cost for mark in todo)
+
+    def _replace(
+        self,
+        snapshot: PoolSnapshot,
+        spec: SamplerPoolSpec,
+        job: Job,
+        reading: Reading,
+        replicas: int,
+    ) -> int:
+        """Delete pods that stay stale or silent, as many as may be away at a time."""
+        run, uid = reading.run, snapshot.pool.meta.uid
+        if job.spec is None or not reading.known or run is None or run.policy is None:
+            self.faulty_since.pop(uid, None)  # while nothing is known, nobody is to blame
+            return 0
+        found = pool_pods.faults(
+            snapshot.pods,
+            reading.samplers,
+            step=run.policy.step,
+            bound=staleness_bound(job.spec),
+            update_seconds=job.spec.weight_sync.timeout_seconds,
+            now=self.now(),
+        )
+        since, over = pool_pods.lasting(self.faulty_since.get(uid, {}), found, now=self.clock())
+        self.faulty_since[uid] = since
+        chosen = pool_pods.replaceable(
+            snapshot.pods,
+            over,
+            replicas=replicas,
+            max_unavailable=spec.template.rollout.max_unavailable,
+        )
+        for one in chosen:
+            self.cluster.delete(kinds.POD, snapshot.key.namespace, one.pod.name, uid=one.pod.uid)
+            told = f"Pod {one.pod.name} is replaced: {one.message}"
+            note = Note(f"Sampler{one.reason}", told, "Warning")
+            self.journal.post(snapshot.pool.meta, kinds.SAMPLER_POOL, [note])
+        return len(chosen)
+
     def _read(self, job: Job) -> Reading:
         assert job.spec is not None
         found = self.connections.of(job.meta.namespace, job.spec.storage.secret_name)
         return self.reader.read(job.meta.uid, found)
 
     def _tell(
-        self, snapshot: PoolSnapshot, reading: Reading, stall: Stall | None, replicas: int
+        self,
+        snapshot: PoolSnapshot,
+        reading: Reading,
+        stall: Stall | None,
+        scaled: Scaled,
+        *,
+        replaced: int,
     ) -> float:
         before, meta = snapshot.pool.status, snapshot.pool.meta
+        if scaled.resource_version:
+            meta = replace(meta, resource_version=scaled.resource_version)
         after = pool_status.compute(
-            snapshot, reading, stall=stall, replicas=replicas, now=self.now()
-        )  # fmt: skip
+            snapshot,
+            reading,
+            stall=stall,
+            replicas=scaled.replicas,
+            replaced=replaced,
+            scaled=scaled,
+            now=self.now(),
+        )
+        ready = is_true(after.conditions, "Ready")
+        self.pace.saw(snapshot.key, changed=before != after or not ready)
         wait = self.statuses.write(
             kinds.SAMPLER_POOL,
             meta,
@@ -96,7 +198,18 @@ class PoolReconciler:
         if wait is None and stall is not None and before != after:
             note = Note(stall.reason, stall.message, "Warning")
             self.journal.post(meta, kinds.SAMPLER_POOL, [note])
+        if scaled.record is not None:
+            self.journal.post(meta, kinds.SAMPLER_POOL, [_scaled(scaled.record)])
         return RESYNC_SECONDS if wait is None else wait
+
+
+def _scaled(record: ScaleStatus) -> Note:
+    change = f"From {record.before} to {record.after} pods ({record.reason}). {record.message}"
+    return Note("Scaled", change.strip())
+
+
+def _rests(job: Job) -> bool:
+    return (job.finished and not job.keeps_samplers) or job.suspended
 
 
 def _stall(snapshot: PoolSnapshot) -> Stall | None:

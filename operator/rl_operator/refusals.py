@@ -8,6 +8,7 @@ from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.base import EnvironmentVariable, Resources
 from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.desired import overrides
 from rl_operator.desired.deployment import ENGINE_ARGUMENTS
 from rl_operator.drift import parse_quantity
 
@@ -20,10 +21,12 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     """What of a spec cannot be honoured, whatever the cluster looks like."""
     yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)
+    yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     for index, group in enumerate(spec.samplers):
         at = f"spec.samplers[{index}].template"
         yield from _of_resources(f"{at}.resources", group.template.resources)
         yield from _of_environment(f"{at}.engine.env", group.template.engine.env, OWN_VARIABLES)
+        yield from overrides.refusals(f"{at}.podTemplate", group.template.pod_template)
         yield from _of_arguments(f"{at}.engine.args", group.template.engine.args)
 
 

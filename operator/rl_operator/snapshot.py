@@ -10,7 +10,14 @@ from typing import Any, Literal
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator.kinds import Key
-from rl_operator.names import APPLIED_ANNOTATION, ATTEMPT_LABEL, COMPONENT_LABEL, POOL_LABEL
+from rl_operator.names import (
+    APPLIED_ANNOTATION,
+    ATTEMPT_LABEL,
+    COMPONENT_LABEL,
+    DELETION_COST,
+    POOL_LABEL,
+)
+from rl_operator.scrub import scrubbed
 
 Raw = Mapping[str, Any]
 NO_START_REASONS = ("ContainerCreating", "PodInitializing")
@@ -40,7 +47,7 @@ class Meta:
     resource_version: str
     created_at: float
     deleted_at: float | None
-    """When deletion was asked for."""
+    """When deletion was asked for; of a pod, when its grace period is over."""
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
@@ -107,9 +114,9 @@ class Container:
         return cls(
             name=raw["name"],
             waiting=reason,
-            message=message
-            if reason != "CrashLoopBackOff" and message
-            else ended.get("message", ""),
+            message=scrubbed(
+                message if reason != "CrashLoopBackOff" and message else ended.get("message", "")
+            ),
             exit_code=ended.get("exitCode"),
             exit_reason=ended.get("reason", ""),
             signal=ended.get("signal", 0),
@@ -126,6 +133,8 @@ class Pod:
     ready: bool
     deleting: bool
     component: str
+    gone_by: float | None = None
+    """When it ought to be gone, once its deletion was asked for."""
     pool: str = ""
     attempt: int = 0
     created_at: float = 0.0
@@ -134,6 +143,10 @@ class Pod:
     """Why no node takes it."""
     reason: str = ""
     """Of its end, e.g. ``Evicted``."""
+    conditions: tuple[str, ...] = ()
+    """Types of those that are True."""
+    deletion_cost: int = 0
+    """The lowest goes first when a ReplicaSet shrinks."""
     containers: tuple[Container, ...] = ()
 
     @classmethod
@@ -156,6 +169,7 @@ class Pod:
             phase=status.get("phase", "Pending"),
             ready=conditions.get("Ready", {}).get("status") == "True",
             deleting=meta.deleted_at is not None,
+            gone_by=meta.deleted_at,
             component=meta.labels.get(COMPONENT_LABEL, ""),
             pool=meta.labels.get(POOL_LABEL, ""),
             attempt=int(meta.labels.get(ATTEMPT_LABEL, "0")),
@@ -163,8 +177,22 @@ class Pod:
             started_at=parse_time(running[0]) if running else None,
             unscheduled=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
             reason=status.get("reason", ""),
+            deletion_cost=_cost(meta),
+            conditions=tuple(
+                sorted(kind for kind, one in conditions.items() if one.get("status") == "True")
+            ),
             containers=tuple(Container.parse(one) for one in statuses),
         )
+
+    @property
+    def live(self) -> bool:
+        """Whether any of its containers may still run."""
+        return self.phase not in ("Succeeded", "Failed")
+
+    @property
+    def remains(self) -> bool:
+        """Whether it holds anything, or is about to go: its containers may have ended before it."""
+        return self.live or self.deleting
 
     def trouble(self) -> str:
         """What keeps the pod from running, in one line; empty when nothing is known."""
@@ -176,6 +204,13 @@ class Pod:
                 message = f": {one.message.strip()[-TROUBLE_CHARACTERS:]}" if one.message else ""
                 return f"{self.name} container {one.name} {one.waiting}{ended}{message}"
         return ""
+
+
+def _cost(meta: Meta) -> int:
+    try:
+        return int(meta.annotations.get(DELETION_COST, "0"))
+    except ValueError:
+        return 0
 
 
 def first_trouble(pods: Iterable[Pod]) -> str:
@@ -214,6 +249,16 @@ class Job:
     spec: RLJobSpec | None
     spec_error: str
     status: RLJobStatus
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it ought to have no pods."""
+        return self.spec is not None and self.spec.suspend
+
+    @property
+    def keeps_samplers(self) -> bool:
+        """Whether its samplers stay when it has finished."""
+        return self.spec is not None and self.spec.lifecycle.cleanup_policy == "None"
 
     @property
     def finished(self) -> bool:
@@ -257,6 +302,8 @@ class JobSnapshot:
 class DeploymentState:
     """What the Deployment controller says."""
 
+    declared: int = 0
+    """Pods that it ought to have, as it was applied last."""
     replicas: int = 0
     ready: int = 0
     updated: int = 0

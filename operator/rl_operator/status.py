@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
 
+from rl_contracts.documents.run import Run, mean_accuracy
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import (
+    AttemptStatus,
+    DatasetStatus,
     ProgressStatus,
     RLJobStatus,
     SamplersStatus,
     TrainerStatus,
     WeightsStatus,
 )
-from rl_operator import names
-from rl_operator.attempts import Begin, Complete, Decision, Ended
-from rl_operator.progress import Reading
-from rl_operator.snapshot import JobSnapshot, format_time
+from rl_operator import attempt_records, names
+from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted
+from rl_operator.operation import at_rest, operation
+from rl_operator.progress import count_lost
+from rl_operator.situation import Situation, over
+from rl_operator.snapshot import format_time, parse_time
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
-    """Why a job cannot go on until somebody does something."""
-
-    reason: str
-    message: str
-
-    @classmethod
-    def of(cls, refusal: Refusal) -> Stall:
-        """The stall that a refusal leads to."""
-        return cls(reason=refusal.reason, message=str(refusal))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """Everything that a job's status is made from."""
-
-    snapshot: JobSnapshot
-    reading: Reading
-    bucket: str = ""
-    """Name of the stores' bucket; empty when it is not known."""
-    decision: Decision | None = None
-    stall: Stall | None = None
-    checking: bool = False
-    """Inputs are being looked at."""
-    now: float
+KEPT_RECORDS = 10
 
 
 def fields(situation: Situation) -> RLJobStatus:
     """All of the status but its phase and conditions."""
     job = situation.snapshot.job
     after = _decided(job.status, situation.decision, situation.now)
+    if job.suspended and at_rest(situation, after):
+        after = after.model_copy(update={"active_since": None})
     return after.model_copy(
         update={
             "observed_generation": job.meta.generation,
             "run_id": job.meta.uid,
             "trainer": _trainer(situation, after),
             "samplers": _samplers(situation, after),
+            "operation": operation(situation, after),
             **(_counters(situation, job.spec) if job.spec else {}),
         }
     )
@@ -66,32 +48,58 @@ def fields(situation: Situation) -> RLJobStatus:
 def _decided(before: RLJobStatus, decision: Decision | None, now: float) -> RLJobStatus:
     time = format_time(now)
     changes: dict[str, object] = {}
+    records = recorded(before, decision, now)
     match decision:
         case Begin(attempt=attempt):
             changes = {"attempt": attempt, "next_retry_time": None}
             changes["start_time"] = before.start_time or time
+            changes["active_since"] = before.active_since or time
         case Ended(failure=failure, counts=counts, retry_at=retry_at, final=final):
             changes = {"last_failure": failure, "failures": before.failures + counts}
+            changes["ignored_failures"] = before.ignored_failures + decision.ignored
             changes["next_retry_time"] = None if final else format_time(retry_at)
             changes["completion_time"] = time if final else None
         case Complete(outcome=outcome):
             changes = {"completion_time": time, "final_model": outcome.final_model}
             changes["next_retry_time"] = None
+        case Halted():
+            changes = {"next_retry_time": None}
         case _:
             pass
-    return before.model_copy(update=changes)
+    return before.model_copy(update={"attempts": records, **changes})
 
 
-def over(status: RLJobStatus) -> bool:
-    """Whether the job has come to its end."""
-    return status.completion_time is not None
+def recorded(status: RLJobStatus, decision: Decision | None, now: float) -> list[AttemptStatus]:
+    """The attempts' records after a decision, the newest last."""
+    time = format_time(now)
+    match decision:
+        case Begin(attempt=attempt):
+            begun = AttemptStatus(attempt=attempt, start_time=time)
+            return [*status.attempts, begun][-KEPT_RECORDS:]
+        case Ended(failure=failure, counts=counts, ignored=ignored):
+            result = "Failed" if counts else "Ignored" if ignored else "Refused"
+            return _closed(status, result, failure.reason, time)
+        case Halted():
+            return _closed(status, "Suspended", "Suspended", time)
+        case Complete(outcome=outcome):
+            return _closed(status, "Succeeded", outcome.reason, time)
+        case _:
+            return status.attempts
+
+
+def _closed(status: RLJobStatus, result: str, reason: str, time: str) -> list[AttemptStatus]:
+    record = attempt_records.current(status)
+    if record is None or record.result != "Active":
+        return status.attempts
+    end = {"result": result, "reason": reason[:256], "end_time": time}
+    return [*status.attempts[:-1], record.model_copy(update=end)]
 
 
 def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
     if after.attempt == 0:
         return TrainerStatus()
     epoch = situation.reading.run.epoch if situation.reading.run else 0
-    desired = 0 if over(after) else 1
+    desired = 0 if over(after) or situation.snapshot.job.suspended else 1
     ready = sum(one.ready for one in situation.snapshot.trainer_pods(after.attempt))
     return TrainerStatus(
         job=names.trainer(situation.snapshot.key.name, after.attempt),
@@ -104,10 +112,14 @@ def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
 
 def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
     reading, snapshot = situation.reading, situation.snapshot
-    restarts = max(reading.lost_samplers, after.samplers.restarts)
-    if over(after):
+    resumed = [parse_time(one.start_time) or 0.0 for one in _resumptions(after)]
+    lost = count_lost(reading.registrations, resumed=resumed)
+    restarts = max(lost, after.samplers.restarts)
+    kept = snapshot.job.keeps_samplers
+    if (over(after) and not kept) or (snapshot.job.suspended and not snapshot.sampler_pods()):
         return SamplersStatus(summary="0/0", restarts=restarts)
-    desired = sum(pool.spec.replicas for pool in snapshot.pools if pool.spec is not None)
+    declared = sum(pool.spec.replicas for pool in snapshot.pools if pool.spec is not None)
+    desired = 0 if snapshot.job.suspended else declared
     ready = sum(one.ready and not one.deleting for one in snapshot.sampler_pods())
     serving = after.samplers.serving
     if reading.known:
@@ -121,6 +133,11 @@ def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
         summary=f"{ready}/{desired}",
         restarts=restarts,
     )
+
+
+def _resumptions(status: RLJobStatus) -> list[AttemptStatus]:
+    pairs = itertools.pairwise(status.attempts)
+    return [after for before, after in pairs if before.result == "Suspended"]
 
 
 def serving_samplers(situation: Situation) -> list[Sampler]:
@@ -140,15 +157,24 @@ def staleness_bound(spec: RLJobSpec | None) -> int:
     return spec.algorithm.off_policy.max_staleness + spec.weight_sync.every_steps
 
 
+def lag(run: Run | None, serving: Sequence[Sampler]) -> int:
+    """Training steps between the published policy and the oldest one that is served, ≥ 0."""
+    if run is None or run.policy is None:
+        return 0
+    published = run.policy.step
+    return max(0, published - min((one.step for one in serving), default=published))
+
+
 def _counters(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
     reading = situation.reading
     run = reading.run
     if not reading.known:  # what was known last stands
         before = situation.snapshot.job.status.progress
-        return {"progress": before.model_copy(update={"steps": spec.training.steps})}
+        steps = spec.training.steps or before.steps
+        return {"progress": before.model_copy(update={"steps": steps})}
     if run is None:
         return {
-            "progress": ProgressStatus(steps=spec.training.steps, backlog=reading.backlog),
+            "progress": ProgressStatus(steps=spec.training.steps or 0, backlog=reading.backlog),
             "weights": WeightsStatus(),
         }
     serving = serving_samplers(situation)
@@ -162,27 +188,43 @@ def _counters(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
         backlog=reading.backlog,
         tokens_per_second=round(sum(one.tokens_per_second for one in reading.samplers), 1),
         trainer_wait_share=round(run.totals.wait_seconds / busy, 3) if busy else 0.0,
+        staleness=run.latest.staleness_max if run.latest else None,
         seconds_left=_seconds_left(situation),
         last_progress_time=format_time(run.progress_at) if run.progress_at else None,
     )
     weights = WeightsStatus(
         version=run.policy.version if run.policy else 0,
         min_serving_version=min((one.version for one in serving), default=0),
-        lag=max(0, run.step - min((one.step for one in serving), default=run.step)),
+        lag=lag(run, serving),
         uri=f"s3://{situation.bucket}/{run.policy.prefix}" if run.policy else "",
         digest=run.policy.manifest_sha256 if run.policy else "",
     )
-    return {"progress": progress, "weights": weights}
+    return {"progress": progress, "weights": weights, "datasets": _datasets(run)}
+
+
+def _datasets(run: Run) -> list[DatasetStatus]:
+    return [
+        DatasetStatus(
+            name=one.name,
+            split=one.split,
+            records=one.records,
+            skipped=one.skipped,
+            first_skipped=one.first_skipped,
+        )
+        for one in run.datasets
+    ]
 
 
 def _accuracy(situation: Situation, spec: RLJobSpec) -> float | None:
     evaluations = situation.reading.run.evaluations if situation.reading.run else []
-    if not evaluations:
-        return None
-    latest = [one for one in evaluations if one.version == evaluations[-1].version]
+    validation = [one for one in evaluations if one.split == "validation"]
     first = spec.training.evaluation.temperatures[0]
-    chosen = [one for one in latest if one.temperature == first] or latest
-    return round(chosen[-1].accuracy, 4)
+    mean = mean_accuracy(
+        one
+        for one in validation
+        if (one.version, one.temperature) == (validation[-1].version, first)
+    )
+    return None if mean is None else round(mean, 4)
 
 
 def _seconds_left(situation: Situation) -> int | None:

@@ -16,6 +16,7 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run, StepMetrics
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.spec.resources import GROUP
+from rl_contracts.stores import reports
 from tests.cluster.lab import SYSTEM, Lab, RunReader
 from tests.cluster.manifests import job
 from tests.cluster.waiting import throughout, until
@@ -96,7 +97,7 @@ def faulted(lab: Lab) -> Iterator[Faulted]:
         assert document is not None
         lineage = stores.batches.lineage(document.head_batch)
         prefix = stores.run_prefix(run)
-        lines = stores.objects.get(f"{prefix}metrics.jsonl").splitlines()
+        lines = reports.newest(stores.objects, prefix, reports.METRICS).splitlines()
         used = [member.rollout for batch in lineage for member in batch.members]
         yield Faulted(
             job=lab.job(NAME),

@@ -69,7 +69,8 @@ imagePullSecrets: {{ toJson . }}
   verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  # patch: which pods a shrinking pool gives up; delete: samplers that stay stale or silent.
+  verbs: [get, list, watch, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [get, create, patch]

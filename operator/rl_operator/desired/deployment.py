@@ -7,8 +7,9 @@ from typing import Any
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator import kinds, names
-from rl_operator.desired import pods
+from rl_operator.desired import pods, tool_secrets
 from rl_operator.desired.metadata import labels, owned_by, stamped
+from rl_operator.desired.overrides import laid_over
 from rl_operator.settings import Images
 from rl_operator.snapshot import Meta
 
@@ -17,7 +18,8 @@ Manifest = dict[str, Any]
 WEIGHTS_FOLDER = "/weights"
 AGENT_PORT = 8080
 ENGINE_PORT = 30000
-GRACE_SECONDS = 30
+END_SECONDS = 5
+"""For the agent to hand back what did not finish while it drained."""
 ROLLOUT_GRACE_SECONDS = 600
 """For scheduling and image pulls, on top of the engine's own start."""
 DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
@@ -56,15 +58,20 @@ def render(
                 "progressDeadlineSeconds": spec.template.engine.startup_seconds
                 + ROLLOUT_GRACE_SECONDS,
                 "revisionHistoryLimit": 1,
-                # GPUs are scarce: a new pod waits for an old one's place.
                 "strategy": {
                     "type": "RollingUpdate",
-                    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"},
+                    "rollingUpdate": {
+                        "maxSurge": spec.template.rollout.max_surge,
+                        "maxUnavailable": spec.template.rollout.max_unavailable,
+                    },
                 },
-                "template": {
-                    "metadata": {"labels": mine},
-                    "spec": _pod(pool, spec, job=job, job_spec=job_spec, images=images),
-                },
+                "template": laid_over(
+                    {
+                        "metadata": {"labels": mine},
+                        "spec": _pod(pool, spec, job=job, job_spec=job_spec, images=images),
+                    },
+                    spec.template.pod_template,
+                ),
             },
         }
     )
@@ -82,26 +89,27 @@ def _pod(
     stage = {
         key: agent[key] for key in agent if key not in ("livenessProbe", "readinessProbe", "ports")
     } | {"name": "stage", "command": ["python", "-m", "rl_sampler", "stage"]}
+    agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec.agent)]
     engine = _engine(spec, precision=job_spec.training.precision, images=images)
     config = names.spec_config(job.name, job_spec)
     pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": pods.pod_security(),
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
-        "nodeSelector": dict(spec.template.node_selector),
+        "terminationGracePeriodSeconds": spec.template.drain.timeout_seconds + END_SECONDS,
         # The engine is a native sidecar: it outlives the agent, which hands back what it holds.
         "initContainers": [stage, engine],
         "containers": [agent],
         "volumes": [
             *pods.spec_volumes(config=config, secret=job_spec.storage.secret_name),
+            *tool_secrets.volumes(job_spec.agent),
             {"name": "weights", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "engine-tmp", "emptyDir": {}},
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
         ],
     }
-    return {key: value for key, value in pod.items() if value != {}}
+    return pods.placed(pod, spec.template, like=selector(pool.name, job.uid))
 
 
 def _agent(pool: Meta, spec: SamplerPoolSpec, *, job: Meta, images: Images) -> Manifest:
@@ -115,6 +123,7 @@ def _agent(pool: Meta, spec: SamplerPoolSpec, *, job: Meta, images: Images) -> M
         env.WEIGHTS_FOLDER: WEIGHTS_FOLDER,
         env.ENGINE_URL: f"http://127.0.0.1:{ENGINE_PORT}",
         env.LISTEN_PORT: str(AGENT_PORT),
+        env.DRAIN_SECONDS: str(spec.template.drain.timeout_seconds),
         "HOME": TMP,
     }
     return {

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator import attempts, kinds, names
+from rl_operator import attempt_records, kinds, names
+from rl_operator.attempts import Complete, Decision, Ended
 from rl_operator.desired import objects, pool, trainer
 from rl_operator.plan import Wanted
 from rl_operator.settings import Images
 from rl_operator.snapshot import Child, JobSnapshot
-
-KEPT_ATTEMPTS = 1
-"""Ended job objects before the current one that stay for their logs."""
 
 
 def wanted(
@@ -39,26 +38,40 @@ def wanted(
     return found
 
 
+def runs_trainer(snapshot: JobSnapshot, decision: Decision) -> bool:
+    """Whether the status's attempt is under way and goes on."""
+    status = snapshot.job.status
+    under_way = status.attempt > 0 and not attempt_records.ended(status)
+    return under_way and not snapshot.job.suspended and not isinstance(decision, Ended | Complete)
+
+
 def unwanted(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
     """Pools without a group, trainers that have ended or were given up, all but the last ones."""
+    lifecycle = spec.lifecycle if spec is not None else Lifecycle()
+    return _unwanted_pools(snapshot, spec) + _old_trainers(snapshot, lifecycle)
+
+
+def _unwanted_pools(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
     job = snapshot.job
-    groups = [] if spec is None or job.finished else [one.name for one in spec.samplers]
-    wanted_pools = {names.pool(job.meta.name, group) for group in groups}
-    of_pools = [
+    over = job.finished and not job.keeps_samplers
+    groups = [] if spec is None or over else [one.name for one in spec.samplers]
+    wanted = {names.pool(job.meta.name, group) for group in groups}
+    return [
         child
         for (kind, name), child in snapshot.children.items()
-        if kind == kinds.SAMPLER_POOL.name and name not in wanted_pools
+        if kind == kinds.SAMPLER_POOL.name and name not in wanted
     ]
-    return of_pools + _old_trainers(snapshot)
 
 
-def _old_trainers(snapshot: JobSnapshot) -> list[Child]:
-    status = snapshot.job.status
-    over = snapshot.job.finished or attempts.ended(status)
+def _old_trainers(snapshot: JobSnapshot, lifecycle: Lifecycle) -> list[Child]:
+    job, attempt = snapshot.job, snapshot.job.status.attempt
+    over = job.finished or job.suspended or attempt_records.ended(job.status)
+    all_go = job.finished and lifecycle.cleanup_policy == "All"
     old = [
         one
         for one in snapshot.trainers
-        if one.attempt < status.attempt - KEPT_ATTEMPTS
-        or (one.state == "Active" and (one.attempt < status.attempt or over))
+        if all_go
+        or one.attempt < attempt - lifecycle.attempt_history_limit
+        or (one.state == "Active" and (one.attempt < attempt or over))
     ]
     return [snapshot.children[(kinds.PYTORCH_JOB.name, one.name)] for one in old]

@@ -57,8 +57,8 @@ def network_policy(job: Meta) -> Manifest:
     )
 
 
-def disruption_budget(pool: Meta, *, job: str, run: str) -> Manifest:
-    """Lets node drains take one sampler of a pool at a time."""
+def disruption_budget(pool: Meta, *, job: str, run: str, max_unavailable: int = 1) -> Manifest:
+    """Lets node drains take a few samplers of a pool at a time."""
     return stamped(
         {
             "apiVersion": kinds.DISRUPTION_BUDGET.api_version,
@@ -70,7 +70,7 @@ def disruption_budget(pool: Meta, *, job: str, run: str) -> Manifest:
                 "ownerReferences": owned_by(pool, kinds.SAMPLER_POOL),
             },
             "spec": {
-                "maxUnavailable": 1,
+                "maxUnavailable": max_unavailable,
                 "selector": {"matchLabels": {names.POOL_LABEL: pool.name, names.RUN_LABEL: run}},
             },
         }

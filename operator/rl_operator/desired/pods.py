@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rl_contracts.spec.base import EnvironmentVariable
+from rl_contracts.spec.workers import Placement
 from rl_operator.names import SPEC_KEY
 
 Manifest = dict[str, Any]
@@ -62,3 +63,21 @@ def spec_mounts() -> list[Manifest]:
         {"name": "spec", "mountPath": SPEC_FOLDER, "readOnly": True},
         {"name": "stores", "mountPath": STORES_FOLDER, "readOnly": True},
     ]
+
+
+def placed(pod: Manifest, placement: Placement, *, like: Mapping[str, str]) -> Manifest:
+    """A pod spec with its user's wishes about nodes; unset ones are left out.
+
+    Args:
+        pod: the spec without them.
+        placement: the wishes.
+        like: labels of the pods that spread constraints without a selector count.
+    """
+    selector = {"labelSelector": {"matchLabels": dict(like)}}
+    wishes = {
+        "nodeSelector": dict(placement.node_selector),
+        "tolerations": [dict(one) for one in placement.tolerations],
+        "topologySpreadConstraints": [{**selector, **one} for one in placement.topology_spread],
+        "priorityClassName": placement.priority_class_name,
+    }
+    return pod | {key: value for key, value in wishes.items() if value}

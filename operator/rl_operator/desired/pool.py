@@ -10,6 +10,8 @@ from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.snapshot import Meta
 
 Manifest = dict[str, Any]
+OPAQUE = ("podTemplate",)
+"""What is in there is its user's, empty or not."""
 
 
 def render(job: Meta, group: SamplerGroup) -> Manifest:
@@ -31,7 +33,8 @@ def first_form(job: Meta, group: SamplerGroup) -> Manifest:
 def _without_empty(value: Manifest) -> Manifest:
     # An empty map that is applied over one with keys is stored as null, which is then refused.
     pruned = {
-        key: _without_empty(one) if isinstance(one, dict) else one for key, one in value.items()
+        key: _without_empty(one) if isinstance(one, dict) and key not in OPAQUE else one
+        for key, one in value.items()
     }
     return {key: one for key, one in pruned.items() if one not in (None, {}, [])}
 

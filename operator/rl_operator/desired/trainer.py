@@ -13,10 +13,13 @@ from kubeflow.training.models import (
 )
 
 from rl_contracts import env
+from rl_contracts.spec.data import HubTokenReference, uses_hub
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import kinds, names
 from rl_operator.desired import pods
 from rl_operator.desired.metadata import labels, owned_by, stamped
+from rl_operator.desired.overrides import laid_over
+from rl_operator.names import COMPONENT_LABEL, RUN_LABEL
 from rl_operator.settings import Images
 from rl_operator.snapshot import Child, Meta, TrainerJob
 
@@ -24,9 +27,10 @@ Manifest = dict[str, Any]
 
 CONTAINER = "pytorch"
 """training-operator looks for a container of this name."""
-GRACE_SECONDS = 120
-"""For the trainer to reach a safe point after SIGTERM."""
 RENDEZVOUS_BACKEND = "c10d"
+HUB_FOLDER = "/etc/rl/hub"
+HUB_ONLINE = "HF_HUB_OFFLINE"
+"""The image sets it: only a job that names hf:// sources asks the hub for anything."""
 
 
 def render(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
@@ -72,6 +76,11 @@ def _template(job: Meta, spec: RLJobSpec, attempt: int, images: Images) -> Manif
         env.STORES_FOLDER: pods.STORES_FOLDER,
         "HOME": "/tmp",
     }
+    hub = spec.data.hub.token_secret_ref if uses_hub(spec.data) else None
+    if uses_hub(spec.data):
+        told[HUB_ONLINE] = "0"
+    if hub is not None:
+        told[env.HUB_TOKEN_FILE] = f"{HUB_FOLDER}/token"
     container = {
         "name": CONTAINER,
         "image": spec.trainer.image or images.trainer,
@@ -81,27 +90,38 @@ def _template(job: Meta, spec: RLJobSpec, attempt: int, images: Images) -> Manif
         "resources": spec.trainer.resources.to_kubernetes(),
         "securityContext": pods.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [*pods.spec_mounts(), {"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            *pods.spec_mounts(),
+            {"name": "tmp", "mountPath": "/tmp"},
+            *([{"name": "hub", "mountPath": HUB_FOLDER, "readOnly": True}] if hub else []),
+        ],
     }
     config = names.spec_config(job.name, spec)
     pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": pods.pod_security(),
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
-        "nodeSelector": dict(spec.trainer.node_selector),
+        "terminationGracePeriodSeconds": spec.lifecycle.suspend_grace_seconds,
         "containers": [container],
         "volumes": [
             *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
             {"name": "tmp", "emptyDir": {}},
+            *([_hub_volume(hub)] if hub else []),
         ],
     }
-    return {
-        "metadata": {
-            "labels": labels(job=job.name, run=job.uid, component="trainer", attempt=attempt)
-        },
-        "spec": {key: value for key, value in pod.items() if value != {}},
+    mine = labels(job=job.name, run=job.uid, component="trainer", attempt=attempt)
+    placed = pods.placed(pod, spec.trainer, like={RUN_LABEL: job.uid, COMPONENT_LABEL: "trainer"})
+    template = {"metadata": {"labels": mine}, "spec": placed}
+    return laid_over(template, spec.trainer.pod_template)
+
+
+def _hub_volume(token: HubTokenReference) -> Manifest:
+    secret = {
+        "secretName": token.name,
+        "items": [{"key": token.key, "path": "token"}],
+        "defaultMode": pods.READ_BY_GROUP,
     }
+    return {"name": "hub", "secret": secret}
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rl_contracts.spec.resources import RLJob
 from tests.apiserver import ApiServer
@@ -31,6 +32,13 @@ def changed(path: str, value: Any) -> Manifest:
     return manifest
 
 
+def tool_loop(*, server: Manifest | None = None, **options: Any) -> Manifest:
+    """An agent with one tool server; an Ellipsis takes a field of the server away."""
+    fields = {"name": "calculator", "url": "http://calculator/mcp", **(server or {})}
+    kept = {key: value for key, value in fields.items() if value is not ...}
+    return {"kind": "ToolLoop", "mcpServers": [kept], **options}
+
+
 def apply(apiserver: ApiServer, manifest: Manifest, *options: str) -> str:
     """Apply as a user does; return what kubectl complained of, empty when nothing."""
     done = apiserver.kubectl("apply", "-f", "-", *options, stdin=json.dumps(manifest), check=False)
@@ -40,12 +48,26 @@ def apply(apiserver: ApiServer, manifest: Manifest, *options: str) -> str:
 @pytest.mark.parametrize("name", ["rljobs.rl-operator.io", "samplerpools.rl-operator.io"])
 def test_crds_stay_small_enough_for_client_side_apply(apiserver: ApiServer, name: str) -> None:
     root = Path(__file__).resolve().parents[3]
-    assert (root / "crds" / f"{name}.yaml").stat().st_size < 60_000
+    written = (root / "crds" / f"{name}.yaml").read_text()
+    stored = json.dumps(yaml.safe_load(written), separators=(",", ":"))
+    assert len(stored) < 60_000  # what kubectl keeps in its annotation
     found = apiserver.get("crd", name)
     conditions = {one["type"]: one["status"] for one in found["status"]["conditions"]}
     assert conditions["Established"] == "True"
     assert "NonStructuralSchema" not in conditions
     assert found["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_an_agent_with_tools_is_accepted(apiserver: ApiServer) -> None:
+    server = {"tokenSecretRef": {"name": "keys"}, "timeoutSeconds": 5}
+    agent = tool_loop(server=server, context={"overflow": "DiscardAll"}, maxTurns=3, minTurns=2)
+    manifest = a_job("tools")
+    manifest["spec"]["agent"] = agent
+    assert apply(apiserver, manifest) == ""
+    parsed = RLJob.model_validate({"spec": apiserver.get("rljob", "tools")["spec"]}).spec.agent
+    assert parsed.mcp_servers[0].token_secret_ref is not None
+    assert parsed.mcp_servers[0].token_secret_ref.key == "token"
+    assert (parsed.turns, parsed.fewest_turns, parsed.call_format) == (3, 2, "Hermes")
 
 
 def test_a_valid_job_gets_the_defaults_of_the_models(apiserver: ApiServer) -> None:
@@ -74,8 +96,31 @@ def test_the_shortest_job_is_accepted(apiserver: ApiServer) -> None:
 
 REFUSED = {
     "group of one under GRPO": (changed("spec.algorithm.groupSize", 1), "groupSize must be at"),
+    "retraining what is too old": (
+        changed("spec.algorithm.offPolicy", {"maxTrainings": 2, "retrainInterval": 2}),
+        "maxTrainings needs maxStaleness of at least retrainInterval",
+    ),
+    "an interval of nothing": (
+        changed("spec.algorithm.offPolicy", {"maxStaleness": 4, "retrainInterval": 2}),
+        "retrainInterval needs maxTrainings",
+    ),
+    "a minimum without a deadline": (
+        changed("spec.rollouts", {"completion": {"kind": "Minimum", "minimum": 2}}),
+        "minimum and deadlineSeconds go with kind Minimum",
+    ),
+    "a minimum above the group": (
+        changed("spec.rollouts", {"completion": {
+            "kind": "Minimum", "minimum": 999, "deadlineSeconds": 60}}),
+        "must not exceed algorithm.groupSize",
+    ),
+    "a minimum of one under GRPO": (
+        changed("spec.rollouts", {"completion": {
+            "kind": "Minimum", "minimum": 1, "deadlineSeconds": 60}}),
+        "rollouts.completion.minimum must be at least 2",
+    ),
     "negative steps": (changed("spec.training.steps", -1), "spec.training.steps"),
-    "no steps": (changed("spec.training.steps", ...), "spec.training.steps"),
+    "no steps": (changed("spec.training.steps", ...), "either steps or epochs"),
+    "steps and epochs": (changed("spec.training.epochs", 2), "either steps or epochs"),
     "steps are no text": (changed("spec.training.steps", "many"), "spec.training.steps"),
     "warm-up after the end": (
         changed("spec.training.optimizer.warmupSteps", 10_000), "warmupSteps must not exceed"
@@ -94,6 +139,165 @@ REFUSED = {
         changed("spec.training.optimizer.learningRate", 0), "spec.training.optimizer.learningRate"
     ),
     "unknown loss": (changed("spec.algorithm.loss.kind", "Magic"), "spec.algorithm.loss.kind"),
+    "dual clip for GSPO": (
+        changed("spec.algorithm.loss", {"kind": "GSPO", "dualClip": 3.0}), "loss.dualClip is for"
+    ),
+    "importance cap for PPO": (
+        changed("spec.algorithm.loss.importanceCap", 2.0), "loss.importanceCap is for"
+    ),
+    "constant length without one": (
+        changed("spec.algorithm.loss.aggregation", "ConstantLength"), "loss.length goes with"
+    ),
+    "length of a mean": (changed("spec.algorithm.loss.length", 512), "loss.length goes with"),
+    "cap without correction": (
+        changed("spec.algorithm.offPolicy.correction", {"cap": 2.0}), "correction.cap is not"
+    ),
+    "lower bound of OPSM": (
+        changed("spec.algorithm.offPolicy.correction",
+                {"kind": "OPSM", "threshold": 1.0, "low": 0.5}), "correction.low is for"
+    ),
+    "empty range": (
+        changed("spec.algorithm.offPolicy.correction", {"kind": "IcePop", "low": 1.0, "cap": 1.0}),
+        "smaller than cap",
+    ),
+    "level of TIS": (
+        changed("spec.algorithm.offPolicy.correction", {"kind": "TIS", "level": "Geometric"}),
+        "correction.level is for",
+    ),
+    "OPSM without threshold": (
+        changed("spec.algorithm.offPolicy.correction.kind", "OPSM"), "correction.threshold goes"
+    ),
+    "decay of TIS": (
+        changed("spec.algorithm.offPolicy.correction", {"kind": "TIS", "decay": 1.0}),
+        "are for kind ImportanceCap",
+    ),
+    "decay under strict bounds": (
+        changed("spec.algorithm.offPolicy.correction",
+                {"kind": "ImportanceCap", "decay": 1.0, "strictInBound": True}),
+        "changes nothing",
+    ),
+    "weighed twice": (
+        changed("spec.algorithm", {"loss": {"kind": "DecoupledPPO"},
+                                   "offPolicy": {"correction": {"kind": "TIS"}}}),
+        "weighs by p / μ itself",
+    ),
+    "updates that leave a rest": (
+        changed("spec.training.promptsPerUpdate", 3), "must divide promptsPerStep"
+    ),
+    "minimum of a constant rate": (
+        changed("spec.training.optimizer.minimumRatio", 0.1), "minimumRatio is for"
+    ),
+    "k without pass@k": (changed("spec.algorithm.estimator", {"k": 2}), "estimator.k goes with"),
+    "pass@k without k": (
+        changed("spec.algorithm.estimator.kind", "PassAtK"), "estimator.k goes with"
+    ),
+    "pass@k of more than there are": (
+        changed("spec.algorithm.estimator", {"kind": "PassAtK", "k": 1000}), "must not exceed group"
+    ),
+    "discount for GRPO": (changed("spec.algorithm.estimator.gamma", 0.9), "estimator.gamma is for"),
+    "spread without resampling": (
+        changed("spec.algorithm.shaping.minRewardSpread", 0.1), "needs dynamicSampling"
+    ),
+    "two thresholds": (
+        changed("spec.algorithm.shaping", {"minimalAdvantage": 0.1, "dropZeroAdvantage": True}),
+        "drops zero advantages too",
+    ),
+    "filter of a whole step": (
+        changed("spec.algorithm", {"estimator": {"kind": "REINFORCEPlusPlus"},
+                                   "shaping": {"dropZeroAdvantage": True}}),
+        "need an estimator of single groups",
+    ),
+    "buffer longer than the response": (
+        changed("spec.algorithm.shaping.overlong", {"maxTokens": 10, "bufferTokens": 11}),
+        "must not exceed maxTokens",
+    ),
+    "adaptive without target": (
+        changed("spec.algorithm.kl", {"controller": {"kind": "Adaptive", "horizon": 100}}),
+        "kl.controller.target and horizon go with",
+    ),
+    "fixed with a target": (
+        changed("spec.algorithm.kl", {"controller": {"target": 0.1, "horizon": 100}}),
+        "kl.controller.target and horizon go with",
+    ),
+    "gradient of a reward": (
+        changed("spec.algorithm.kl", {"placement": "Reward", "gradient": "StraightThrough"}),
+        "kl.gradient is for placement Loss",
+    ),
+    "K2 straight through": (
+        changed("spec.algorithm.kl", {"estimator": "K2", "gradient": "StraightThrough"}),
+        "what estimator K2 has anyway",
+    ),
+    "unbiased Abs": (
+        changed("spec.algorithm.kl", {"estimator": "Abs", "gradient": "Unbiased"}),
+        "is for estimators K1 and K3",
+    ),
+    "MaxEnt's loss alone": (
+        changed("spec.algorithm.loss.kind", "MaxEnt"), "loss.kind MaxEnt go together"
+    ),
+    "MaxEnt's options for GRPO": (
+        changed("spec.algorithm.estimator.maxent", {"tau": 1.0}), "estimator.maxent is for"
+    ),
+    "MaxEnt with KL in the reward": (
+        changed("spec.algorithm", {"estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt"},
+                                   "kl": {"placement": "Reward"}}),
+        "kl.placement must be Loss",
+    ),
+    "MaxEnt of half a group": (
+        changed("spec.algorithm", {"estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt"},
+                                   "shaping": {"balanceSample": True}}),
+        "weighs whole groups",
+    ),
+    "clip of MaxEnt without its term": (
+        changed("spec.algorithm", {"estimator": {"kind": "MaxEnt"},
+                                   "loss": {"kind": "MaxEnt", "clipLow": 0.1}}),
+        "without clipCoefficient",
+    ),
+    "tau's bounds crossed": (
+        changed("spec.algorithm", {
+            "loss": {"kind": "MaxEnt"},
+            "estimator": {"kind": "MaxEnt", "maxent": {
+                "tuneTau": {"targetEntropy": 1.0, "minimum": 2.0, "maximum": 1.0}}},
+        }),
+        "must not exceed maximum",
+    ),
+    "filter before the KL is known": (
+        changed("spec.algorithm", {"kl": {"placement": "Reward"},
+                                   "shaping": {"dropZeroAdvantage": True}}),
+        "under kl.placement Reward",
+    ),
+    "GAE without critic": (
+        changed("spec.algorithm.estimator.kind", "GAE"), "critic go together"
+    ),
+    "critic without GAE": (
+        changed("spec.algorithm.critic", {"warmupSteps": 1}), "critic go together"
+    ),
+    "lambda for GRPO": (changed("spec.algorithm.estimator.lam", 0.9), "estimator.lam is for"),
+    "tools for one turn": (
+        changed("spec.agent", {"mcpServers": [{"name": "a", "url": "http://a/mcp"}]}),
+        "options are for ToolLoop",
+    ),
+    "turns for one turn": (changed("spec.agent.maxTurns", 3), "options are for ToolLoop"),
+    "a tool loop without tools": (
+        changed("spec.agent", {"kind": "ToolLoop"}), "needs at least one of mcpServers"
+    ),
+    "too few turns": (changed("spec.agent", tool_loop(minTurns=11)), "must not exceed maxTurns"),
+    "a server with two ways": (
+        changed("spec.agent", tool_loop(server={"command": ["x"]})), "either url or command"
+    ),
+    "a server without a way": (
+        changed("spec.agent", tool_loop(server={"url": ...})), "either url or command"
+    ),
+    "a token for a command": (
+        changed("spec.agent", tool_loop(
+            server={"url": ..., "command": ["x"], "tokenSecretRef": {"name": "t"}})),
+        "tokenSecretRef goes with",
+    ),
+    "two servers of one name": (
+        changed("spec.agent.mcpServers", [tool_loop()["mcpServers"][0]] * 2), "mcpServers[1]"
+    ),
+    "notes while stopping": (
+        changed("spec.agent", tool_loop(context={"summaryTokens": 9})), "summaryTokens goes with"
+    ),
     "no scorer": (changed("spec.reward.scorers", []), "spec.reward.scorers"),
     "no sampler": (changed("spec.samplers", []), "spec.samplers"),
     "two groups of a name": (
@@ -103,12 +307,63 @@ REFUSED = {
         changed("spec.samplers.0.template.autoscaling.minReplicas", 0), "minReplicas"
     ),
     "a local model": (changed("spec.model.uri", "/models/tiny"), "spec.model.uri"),
+    "two ways to ask": (
+        changed("spec.data.train.0.columns", {"query": "q", "messages": "m"}), "exclude each other"
+    ),
+    "split of a file": (changed("spec.data.train.0.split", "train"), "split is for hf:// sources"),
+    "two sources of a name": (
+        changed("spec.data.validation", [{"name": "a", "uri": "hf://o/n"}] * 2),
+        "spec.data.validation[1]",
+    ),
+    "a weight of nothing": (changed("spec.data.train.0.weight", 0), "spec.data.train[0].weight"),
+    "weight of validation data": (
+        changed("spec.data.validation.0.weight", 2), 'unknown field "spec.data.validation[0].weight'
+    ),
     "not JSONL": (changed("spec.data.train.0.uri", "s3://abc/x.csv"), "spec.data.train[0].uri"),
     "name too long": (changed("metadata.name", "n" * 41), "metadata.name must be"),
     "name with a dot": (changed("metadata.name", "a.b"), "metadata.name must be"),
     "pool name too long": (
         changed("spec.samplers.0.name", "n" * 40) | {"metadata": {"name": "n" * 30}},
         "at most 62 characters",
+    ),
+    "a failure rule without a case": (
+        changed("spec.lifecycle.failurePolicy", {"rules": [{"action": "Ignore"}]}),
+        "either onExitCodes or onPodCondition",
+    ),
+    "a failure rule of two cases": (
+        changed(
+            "spec.lifecycle.failurePolicy",
+            {
+                "rules": [
+                    {
+                        "action": "Ignore", "onExitCodes": {"values": [1]},
+                        "onPodCondition": {"type": "X"},
+                    }
+                ]
+            },
+        ),
+        "either onExitCodes or onPodCondition",
+    ),
+    "builtin without a maximum": (
+        changed("spec.samplers.0.template.autoscaling", {"mode": "Builtin"}),
+        "mode Builtin needs",
+    ),
+    "minimum above the maximum": (
+        changed(
+            "spec.samplers.0.template.autoscaling",
+            {"mode": "Builtin", "minReplicas": 5, "maxReplicas": 4},
+        ),
+        "must not exceed autoscaling.maxReplicas",
+    ),
+    "a maximum that nobody keeps": (
+        changed("spec.samplers.0.template.autoscaling", {"maxReplicas": 4}), "of mode Builtin alone"
+    ),
+    "a rollout that cannot move": (
+        changed("spec.samplers.0.template.rollout", {"maxUnavailable": "0%", "maxSurge": 0}),
+        "must not both be 0",
+    ),
+    "no share": (
+        changed("spec.samplers.0.template.rollout", {"maxUnavailable": "many"}), "maxUnavailable"
     ),
     "name starts with a digit": (changed("metadata.name", "1a"), "metadata.name must be"),
 }  # fmt: skip
@@ -134,7 +389,6 @@ FIXED: dict[str, tuple[str, Any]] = {
     "reward": ("spec.reward.answerSchema", "Raw"),
     "algorithm": ("spec.algorithm.groupSize", 4),
     "training": ("spec.training.steps", 70),
-    "trainer": ("spec.trainer.image", "other"),
     "storage": ("spec.storage.secretName", "other"),
     "weightSync": ("spec.weightSync.everySteps", 2),
 }

@@ -63,6 +63,18 @@ def test_a_deleted_run_takes_its_data_along(world: World) -> None:
     assert world.stores.objects.list(f"{world.settings.s3_prefix}model/")
 
 
+@pytest.mark.parametrize("broken", ["no Secret", "no model"])
+def test_a_job_that_never_started_goes_at_once(world: World, broken: str) -> None:
+    if broken == "no model":
+        world.make_secret()
+    job = world.make_job(lifecycle={"dataPolicy": "Delete"})
+    world.settle(job)
+    assert world.condition_now(job, "Stalled")
+    assert finalizers(world, job) == []
+    delete(world, job)
+    assert gone(world, job)
+
+
 def test_the_policy_may_change(world: World) -> None:
     job, _ = prepared(world, "Delete")
     world.make_job(lifecycle={"dataPolicy": "Retain"})
@@ -81,6 +93,10 @@ def test_a_blocked_deletion_says_so_and_has_a_way_out(world: World, way_out: str
     assert (stalled["reason"], ABANDON_ANNOTATION in stalled["message"]) == (
         "DataDeletionBlocked", True,
     )  # fmt: skip
+    assert (
+        f". Mend that, or give the data up: kubectl annotate -n {job.namespace} rljob job "
+        in (stalled["message"])
+    )
     assert world.status(job)["phase"] == "Terminating"
     if way_out == "the Secret is mended":
         world.make_secret()

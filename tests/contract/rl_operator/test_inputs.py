@@ -58,7 +58,7 @@ BAD: dict[str, tuple[Change, str, str, str]] = {
         "bring the server up",
     ),
     "wrong key": (
-        secret_with(s3SecretKey="wrong"), "BucketAccessDenied", SECRET, "Mend the credentials"
+        secret_with(s3SecretKey="wrong"), "BucketAccessDenied", SECRET, "Mend s3AccessKey"
     ),
     "no bucket": (secret_with(s3Bucket="not-there"), "BucketNotFound", SECRET, "does not exist"),
     "model is incomplete": (
@@ -68,6 +68,10 @@ BAD: dict[str, tuple[Change, str, str, str]] = {
     "malformed line": (
         with_object("test.jsonl", TRAIN + b"{nonsense\n"), "DatasetMalformed",
         "spec.data.validation[0].uri", "line 2",
+    ),
+    "broken array": (
+        with_object("train.jsonl", b'[{"id": "a"'), "DatasetMalformed", "spec.data.train[0].uri",
+        "line 1 is not JSON",
     ),
 }  # fmt: skip
 

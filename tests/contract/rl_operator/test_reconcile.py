@@ -211,3 +211,25 @@ def test_a_crash_after_any_write_leads_to_the_same_world(world: World, job: Key)
     assert names_of(world, kinds.SAMPLER_POOL) == ["job-main"]
     (pool,) = world.objects(kinds.SAMPLER_POOL)
     assert pool["spec"]["replicas"] == 2
+
+
+def test_a_quiet_look_costs_few_requests(
+    world: World, job: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = world.start_operator(trust_seconds=60.0)
+    run = start_samplers(world, job)
+    start_trainer(world, job)
+    world.write_run(run, policy=POLICY, step=1, steps=60)
+    world.settle(job)
+    asked: list[str] = []
+    send = world.cluster._send
+
+    def counted(method: str, path: str, *arguments: Any, **options: Any) -> Any:
+        asked.append(f"{method} {path.rpartition(world.namespace)[2]}")
+        return send(method, path, *arguments, **options)
+
+    monkeypatch.setattr(world.cluster, "_send", counted)
+    operator.jobs.reconcile(job)
+    operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
+    assert len(asked) == 10, asked
+    assert all(one.startswith("GET") for one in asked)

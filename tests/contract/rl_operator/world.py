@@ -16,6 +16,7 @@ from typing import Any
 
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
+from rl_contracts.documents.task import Task
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_operator import kinds
@@ -24,17 +25,22 @@ from rl_operator.cluster import Cluster
 from rl_operator.events import Journal
 from rl_operator.inputs import InputsReader
 from rl_operator.kinds import Key, Kind
+from rl_operator.pace import Pace
 from rl_operator.preflight import Preflight
-from rl_operator.progress import Connections, ProgressReader
+from rl_operator.progress import Connections
+from rl_operator.readings import ProgressReader
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
+from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images
 from tests.apiserver import ApiServer
-from tests.documents import a_run, a_sampler
+from tests.documents import a_run, a_sampler, a_task
 from tests.manifests import a_job
 
 IMAGES = Images(trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent")
 SETTLE_SECONDS = 30.0
+PATIENCE_SECONDS = 0.3
+RETRY_SECONDS = 0.2
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 TRAIN = b'{"id": "1", "query": "1+1=", "answer": "2"}\n'
 PYTORCHJOB_CRD = "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"
@@ -60,28 +66,42 @@ class Writes:
 class Operator:
     """One life of the operator process."""
 
-    def __init__(self, cluster: Cluster, *, now: float = 0.0) -> None:
+    def __init__(self, cluster: Cluster, *, now: float = 0.0, trust_seconds: float = 0.0) -> None:
         self.skew = now
-        connections = self.connections = Connections(cluster)
+        connections = self.connections = Connections(
+            cluster, patience_seconds=PATIENCE_SECONDS, secret_seconds=trust_seconds
+        )
         self.reader = ProgressReader(connections, clock=time.monotonic, fresh_seconds=0)
-        self.preflight = Preflight(clock=time.monotonic, wake=lambda _: None)
+        self.preflight = Preflight(
+            clock=time.monotonic, wake=lambda _: None, retry_seconds=RETRY_SECONDS
+        )
         shared: dict[str, Any] = {
             "cluster": cluster,
-            "applier": Applier(cluster),
+            "applier": Applier(cluster, trust_seconds=trust_seconds),
             "statuses": StatusWriter(cluster, clock=time.monotonic, seconds=0.0),
             "journal": Journal(cluster, identity="test", now=time.time),
             "images": IMAGES,
             "progress_seconds": 1.0,
+            "pace": Pace(1.0),
             "now": self.now,
         }
         inputs = InputsReader(
             connections=connections, reader=self.reader, preflight=self.preflight, now=self.now
         )
-        self.jobs = JobReconciler(inputs=inputs, **shared)
-        self.pools = PoolReconciler(connections=connections, reader=self.reader, **shared)
+        self.jobs = JobReconciler(inputs=inputs, wake=lambda _: None, **shared)
+        self.pools = PoolReconciler(
+            connections=connections,
+            reader=self.reader,
+            clock=self.clock,
+            scaler=PoolScaler(cluster=cluster, now=self.now),
+            **shared,
+        )
 
     def now(self) -> float:
         return time.time() + self.skew
+
+    def clock(self) -> float:
+        return time.monotonic() + self.skew
 
     def close(self) -> None:
         self.reader.close()
@@ -101,26 +121,17 @@ class World:
     writes: Writes = field(default_factory=Writes)
     operator: Operator | None = None
 
-    def start_operator(self) -> Operator:
+    def start_operator(self, *, trust_seconds: float = 0.0) -> Operator:
         """A new process: nothing is remembered."""
         if self.operator is not None:
             self.operator.close()
-        self.operator = Operator(self.cluster)
+        self.operator = Operator(self.cluster, trust_seconds=trust_seconds)
         return self.operator
 
     # What a user does.
 
     def make_secret(self, **changes: str) -> None:
-        values = {
-            "mongoUri": self.settings.mongo_uri.get_secret_value(),
-            "mongoDatabase": self.settings.mongo_database,
-            "s3Endpoint": self.settings.s3_endpoint,
-            "s3Bucket": self.settings.s3_bucket,
-            "s3Prefix": self.settings.s3_prefix,
-            "s3AccessKey": self.settings.s3_access_key.get_secret_value(),
-            "s3SecretKey": self.settings.s3_secret_key.get_secret_value(),
-            **changes,
-        }
+        values = self.settings.to_mapping() | changes
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         self.apply("v1", "Secret", "rl-operator-stores", data=encoded)
 
@@ -238,6 +249,9 @@ class World:
         )  # fmt: skip
         self.stores.samplers.put([sampler])
         return sampler
+
+    def task(self, run: str, sequence: int) -> Task:
+        return a_task(sequence, id=f"{run}.train.{sequence}", run=run)
 
     def write_run(self, run: str, **changes: Any) -> Run:
         now = self.stores.mongo.now()

@@ -126,6 +126,7 @@ def a_view(**changes: Any) -> View:
         "run": a_run_document(heartbeat_at=NOW - 1, progress_at=NOW - 1),
         "run_known": True,
         "may_begin": True,
+        "suspend": False,
         "now": NOW,
     }
     return View(**{**values, **changes})

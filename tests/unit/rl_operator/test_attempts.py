@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from rl_contracts.documents.run import Outcome
-from rl_contracts.spec.status import RLJobStatus
-from rl_contracts.spec.workers import Lifecycle
-from rl_operator.attempts import Begin, Complete, Decision, Ended, Wait, decide
+from rl_contracts.spec.lifecycle import Lifecycle
+from rl_contracts.spec.status import AttemptStatus, RLJobStatus
+from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait, decide
 from rl_operator.snapshot import format_time
+from rl_operator.status import recorded
 from tests.unit.rl_operator.builders import (
     NOW,
     a_failure,
@@ -33,6 +35,8 @@ def with_outcome(kind: str, **changes: Any) -> Any:
 ENDED = RLJobStatus(attempt=1, failures=1, last_failure=a_failure())
 LATER = ENDED.model_copy(update={"next_retry_time": format_time(NOW + 10)})
 REFUSED = RLJobStatus(attempt=1, last_failure=a_failure(exit_code=2))
+RECORD = AttemptStatus(attempt=1, start_time=format_time(NOW - 50))
+HALTED = RLJobStatus(attempt=1, attempts=[RECORD.model_copy(update={"result": "Suspended"})])
 STUCK = a_pod(phase="Pending", ready=False, started_at=None, created_at=NOW - 1801)
 
 WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
@@ -44,15 +48,28 @@ WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
     "it runs": ({}, Wait(why="Running")),
     "it runs while the store is down": ({"run": None, "run_known": False}, Wait(why="Running")),
     "backoff": ({"status": LATER}, Wait(why="Backoff")),
-    "backoff is over": ({"status": ENDED, "trainer": a_trainer(state="Failed")}, Begin(attempt=2)),
+    "backoff is over": (
+        {"status": ENDED, "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),)},
+        Begin(attempt=2),
+    ),
     "the old pod still runs": ({"status": ENDED}, Wait(why="Stopping")),
+    "the old pod is about to go": (
+        {"status": ENDED, "trainer": None, "pods": (a_pod(deleting=True, gone_by=NOW - 59),)},
+        Wait(why="Stopping"),
+    ),
+    "the old pod's node does not answer": (
+        {"status": ENDED, "trainer": None, "pods": (a_pod(deleting=True, gone_by=NOW - 61),)},
+        Begin(attempt=2),
+    ),
     "an older one still runs": (
         {"status": ENDED, "trainer": None, "others_active": True}, Wait(why="Stopping")
     ),
     "refused, inputs not mended": (
-        {"status": REFUSED, "trainer": None, "may_begin": False}, Wait(why="Inputs")
+        {"status": REFUSED, "trainer": None, "pods": (), "may_begin": False}, Wait(why="Inputs")
     ),
-    "refused, inputs mended": ({"status": REFUSED, "trainer": None}, Begin(attempt=2)),
+    "refused, inputs mended": (
+        {"status": REFUSED, "trainer": None, "pods": ()}, Begin(attempt=2)
+    ),
     "success is not readable": (
         {"trainer": a_trainer(state="Succeeded"), "run": None, "run_known": False},
         Wait(why="Outcome"),
@@ -68,6 +85,25 @@ WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
         {"pods": (a_pod(phase="Pending", started_at=None, ready=False),)}, Wait(why="Running")
     ),
     "it has just ended": ({"pods": (an_ended_pod(1),)}, Wait(why="Running")),
+    "suspended before it began": (
+        {"status": RLJobStatus(), "trainer": None, "suspend": True}, Wait(why="Suspended")
+    ),
+    "to be suspended, it runs": ({"suspend": True}, Wait(why="Stopping")),
+    "to be suspended, its pod is going": (
+        {"suspend": True, "trainer": None}, Wait(why="Stopping")
+    ),
+    "suspended, nothing is left of it": (
+        {"suspend": True, "trainer": None, "pods": ()}, Halted(attempt=1)
+    ),
+    "suspended": ({"status": HALTED, "trainer": None, "suspend": True}, Wait(why="Suspended")),
+    "suspended between two attempts": (
+        {"status": LATER, "trainer": a_trainer(state="Failed"), "suspend": True},
+        Wait(why="Suspended"),
+    ),
+    "resumed": ({"status": HALTED, "trainer": None, "pods": ()}, Begin(attempt=2)),
+    "resumed while samplers are away": (
+        {"status": HALTED, "trainer": None, "pods": (), "may_begin": False}, Begin(attempt=2)
+    ),
     "success, pod ends soon": ({"run": with_outcome("Succeeded")}, Wait(why="Running")),
 }  # fmt: skip
 
@@ -122,6 +158,10 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
             ),
         },
         "ScorerUnknown", False, "spec.x = 'y': So. Do z.",
+    ),
+    "it had failed before it was suspended": (
+        {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),), "suspend": True},
+        "TrainerFailed", True, "Exit code 1.",
     ),
     "never scheduled": ({"pods": (STUCK,)}, "PendingDeadlineExceeded", True, "within 1800 s"),
     "pod never created": (
@@ -197,3 +237,112 @@ def test_a_success_is_one_however_the_pod_ends(trainer: Any, heartbeat: float) -
 def test_a_store_outage_stops_the_progress_deadline() -> None:
     pods = (a_pod(started_at=NOW - 5000),)
     assert decide(a_view(pods=pods, run=None, run_known=False)) == Wait(why="Running")
+
+
+def test_a_success_during_a_suspension_is_one() -> None:
+    found = outcome("Succeeded", final_model="s3://b/final/")
+    run = a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=found)
+    view = a_view(trainer=None, pods=(), run=run, suspend=True)
+    assert decide(view) == Complete(outcome=found)
+
+
+def test_records_tell_each_attempt_once_and_are_bounded() -> None:
+    status = RLJobStatus()
+    for attempt in range(1, 13):
+        begun = recorded(status, Begin(attempt=attempt), NOW)
+        status = status.model_copy(update={"attempt": attempt, "attempts": begun})
+        closed = recorded(status, Halted(attempt=attempt), NOW + 5)
+        status = status.model_copy(update={"attempts": closed})
+        assert recorded(status, Halted(attempt=attempt), NOW + 9) == closed  # told once
+    assert [one.attempt for one in status.attempts] == list(range(3, 13))
+    assert {one.result for one in status.attempts} == {"Suspended"}
+    assert status.attempts[-1].end_time == format_time(NOW + 5)
+
+
+def ruled(*rules: dict[str, Any], **changes: Any) -> Lifecycle:
+    return Lifecycle.model_validate({"failurePolicy": {"rules": list(rules)}, **changes})
+
+
+ON_42 = {"action": "FailJob", "onExitCodes": {"values": [42]}}
+ON_DISRUPTION = {"action": "Ignore", "onPodCondition": {"type": "DisruptionTarget"}}
+ON_OTHERS = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [1, 137]}}
+EVICTED = {"conditions": ("DisruptionTarget",), "reason": "Evicted"}
+
+RULED: dict[str, tuple[Lifecycle, int, dict[str, Any], bool, bool]] = {
+    "fails at once": (ruled(ON_42), 42, {}, True, True),
+    "another code": (ruled(ON_42), 41, {}, True, False),
+    "not counted": (ruled(ON_DISRUPTION), 137, EVICTED, False, False),
+    "not disrupted": (ruled(ON_DISRUPTION), 137, {}, True, False),
+    "the first rule decides": (ruled(ON_DISRUPTION, ON_OTHERS), 42, EVICTED, False, False),
+    "a code of no list": (ruled(ON_OTHERS), 42, {}, True, True),
+    "a code of the list": (ruled(ON_OTHERS), 137, {}, True, False),
+    "ignored beyond the limit": (ruled(ON_DISRUPTION, backoffLimit=0), 1, EVICTED, False, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "code", "pod", "counts", "final"), RULED.values(), ids=RULED.keys()
+)
+def test_the_failure_policy_decides(
+    lifecycle: Lifecycle, code: int, pod: dict[str, Any], counts: bool, final: bool
+) -> None:
+    ended = dataclasses.replace(an_ended_pod(code), **pod)
+    decision = decide(a_view(trainer=a_trainer(state="Failed"), pods=(ended,), lifecycle=lifecycle))
+    assert isinstance(decision, Ended)
+    assert (decision.counts, decision.ignored, decision.final) == (counts, not counts, final)
+    assert decision.failure.exit_code == code
+    assert decision.failure.container == "pytorch"
+
+
+@pytest.mark.parametrize(
+    ("ignored", "lasted", "delay"), [(0, 50, 10), (3, 50, 80), (9, 50, 600), (9, 5000, 10)]
+)
+def test_ignored_failures_pause_longer_while_they_come_fast(
+    ignored: int, lasted: float, delay: float
+) -> None:
+    record = AttemptStatus(attempt=1, start_time=format_time(NOW - lasted))
+    status = RLJobStatus(attempt=1, attempts=[record], ignored_failures=ignored)
+    ended = dataclasses.replace(an_ended_pod(137), conditions=("DisruptionTarget",))
+    view = a_view(
+        status=status,
+        trainer=a_trainer(state="Failed"),
+        pods=(ended,),
+        lifecycle=ruled(ON_DISRUPTION),
+    )
+    decision = decide(view)
+    assert isinstance(decision, Ended)
+    assert decision.retry_at - NOW == delay
+
+
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [
+        ({}, True),
+        ({"status": LATER}, True),  # between two attempts
+        ({"suspend": True}, False),
+        ({"run": with_outcome("Succeeded"), "trainer": a_trainer(state="Succeeded")}, False),
+    ],
+)
+def test_the_active_deadline_ends_the_job(changes: dict[str, Any], ends: bool) -> None:
+    status = changes.pop("status", RLJobStatus(attempt=1))
+    lifecycle = Lifecycle(active_deadline_seconds=100)
+
+    def at(seconds: float) -> Decision:
+        since = {"active_since": format_time(NOW - seconds)}
+        return decide(
+            a_view(status=status.model_copy(update=since), lifecycle=lifecycle, **changes)
+        )
+
+    assert not isinstance(at(100), Ended)
+    found = at(101)
+    assert isinstance(found, Ended) is ends
+    if isinstance(found, Ended):
+        assert (found.failure.reason, found.final) == ("DeadlineExceeded", True)
+
+
+def test_a_signal_has_a_name() -> None:
+    pods = (an_ended_pod(139),)
+    decision = decide(a_view(trainer=a_trainer(state="Failed"), pods=pods))
+    assert isinstance(decision, Ended)
+    assert decision.failure.signal == 11
+    assert "SIGSEGV" in decision.failure.message

@@ -65,6 +65,27 @@ def test_pods_meet_the_restricted_standard(manifest: dict[str, Any]) -> None:
         assert {one["name"] for one in container["volumeMounts"]} <= declared
 
 
+def test_a_hub_is_asked_only_where_the_data_come_from_it() -> None:
+    def rendered(uri: str) -> dict[str, Any]:
+        source = {"name": "train", "uri": uri}
+        hub = {"tokenSecretRef": {"name": "hf", "key": "read"}}
+        return pod_of(a_trainer_manifest(data={"train": [source], "hub": hub}))
+
+    pod = rendered("hf://org/name")
+    (container,) = pod["containers"]
+    told = environment_of(container)
+    assert (told["HF_HUB_OFFLINE"], told["RL_HUB_TOKEN_FILE"]) == ("0", "/etc/rl/hub/token")
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert mounts["hub"] == "/etc/rl/hub"
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert volumes["hub"]["secret"] == {
+        "secretName": "hf", "items": [{"key": "read", "path": "token"}], "defaultMode": 0o440,
+    }  # fmt: skip
+    pod = rendered("s3://data/train.jsonl")
+    assert "hub" not in {one["name"] for one in pod["volumes"]}
+    assert "HF_HUB_OFFLINE" not in environment_of(pod["containers"][0])
+
+
 def test_the_trainer_is_one_worker_that_is_never_restarted_in_place() -> None:
     manifest = a_trainer_manifest()
     spec = manifest["spec"]
@@ -120,6 +141,27 @@ def test_a_sampler_pod_stages_then_runs_engine_and_agent() -> None:
     assert pod["terminationGracePeriodSeconds"] == 30
 
 
+def test_only_the_agent_gets_the_tokens_of_mcp_servers() -> None:
+    servers = [
+        {
+            "name": "search",
+            "url": "https://search/mcp",
+            "tokenSecretRef": {"name": "keys", "key": "search"},
+        },
+        {"name": "local", "command": ["python", "-m", "local_tools"]},
+    ]
+    pod = pod_of(a_deployment(agent={"kind": "ToolLoop", "mcpServers": servers}))
+    (agent,) = pod["containers"]
+    (volume,) = [one for one in pod["volumes"] if one["name"].startswith("tool-")]
+    assert volume["secret"]["secretName"] == "keys"
+    assert volume["secret"]["items"] == [{"key": "search", "path": "token"}]
+    (mount,) = [one for one in agent["volumeMounts"] if one["name"] == volume["name"]]
+    folder = env.SamplerEnv.parse(environment_of(agent)).tool_secrets_folder
+    assert (mount["mountPath"], mount["readOnly"]) == (str(folder / "search"), True)
+    for other in pod["initContainers"]:
+        assert mount not in other["volumeMounts"]
+
+
 def test_the_agent_is_told_what_it_needs() -> None:
     (agent,) = pod_of(a_deployment())["containers"]
     told = env.SamplerEnv.parse(environment_of(agent))
@@ -155,6 +197,52 @@ def test_a_rollout_never_needs_more_pods_than_there_are() -> None:
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
     assert spec["replicas"] == 2
     assert spec["progressDeadlineSeconds"] > 1800
+
+
+PLACED = {
+    "nodeSelector": {"gpu": "h100"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    "topologySpread": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
+    "priorityClassName": "training",
+    "podTemplate": {
+        "metadata": {"annotations": {"a": "b"}},
+        "spec": {"runtimeClassName": "nvidia"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        a_trainer_manifest(trainer=PLACED),
+        a_deployment(samplers=[{"name": "main", "template": PLACED}]),
+    ],
+    ids=["trainer", "sampler"],
+)
+def test_placement_is_honoured(manifest: dict[str, Any]) -> None:
+    pod = pod_of(manifest)
+    assert pod["nodeSelector"] == {"gpu": "h100"}
+    assert pod["tolerations"] == PLACED["tolerations"]
+    assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("training", "nvidia")
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"][names.RUN_LABEL] == RUN
+    assert manifest["spec"] != {}
+
+
+def test_a_pool_s_own_words_on_rollout_and_drain() -> None:
+    template = {
+        "rollout": {"maxUnavailable": 2, "maxSurge": "10%"},
+        "drain": {"timeoutSeconds": 300},
+    }
+    manifest = a_deployment(samplers=[{"name": "main", "template": template}])
+    rolling = manifest["spec"]["strategy"]["rollingUpdate"]
+    assert rolling == {"maxUnavailable": 2, "maxSurge": "10%"}
+    pod = pod_of(manifest)
+    assert pod["terminationGracePeriodSeconds"] == 305
+    (agent,) = pod["containers"]
+    assert env.SamplerEnv.parse(environment_of(agent)).drain_seconds == 300
 
 
 def test_an_unset_resource_section_is_left_out() -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from rl_contracts.documents.run import EvaluationResult, Outcome, PolicyPointer
+from rl_contracts.documents.run import Drops, EvaluationResult, Outcome, PolicyPointer, Totals
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
-from rl_operator.attempts import Begin, Complete, Ended
+from rl_contracts.spec.status import (
+    AttemptStatus,
+    Condition,
+    OperationStatus,
+    RLJobStatus,
+    SamplerPoolStatus,
+)
+from rl_operator.attempts import Begin, Complete, Ended, Wait
 from rl_operator.conditions import find
 from rl_operator.job_conditions import compute
 from rl_operator.progress import NOT_ASKED, REACHED, Reach, Reading
+from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import Container, Pool, format_time
-from rl_operator.status import Situation, Stall, only_counters_differ
+from rl_operator.status import only_counters_differ
 from tests.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -62,6 +70,21 @@ def ended(attempt: int = 1, *, counts: bool = True, final: bool = False) -> Ende
     return Ended(failure=failure, counts=counts, retry_at=NOW + 10, final=final)
 
 
+HALTED = STARTED.model_copy(
+    update={
+        "attempts": [AttemptStatus(attempt=1, result="Suspended", start_time=format_time(NOW - 60))]
+    }
+)
+LATE = OperationStatus(
+    kind="Suspend", step="StoppingTrainer", started_time=format_time(NOW - 500),
+    deadline=format_time(NOW - 80),
+)  # fmt: skip
+AT_REST = Condition(
+    type="Ready", status="True", reason="Suspended", observed_generation=1,
+    last_transition_time=format_time(NOW),
+)  # fmt: skip
+RESTING = (dataclasses.replace(POOLS[0], status=SamplerPoolStatus(conditions=[AT_REST])),)
+SUCCEEDED = RUN.model_copy(update={"outcome": COMPLETE.outcome})
 PENDING = a_pod(phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficient gpu")
 LOOPING = Container(name="engine", waiting="CrashLoopBackOff", exit_code=137, message="out")
 CRASHING = a_pod("sampler", ready=False, containers=(LOOPING,))
@@ -105,6 +128,71 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
         ),
         "Recovering", "Reconciling", "TrainerStarting",
     ),
+    "succeeded, its pod still ends": (
+        a_situation(
+            reading=a_reading(SUCCEEDED),
+            there={"pools": POOLS, "pods": (a_pod(phase="Succeeded", ready=False),)},
+        ),
+        "Running", "Reconciling", "Finishing",
+    ),
+    "its pod has ended": (
+        a_situation(there={"pools": POOLS, "pods": (a_pod(phase="Failed", ready=False),)}),
+        "Recovering", "Reconciling", "TrainerEnded",
+    ),
+    "stopping": (
+        a_situation(
+            snapshot=a_snapshot(job=a_job_object(STARTED, suspend=True), **AT_WORK),
+            decision=Wait(why="Stopping"),
+        ),
+        "Suspending", "Reconciling", "Stopping",
+    ),
+    "a pod does not stop": (
+        a_situation(
+            snapshot=a_snapshot(
+                job=a_job_object(STARTED.model_copy(update={"operation": LATE}), suspend=True),
+                **AT_WORK,
+            ),
+            decision=Wait(why="Stopping"),
+        ),
+        "Suspending", "Stalled", "PodsNotStopping",
+    ),
+    "suspended": (
+        a_situation(
+            snapshot=a_snapshot(job=a_job_object(HALTED, suspend=True), pools=RESTING),
+            reading=Reading(), decision=Wait(why="Suspended"),
+        ),
+        "Suspended", "Ready", "Suspended",
+    ),
+    "suspended, a pod ended but there": (
+        a_situation(
+            snapshot=a_snapshot(
+                job=a_job_object(HALTED, suspend=True), pools=RESTING,
+                pods=(a_pod("sampler", phase="Succeeded", ready=False, deleting=True),),
+            ),
+            reading=Reading(), decision=Wait(why="Suspended"),
+        ),
+        "Suspending", "Reconciling", "Stopping",
+    ),
+    "suspended, an evicted pod left behind": (
+        a_situation(
+            snapshot=a_snapshot(
+                job=a_job_object(HALTED, suspend=True), pools=RESTING,
+                pods=(a_pod("sampler", phase="Failed", ready=False),),
+            ),
+            reading=Reading(), decision=Wait(why="Suspended"),
+        ),
+        "Suspended", "Ready", "Suspended",
+    ),
+    "suspended from the first": (
+        a_situation(
+            snapshot=a_snapshot(job=a_job_object(RLJobStatus(), suspend=True)), reading=Reading(),
+            decision=Wait(why="Suspended"),
+        ),
+        "Suspended", "Ready", "Suspended",
+    ),
+    "resuming": (
+        a_situation(HALTED, there={"pools": RESTING}), "Starting", "Reconciling", "Resuming"
+    ),
     "failed once": (a_situation(decision=ended()), "Recovering", "Reconciling", "TrainerFailed"),
     "refused by the trainer": (
         a_situation(decision=ended(counts=False)), "Stalled", "Stalled", "ScorerUnknown"
@@ -144,7 +232,7 @@ def test_a_second_look_changes_nothing(
     meta = situation.snapshot.job.meta
     again = Situation(
         snapshot=a_snapshot(
-            job=a_job_object(after, meta=meta),
+            job=dataclasses.replace(situation.snapshot.job, status=after, meta=meta),
             pools=situation.snapshot.pools,
             pods=situation.snapshot.pods,
         ),
@@ -191,17 +279,44 @@ def test_counters() -> None:
         )
         for temperature, accuracy in ((1.0, 0.25), (0.7, 0.75))
     ]  # fmt: skip
-    run = RUN.model_copy(update={"evaluations": evaluations, "step": 5, "epoch": 3})
+    policy = POLICY.model_copy(update={"version": 6, "step": 4})
+    latest = a_step(3, reward_mean=0.5, time=NOW, staleness_max=2)
+    run = RUN.model_copy(
+        update={
+            "evaluations": evaluations, "step": 5, "epoch": 3, "policy": policy, "latest": latest,
+        }
+    )  # fmt: skip
     behind = a_sampler("b", pod="gone-pod", version=1, step=0)
     after = compute(a_situation(reading=a_reading(run, samplers=(SAMPLER, behind), backlog=7)))
     progress, weights = after.progress, after.weights
     assert (progress.step, progress.steps, progress.backlog) == (5, 60, 7)
     assert (progress.reward, progress.accuracy) == (0.5, 0.25)
     assert progress.seconds_left == 330  # 30 s for 5 steps, 55 to go
-    assert (weights.version, weights.min_serving_version, weights.lag) == (4, 4, 2)
+    assert progress.staleness == 2
+    # One step behind what is published, two behind the trainer.
+    assert (weights.version, weights.min_serving_version, weights.lag) == (6, 4, 1)
     assert weights.uri == "s3://b/p/"
     assert after.trainer.restarts == 2
     assert after.samplers.serving == 1
+
+
+def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
+    latest = a_step(3, time=NOW, dropped_share=0.75)
+    totals = Totals(drops=Drops(by_cause={"stale": 9, "lease": 2, "filtered": 99}))
+    run = RUN.model_copy(update={"latest": latest, "totals": totals})
+    well = compute(a_situation())
+    said = find(well.conditions, "RolloutsFresh")
+    assert said is not None
+    assert (said.status, said.reason) == ("True", "WithinLimit")
+    after = compute(a_situation(well, a_reading(run)))
+    said = find(after.conditions, "RolloutsFresh")
+    assert said is not None
+    assert (said.status, said.reason) == ("False", "TooManyDropped")
+    assert "More than 50% of the groups" in said.message
+    assert "most as stale" in said.message
+    assert "maxStaleness" in said.message
+    stands = compute(a_situation(after, Reading(store=DOWN, bucket=REACHED)))
+    assert find(stands.conditions, "RolloutsFresh") == said
 
 
 def test_what_is_known_stands_while_the_store_is_down() -> None:

@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_contracts.spec.status import RLJobStatus
+from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_operator import names
 from rl_operator.desired import job as desired
 from rl_operator.desired import pool
@@ -60,6 +60,7 @@ JOBS = st.builds(
 )  # fmt: skip
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.tuples(JOBS, st.integers(0, 9), st.booleans()), min_size=1, max_size=6))
 def test_whatever_happens_it_converges_and_then_writes_nothing(
     history: list[tuple[Job, int, bool]],
@@ -171,6 +172,44 @@ def test_old_trainers_go(
         if isinstance(one, Delete)
     ]
     assert deleted == gone
+
+
+CLEANUPS: dict[str, tuple[str, list[str]]] = {
+    "workers": ("Workers", ["job-main"]),
+    "nothing": ("None", []),
+    "all": ("All", ["job-1", "job-2", "job-main"]),
+}
+
+
+@pytest.mark.parametrize(("policy", "gone"), CLEANUPS.values(), ids=CLEANUPS.keys())
+def test_a_finished_job_is_cleaned_up_by_its_policy(policy: str, gone: list[str]) -> None:
+    cluster = ModelCluster()
+    for attempt in (1, 2):
+        settle(cluster, a_job_object(RLJobStatus(attempt=attempt)), run_trainer=True)
+        cluster.finish(attempt, "Failed")
+    failed = Condition(
+        type="Failed", status="True", reason="R", observed_generation=1,
+        last_transition_time="2026-01-01T00:00:00Z",
+    )  # fmt: skip
+    status = RLJobStatus(attempt=2, last_failure=a_failure(2), conditions=[failed])
+    job = a_job_object(status, lifecycle={"cleanupPolicy": policy})
+    snapshot = cluster.snapshot(job)
+    assert sorted(one.meta.name for one in desired.unwanted(snapshot, job.spec)) == gone
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(0, ["job-4"]), (2, ["job-2", "job-3", "job-4"])])
+def test_old_attempts_stay_as_many_as_wanted(limit: int, kept: list[str]) -> None:
+    cluster = ModelCluster()
+    for attempt in range(1, 5):
+        settle(
+            cluster,
+            a_job_object(RLJobStatus(attempt=attempt), lifecycle={"attemptHistoryLimit": 5}),
+            run_trainer=True,
+        )
+        cluster.finish(attempt, "Failed")
+    job = a_job_object(RLJobStatus(attempt=4), lifecycle={"attemptHistoryLimit": limit})
+    settle(cluster, job, run_trainer=False)
+    assert sorted(name for kind, name in cluster.objects if kind == "PyTorchJob") == kept
 
 
 def foreign(**changes: Any) -> Child:

@@ -1,0 +1,111 @@
+"""A partial pod template of the user, laid over a rendered one by name; some keys stay ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import GROUP
+
+Manifest = dict[str, Any]
+
+OWN_PREFIXES = (
+    f"{GROUP}/", "training.kubeflow.org/", "app.kubernetes.io/part-of",
+    "app.kubernetes.io/managed-by", "controller.kubernetes.io/pod-deletion-cost",
+)  # fmt: skip
+OWN_POD_KEYS = ("restartPolicy", "terminationGracePeriodSeconds")
+OWN_CONTAINERS = ("pytorch", "agent", "engine", "stage")
+OWN_CONTAINER_KEYS = (
+    "image", "command", "args", "restartPolicy", "livenessProbe", "readinessProbe", "startupProbe",
+    "terminationMessagePath", "terminationMessagePolicy",
+)  # fmt: skip
+SET_BY_SPEC = ("pytorch", "engine")
+"""Containers whose resources are a field of the spec."""
+OWN_VOLUMES = ("spec", "stores", "hub")
+OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
+CONTAINER_LISTS = ("containers", "initContainers")
+
+
+def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifest:
+    """A rendered pod template with a user's partial one merged over it.
+
+    Maps are merged key by key, lists of named things by name, other lists are joined. A volume
+    replaces the rendered one of its name, since it can have one source only.
+    """
+    if not template:
+        return rendered
+    merged: Manifest = _merged(rendered, template)
+    volumes = (template.get("spec") or {}).get("volumes")
+    if volumes:
+        wanted = {one["name"]: one for one in volumes}
+        there = rendered["spec"].get("volumes", [])
+        kept = [wanted.pop(one["name"], one) for one in there]
+        merged["spec"]["volumes"] = [*kept, *wanted.values()]
+    return merged
+
+
+def _merged(base: Any, over: Any) -> Any:
+    if isinstance(base, Mapping) and isinstance(over, Mapping):
+        both = {key: _merged(base[key], over[key]) for key in base if key in over}
+        return {**base, **over, **both}
+    if isinstance(base, list) and isinstance(over, list):
+        if not all(_named(one) for one in [*base, *over]):
+            return [*base, *over]
+        wanted = {one["name"]: one for one in over}
+        there = [
+            _merged(one, wanted.pop(one["name"])) if one["name"] in wanted else one for one in base
+        ]
+        return [*there, *wanted.values()]
+    return over
+
+
+def _named(one: Any) -> bool:
+    return isinstance(one, Mapping) and "name" in one
+
+
+def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
+    """What a partial template may not set.
+
+    Args:
+        at: path of the field, e.g. ``spec.trainer.podTemplate``.
+        template: as the user wrote it.
+    """
+    for path in _reserved(template or {}):
+        yield Refusal(
+            field=f"{at}.{path}",
+            value="",
+            reason="OverrideReserved",
+            message="The operator sets this key itself, or a field of the spec does.",
+            remedy="Remove it.",
+        )
+
+
+def _reserved(template: Mapping[str, Any]) -> Iterator[str]:
+    yield from (key for key in template if key not in ("metadata", "spec"))
+    metadata, pod = template.get("metadata") or {}, template.get("spec") or {}
+    yield from (f"metadata.{key}" for key in OWN_METADATA if key in metadata)
+    for group in ("labels", "annotations"):
+        yield from (
+            f"metadata.{group}[{key}]"
+            for key in metadata.get(group) or {}
+            if key.startswith(OWN_PREFIXES)
+        )
+    yield from (f"spec.{key}" for key in OWN_POD_KEYS if key in pod)
+    for key in ("volumes", *CONTAINER_LISTS):
+        for index, one in enumerate(pod.get(key) or []):
+            if not _named(one):
+                yield f"spec.{key}[{index}]"
+            elif key == "volumes" and one["name"] in OWN_VOLUMES:
+                yield f"spec.volumes[{index}].name"
+            elif key != "volumes" and one["name"] in OWN_CONTAINERS:
+                yield from (f"spec.{key}[{index}].{part}" for part in _reserved_parts(one))
+
+
+def _reserved_parts(container: Mapping[str, Any]) -> Iterator[str]:
+    yield from (key for key in OWN_CONTAINER_KEYS if key in container)
+    if "resources" in container and container["name"] in SET_BY_SPEC:
+        yield "resources"
+    for index, one in enumerate(container.get("env") or []):
+        if str(one.get("name", "")).startswith("RL_"):
+            yield f"env[{index}].name"

@@ -1,0 +1,59 @@
+"""What the operator is in the middle of: a suspension, the pause before a restart, a deletion."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rl_contracts.spec.status import OperationStatus, RLJobStatus
+from rl_operator import attempt_records
+from rl_operator.conditions import find
+from rl_operator.situation import Situation, over
+from rl_operator.snapshot import Pool, format_time, parse_time
+
+STOP_SECONDS = 300.0
+"""Longest time that pods may take to go, beyond their grace, before it counts as a fault."""
+OperationKind = Literal["Suspend", "Restart", "Delete"]
+
+
+def operation(situation: Situation, after: RLJobStatus) -> OperationStatus | None:
+    """What is under way: a deletion, a suspension, the pause before another attempt."""
+    job, snapshot = situation.snapshot.job, situation.snapshot
+    if job.meta.deleted_at is not None:
+        step = "StoppingPods" if snapshot.pods else "DeletingData"
+        return _operation(situation, "Delete", step, seconds=STOP_SECONDS)
+    if over(after) or job.spec is None:
+        return None
+    if job.suspended and not at_rest(situation, after):
+        trainer = after.attempt and not attempt_records.ended(after)
+        step = "StoppingTrainer" if trainer else "StoppingSamplers"
+        grace = job.spec.lifecycle.suspend_grace_seconds
+        return _operation(situation, "Suspend", step, seconds=grace + STOP_SECONDS)
+    if job.suspended or not after.attempt or not attempt_records.ended(after):
+        return None
+    stopping = any(one.state == "Active" for one in snapshot.trainers)
+    found = _operation(situation, "Restart", "StoppingTrainer" if stopping else "Backoff")
+    return found.model_copy(update={"deadline": after.next_retry_time})
+
+
+def _operation(
+    situation: Situation, kind: OperationKind, step: str, *, seconds: float = 0.0
+) -> OperationStatus:
+    before = situation.snapshot.job.status.operation
+    going_on = before is not None and before.kind == kind
+    since = before.started_time if before and going_on else format_time(situation.now)
+    deadline = format_time((parse_time(since) or 0.0) + seconds)
+    return OperationStatus(kind=kind, step=step, started_time=since, deadline=deadline)
+
+
+def at_rest(situation: Situation, after: RLJobStatus) -> bool:
+    """Whether a suspended job has no pods, and none can come."""
+    snapshot = situation.snapshot
+    stopped = after.attempt == 0 or attempt_records.ended(after)
+    at_work = any(one.state == "Active" for one in snapshot.trainers)
+    scaled = all(_scaled_down(pool) for pool in snapshot.pools)
+    return stopped and scaled and not at_work and not any(pod.remains for pod in snapshot.pods)
+
+
+def _scaled_down(pool: Pool) -> bool:
+    ready = find(pool.status.conditions, "Ready")
+    return ready is not None and ready.reason == "Suspended"

@@ -1,0 +1,100 @@
+"""Carries the autoscaler's advice out: what it sees, what it remembers, one write to the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.status import ScaleStatus
+from rl_operator import autoscaler, kinds
+from rl_operator.autoscaler import Advice, Evidence, Observation
+from rl_operator.cluster import Cluster
+from rl_operator.pool_status import Scaled, serving_of
+from rl_operator.progress import Reading
+from rl_operator.snapshot import PoolSnapshot, format_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolScaler:
+    """Scales pools of mode ``Builtin``; a new process gathers its evidence anew."""
+
+    cluster: Cluster
+    now: Callable[[], float]
+    """Seconds since 1970."""
+    evidence: dict[str, Evidence | None] = field(default_factory=dict)
+    """By the pool's uid."""
+
+    def scale(
+        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: RLJobSpec, reading: Reading
+    ) -> Scaled:
+        """Look at a pool, and change its size where that is due."""
+        wanted, uid = spec.template.autoscaling, snapshot.pool.meta.uid
+        unchanged = Scaled(replicas=spec.replicas)
+        if wanted.mode != "Builtin" or not reading.known:
+            self.evidence.pop(uid, None)  # what is not known for a while is no evidence
+            return unchanged
+        seen = observation(snapshot, spec, job, reading, now=self.now())
+        evidence = autoscaler.observe(self.evidence.get(uid), seen)
+        self.evidence[uid] = evidence
+        history = snapshot.pool.status.last_scale
+        advice = autoscaler.advise(seen, evidence, wanted, history)
+        if advice.replicas == spec.replicas:
+            return Scaled(replicas=spec.replicas, limited=advice.limited)
+        return self._change(snapshot, spec, advice, evidence)
+
+    def _change(
+        self,
+        snapshot: PoolSnapshot,
+        spec: SamplerPoolSpec,
+        advice: Advice,
+        evidence: Evidence | None,
+    ) -> Scaled:
+        meta = snapshot.pool.meta
+        # At the version that was looked at: a person's `kubectl scale` in between is seen first.
+        metadata = {
+            "name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version
+        }  # fmt: skip
+        change = {"metadata": metadata, "spec": {"replicas": advice.replicas}}
+        stored = self.cluster.merge(kinds.SAMPLER_POOL, change)
+        record = ScaleStatus(
+            time=format_time(self.now()),
+            before=spec.replicas,
+            after=advice.replicas,
+            reason=advice.reason,
+            message=advice.message,
+            tokens_per_second=round(evidence.tokens_per_second, 1) if evidence else 0.0,
+        )
+        return Scaled(
+            replicas=advice.replicas,
+            record=record,
+            resource_version=stored["metadata"]["resourceVersion"],
+            limited=advice.limited,
+        )
+
+
+def observation(
+    snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: RLJobSpec, reading: Reading, *, now: float
+) -> Observation:
+    """What is seen of a pool and its run."""
+    serving: list[Sampler] = serving_of(snapshot, reading)
+    run: Run | None = reading.run
+    latest = run.latest if run else None
+    alive = max(run.heartbeat_at, run.progress_at) if run else reading.now
+    slack = job.algorithm.off_policy.max_staleness - (latest.staleness_max if latest else 0)
+    return Observation(
+        now=now,
+        replicas=spec.replicas,
+        serving=len(serving),
+        running_groups=sum(one.groups_running for one in serving),
+        slots=len(serving) * spec.template.max_concurrent_groups,
+        backlog=reading.backlog,
+        tokens_per_second=sum(one.tokens_per_second for one in serving),
+        step=latest.step if latest else 0,
+        wait_seconds=latest.wait_seconds if latest else 0.0,
+        train_seconds=latest.train_seconds if latest else 0.0,
+        staleness_slack=slack,
+        trainer_silent_seconds=max(0.0, reading.now - alive),
+    )

@@ -1,0 +1,44 @@
+"""What a job's status is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.status import RLJobStatus
+from rl_operator.attempts import Decision
+from rl_operator.progress import Reading
+from rl_operator.snapshot import JobSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """Why a job cannot go on until somebody does something."""
+
+    reason: str
+    message: str
+
+    @classmethod
+    def of(cls, refusal: Refusal) -> Stall:
+        """The stall that a refusal leads to."""
+        return cls(reason=refusal.reason, message=str(refusal))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """Everything that a job's status is made from."""
+
+    snapshot: JobSnapshot
+    reading: Reading
+    bucket: str = ""
+    """Name of the stores' bucket; empty when it is not known."""
+    decision: Decision | None = None
+    stall: Stall | None = None
+    checking: bool = False
+    """Inputs are being looked at."""
+    now: float
+
+
+def over(status: RLJobStatus) -> bool:
+    """Whether the job has come to its end."""
+    return status.completion_time is not None

@@ -1,0 +1,134 @@
+"""Pools on a real API server: chosen victims, replaced pods, overrides that lie still."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.run import PolicyPointer
+from rl_operator import kinds
+from rl_operator.kinds import Key
+from rl_operator.names import DELETION_COST
+from tests.contract.rl_operator.world import World
+
+POLICY = PolicyPointer(version=9, epoch=1, step=9, prefix="p/", manifest_sha256="d")
+PODS = ("job-main-x-1", "job-main-x-2")
+
+
+def running(world: World, **sections: Any) -> Key:
+    """A job whose two samplers serve."""
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(**sections)
+    run = str(world.settle(job)["runId"])
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    for pod in PODS:
+        world.start_pod(pod, of=deployment)
+    heard(world, run)
+    world.write_run(run, policy=POLICY, step=9, steps=60)
+    world.settle(job)
+    return job
+
+
+def heard(world: World, run: str, *, steps: tuple[int, int] = (9, 9)) -> None:
+    for pod, groups, step in zip(PODS, (3, 1), steps, strict=True):
+        world.register(run, pod, state="ready", version=step, step=step, groups_running=groups)
+
+
+def costs(world: World) -> dict[str, str]:
+    return {
+        one["metadata"]["name"]: one["metadata"].get("annotations", {}).get(DELETION_COST, "")
+        for one in world.objects(kinds.POD)
+    }
+
+
+def scale(world: World, replicas: int) -> None:
+    world.apiserver.kubectl(
+        "-n", world.namespace, "scale", "spool/job-main", f"--replicas={replicas}"
+    )
+
+
+def test_the_idlest_pod_is_chosen_before_the_pool_shrinks(world: World) -> None:
+    job = running(world)
+    scale(world, 1)
+    assert world.operator is not None
+    world.operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
+    assert costs(world) == {"job-main-x-1": "", "job-main-x-2": "-1000"}
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 2  # its controller sees the marks first
+    world.settle(job)
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 1
+    scale(world, 2)
+    world.settle(job)
+    assert costs(world) == {"job-main-x-1": "", "job-main-x-2": ""}
+
+
+@pytest.mark.parametrize("reason", ["SamplerStale", "SamplerSilent"])
+def test_a_pod_of_no_use_is_replaced(world: World, reason: str) -> None:
+    job = running(world, weightSync={"timeoutSeconds": 60})
+    run = str(world.status(job)["runId"])
+    if reason == "SamplerStale":
+        heard(world, run, steps=(9, 1))
+    else:
+        world.stores.samplers.delete(f"{run}.sampler.{PODS[1]}")
+    assert world.operator is not None
+    key = Key("SamplerPool", world.namespace, "job-main")
+    world.operator.pools.reconcile(key)
+    assert sorted(costs(world)) == sorted(PODS)
+    for world.operator.skew in (130.0, 260.0):
+        world.operator.pools.reconcile(key)
+    assert sorted(costs(world)) == [PODS[0]]
+    (pool,) = world.objects(kinds.SAMPLER_POOL)
+    assert pool["status"]["replaced"] == 1
+    assert reason in {one["reason"] for one in world.objects(kinds.EVENT)}
+
+
+def test_a_pool_tells_what_it_does(world: World) -> None:
+    job = running(world)
+    run = str(world.status(job)["runId"])
+    heard(world, run, steps=(9, 1))
+    world.settle(job)
+    (pool,) = world.objects(kinds.SAMPLER_POOL)
+    status = pool["status"]
+    seen = (status["targetVersion"], status["version"], status["lagging"], status["lag"])
+    assert seen == (9, 1, 1, 8)
+    assert status["serving"] == 1
+
+
+def test_overrides_are_accepted_once_and_then_lie_still(world: World) -> None:
+    template = {
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "topologySpread": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+        "podTemplate": {
+            "metadata": {"annotations": {"a": "b"}},
+            "spec": {
+                "volumes": [{"name": "weights", "emptyDir": {"sizeLimit": "10240Mi"}}],
+                "containers": [
+                    {"name": "proxy", "image": "p:1", "resources": {"limits": {"cpu": "1000m"}}}
+                ],
+            },
+        },
+    }
+    trainer = {"podTemplate": {"spec": {"hostname": "rank-0"}}}
+    job = running(world, samplers=[{"name": "main", "template": template}], trainer=trainer)
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    pod = deployment["spec"]["template"]["spec"]
+    assert {one["name"] for one in pod["containers"]} == {"agent", "proxy"}
+    world.start_operator()
+    writes = world.writes.count
+    world.settle(job)
+    assert world.writes.count == writes
+
+
+def test_an_override_of_ours_is_refused(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(trainer={"podTemplate": {"spec": {"restartPolicy": "Always"}}})
+    world.settle(job)
+    stalled = world.condition(job, "Stalled")
+    assert stalled["reason"] == "OverrideReserved"
+    assert "spec.trainer.podTemplate.spec.restartPolicy" in stalled["message"]

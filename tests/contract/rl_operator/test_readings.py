@@ -1,0 +1,93 @@
+"""Readings of a namespace's runs, on the real document store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rl_contracts.errors import RLError
+from rl_contracts.stores import overview
+from rl_contracts.stores.connect import Stores
+from rl_operator.progress import REACHED, Connections, StoresOf
+from rl_operator.readings import ProgressReader
+from tests.documents import a_run, a_sampler, a_task
+
+RUNS = [f"r{index}" for index in range(12)]
+
+
+class BucketIsThere(Connections):
+    """No Secret and no bucket take part."""
+
+    def __init__(self) -> None:
+        pass
+
+    def bucket(self, stores: Stores, *, now: float) -> object:  # type: ignore[override]  # a stub
+        return REACHED
+
+
+@pytest.fixture
+def found(stores: Stores) -> StoresOf:
+    stores.mongo.ensure_indexes()
+    now = stores.mongo.now()
+    for index, run in enumerate(RUNS):
+        stores.runs.create(a_run(id=run, steps=index + 1))
+        stores.tasks.insert([a_task(one, id=f"{run}.train.{one}", run=run) for one in range(index)])
+        document = a_sampler(run, id=f"{run}.sampler.a", run=run, heartbeat_at=now)
+        stores.samplers.put([document])
+    return StoresOf(stores=stores, place="ns/secret@1")
+
+
+@pytest.fixture
+def reader() -> Iterator[ProgressReader]:
+    made = ProgressReader(BucketIsThere(), clock=time.monotonic, fresh_seconds=60.0)
+    yield made
+    made.close()
+
+
+def test_one_read_serves_all_runs_of_a_namespace(
+    reader: ProgressReader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    ask = overview.of_runs
+
+    def counted(*arguments: object) -> object:
+        reads.append(1)
+        return ask(*arguments)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(overview, "of_runs", counted)
+    reader.read(RUNS[0], found)
+    with ThreadPoolExecutor(len(RUNS)) as threads:
+        readings = list(threads.map(lambda run: reader.read(run, found), RUNS))
+    for index, reading in enumerate(readings):
+        assert reading.known
+        assert reading.run is not None
+        assert reading.run.steps == index + 1
+        assert reading.backlog == index
+        assert [one.run for one in reading.samplers] == [RUNS[index]]
+    assert len(reads) <= 3  # the first run alone, then all others at once, or nearly
+    before = len(reads)
+    for run in RUNS:
+        reader.read(run, found)
+    assert len(reads) == before
+
+
+def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(
+    reader: ProgressReader, found: StoresOf
+) -> None:
+    assert found.stores is not None
+    found.stores.mongo.collection("runs").update_one(
+        {"_id": RUNS[3]}, {"$set": {"schema_version": 999}}
+    )
+    assert reader.read(RUNS[4], found).run is not None
+    with pytest.raises(RLError):
+        reader.read(RUNS[3], found)
+    assert reader.read(RUNS[5], found).run is not None
+
+
+def test_a_run_that_is_not_there_is_none(reader: ProgressReader, found: StoresOf) -> None:
+    reading = reader.read("nobody", found)
+    assert reading.known
+    assert (reading.run, reading.samplers, reading.backlog) == (None, (), 0)

@@ -1,0 +1,164 @@
+"""A model of one job's surroundings: training-operator, the pools' pods, a clock, the run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rl_contracts.documents.run import Outcome
+from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
+from rl_operator import attempts, job_conditions, names
+from rl_operator.attempts import Decision
+from rl_operator.desired import job as desired
+from rl_operator.inputs import Inputs
+from rl_operator.kinds import PYTORCH_JOB
+from rl_operator.plan import plan
+from rl_operator.reconcile import view_of
+from rl_operator.situation import Situation
+from rl_operator.snapshot import Container, JobSnapshot, Pod, format_time
+from tests.unit.rl_operator.builders import (
+    IMAGES,
+    NOW,
+    RUN,
+    a_job_object,
+    a_pod,
+    a_reading,
+    a_run_document,
+)
+from tests.unit.rl_operator.model_cluster import ModelCluster
+
+
+class Life:
+    """A job on the model cluster; ``reconcile`` is the operator's pure story, in its order."""
+
+    def __init__(self, **lifecycle: Any) -> None:
+        self.cluster = ModelCluster()
+        self.status = RLJobStatus()
+        self.suspend = False
+        self.lifecycle = lifecycle
+        self.now = self.progress_at = NOW
+        self.outcome: Outcome | None = None
+        self.pods: dict[str, Pod] = {}
+        self.begun: list[int] = []
+        self.writes = 0
+
+    def snapshot(self) -> JobSnapshot:
+        """What the operator sees."""
+        job = a_job_object(self.status, suspend=self.suspend, lifecycle=self.lifecycle)
+        seen = self.cluster.snapshot(job)
+        pools = tuple(
+            dataclasses.replace(one, status=self._pool_status(one.meta.name)) for one in seen.pools
+        )
+        return dataclasses.replace(seen, pools=pools, pods=tuple(self.pods.values()))
+
+    def reconcile(self, *, actions: int | None = None, tell: bool = True) -> Decision:
+        """Reconcile once; the operator may die after some actions, or before its status."""
+        seen = self.snapshot()
+        spec, status = seen.job.spec, seen.job.status
+        assert spec is not None
+        run = a_run_document(
+            heartbeat_at=self.now,
+            progress_at=self.progress_at,
+            epoch=status.attempt,
+            outcome=self.outcome,
+        )
+        inputs = Inputs(reading=a_reading(run), may_begin=True)
+        decision = attempts.decide(view_of(seen, spec, inputs, self.now))
+        wanted: list[Any] = []
+        if not seen.job.finished:
+            run_trainer = desired.runs_trainer(seen, decision)
+            wanted = desired.wanted(
+                seen, spec, checked=True, run_trainer=run_trainer, images=IMAGES
+            )
+        todo = plan(
+            wanted, desired.unwanted(seen, spec), observed=seen.children, owner_uid=RUN
+        ).actions
+        for action in todo[:actions]:
+            self.cluster.perform(action)
+            self.writes += 1
+        if actions is not None and actions < len(todo):
+            return decision
+        after = job_conditions.compute(
+            Situation(snapshot=seen, reading=a_reading(run), decision=decision, now=self.now)
+        )
+        if tell and after != self.status:
+            if after.attempt != self.status.attempt:
+                self.begun.append(after.attempt)
+            self.status = after
+            self.writes += 1
+        return decision
+
+    def settle(self) -> None:
+        """Reconcile, and let the others work, until nothing happens any more."""
+        for _ in range(60):
+            before = (self.writes, tuple(self.pods))
+            self.reconcile()
+            self.others()
+            self.end_deleted_pods()
+            if (self.writes, tuple(self.pods)) == before:
+                return
+        raise AssertionError(f"never at rest: {self.status}")
+
+    def others(self) -> None:
+        """Training-operator, the garbage collector and the pools do their work."""
+        self._trainers()
+        resting = self.suspend or self.snapshot().job.finished
+        if resting:
+            self._delete([one for one in self.pods if one.startswith("sampler")])
+        elif any(kind == "SamplerPool" for kind, _ in self.cluster.objects):
+            self.pods.setdefault("sampler-1", a_pod("sampler", name="sampler-1"))
+
+    def end_deleted_pods(self) -> None:
+        """The kubelet has stopped what was to be stopped."""
+        self.pods = {name: pod for name, pod in self.pods.items() if not pod.deleting}
+
+    def _delete(self, names_of: list[str]) -> None:
+        for name in names_of:
+            self.pods[name] = dataclasses.replace(
+                self.pods[name], deleting=True, gone_by=self.pods[name].gone_by or self.now + 120
+            )
+
+    def end_trainer(self, exit_code: int, **words: Any) -> None:
+        """The current trainer's pod ends, and training-operator says so."""
+        name = names.trainer("job", self.status.attempt)
+        found = self.pods.get(f"{name}-worker-0")
+        if found is None or not found.live:
+            return
+        container = Container(name="pytorch", exit_code=exit_code)
+        phase = "Failed" if exit_code else "Succeeded"
+        self.pods[found.name] = dataclasses.replace(
+            found, phase=phase, ready=False, started_at=None, containers=(container,), **words
+        )
+        if (PYTORCH_JOB.name, name) in self.cluster.objects:
+            self.cluster.finish(self.status.attempt, phase)
+
+    def live_trainers(self) -> list[int]:
+        """Attempts of trainer pods that may still write."""
+        pods = self.pods.values()
+        return [one.attempt for one in pods if one.component == "trainer" and one.live]
+
+    def overdue(self) -> bool:
+        """Whether a pod has not gone although its grace was over long ago."""
+        return any(one.gone_by and self.now > one.gone_by + 60 for one in self.pods.values())
+
+    def _trainers(self) -> None:
+        there = {name for kind, name in self.cluster.objects if kind == PYTORCH_JOB.name}
+        of_trainers = [one for one in self.pods if one.startswith("job-")]
+        self._delete([one for one in of_trainers if one.removesuffix("-worker-0") not in there])
+        for name in there:
+            raw = self.cluster.objects[(PYTORCH_JOB.name, name)]
+            pod = f"{name}-worker-0"
+            if "status" not in raw and pod not in self.pods:
+                attempt = int(raw["metadata"]["labels"][names.ATTEMPT_LABEL])
+                self.pods[pod] = a_pod(
+                    name=pod, attempt=attempt, created_at=self.now, started_at=self.now
+                )
+
+    def _pool_status(self, _name: str) -> SamplerPoolStatus:
+        if not self.suspend:
+            return SamplerPoolStatus()
+        said = Condition(
+            type="Ready", status="True", reason="Suspended", observed_generation=1,
+            last_transition_time=format_time(NOW),
+        )  # fmt: skip
+        return SamplerPoolStatus(conditions=[said])

@@ -1,0 +1,129 @@
+"""Whatever happens to a job, in whatever order: one trainer at a time, each attempt once, rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rl_contracts.documents.run import Outcome
+from rl_operator.conditions import find, is_true
+from tests.unit.rl_operator.model_life import Life
+
+Event = Callable[[Life], object]
+
+
+RULES = [
+    {"action": "Ignore", "onPodCondition": {"type": "DisruptionTarget"}},
+    {"action": "FailJob", "onExitCodes": {"values": [42]}},
+]
+
+
+def suspend(life: Life) -> None:
+    life.suspend = True
+
+
+def resume(life: Life) -> None:
+    life.suspend = False
+
+
+def succeed(life: Life) -> None:
+    if life.live_trainers():
+        life.outcome = Outcome(kind="Succeeded", reason="Trained", message="All steps.")
+        life.end_trainer(0)
+
+
+def wait(life: Life) -> None:
+    life.now += 700.0  # longer than the longest pause between attempts
+    life.progress_at = life.now
+
+
+def hang(life: Life) -> None:
+    life.now += 2000.0  # longer than lifecycle.progressDeadlineSeconds
+
+
+def crash_after(actions: int) -> Event:
+    return lambda life: life.reconcile(actions=actions)
+
+
+EVENTS: dict[str, Event] = {
+    "reconcile": lambda life: life.reconcile(),
+    "settle": lambda life: life.settle(),
+    "others work": lambda life: life.others(),
+    "deleted pods end": lambda life: life.end_deleted_pods(),
+    "crash at once": crash_after(0),
+    "crash after one action": crash_after(1),
+    "crash after three actions": crash_after(3),
+    "the status is lost": lambda life: life.reconcile(tell=False),
+    "suspend": suspend,
+    "resume": resume,
+    "trainer crashes": lambda life: life.end_trainer(1),
+    "trainer is terminated": lambda life: life.end_trainer(143),
+    "trainer is evicted": lambda life: life.end_trainer(137, conditions=("DisruptionTarget",)),
+    "trainer must not be retried": lambda life: life.end_trainer(42),
+    "trainer hangs": hang,
+    "succeed": succeed,
+    "time passes": wait,
+}
+
+
+@example(
+    [
+        "settle",
+        "trainer hangs",
+        "reconcile",
+        "time passes",
+        "others work",
+        "reconcile",
+        "reconcile",
+        "others work",
+    ]
+)  # a retry while the old pod still stops
+@example(
+    [
+        "settle",
+        "suspend",
+        "reconcile",
+        "others work",
+        "resume",
+        "reconcile",
+        "reconcile",
+        "others work",
+    ]
+)
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(st.sampled_from(sorted(EVENTS)), max_size=30))
+def test_any_history_leads_to_rest(history: list[str]) -> None:
+    life = Life(backoffLimit=2, activeDeadlineSeconds=9000, failurePolicy={"rules": RULES})
+    for event in history:
+        EVENTS[event](life)
+        assert len(set(life.live_trainers())) <= 1 or life.overdue(), "two attempts at a time"
+    life.settle()
+    before = life.writes
+    life.settle()
+    assert life.writes == before, "a second look writes"
+    assert life.begun == list(range(1, len(life.begun) + 1)), "an attempt was skipped or repeated"
+    status = life.status
+    over = is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed")
+    if over or life.suspend:
+        assert life.live_trainers() == []
+    if life.suspend and not over:
+        assert is_true(status.conditions, "Suspended")
+        assert not life.pods or not any(one.live for one in life.pods.values())
+        assert status.phase == "Suspended"
+    assert status.failures <= 3
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from(["suspend", "resume", "settle", "crash after one action"])))
+def test_suspensions_are_no_failures(history: list[str]) -> None:
+    life = Life(backoffLimit=0)
+    life.settle()
+    for event in history:
+        EVENTS[event](life)
+    life.suspend = False
+    life.settle()
+    assert life.status.failures == 0
+    assert life.live_trainers() == [life.status.attempt]
+    assert find(life.status.conditions, "Failed") is None

@@ -1,0 +1,118 @@
+"""A user's pod template over ours: laid over by name, and refused where it is not theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator.desired.overrides import laid_over, refusals
+
+RENDERED: dict[str, Any] = {
+    "metadata": {"labels": {"rl-operator.io/job": "job"}},
+    "spec": {
+        "containers": [
+            {
+                "name": "pytorch",
+                "image": "t:1",
+                "env": [{"name": "RL_JOB", "value": "job"}],
+                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+            }
+        ],
+        "volumes": [{"name": "spec", "configMap": {"name": "c"}}, {"name": "tmp", "emptyDir": {}}],
+    },
+}
+
+
+def test_nothing_changes_without_one() -> None:
+    assert laid_over(RENDERED, None) == RENDERED
+    assert laid_over(RENDERED, {}) == RENDERED
+
+
+def test_it_is_merged_by_name() -> None:
+    merged = laid_over(
+        RENDERED,
+        {
+            "metadata": {"labels": {"team": "a"}, "annotations": {"x": "y"}},
+            "spec": {
+                "serviceAccountName": "sa",
+                "containers": [
+                    {
+                        "name": "pytorch",
+                        "env": [{"name": "A", "value": "1"}],
+                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    },
+                    {"name": "proxy", "image": "p:1"},
+                ],
+                "volumes": [
+                    {"name": "data", "persistentVolumeClaim": {"claimName": "d"}},
+                    {"name": "tmp", "ephemeral": {}},
+                ],
+            },
+        },
+    )
+    assert merged["metadata"]["labels"] == {"rl-operator.io/job": "job", "team": "a"}
+    trainer, proxy = merged["spec"]["containers"]
+    assert proxy == {"name": "proxy", "image": "p:1"}
+    assert (trainer["image"], [one["name"] for one in trainer["env"]]) == ("t:1", ["RL_JOB", "A"])
+    assert [one["name"] for one in trainer["volumeMounts"]] == ["tmp", "data"]
+    assert merged["spec"]["volumes"] == [
+        {"name": "spec", "configMap": {"name": "c"}},
+        {"name": "tmp", "ephemeral": {}},  # one source only
+        {"name": "data", "persistentVolumeClaim": {"claimName": "d"}},
+    ]
+    assert merged["spec"]["serviceAccountName"] == "sa"
+    assert RENDERED["spec"]["containers"][0]["env"] == [{"name": "RL_JOB", "value": "job"}]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a label of ours": (
+        {"metadata": {"labels": {"rl-operator.io/run": "x"}}}, "metadata.labels[rl-operator.io/run]"
+    ),
+    "training-operator's label": (
+        {"metadata": {"labels": {"training.kubeflow.org/job-name": "x"}}},
+        "metadata.labels[training.kubeflow.org/job-name]",
+    ),
+    "an owner": ({"metadata": {"ownerReferences": []}}, "metadata.ownerReferences"),
+    "the name": ({"metadata": {"name": "x"}}, "metadata.name"),
+    "the grace": ({"spec": {"terminationGracePeriodSeconds": 1}}, "spec.terminationGracePeriodS"),
+    "restarts": ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
+    "our command": (
+        {"spec": {"containers": [{"name": "agent", "command": ["sh"]}]}},
+        "spec.containers[0].command",
+    ),
+    "a probe": (
+        {"spec": {"initContainers": [{"name": "engine", "livenessProbe": {}}]}},
+        "spec.initContainers[0].livenessProbe",
+    ),
+    "resources that have a field": (
+        {"spec": {"containers": [{"name": "pytorch", "resources": {}}]}},
+        "spec.containers[0].resources",
+    ),
+    "a variable of ours": (
+        {"spec": {"containers": [{"name": "agent", "env": [{"name": "RL_RUN", "value": "x"}]}]}},
+        "spec.containers[0].env[0].name",
+    ),
+    "the mounted Secret": ({"spec": {"volumes": [{"name": "stores"}]}}, "spec.volumes[0].name"),
+    "a nameless container": ({"spec": {"containers": [{"image": "x"}]}}, "spec.containers[0]"),
+    "no part of a template": ({"status": {}}, "status"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("template", "path"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_ours_is_refused_by_name(template: dict[str, Any], path: str) -> None:
+    (refusal,) = refusals("spec.trainer.podTemplate", template)
+    assert refusal.reason == "OverrideReserved"
+    assert refusal.field.startswith(f"spec.trainer.podTemplate.{path}")
+
+
+def test_the_rest_is_allowed() -> None:
+    template = {
+        "metadata": {"labels": {"team": "a"}},
+        "spec": {
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
+            "affinity": {"podAntiAffinity": {}},
+            "containers": [{"name": "agent", "resources": {"requests": {"cpu": "1"}}}],
+        },
+    }
+    assert list(refusals("x", template)) == []
