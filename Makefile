@@ -8,7 +8,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check unit contract cluster test soak up down kubeconfig images demo
+.PHONY: help venv generate check unit contract contract-operator contract-workers cluster test soak bench up down kubeconfig images demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,8 +30,15 @@ check: venv ## Lint, types, import rules, generated files, chart
 unit: venv ## Pure tests
 	$(VENV)/pytest tests/unit -q
 
-contract: venv ## Stores, engine and API server as processes
-	$(VENV)/pytest tests/contract -q
+contract: venv ## Stores, engine and API server as processes; two halves side by side
+	@$(MAKE) --no-print-directory -j2 --output-sync=target contract-operator contract-workers
+
+contract-operator:
+	$(VENV)/pytest tests/contract/rl_operator tests/contract/rl_contracts -q
+
+contract-workers:
+	$(VENV)/pytest tests/contract -q --ignore tests/contract/rl_operator \
+	  --ignore tests/contract/rl_contracts
 
 cluster: venv images ## The whole product on the local cluster
 	$(VENV)/pytest tests/cluster -q
@@ -41,6 +48,12 @@ test: unit contract cluster ## All tiers
 soak: venv images ## Long faults, the local cluster's own among them: it is replaced
 	$(VENV)/pytest tests/chaos -q
 	cd local/go/store && go test -tags ferretdb_no_postgresql ./...
+
+BENCHMARKS := $(filter-out __init__ result,$(basename $(notdir $(wildcard benchmarks/*.py))))
+QUICK ?=
+
+bench: venv ## Every benchmark, one after the other; QUICK=--quick for less of each
+	@for one in $(BENCHMARKS); do $(VENV)/python -m benchmarks.$$one $(QUICK); done
 
 up: ## Start the local cluster
 	@python3 -m rl_local up

@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 from rich.table import Table
 
 from rl_contracts.documents.run import EvaluationResult, StepMetrics
+from rl_contracts.stores import reports
 from rl_contracts.stores.objects import Objects
 
 SMOOTHING_STEPS = 5
@@ -43,12 +44,12 @@ class Report(BaseModel):
 
 def read_report(objects: Objects, run_prefix: str) -> Report:
     """The report of a run; raises ObjectMissingError while there is none."""
-    return Report.model_validate_json(objects.get(f"{run_prefix}report.json"))
+    return Report.model_validate_json(reports.newest(objects, run_prefix, reports.REPORT))
 
 
 def read_metrics(objects: Objects, run_prefix: str) -> list[StepMetrics]:
     """Metrics of every step, in order; raises ObjectMissingError while there are none."""
-    lines = objects.get(f"{run_prefix}metrics.jsonl").splitlines()
+    lines = reports.newest(objects, run_prefix, reports.METRICS).splitlines()
     return [StepMetrics.model_validate_json(one) for one in lines if one.strip()]
 
 
@@ -71,14 +72,20 @@ def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: 
     axes.plot(steps, rewards, color="tab:blue", alpha=0.35, label="training reward")
     mean = smoothed(rewards, window=SMOOTHING_STEPS)
     axes.plot(steps, mean, color="tab:blue", label=f"mean of {SMOOTHING_STEPS} steps")
-    for temperature in sorted({one.temperature for one in evaluations}, reverse=True):
-        points = [one for one in evaluations if one.temperature == temperature]
+    several = len({one.dataset for one in evaluations}) > 1
+    for dataset, temperature in dict.fromkeys(
+        (one.dataset, one.temperature) for one in evaluations
+    ):
+        points = [
+            one for one in evaluations if (one.dataset, one.temperature) == (dataset, temperature)
+        ]
+        named = f"{dataset}: " if several else ""
         axes.plot(
             [one.step for one in points],
             [one.accuracy for one in points],
             marker="o",
             linestyle="--",
-            label=f"held-out accuracy, temperature {temperature:g}",
+            label=f"{named}held-out accuracy, temperature {temperature:g}",
         )
     axes.set(xlabel="training step", ylabel="reward", ylim=(0, 1.02))
     axes.grid(alpha=0.3)
@@ -90,12 +97,22 @@ def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: 
 def table(report: Report) -> Table:
     """Evaluations of a run, one row each."""
     rows = Table(title=f"{report.job}: held-out accuracy")
-    for name in ("policy", "step", "temperature", "accuracy", "prompts", "tokens", "mean |Δ| logp"):
+    for name in (
+        "policy",
+        "step",
+        "data",
+        "temperature",
+        "accuracy",
+        "prompts",
+        "tokens",
+        "mean |Δ| logp",
+    ):
         rows.add_column(name, justify="right")
     for one in report.evaluations:
         rows.add_row(
             str(one.version),
             str(one.step),
+            one.dataset,
             f"{one.temperature:g}",
             f"{one.accuracy:.3f}",
             str(one.prompts),

@@ -58,8 +58,20 @@ def bucket(cluster: Cluster, tools: Tools, namespace: str) -> Iterator[Objects]:
     """The bucket of a namespace, reachable while the context lasts."""
     settings = read_settings(cluster, namespace)
     with _reachable(tools, settings.s3_endpoint, namespace) as endpoint:
-        reachable = settings.model_copy(update={"s3_endpoint": endpoint})
-        yield Objects(reachable, patience_seconds=PATIENCE_SECONDS)
+        yield objects_behind(settings, endpoint)
+
+
+def objects_behind(settings: StoreSettings, endpoint: str) -> Objects:
+    """The bucket at ``endpoint``, which may be a tunnel to that of the settings."""
+    if endpoint == settings.s3_endpoint:
+        return Objects(settings, patience_seconds=PATIENCE_SECONDS)
+    # A tunnel has one name: no bucket's name before it, and not that of the certificate.
+    update = {"s3_endpoint": endpoint, "s3_addressing_style": "path"}
+    return Objects(
+        settings.model_copy(update=update),
+        patience_seconds=PATIENCE_SECONDS,
+        server_name=urlsplit(settings.s3_endpoint).hostname or "",
+    )
 
 
 @contextlib.contextmanager

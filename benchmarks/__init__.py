@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m benchmarks.<name> [--quick]``; the last line of output is JSON."""

@@ -1,0 +1,211 @@
+"""From the end of a step to a verified policy on every sampler's disk, without engines.
+
+A real MinIO, one trainer and 1, 2 and 4 subscribers, each with a folder of its own, on one
+machine; a policy of 228 MB (with --quick 32 MB) in full, and as a delta in which 1.5 % of the
+weights changed. Full publication and download, digests included, are held against the bare MinIO
+client, which puts and gets the same bytes in as many parallel parts.
+"""
+
+from __future__ import annotations
+
+import io
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from minio import Minio
+from torch import Tensor
+
+from benchmarks.result import Result, is_quick
+from rl_contracts.spec.storage import Delta
+from rl_contracts.stores.objects import PART_BYTES, Objects
+from rl_contracts.stores.settings import StoreSettings
+from rl_sampler.policy import build, fetch, stage
+from rl_trainer import broadcast
+from tests.contract.policy_broadcast.world import Line, Subscriber
+from tests.servers import running_minio
+
+SUBSCRIBERS = (1, 2, 4)
+CHANGED = 0.015
+ROUNDS = 3
+
+
+def main() -> None:
+    """Measure and print."""
+    size = (32 if is_quick(__doc__) else 228) * 10**6
+    result = Result("broadcast_latency")
+    with tempfile.TemporaryDirectory() as name, running_minio(Path(name)) as minio:
+        settings = StoreSettings.from_mapping(
+            {
+                "mongoUri": "mongodb://unused", "mongoDatabase": "unused",
+                "s3Endpoint": minio.endpoint, "s3Bucket": "benchmark",
+                "s3AccessKey": minio.access_key, "s3SecretKey": minio.secret_key,
+            }
+        )  # fmt: skip
+        objects = Objects(settings)
+        objects.make_bucket()
+        compare(objects, size, Path(name), result)
+        for count in SUBSCRIBERS:
+            for kind in ("full", "delta"):
+                figures = latency(objects, size, Path(name), count=count, kind=kind)
+                result.figures[f"{kind}, {count} subscribers"] = figures
+                print(f"{kind}, {count} subscribers: {figures}", flush=True)
+    result.print()
+
+
+def policy(size: int) -> dict[str, Tensor]:
+    """Random bfloat16 weights of so many bytes, in 24 tensors."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        f"layer.{number}.weight": (0.02 * torch.randn(size // 48, generator=generator)).bfloat16()
+        for number in range(24)
+    }
+
+
+def stepped(tensors: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+    """The next version."""
+    generator = torch.Generator().manual_seed(seed)
+    found = {}
+    for name, one in tensors.items():
+        changed = torch.rand(one.shape, generator=generator) < CHANGED
+        bits = one.view(torch.int16) ^ changed.to(torch.int16)
+        found[name] = bits.view(torch.bfloat16)
+    return found
+
+
+def compare(objects: Objects, size: int, folder: Path, result: Result) -> None:
+    """Our full publication and download beside the bare client's, turn about."""
+    tensors = policy(size)
+    data = b"".join(one.view(torch.uint8).numpy().tobytes() for one in tensors.values())
+    times: dict[str, list[float]] = {"put": [], "publish": [], "get": [], "stage": []}
+    cpu: dict[str, list[float]] = {name: [] for name in times}
+    client = objects._client
+
+    def measure(name: str, work: Callable[[], object]) -> None:
+        started = time.process_time()
+        times[name].append(timed(work))
+        cpu[name].append(time.process_time() - started)
+
+    for number in range(ROUNDS):
+        line = Line(objects, remember=False, delta=Delta(anchor_every=1), epoch=10 + number)
+        measure("put", lambda: bare_put(client, objects.bucket, data))
+        measure("publish", partial(line.publish, tensors))
+        bare = folder / f"bare-{number}"  # as new as ours: pages written anew cost time
+        measure("get", partial(bare_get, client, objects.bucket, size, bare))
+        one = Subscriber.make(folder / f"compared-{number}", objects, tensors)
+        measure("stage", partial(one.stage, line.pointers[1]))
+    best = {name: min(found) for name, found in times.items()}
+    result.figures["full"] = {
+        f"{name}_cpu_seconds": round(min(found), 2) for name, found in cpu.items()
+    } | {f"{name}_mb_per_s": round(size / one / 1e6) for name, one in best.items()}
+    print(result.figures["full"], flush=True)
+    result.at_least("full publication against the bare client", best["put"] / best["publish"], 0.9)
+    result.at_least("full download against the bare client", best["get"] / best["stage"], 0.9)
+
+
+def bare_put(client: Minio, bucket: str, data: bytes) -> None:
+    """The client's own parallel multipart upload."""
+    client.put_object(
+        bucket, "bare", io.BytesIO(data), len(data), part_size=PART_BYTES, num_parallel_uploads=3
+    )
+
+
+def bare_get(client: Minio, bucket: str, size: int, path: Path) -> None:
+    """The client's ranged downloads, four at a time, into a file."""
+    with path.open("wb") as file:
+        file.truncate(size)
+
+    def part(offset: int) -> None:
+        response = client.get_object(bucket, "bare", offset, min(fetch.PART_BYTES, size - offset))
+        with path.open("r+b") as file:
+            file.seek(offset)
+            for chunk in response.stream(1 << 20):
+                file.write(chunk)
+        response.release_conn()
+
+    with ThreadPoolExecutor(fetch.PARTS_AT_A_TIME) as pool:
+        list(pool.map(part, range(0, size, fetch.PART_BYTES)))
+
+
+def latency(objects: Objects, size: int, folder: Path, *, count: int, kind: str) -> dict[str, Any]:
+    """Seconds from the snapshot to the last subscriber's verified folder, and their split."""
+    anchor_every = 1 if kind == "full" else 1000
+    line = Line(objects, remember=False, delta=Delta(anchor_every=anchor_every), epoch=100 + count)
+    tensors = policy(size)
+    homes = [
+        Subscriber.make(folder / f"{kind}-{count}-{number}", objects, tensors)
+        for number in range(count)
+    ]
+    line.publish(tensors)
+    held = [one.stage(line.pointers[1]).folder for one in homes]
+    whole, split = [], Split()
+    for number in range(ROUNDS):
+        tensors = stepped(tensors, number)
+        with split.measuring(), ThreadPoolExecutor(count) as pool:
+            started = time.perf_counter()
+            pointer = line.publish(tensors)
+            staging = [
+                pool.submit(one.stage, pointer, keep=[kept])
+                for one, kept in zip(homes, held, strict=True)
+            ]
+            held = [one.result().folder for one in staging]
+            whole.append(time.perf_counter() - started)
+    return {
+        "seconds_median": round(statistics.median(whole), 3),
+        "seconds_max": round(max(whole), 3),
+        **{name: round(statistics.median(found), 3) for name, found in split.times.items()},
+    }
+
+
+class Split:
+    """How long the parts of a broadcast take, over all publishers and subscribers."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, list[float]] = {}
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Measure what is called inside."""
+        parts: list[tuple[str, Any, str]] = [
+            ("encode_seconds", broadcast, "_changes"), ("upload_seconds", broadcast, "_upload"),
+            ("download_seconds", fetch.Downloads, "fetch"), ("build_seconds", build, "build"),
+            ("verify_seconds", stage, "check_folder"),
+        ]  # fmt: skip
+        originals = [(owner, name, getattr(owner, name)) for _, owner, name in parts]
+        for label, owner, name in parts:
+            setattr(owner, name, self._timed(label, getattr(owner, name)))
+        stage.build = build.build  # type: ignore[attr-defined]  # imported by name
+        try:
+            yield
+        finally:
+            for owner, name, original in originals:
+                setattr(owner, name, original)
+            stage.build = build.build  # type: ignore[attr-defined]
+
+    def _timed(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.times.setdefault(label, []).append(time.perf_counter() - started)
+
+        return measured
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The form in which every benchmark tells its figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+def machine() -> str:
+    """Processor, its cores and the load of others, in words."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    return f"{names[0] if names else platform.machine()}, {cores} cores, load {load:.1f} at start"
+
+
+@dataclass
+class Result:
+    """Figures of one run, and the bars that they are held against."""
+
+    benchmark: str
+    machine: str = field(default_factory=machine)
+    figures: dict[str, Any] = field(default_factory=dict)
+    bars: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def at_least(self, what: str, value: float, bar: float) -> None:
+        """Hold a figure against a lower bound."""
+        self._hold(what, value, bar, met=value >= bar)
+
+    def at_most(self, what: str, value: float, bar: float) -> None:
+        """Hold a figure against an upper bound."""
+        self._hold(what, value, bar, met=value <= bar)
+
+    def _hold(self, what: str, value: float, bar: float, *, met: bool) -> None:
+        self.bars[what] = {"value": round(value, 4), "bar": bar, "met": met}
+
+    def print(self) -> None:
+        """Print the last line of the benchmark's output."""
+        print(
+            json.dumps(
+                {
+                    "benchmark": self.benchmark,
+                    "machine": self.machine,
+                    "figures": self.figures,
+                    "bars": self.bars,
+                }
+            )
+        )
+
+
+def is_quick(description: str | None) -> bool:
+    """Parse the command line; whether ``--quick`` was asked for."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="smaller and shorter")
+    return bool(parser.parse_args().quick)
+
+
+def seconds(
+    work: Callable[[], object],
+    *,
+    repeat: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """The shortest of several times, in seconds: what disturbs only ever adds.
+
+    With ``time.process_time`` the processor's seconds over all threads: on a machine that others
+    use, too, these tell more.
+    """
+    found = []
+    for _ in range(repeat):
+        started = clock()
+        work()
+        found.append(clock() - started)
+    return min(found)

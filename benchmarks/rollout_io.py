@@ -1,0 +1,215 @@
+"""Rollouts in and out of the document store beside bare commands, and the forming of a batch.
+
+A real embedded document store and a real MinIO. Rollouts of 8,000 tokens are written and read, 16
+at a time, in turns with a bare insert and find of the very same documents. A batch of 512 of them
+is formed with the trainer's own functions: found usable, given advantages, made tensors, digested.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result import Result, is_quick
+from rl_contracts.documents.arrays import pack_float32, pack_int32
+from rl_contracts.documents.rollout import Rollout, VersionSpan
+from rl_contracts.spec.algorithm import Algorithm
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.mongo import Stored
+from rl_trainer import groups, samples
+from rl_trainer.assessment import Context
+from tests.documents import RUN, a_rollout, a_task
+from tests.servers import running_minio, running_store, settings_of
+
+TOKENS, PROMPT, VOCABULARY = 8_000, 400, 150_000
+GROUP, GROUPS = 8, 64
+AT_ONCE, ROUNDS = 16, 15
+FORMED_ROUNDS = 3
+FORM = "form-alone"
+
+
+def main() -> None:
+    """Measure and print."""
+    if sys.argv[1:] == [FORM]:
+        print(forming_memory())
+        return
+    quick = is_quick(__doc__)
+    result = Result("rollout_io")
+    with tempfile.TemporaryDirectory() as folder:
+        stores_side_by_side(Path(folder), result, rounds=4 if quick else ROUNDS)
+    forming(result)
+    result.print()
+
+
+def a_long_rollout(group: int, member: int) -> Rollout:
+    """A rollout of 8,000 tokens over three policy versions."""
+    source = random.Random(group * GROUP + member)
+    tokens = [source.randrange(VOCABULARY) for _ in range(TOKENS)]
+    logprobs = [0.0] * PROMPT + [-source.random() for _ in range(TOKENS - PROMPT)]
+    borders = [PROMPT, 3_000, 6_000, TOKENS]
+    spans = [
+        VersionSpan(version=one + 1, step=one, start=borders[one], end=borders[one + 1])
+        for one in range(3)
+    ]
+    return a_rollout(
+        a_task(group, group_size=GROUP), member,
+        tokens=pack_int32(tokens), mask=b"\0" * PROMPT + b"\1" * (TOKENS - PROMPT),
+        logprobs=pack_float32(logprobs), spans=spans, text="word " * 4 * 1024,
+        reward=float(member % 2),
+    )  # fmt: skip
+
+
+def array_bytes(rollouts: list[Rollout]) -> int:
+    """Bytes of tokens, masks and log-probabilities: what there is to move."""
+    return sum(len(one.tokens) + len(one.mask) + len(one.logprobs) for one in rollouts)
+
+
+def stores_side_by_side(folder: Path, result: Result, *, rounds: int) -> None:
+    """MB/s of writes and reads, ours and bare in turns, each round on documents of its own."""
+    for name in ("store", "minio"):
+        (folder / name).mkdir()
+    with (
+        running_store(folder / "store") as mongo,
+        running_minio(folder / "minio") as minio,
+        closing(Stores.connect(settings_of(mongo, minio))) as stores,
+    ):
+        stores.mongo.ensure_indexes()
+        stores.mongo.collection("bare").create_index([("task", 1)])
+        sample = [a_long_rollout(0, member) for member in range(AT_ONCE)]
+        sides = Sides(stores, sample)
+        sides.round(-1)  # connects, makes the tables
+        found = [sides.round(number) for number in range(rounds)]
+    size = array_bytes(sample) / 1e6
+    for what in ("write", "read"):
+        pairs = [(one[f"bare_{what}"], one[f"{what}"]) for one in found]
+        result.figures[f"{what}_mb_per_s"] = round(size / statistics.median(b for _, b in pairs), 1)
+        result.figures[f"bare_{what}_mb_per_s"] = round(
+            size / statistics.median(a for a, _ in pairs), 1
+        )
+        ratio = statistics.median(bare / ours for bare, ours in pairs)
+        result.at_least(f"rollout {what}s to the bare command", ratio, 0.7)
+    print(result.figures, flush=True)
+
+
+class Sides:
+    """The same documents written and read by the rollout store and by bare commands."""
+
+    def __init__(self, stores: Stores, sample: list[Rollout]) -> None:
+        self._stores, self._sample = stores, sample
+        self._bare = stores.mongo.collection("bare")
+
+    def round(self, number: int) -> dict[str, float]:
+        """Seconds of each of the four; who goes first alternates."""
+        rollouts = [
+            one.model_copy(update={"id": f"{RUN}.{number}.{index}", "task": f"t{number}"})
+            for index, one in enumerate(self._sample)
+        ]
+        documents: list[Stored] = [one.to_mongo() for one in rollouts]
+        ids = [one.id for one in rollouts]
+        steps: dict[str, Callable[[], Any]] = {
+            "write": lambda: self._stores.rollouts.put(rollouts),
+            "bare_write": lambda: self._bare.insert_many(documents),
+            "read": lambda: self._stores.rollouts.get(ids),
+            "bare_read": lambda: list(self._bare.find({"_id": {"$in": ids}})),
+        }
+        names = list(steps)
+        if number % 2:
+            names = [names[1], names[0], names[3], names[2]]
+        return {name: elapsed(steps[name]) for name in names}
+
+
+def elapsed(work: Callable[[], object]) -> float:
+    """Seconds."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def forming(result: Result) -> None:
+    """Time here; memory in a process of its own, whose peak is that of the forming."""
+    rollouts = {one.id: one for one in whole_batch()}
+    size = array_bytes(list(rollouts.values()))
+    took = [elapsed(lambda: form(rollouts)) for _ in range(FORMED_ROUNDS)]
+    result.figures["batch_mb"] = round(size / 1e6, 1)
+    result.figures["form_seconds"] = [round(one, 2) for one in took]
+    result.at_most(
+        "seconds to form a batch of 512 rollouts of 8,000 tokens", statistics.median(took), 2.0
+    )
+    command = [sys.executable, "-m", "benchmarks.rollout_io", FORM]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    before, after = (float(one) for one in said.split())
+    result.figures["form_added_mb"] = round((after - before) / 1e6, 1)
+    result.at_most("memory that forming adds, of the batch's bytes", (after - before) / size, 2.0)
+
+
+def whole_batch() -> list[Rollout]:
+    """Groups of rollouts, in the order of a batch."""
+    kept = [a_long_rollout(0, member) for member in range(GROUP)]
+    return [
+        one.model_copy(
+            update={
+                "id": f"{a_task(group).id}.0.{one.member}",
+                "task": a_task(group).id,
+                # Bytes of its own, as rollouts that were read from the store have them.
+                "tokens": bytes(bytearray(one.tokens)),
+                "mask": bytes(bytearray(one.mask)),
+                "logprobs": bytes(bytearray(one.logprobs)),
+            }
+        )
+        for group in range(GROUPS)
+        for one in kept
+    ]
+
+
+def form(rollouts: dict[str, Rollout]) -> Any:
+    """What the trainer does between the rollouts and the first forward pass."""
+    limits = groups.Limits(vocabulary=VOCABULARY, max_tokens=TOKENS)
+    by_task: dict[str, list[Rollout]] = {}
+    for one in rollouts.values():
+        by_task.setdefault(one.task, []).append(one)
+    complete = []
+    for number, (task, members) in enumerate(by_task.items()):
+        wanted = a_task(number, id=task, group_size=GROUP, rollouts=[one.id for one in members])
+        group = groups.assemble(wanted, rollouts, limits)
+        assert isinstance(group, groups.Group), group
+        complete.append(group)
+    empty = groups.empty_batch(
+        run=RUN, step=4, epoch=1, parent=None, next_sequence=0, formed_at=0.0
+    )
+    batch = groups.form(complete, batch=empty, algorithm=Algorithm(), context=Context())
+    found = samples.batch_samples(batch, rollouts)
+    return found, samples.digest(found)
+
+
+def forming_memory() -> str:
+    """Resident bytes before forming and at its peak, in a process that does nothing else."""
+    rollouts = {one.id: one for one in whole_batch()}
+    few = dict(list(rollouts.items())[:GROUP])
+    form(few)  # loads what is loaded once
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    before = memory("VmRSS")
+    kept = form(rollouts)
+    assert kept
+    return f"{before} {memory('VmHWM')}"
+
+
+def memory(field: str) -> int:
+    """Bytes that the kernel gives for this program: ``VmRSS`` now, ``VmHWM`` at the peak.
+
+    Not getrusage's, which a child starts with its parent's peak.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (found,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(found) * 1024
+
+
+if __name__ == "__main__":
+    main()
