@@ -84,16 +84,15 @@ class ProgressReader:
             return Reading(store=unknown, bucket=unknown)
         stores, deadline = found.stores, self._clock() + ANSWER_SECONDS
         while True:
-            known = self._fresh(run, found.place)
-            if known is not None:
-                return self._reading(run, known, found)
-            future = self._begin(found.place, stores)
+            joined = self._join(run, found.place, stores)
+            if isinstance(joined, _Batch):
+                return self._reading(run, joined, found)
             try:
-                future.result(max(0.0, deadline - self._clock()))
+                joined.result(max(0.0, deadline - self._clock()))
             except FutureTimeoutError:
                 message = f"no answer within {ANSWER_SECONDS:.0f} s"
                 return Reading(store=Reach("False", "StateStoreUnreachable", message))
-            batch = self._end(future, found.place)
+            batch = self._end(joined, found.place)
             if run in batch.runs or batch.store.status != "True":
                 return self._reading(run, batch, found)
             # That read began before this run was asked for: the next one has it.
@@ -102,27 +101,26 @@ class ProgressReader:
         """Take no more readings."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _fresh(self, run: str, place: str) -> _Batch | None:
-        with self._lock:
-            held = self._namespaces.setdefault(place, _Namespace())
-            held.asked[run] = self._clock()
-            latest = held.latest
-        if latest is None or self._clock() - latest.at >= self._fresh_seconds:
-            return None
-        return latest if run in latest.runs else None
+    def _join(self, run: str, place: str, stores: Stores) -> _Batch | Future[_Batch]:
+        """The recent read that has the run, or else the one under way, begun if there is none.
 
-    def _begin(self, place: str, stores: Stores) -> Future[_Batch]:
+        One step: a read that ends between two would be begun a second time.
+        """
         with self._lock:
-            held = self._namespaces[place]
+            now = self._clock()
+            held = self._namespaces.setdefault(place, _Namespace())
+            held.asked[run] = now
+            latest = held.latest
+            if latest is not None and now - latest.at < self._fresh_seconds and run in latest.runs:
+                return latest
             if held.pending is None:
                 self._forget_unused(place)
-                oldest = self._clock() - INTEREST_SECONDS
+                oldest = now - INTEREST_SECONDS
                 held.asked = {key: at for key, at in held.asked.items() if at >= oldest}
-                wanted = tuple(held.asked)
                 held.backlogs = {
                     key: kept for key, kept in held.backlogs.items() if key in held.asked
                 }
-                held.pending = self._executor.submit(self._read, wanted, stores)
+                held.pending = self._executor.submit(self._read, tuple(held.asked), stores)
             return held.pending
 
     def _forget_unused(self, used: str) -> None:

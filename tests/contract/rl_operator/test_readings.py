@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,9 +11,12 @@ import pytest
 from rl_contracts.errors import RLError
 from rl_contracts.stores import overview
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.mongo import Mongo
+from rl_contracts.stores.overview import Overview
 from rl_operator.progress import REACHED, Connections, StoresOf
 from rl_operator.readings import ProgressReader
 from tests.documents import a_run, a_sampler, a_task
+from tests.waiting import until
 
 RUNS = [f"r{index}" for index in range(12)]
 
@@ -50,12 +53,14 @@ def reader() -> Iterator[ProgressReader]:
 def test_one_read_serves_all_runs_of_a_namespace(
     reader: ProgressReader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads: list[int] = []
+    reads: list[tuple[str, ...]] = []
     ask = overview.of_runs
 
-    def counted(*arguments: object) -> object:
-        reads.append(1)
-        return ask(*arguments)  # type: ignore[arg-type]  # passed through
+    def counted(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
+        reads.append(tuple(runs))
+        if len(reads) == 2:  # under way until all have asked, however slowly threads start
+            until("all to ask", lambda: len(reader._namespaces[found.place].asked) == len(RUNS))
+        return ask(mongo, runs)
 
     monkeypatch.setattr(overview, "of_runs", counted)
     reader.read(RUNS[0], found)
@@ -67,11 +72,11 @@ def test_one_read_serves_all_runs_of_a_namespace(
         assert reading.run.steps == index + 1
         assert reading.backlog == index
         assert [one.run for one in reading.samplers] == [RUNS[index]]
-    assert len(reads) <= 3  # the first run alone, then all others at once, or nearly
-    before = len(reads)
+    assert len(reads) == 3  # one alone, those who had asked when the next began, all
+    assert set(reads[2]) == set(RUNS)
     for run in RUNS:
         reader.read(run, found)
-    assert len(reads) == before
+    assert len(reads) == 3
 
 
 def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(
