@@ -21,7 +21,7 @@ from rl_contracts.documents.run import Run
 from rl_contracts.errors import RLError
 from rl_contracts.spec.status import Condition
 from rl_contracts.stores.connect import Stores
-from tests.cluster.waiting import until
+from tests.waiting import until
 
 T = TypeVar("T")
 SYSTEM = "rl-system"

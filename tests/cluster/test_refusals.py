@@ -17,7 +17,7 @@ import pytest
 from rl_contracts.spec.status import Condition
 from tests.cluster.lab import SYSTEM, Lab, command_line
 from tests.cluster.manifests import short_job
-from tests.cluster.waiting import throughout, until
+from tests.waiting import throughout, until
 
 BUCKET = "s3://rl-data"
 GOOD_DATA = f"{BUCKET}/datasets/arithmetic/train.jsonl"

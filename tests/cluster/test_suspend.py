@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import short_job
-from tests.cluster.waiting import until
+from tests.waiting import until
 
 NAME = "suspended"
 STEPS = 30

@@ -13,8 +13,9 @@ import pytest
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.orphans import find_orphans
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
-from tests.contract.rl_trainer.world import RUN, World, wait
+from tests.contract.rl_trainer.world import RUN, World
 from tests.servers import Server, running_minio, running_store, settings_of
+from tests.waiting import until
 
 OUTAGE_SECONDS = float(os.environ.get("RL_OUTAGE_SECONDS", "60"))
 STEPS = 24
@@ -46,11 +47,11 @@ def test_a_run_outlives_a_minute_without_store_and_one_without_bucket(
                 process = world.process()
                 try:
                     first = draw.randint(1, STEPS // 3)
-                    wait(f"step {first}", world.at_step(first))
+                    until(world.at_step(first), what=f"step {first}")
                     away(store.server, draw.uniform(0, 1))
                     assert process.poll() is None, said_by(world)
                     second = draw.randint(STEPS // 2, STEPS - 4)
-                    wait(f"step {second}", world.at_step(second))
+                    until(world.at_step(second), what=f"step {second}")
                     away(minio.server, draw.uniform(0, 1))
                     assert process.wait(timeout=300) == 0, said_by(world)
                 finally:

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,9 +18,10 @@ from rl_operator import kinds
 from tests.apiserver import ApiServer, kubeconfig
 from tests.contract.rl_operator.world import World
 from tests.servers import ROOT, Server, binary, free_port
+from tests.waiting import until
 
 SYSTEM = "rl-system"
-SOON_SECONDS = 30.0
+SOON_SECONDS = 10.0  # well within the Lease, which is not waited for
 TAKEOVER_SECONDS = 15.0 + 5.0
 IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
 RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
@@ -104,15 +104,6 @@ def start(rights: Path, tmp_path: Path) -> Iterator[Starter]:
         process.server.stop(signal.SIGTERM)
 
 
-def until(what: str, holds: Callable[[], bool], *, seconds: float = SOON_SECONDS) -> float:
-    """Wait for a condition; how long it took."""
-    began = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began < seconds, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.1)
-    return time.monotonic() - began
-
-
 def holder(world: World) -> str:
     lease = world.cluster.get(kinds.LEASE, SYSTEM, "rl-operator")
     return str(lease["spec"]["holderIdentity"]) if lease else ""
@@ -123,7 +114,7 @@ def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: 
     world.make_secret()
     world.upload_inputs()
     job = world.make_job()
-    until("the pool's Deployment", lambda: bool(world.objects(kinds.DEPLOYMENT)))
+    until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the pool's Deployment")
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     world.start_pod("job-main-x-1", of=deployment)
     run = str(world.status(job)["runId"])
@@ -132,16 +123,20 @@ def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: 
         world.register(run, "job-main-x-1")
         return bool(world.objects(kinds.PYTORCH_JOB))
 
-    until("the trainer", attempted)
-    reasons = {one["reason"] for one in world.objects(kinds.EVENT)}
-    assert {"PoolCreated", "AttemptStarted"} <= reasons
+    until(attempted, what="the trainer")
+
+    def told() -> set[str]:
+        return {one["reason"] for one in world.objects(kinds.EVENT)}
+
+    # Events are written beside the reconcile that they tell of, after its objects.
+    until(lambda: {"PoolCreated", "AttemptStarted"} <= told(), what="the Events", seen=told)
     world.make_job(lifecycle={"dataPolicy": "Delete"})
 
     def held() -> bool:
         found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
         return found is not None and bool(found["metadata"].get("finalizers"))
 
-    until("the finalizer", held)
+    until(held, what="the finalizer")
     arguments = ("-n", job.namespace, "delete", "rljob", job.name, "--timeout=60s")
     world.apiserver.kubectl("-n", job.namespace, "delete", "pod", "--all", "--force")
     world.apiserver.kubectl(*arguments)
@@ -151,7 +146,7 @@ def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: 
 def test_kopf_writes_nothing(world: World, start: Starter) -> None:
     start("quiet")
     job = world.make_job()  # stalls: there is no Secret
-    until("the job to stall", lambda: world.condition_now(job, "Stalled"))
+    until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
     found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
     assert found is not None
     ours = [key for key in found["metadata"].get("annotations", {}) if "kopf" in key]
@@ -163,22 +158,22 @@ def test_kopf_writes_nothing(world: World, start: Starter) -> None:
 
 def test_a_stopped_leader_gives_way_at_once(world: World, start: Starter) -> None:
     first = start("stopped")
-    until("the first to lead", lambda: holder(world) == "stopped")
+    until(lambda: holder(world) == "stopped", what="the first to lead")
     assert first.server.process is not None
     process = first.server.process
     first.server.stop(signal.SIGTERM)
     assert process.returncode == 0
     assert holder(world) == ""
     start("next")
-    assert until("the next to lead", lambda: holder(world) == "next", seconds=6) < 6
+    until(lambda: holder(world) == "next", what="the next to lead", seconds=SOON_SECONDS)
 
 
 def test_a_killed_leader_is_followed_within_its_lease(world: World, start: Starter) -> None:
     first = start("killed")
-    until("the first to lead", lambda: holder(world) == "killed")
+    until(lambda: holder(world) == "killed", what="the first to lead")
     second = start("standby")
     first.server.kill()
-    until("the standby to lead", lambda: holder(world) == "standby", seconds=TAKEOVER_SECONDS)
+    until(lambda: holder(world) == "standby", what="the standby to lead", seconds=TAKEOVER_SECONDS)
     job = world.make_job()
-    until("the standby to work", lambda: world.condition_now(job, "Stalled"))
+    until(lambda: world.condition_now(job, "Stalled"), what="the standby to work")
     assert second.complaints() == []

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
 from tests.manifests import a_job
 from tests.servers import ROOT, free_port
+from tests.waiting import until
 
 ENGINE_PYTHON = Path(
     os.environ.get("RL_ENGINE_PYTHON", "~/.cache/rl-operator/venv-engine/bin/python")
@@ -37,15 +37,6 @@ WITHOUT_TORCH = (
     "import runpy, sys; sys.modules['torch'] = None; "
     "sys.argv[0] = 'rl_sampler'; runpy.run_module('rl_sampler', run_name='__main__')"
 )
-
-
-def until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Wait for a condition, or fail saying what was waited for."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds:.0f} s for {what}")
-        time.sleep(0.05)
 
 
 def get(url: str) -> tuple[int, str]:
@@ -193,7 +184,7 @@ class Pod:
         name = sampler_id(RunId(self.environment[env.RUN]), self.folder.name)
         return self.stores.samplers.get([name]).get(name)
 
-    def wait_version(self, version: int, *, seconds: float = 30) -> None:
+    def wait_version(self, version: int) -> None:
         """Wait until the engine serves this version."""
 
         def serves() -> bool:
@@ -202,7 +193,7 @@ class Pod:
                 pytest.fail(f"the agent ended: {self.log()[-3000:]}")
             return self.get("/ready") == (200, f"serves version {version}\n")
 
-        until(serves, seconds=seconds, what=f"{self.folder.name} to serve version {version}")
+        until(serves, what=f"{self.folder.name} to serve version {version}")
 
     def wait_document(self, condition: Callable[[Sampler], bool], *, what: str) -> Sampler:
         """Wait until its registration, written every two seconds, is as wanted."""
@@ -213,7 +204,7 @@ class Pod:
             found[:] = [document] if document is not None else []
             return document is not None and condition(document)
 
-        until(holds, seconds=20, what=what)
+        until(holds, what=what)
         return found[0]
 
 

@@ -15,11 +15,11 @@ from tests.contract.rl_sampler.conftest import (
     EngineServer,
     MakePod,
     start_run,
-    until,
 )
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.documents import a_rollout, a_task
 from tests.servers import MinioServer, StoreServer, running_store, settings_of
+from tests.waiting import until
 
 LONG = {"sampling": {"maxTokensPerTurn": 100, "maxContextTokens": 1000}}
 VERY_LONG = {"sampling": {"maxTokensPerTurn": 900, "maxContextTokens": 1000}}
@@ -39,7 +39,7 @@ def test_a_damaged_policy_never_reaches_the_engine(
 
     pod.wait_document(lambda one: "version 2" in one.last_error, what="the failure")
     tasks = trainer.insert(4)
-    until(lambda: trainer.all_done(tasks), seconds=20, what="groups of the old version")
+    until(lambda: trainer.all_done(tasks), what="groups of the old version")
     assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {1}
     assert engine_server.weight_version() == "1"
     staged = [path.name for path in (pod.folder / "weights" / "policies").iterdir()]
@@ -69,14 +69,14 @@ def test_a_dead_agents_work_is_taken_up_by_another(
     first.serve()
     first.wait_version(1)
     tasks = trainer.insert(18, group_size=8)
-    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="claims")
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="claims")
     first.signal(signal.SIGKILL)
     orphans = [task for task in stores.tasks.get(tasks).values() if task.state is TaskState.CLAIMED]
     assert orphans
     for task in orphans:
         stores.tasks.renew(task, lease_seconds=-1)  # as if half a minute had passed
     second.serve()
-    until(lambda: trainer.all_done([*tasks, *half_done]), seconds=60, what="all groups")
+    until(lambda: trainer.all_done([*tasks, *half_done]), what="all groups")
     adopted = stores.tasks.get(half_done)[half_done[0]]
     assert [name.rsplit(".", 2)[1:] for name in adopted.rollouts] == [
         ["1", "0"], ["2", "1"], ["1", "2"], ["2", "3"],
@@ -93,13 +93,13 @@ def test_what_can_no_longer_be_trained_is_sampled_again(
     pod.serve()
     pod.wait_version(1)
     tasks = trainer.insert(3, group_size=8)
-    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="a claim")
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
     trainer.advance()
-    until(lambda: "only 1 and later train" in pod.log(), seconds=10, what="the end of old episodes")
+    until(lambda: "only 1 and later train" in pod.log(), what="the end of old episodes")
     assert {one.cause for one in stores.tasks.get(tasks).values() if one.reason} == {Cause.EXPIRED}
     assert "rl_sampler_groups_expired_total 0.0" not in pod.get("/metrics")[1]
     trainer.publish(seed=2)
-    until(lambda: trainer.all_done(tasks), seconds=40, what="all groups")
+    until(lambda: trainer.all_done(tasks), what="all groups")
     again = [task for task in stores.tasks.get(tasks).values() if task.attempt > 1]
     assert again
     rollouts = trainer.chosen([task.id for task in again])
@@ -116,7 +116,7 @@ def test_without_a_trainer_an_agent_takes_back_what_the_dead_hold(
     assert stores.tasks.claim(trainer.run, queue=Queue.TRAIN, owner="ghost", lease_seconds=-1)
     pod.serve()
     until(
-        lambda: trainer.states(tasks)[tasks[0]] is TaskState.DONE, seconds=40, what="the group"
+        lambda: trainer.states(tasks)[tasks[0]] is TaskState.DONE, what="the group"
     )  # nobody in this test reaps
     assert stores.tasks.get(tasks)[tasks[0]].attempt == 2
 
@@ -130,7 +130,7 @@ def test_enough_members_complete_a_group_whose_deadline_is_over(
     task = a_task(group_size=16, minimum=2, deadline_seconds=0.001)
     stores.tasks.insert([task])
     pod.serve()
-    until(lambda: trainer.all_done([task.id]), seconds=60, what="the group")
+    until(lambda: trainer.all_done([task.id]), what="the group")
     done = stores.tasks.get([task.id])[task.id]
     assert 2 <= len(done.rollouts) < 16
     assert len(stores.rollouts.get(done.rollouts)) == len(done.rollouts)
@@ -145,10 +145,10 @@ def test_a_claim_that_was_taken_away_does_not_count(
     pod.serve()
     pod.wait_version(1)
     tasks = trainer.insert(1, group_size=8)
-    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="a claim")
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
     assert stores.tasks.hand_back(stores.tasks.get(tasks)[tasks[0]], reason="taken away")
-    until(lambda: trainer.all_done(tasks), seconds=20, what="the second attempt")
-    until(lambda: "no longer ours" in pod.log(), seconds=20, what="the first attempt's end")
+    until(lambda: trainer.all_done(tasks), what="the second attempt")
+    until(lambda: "no longer ours" in pod.log(), what="the first attempt's end")
     assert stores.tasks.get(tasks)[tasks[0]].attempt == 2
     assert len(trainer.chosen(tasks)) == 8
 
@@ -162,11 +162,12 @@ def test_an_agent_that_comes_back_returns_its_own_claims(
     pod.serve()
     pod.wait_version(1)
     tasks = trainer.insert(12, group_size=8)
-    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="claims")
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="claims")
     pod.signal(signal.SIGKILL)
     pod.serve()
-    # Sooner than any lease runs out.
-    until(lambda: trainer.all_done(tasks), seconds=25, what="all groups")
+    # Not left to the lease, which would run out later.
+    until(lambda: "claims of an earlier process" in pod.log(), what="the claims' return")
+    until(lambda: trainer.all_done(tasks), what="all groups")
 
 
 @pytest.fixture
@@ -193,11 +194,11 @@ def test_the_store_may_be_away_for_a_while(
         pod.serve()
         pod.wait_version(1)
         tasks = trainer.insert(16, group_size=8)
-        until(lambda: TaskState.DONE in trainer.states(tasks).values(), seconds=20, what="a group")
+        until(lambda: TaskState.DONE in trainer.states(tasks).values(), what="a group")
         mortal_store.server.kill()
-        until(lambda: "store:" in pod.log(), seconds=20, what="the agent to notice")
+        until(lambda: "store:" in pod.log(), what="the agent to notice")
         mortal_store.server.start()
-        until(lambda: trainer.all_done(tasks), seconds=40, what="all groups")
+        until(lambda: trainer.all_done(tasks), what="all groups")
         assert {task.attempt for task in stores.tasks.get(tasks).values()} == {1}
         assert pod.signal(signal.SIGTERM) == 0
     finally:
@@ -223,16 +224,16 @@ def test_a_killed_engine_gets_its_policy_again(
     pod.serve()
     pod.wait_version(1)
     tasks = trainer.insert(16, group_size=8)
-    until(lambda: TaskState.DONE in trainer.states(tasks).values(), seconds=20, what="a group")
+    until(lambda: TaskState.DONE in trainer.states(tasks).values(), what="a group")
     engine_server.kill()
-    until(lambda: pod.get("/ready")[0] == 503, seconds=10, what="the agent to notice")
+    until(lambda: pod.get("/ready")[0] == 503, what="the agent to notice")
     assert pod.get("/engine-live")[0] == 200
     assert TaskState.DEAD not in trainer.states(tasks).values()
     trainer.advance()
     trainer.publish(seed=2)
     engine_server.start()
     engine_server.wait_ready()
-    until(lambda: trainer.all_done(tasks), seconds=40, what="all groups")
+    until(lambda: trainer.all_done(tasks), what="all groups")
     assert engine_server.weight_version() == "2"
     versions = {span.version for one in trainer.chosen(tasks) for span in one.spans}
     assert versions == {1, 2}

@@ -10,8 +10,9 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import TaskState
 from rl_sampler.scorers import SCORERS
-from tests.contract.rl_sampler.conftest import EngineServer, MakePod, until
+from tests.contract.rl_sampler.conftest import EngineServer, MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.waiting import until
 
 
 def check_trace(rollout: Rollout, *, steps: dict[int, int]) -> None:
@@ -47,12 +48,12 @@ def test_groups_are_sampled_updated_under_load_and_drained(
     assert pod.get("/ready")[0] == pod.get("/engine-live")[0] == pod.get("/live")[0] == 200
 
     tasks = trainer.insert(6, group_size=8, content="17+25=")
-    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), seconds=10, what="a claim")
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
     for seed in (1, 2, 3):
         trainer.advance()
         steps[trainer.publish(seed=seed).version] = trainer.step
         pod.wait_version(trainer.step + 1)
-    until(lambda: trainer.all_done(tasks), seconds=60, what="all groups")
+    until(lambda: trainer.all_done(tasks), what="all groups")
 
     rollouts = trainer.chosen(tasks)
     assert len(rollouts) == 6 * 8
@@ -70,7 +71,7 @@ def test_groups_are_sampled_updated_under_load_and_drained(
     assert 0 < document.pause_seconds_last < 2
 
     more = trainer.insert(20, group_size=8)
-    until(lambda: TaskState.CLAIMED in trainer.states(more).values(), seconds=10, what="claims")
+    until(lambda: TaskState.CLAIMED in trainer.states(more).values(), what="claims")
     assert pod.signal(signal.SIGTERM) == 0
     assert TaskState.CLAIMED not in trainer.states(more).values()
     left = pod.document()
@@ -92,7 +93,7 @@ def test_evaluation_is_by_exactly_its_version_and_comes_first(
     second = trainer.publish(seed=6)
     # Inserted at once: the agent may not have seen the version yet, and waits for it.
     tasks = trainer.insert_evaluation(30, version=second.version)
-    until(lambda: trainer.all_done(tasks), seconds=30, what="the evaluation")
+    until(lambda: trainer.all_done(tasks), what="the evaluation")
     for rollout in trainer.chosen(tasks):
         assert rollout.temperature == 0.7
         assert [span.version for span in rollout.spans] == [second.version]
@@ -112,20 +113,16 @@ def test_tasks_that_nobody_can_sample_die_with_a_reason(
     tight = trainer.insert(1, content="9" * 59)
     unjudged = trainer.insert(1, scorer="Poetry")
     own = trainer.insert(1, scorer="Format", answer_schema="Raw")
-    until(lambda: trainer.all_done(tight), seconds=30, what="the group that just fits")
-    until(
-        lambda: trainer.states(too_long)[too_long[0]] is TaskState.DEAD, seconds=10, what="its end"
-    )
+    until(lambda: trainer.all_done(tight), what="the group that just fits")
+    until(lambda: trainer.states(too_long)[too_long[0]] is TaskState.DEAD, what="its end")
     reason = trainer.stores.tasks.get(too_long)[too_long[0]].reason
     assert "spec.agent.sampling.maxContextTokens = 64" in reason
     assert all(rollout.num_tokens <= 64 for rollout in trainer.chosen(tight))
     # A record's own scorer judges alone; one that nobody knows is never a reward of 0.
-    until(lambda: trainer.all_done(own), seconds=10, what="the group with its own scorer")
+    until(lambda: trainer.all_done(own), what="the group with its own scorer")
     assert {part.scorer for one in trainer.chosen(own) for part in one.parts} == {"Format"}
     assert {part.scorer for one in trainer.chosen(tight) for part in one.parts} == {"ExactMatch"}
-    until(
-        lambda: trainer.states(unjudged)[unjudged[0]] is TaskState.DEAD, seconds=10, what="its end"
-    )
+    until(lambda: trainer.states(unjudged)[unjudged[0]] is TaskState.DEAD, what="its end")
     reason = trainer.stores.tasks.get(unjudged)[unjudged[0]].reason
     assert "asks for scorer Poetry; known are ExactMatch" in reason
 

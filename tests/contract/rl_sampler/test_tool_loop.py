@@ -76,7 +76,7 @@ def test_an_episode_goes_on_for_as_many_turns_as_it_must(
     trainer.publish(weights=short_spoken())
     pod.serve()
     tasks = trainer.insert(4, group_size=4)
-    until(lambda: trainer.all_done(tasks), seconds=60, what="the groups")
+    until(lambda: trainer.all_done(tasks), what="the groups")
     rollouts = trainer.chosen(tasks)
     for rollout in rollouts:
         check_turns(rollout)
@@ -104,7 +104,7 @@ def test_tools_that_are_down_are_no_reward_and_the_task_goes_back(
         document = pod.document()
         return document is not None and "MCP server gone" in document.last_error
 
-    until(complains, seconds=60, what="the complaint")
+    until(complains, what="the complaint")
     found = trainer.stores.tasks.get([task])[task]
     assert found.state in {TaskState.RETRY, TaskState.CLAIMED, TaskState.DEAD}
     assert found.rollouts == []
@@ -120,5 +120,5 @@ def test_a_template_that_cannot_go_on_ends_the_task_with_the_reason(
     trainer.publish()
     (task,) = trainer.insert(1)
     pod.serve()
-    until(lambda: trainer.states([task])[task] is TaskState.DEAD, seconds=40, what="its end")
+    until(lambda: trainer.states([task])[task] is TaskState.DEAD, what="its end")
     assert "only users here" in trainer.stores.tasks.get([task])[task].reason

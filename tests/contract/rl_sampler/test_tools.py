@@ -19,8 +19,8 @@ from rl_sampler.tally import Tally
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Toolbox
-from tests.contract.rl_sampler.conftest import until
 from tests.servers import free_port
+from tests.waiting import until
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 START_SECONDS = 30.0

@@ -24,8 +24,9 @@ from rl_contracts.env import TrainerEnv
 from rl_contracts.stores import connect
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
-from tests.contract.rl_trainer.world import PATIENCE_SECONDS, World, wait
+from tests.contract.rl_trainer.world import PATIENCE_SECONDS, World
 from tests.servers import ROOT
+from tests.waiting import until
 
 T = TypeVar("T")
 
@@ -179,9 +180,9 @@ class Trainer:
 
     def await_pause(self) -> bool:
         """True once it is stopped; False when it ended before its point came."""
-        found = wait(
-            "pause or end of a trainer",
+        found = until(
             lambda: "stopped" if self.stopped else self.ended and "ended",
+            what="pause or end of a trainer",
         )
         return found == "stopped"
 
@@ -196,7 +197,7 @@ class Trainer:
 
     def await_end(self) -> int:
         """Its exit code."""
-        wait("end of a trainer", lambda: self.ended)
+        until(lambda: self.ended, what="end of a trainer")
         code = self.trainers.code(self.pid)
         assert code is not None
         return code

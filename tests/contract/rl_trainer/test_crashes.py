@@ -18,7 +18,7 @@ from rl_contracts.stores.connect import Stores
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
-from tests.contract.rl_trainer.world import RUN, World, wait
+from tests.contract.rl_trainer.world import RUN, World
 from tests.servers import (
     MinioServer,
     Server,
@@ -27,6 +27,7 @@ from tests.servers import (
     running_store,
     settings_of,
 )
+from tests.waiting import until
 
 
 @contextmanager
@@ -73,7 +74,7 @@ def test_a_killed_process_is_replaced_and_replays(make_world: MakeWorld) -> None
     world = make_world(steps=12, checkpoint={"everySteps": 5})
     with sampling(TestSampler(world.stores, RUN)):
         process = world.process()
-        killed = wait("step 8", world.at_step(8))
+        killed = until(world.at_step(8), what="step 8")
         process.send_signal(signal.SIGKILL)
         assert process.wait(timeout=30) == -signal.SIGKILL
         before = committed(world.stores)
@@ -97,7 +98,7 @@ def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: M
     world = make_world(steps=10, checkpoint={"everySteps": 100})
     with sampling(TestSampler(world.stores, RUN)):
         process = world.process()
-        wait("step 2", world.at_step(2))
+        until(world.at_step(2), what="step 2")
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 143
         stopped = world.run
@@ -114,7 +115,7 @@ def test_a_trainer_that_was_replaced_stops_and_changes_nothing(make_world: MakeW
     world = make_world(steps=8)
     with sampling(TestSampler(world.stores, RUN)), ThreadPoolExecutor(1) as executor:
         old = executor.submit(world.attempt)
-        wait("step 2", world.at_step(2))
+        until(world.at_step(2), what="step 2")
         taken = world.stores.runs.take_epoch(RUN)
         assert old.result(timeout=60) == 3
         assert unchanged(taken, world.run)
@@ -144,7 +145,7 @@ def test_a_run_outlives_its_stores(
         with sampling(TestSampler(stores, RUN)), ThreadPoolExecutor(1) as executor:
             job = executor.submit(world.attempt)
             for step, server in ((2, store.server), (5, minio.server)):
-                wait(f"step {step}", world.at_step(step))
+                until(world.at_step(step), what=f"step {step}")
                 with outage(server):
                     pass
             assert job.result(timeout=120) == 0
@@ -168,7 +169,7 @@ def test_a_bucket_that_stays_away_is_what_the_outcome_names(
         content = TestSampler(stores, RUN, hold=1)
         with sampling(content), ThreadPoolExecutor(1) as executor:
             job = executor.submit(world.attempt)
-            wait("step 1", world.at_step(1))
+            until(world.at_step(1), what="step 1")
             minio.server.kill()
             assert job.result(timeout=60) == 1
         assert (world.outcome.kind, world.outcome.reason) == ("Failed", "StoreUnavailable")

@@ -16,8 +16,9 @@ from rl_contracts.documents.arrays import pack_int32, unpack_int32
 from rl_contracts.documents.batch import Batch
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
-from tests.contract.rl_trainer.world import RUN, World, wait
+from tests.contract.rl_trainer.world import RUN, World
 from tests.servers import ROOT
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def interrupted(make_world: MakeWorld) -> World:
     world = make_world(steps=5, checkpoint={"everySteps": 100})
     with sampling(TestSampler(world.stores, RUN)):
         process = world.process()
-        wait("step 2", world.at_step(2))
+        until(world.at_step(2), what="step 2")
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=30)
     return world

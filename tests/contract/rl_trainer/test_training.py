@@ -18,7 +18,8 @@ from rl_contracts.documents.task import Queue
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
-from tests.contract.rl_trainer.world import RUN, World, wait
+from tests.contract.rl_trainer.world import RUN, World
+from tests.waiting import until
 
 STEPS = 24
 EVALUATION = {"everySteps": 12, "temperatures": [1.0, 0.7]}
@@ -219,7 +220,7 @@ def test_what_follows_the_run_is_restored_and_replayed(
     world.write_mounts()
     with sampling(TestSampler(world.stores, RUN), TestSampler(world.stores, RUN, name="b", seed=1)):
         process = world.process()
-        wait("step 4", world.at_step(4))
+        until(world.at_step(4), what="step 4")
         process.kill()
         process.wait()
         assert world.attempt() == 0

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -33,21 +32,8 @@ from rl_trainer.samples import batch_samples
 from tests.servers import ROOT
 from tests.tiny_model import save_tiny
 
-T = TypeVar("T")
 RUN = "11111111-2222"
 PATIENCE_SECONDS = 30.0
-DEADLINE_SECONDS = 120.0
-
-
-def wait(what: str, look: Callable[[], T | None], *, seconds: float = DEADLINE_SECONDS) -> T:
-    """What ``look`` finds, as soon as it finds something."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"no {what} within {seconds} s")
 
 
 @dataclass

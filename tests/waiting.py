@@ -9,11 +9,17 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
-POLL_SECONDS = 0.25
+POLL_SECONDS = 0.05
+HUNG_SECONDS = 120.0
+"""A wait that long is a hang, on a busy machine too; the time itself is no expectation."""
 
 
 def until(
-    look: Callable[[], T], *, what: str, seconds: float, seen: Callable[[], object] | None = None
+    look: Callable[[], T],
+    *,
+    what: str,
+    seconds: float = HUNG_SECONDS,
+    seen: Callable[[], object] | None = None,
 ) -> T:
     """Look until there is something true, and return it; the test fails after ``seconds``.
 
@@ -34,7 +40,9 @@ def until(
         time.sleep(POLL_SECONDS)
 
 
-def throughout(look: Callable[[], str], *, seconds: float, interval: float = POLL_SECONDS) -> None:
+def throughout(
+    look: Callable[[], str], *, seconds: float, interval: float = 5 * POLL_SECONDS
+) -> None:
     """Look for ``seconds``; the test fails as soon as ``look`` returns a complaint."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
