@@ -30,7 +30,47 @@ def structural(model: type[BaseModel]) -> Schema:
     schema = model.model_json_schema(by_alias=True)
     resolved = _resolve(schema, schema.get("$defs", {}))
     assert isinstance(resolved, dict)
+    _describe_once(resolved, "", {})
     return resolved
+
+
+def _describe_once(node: Schema, path: str, known: dict[str, str]) -> None:
+    """Where a section or field stands a second time, name its first place instead of describing it.
+
+    Args:
+        node: changed in place.
+        path: of the node, as a user writes it.
+        known: first places by what stands there.
+    """
+    fields = node.get("properties", {})
+    if fields:
+        first = known.setdefault(json.dumps(fields), path)
+        if first != path:
+            node["description"] = f"As {first}: {node['description']}"
+            fields = node["properties"] = _undescribed(fields)
+    for name, field in fields.items():
+        place = f"{path}.{name}".lstrip(".")
+        first = known.setdefault(name + json.dumps(field), place)
+        shorter = f"As {first}."
+        if first != place and len(shorter) < len(field.get("description", "")):
+            node["properties"][name] = {**_undescribed(field), "description": shorter}
+        else:
+            _describe_once(field, place, known)
+    if "items" in node:
+        _describe_once(node["items"], path, known)
+
+
+def _undescribed(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_undescribed(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    # A field may be called so, too: then it is a schema.
+    return {
+        key: _undescribed(value)
+        for key, value in node.items()
+        if key != "description" or not isinstance(value, str)
+    }
 
 
 def _resolve(node: Any, definitions: Schema) -> Any:
@@ -228,7 +268,7 @@ def files() -> dict[str, str]:
 
 def _text(node: Any, margin: str = "") -> str:
     """JSON with what is short on one line: half the size of an indented file."""
-    line = json.dumps(node, separators=(",", ":"))
+    line = json.dumps(node, separators=(",", ":"), ensure_ascii=False)
     if len(margin) + len(line) <= LINE or not isinstance(node, dict | list):
         return line
     deeper = margin + " "
