@@ -1,0 +1,155 @@
+"""Structural schemas from the spec models, for the API server.
+
+A structural schema allows less than JSON schema: no references, no ``additionalProperties: false``
+beside ``properties`` and no null type. Defaults of nested sections are written as ``{}``, and the
+API server fills in the defaults of their fields; a section with rules has them in full.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from pydantic import BaseModel
+
+from rl_contracts.spec.base import RULES
+
+Schema = dict[str, Any]
+DROPPED = ("title", "additionalProperties", "$defs", "discriminator")
+
+
+def structural(model: type[BaseModel]) -> Schema:
+    """The structural OpenAPI schema of a model."""
+    schema = model.model_json_schema(by_alias=True)
+    resolved = _resolve(schema, schema.get("$defs", {}))
+    assert isinstance(resolved, dict)
+    _describe_once(resolved, "", {})
+    return resolved
+
+
+def _describe_once(node: Schema, path: str, known: dict[str, str]) -> None:
+    """Where a section or field stands a second time, name its first place instead of describing it.
+
+    Args:
+        node: changed in place.
+        path: of the node, as a user writes it.
+        known: first places by what stands there.
+    """
+    fields = node.get("properties", {})
+    if fields:
+        first = known.setdefault(json.dumps(fields), path)
+        if first != path:
+            node["description"] = f"As {first}: {node['description']}"
+            fields = node["properties"] = _undescribed(fields)
+    for name, field in fields.items():
+        place = f"{path}.{name}".lstrip(".")
+        first = known.setdefault(name + json.dumps(field), place)
+        shorter = f"As {first}."
+        if first != place and len(shorter) < len(field.get("description", "")):
+            node["properties"][name] = {**_undescribed(field), "description": shorter}
+        else:
+            _describe_once(field, place, known)
+    if "items" in node:
+        _describe_once(node["items"], path, known)
+
+
+def _undescribed(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_undescribed(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    # A field may be called so, too: then it is a schema.
+    return {
+        key: _undescribed(value)
+        for key, value in node.items()
+        if key != "description" or not isinstance(value, str)
+    }
+
+
+def _resolve(node: Any, definitions: Schema) -> Any:
+    if isinstance(node, list):
+        return [_resolve(one, definitions) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        target = definitions[node["$ref"].rsplit("/", 1)[1]]
+        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+    node = _without_null(node, definitions)
+    node = _openapi_3_0(node)
+    result = {
+        key: _properties(value, definitions, required=node.get("required", ()))
+        if key == "properties"
+        else _resolve(value, definitions)
+        for key, value in node.items()
+        if key not in (*DROPPED, "const")
+    }
+    values = node.get("additionalProperties")
+    if isinstance(values, dict):
+        result["additionalProperties"] = _resolve(values, definitions)
+        if "maxLength" in result:  # pydantic's word for the size of a mapping
+            result["maxProperties"] = result.pop("maxLength")
+    return result
+
+
+def _openapi_3_0(node: Schema) -> Schema:
+    """JSON schema 2020's words in those of OpenAPI 3.0, where exclusiveness is a flag."""
+    renamed = dict(node)
+    if "const" in renamed:
+        renamed["enum"] = [renamed["const"]]
+    for word in ("Minimum", "Maximum"):
+        # Of an optional field the inner node has been renamed before.
+        if not isinstance(renamed.get(f"exclusive{word}", True), bool):
+            renamed[word.lower()] = renamed[f"exclusive{word}"]
+            renamed[f"exclusive{word}"] = True
+    return renamed
+
+
+def _properties(fields: Schema, definitions: Schema, *, required: Collection[str]) -> Schema:
+    resolved = {}
+    for name, field in fields.items():
+        schema = _resolve(field, definitions)
+        if schema.get("type") == "array" and name not in required:
+            schema.setdefault("default", [])  # a rule may ask for its size
+        section = schema.get("type") == "object" and "properties" in schema
+        if section and name not in required and _all_optional(schema):
+            # Rules are tried on a default as it stands, without the defaults of its fields.
+            schema.setdefault("default", _filled(schema) if RULES in schema else {})
+        if schema.get("default", ...) is None:
+            del schema["default"]
+        if schema.get("default") == {} and "additionalProperties" in schema:
+            del schema["default"]
+        resolved[name] = schema
+    return resolved
+
+
+def _filled(schema: Schema) -> Schema:
+    """The value of a section whose user wrote nothing."""
+    return {
+        name: _filled(field) if field.get("type") == "object" and "properties" in field else written
+        for name, field in schema["properties"].items()
+        if (written := field.get("default")) is not None
+    }
+
+
+def _all_optional(schema: Schema) -> bool:
+    return not schema.get("required")
+
+
+def _without_null(node: Schema, definitions: Schema) -> Schema:
+    options = node.get("anyOf")
+    if not options or node.get("x-kubernetes-int-or-string"):
+        return node
+    wanted = [one for one in options if one.get("type") != "null"]
+    assert len(wanted) == 1, f"a union has no structural schema: {node}"
+    resolved = _resolve(wanted[0], definitions)
+    return {**resolved, **{key: value for key, value in node.items() if key != "anyOf"}}
+
+
+def without_defaults(node: Any) -> Any:
+    """The schema of what no user writes: nothing is filled in."""
+    if isinstance(node, list):
+        return [without_defaults(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: without_defaults(value) for key, value in node.items() if key != "default"}
