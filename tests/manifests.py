@@ -34,3 +34,17 @@ def a_job(name: str = "job", *, namespace: str = "default", **sections: Any) -> 
     manifest["metadata"] |= {"name": name, "namespace": namespace}
     manifest["spec"] |= sections
     return manifest
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The valid job with one field set, or taken away by an Ellipsis."""
+    manifest = copy.deepcopy(a_job())
+    *folders, last = path.split(".")
+    place = manifest
+    for folder in folders:
+        place = place[int(folder)] if isinstance(place, list) else place.setdefault(folder, {})
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return manifest

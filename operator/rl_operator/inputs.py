@@ -11,7 +11,7 @@ from rl_operator.kinds import Key
 from rl_operator.preflight import Preflight, Verdict
 from rl_operator.progress import Connections, Reading
 from rl_operator.readings import ProgressReader
-from rl_operator.refusals import of_scorers, of_spec
+from rl_operator.refusals import of_samplers, of_spec
 from rl_operator.situation import Stall
 from rl_operator.snapshot import JobSnapshot, first_trouble
 
@@ -81,7 +81,7 @@ class InputsReader:
     def _of_samplers(
         self, snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading
     ) -> Stall | None:
-        refusal = next(of_scorers(spec, reading.samplers), None)
+        refusal = next(of_samplers(spec, reading.samplers), None)
         if refusal is not None:
             return Stall.of(refusal)
         if snapshot.job.status.attempt > 0 or reading.samplers or not snapshot.pools:

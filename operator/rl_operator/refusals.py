@@ -30,8 +30,15 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
         yield from _of_arguments(f"{at}.engine.args", group.template.engine.args)
 
 
-def of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:
-    """Scorers that a registered sampler does not know."""
+def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:
+    """What a registered sampler cannot honour: its own word, and scorers that it does not know."""
+    known = list(samplers)
+    for sampler in known:
+        yield from sampler.refusals
+    yield from _of_scorers(spec, known)
+
+
+def _of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:
     for sampler in samplers:
         for index, scorer in enumerate(spec.reward.scorers):
             if scorer.kind not in sampler.scorers:

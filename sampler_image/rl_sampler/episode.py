@@ -7,17 +7,19 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rl_contracts.documents.rollout import Rollout, RolloutError, StopReason
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
 from rl_sampler import completion
-from rl_sampler.agents import AGENTS
+from rl_sampler.agents import Agent
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.errors import UnusableError
 from rl_sampler.agents.member import Group, Member, Opening
 from rl_sampler.agents.policy import Policy
+from rl_sampler.answers import ANSWERS
 from rl_sampler.claims import LEASE_SECONDS, Claim, EpisodeEndedError
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
@@ -25,16 +27,19 @@ from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.problems import Problems
 from rl_sampler.prompt import PromptError
 from rl_sampler.rollout import Ending, adopted, build_rollout, is_usable
-from rl_sampler.scorers import SCORERS, score, unknown_scorers
+from rl_sampler.scorers import Scorers
+from rl_sampler.scorers.response import Response
 from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
 from rl_sampler.slots import Slots
 from rl_sampler.tally import Tally
 from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError
 from rl_sampler.tools.toolbox import Toolbox
+from rl_sampler.user_code.errors import UserCodeError
 
 logger = logging.getLogger(__name__)
 
+ErrorKind = Literal["infrastructure", "user"]
 VERSION_WAIT_SECONDS = 15.0
 REASON_CHARACTERS = 500
 
@@ -49,6 +54,8 @@ class EpisodeRunner:
     chats: Chats
     stop_tokens: tuple[int, ...]
     toolbox: Toolbox
+    act: Agent
+    scorers: Scorers
     shared: SharedState
     serving: Serving
     slots: Slots
@@ -195,12 +202,15 @@ class EpisodeRunner:
         member = group.member()
         try:
             member.open(opening)
-            reason = await AGENTS[group.agent.kind](member)
+            reason = await self.act(member)
             ending = await self._score(member, group.task, reason)
         except (PromptError, EpisodeEndedError):
             raise  # these end the whole group
         except (EngineError, ToolDownError, UnusableError) as error:
             ending = _failed(str(error))
+        except UserCodeError as error:
+            logger.warning("member %d of %s: %s", number, group.task.id, error)
+            ending = _failed(str(error), kind="user")
         except Exception as error:  # the rollout boundary: kept as data, counted
             logger.exception("member %d of %s failed", number, group.task.id)
             ending = _failed(f"{type(error).__name__}: {error}")
@@ -220,17 +230,21 @@ class EpisodeRunner:
             return rollout
         found = sorted({(span.version, span.step) for span in rollout.spans})
         message = f"sampled by (version, step) {found}, which is not wanted any more"
-        return rollout.model_copy(update={"error": _infrastructure(message)})
+        return rollout.model_copy(update={"error": _error(message)})
 
     async def _score(self, member: Member, task: Task, reason: StopReason) -> Ending:
-        started, turn = time.monotonic(), member.turns[-1]
+        started, reward = time.monotonic(), self._reward(task)
+        text = member.turns[-1].text
+        response = Response(
+            text=text,
+            answer=ANSWERS[reward.answer_schema](text),
+            reference=task.answer,
+            messages=member.conversation,
+        )
         try:
-            parts = await asyncio.to_thread(
-                score,
-                turn.text,
-                reference=task.answer,
-                reward=self._reward(task),
-            )
+            parts = await self.scorers.score(response, reward=reward)
+        except UserCodeError:
+            raise
         except Exception as error:  # the rollout boundary: a scorer's failure is never a reward
             logger.exception("scoring a member of %s failed", task.id)
             raise UnusableError(f"scoring failed: {type(error).__name__}: {error}") from error
@@ -239,9 +253,9 @@ class EpisodeRunner:
         )  # fmt: skip
 
     def _check_scorers(self, task: Task) -> None:
-        unknown = unknown_scorers(self._reward(task))
+        unknown = self.scorers.unknown(self._reward(task))
         if unknown:
-            known = ", ".join(sorted(SCORERS))
+            known = ", ".join(self.scorers.known)
             raise PromptError(f"its record asks for scorer {unknown[0]}; known are {known}")
 
     def _reward(self, task: Task) -> Reward:
@@ -300,9 +314,9 @@ def _seconds_left(claim: Claim) -> float:
     )
 
 
-def _infrastructure(message: str) -> RolloutError:
-    return RolloutError(kind="infrastructure", message=message[:REASON_CHARACTERS])
+def _error(message: str, kind: ErrorKind = "infrastructure") -> RolloutError:
+    return RolloutError(kind=kind, message=message[:REASON_CHARACTERS])
 
 
-def _failed(message: str) -> Ending:
-    return Ending(stop_reason=StopReason.ERROR, error=_infrastructure(message))
+def _failed(message: str, kind: ErrorKind = "infrastructure") -> Ending:
+    return Ending(stop_reason=StopReason.ERROR, error=_error(message, kind))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.errors import Refusal
 from rl_sampler.assignment import Assignment
 from rl_sampler.problems import Problems
-from rl_sampler.scorers import SCORERS
 from rl_sampler.serving import Serving
 from rl_sampler.shared import OUTAGES, SharedState
 from rl_sampler.tally import Tally
@@ -28,7 +29,10 @@ class Heartbeat:
         serving: Serving,
         tally: Tally,
         problems: Problems,
+        scorers: Sequence[str],
+        refusals: Sequence[Refusal] = (),
     ) -> None:
+        self._known, self._refusals = list(scorers), list(refusals)
         self._assignment, self._shared = assignment, shared
         self._serving, self._tally, self._problems = serving, tally, problems
         self._registered_at: float | None = None
@@ -84,7 +88,8 @@ class Heartbeat:
             step=serving.policy.step if serving.policy else 0,
             staging_version=serving.staging.version if serving.staging else 0,
             engine=f"sglang {serving.engine.version}" if serving.engine else "",
-            scorers=sorted(SCORERS),
+            scorers=self._known,
+            refusals=self._refusals,
             registered_at=registered_at,
             heartbeat_at=now,
             drained=state is SamplerState.GONE,

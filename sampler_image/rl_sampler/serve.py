@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rl_contracts.stores.connect import Stores
+from rl_sampler.agents import AGENTS
 from rl_sampler.agents.chat import Chats
 from rl_sampler.assignment import Assignment
 from rl_sampler.claimer import Claimer
@@ -27,12 +28,12 @@ from rl_sampler.problems import Problems
 from rl_sampler.prompt import PromptError, load_prompts
 from rl_sampler.reaper import Reaper
 from rl_sampler.run_watch import RunWatch
-from rl_sampler.scorers import unknown_scorers
 from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
 from rl_sampler.slots import Slots
 from rl_sampler.tally import Tally
 from rl_sampler.tools.toolbox import Toolbox
+from rl_sampler.user_code.bring import Brought, bring
 from rl_sampler.weights import WeightsFolder
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class Agent:
             self.engine, health=self.health, serving=self.serving, problems=self.problems
         )
 
-    def heartbeat(self) -> Heartbeat:
+    def heartbeat(self, brought: Brought) -> Heartbeat:
         """Whoever tells of this sampler."""
         return Heartbeat(
             self.assignment,
@@ -68,6 +69,8 @@ class Agent:
             serving=self.serving,
             tally=self.tally,
             problems=self.problems,
+            scorers=brought.known,
+            refusals=brought.refusals,
         )
 
     def reaper(self) -> Reaper:
@@ -107,12 +110,14 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
         )
         application = agent.probes().application()
         async with listening(application, port=assignment.env.listen_port):
-            await _live(agent, stop)
+            brought = await bring(assignment.spec, problems=problems, stop=stop)
+            if brought is not None:
+                await _live(agent, brought, stop)
     logger.info("drained")
 
 
-async def _live(agent: Agent, stop: asyncio.Event) -> None:
-    heartbeat, watch = agent.heartbeat(), agent.watch()
+async def _live(agent: Agent, brought: Brought, stop: asyncio.Event) -> None:
+    heartbeat, watch = agent.heartbeat(brought), agent.watch()
     run_watch = RunWatch(
         agent.shared,
         run=agent.assignment.run,
@@ -126,7 +131,7 @@ async def _live(agent: Agent, stop: asyncio.Event) -> None:
             group.create_task(run_watch.run(), name="run watch"),
             group.create_task(agent.reaper().run(), name="reaper"),
         ]
-        working = group.create_task(_work(agent, watch, stop=stop), name="work")
+        working = group.create_task(_work(agent, brought, watch, stop=stop), name="work")
         await stop.wait()
         heartbeat.drain()
         await working
@@ -135,7 +140,7 @@ async def _live(agent: Agent, stop: asyncio.Event) -> None:
         heartbeat.leave()
 
 
-async def _work(agent: Agent, watch: EngineWatch, *, stop: asyncio.Event) -> None:
+async def _work(agent: Agent, brought: Brought, watch: EngineWatch, *, stop: asyncio.Event) -> None:
     """Follow and claim until told to stop, then drain."""
     spec = agent.assignment.spec
     follower = PolicyFollower(
@@ -156,7 +161,7 @@ async def _work(agent: Agent, watch: EngineWatch, *, stop: asyncio.Event) -> Non
     )
     async with asyncio.TaskGroup() as group:
         following = group.create_task(follower.run(), name="policy follower")
-        claiming = await _claiming(agent, watch)
+        claiming = await _claiming(agent, brought, watch)
         if claiming is None:
             await stop.wait()
         else:
@@ -173,9 +178,11 @@ class Claiming:
     toolbox: Toolbox
 
 
-async def _claiming(agent: Agent, watch: EngineWatch) -> Claiming | None:
+async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claiming | None:
     """None where no claim could end well: then only the registration is of use."""
-    unknown = unknown_scorers(agent.assignment.spec.reward)
+    if brought.refusals:
+        return None
+    unknown = brought.scorers.unknown(agent.assignment.spec.reward)
     if unknown:
         # The operator refuses the job by the scorers that this sampler registers.
         agent.problems.note("scorers", f"this sampler does not know {', '.join(unknown)}")
@@ -191,6 +198,7 @@ async def _claiming(agent: Agent, watch: EngineWatch) -> Claiming | None:
         secrets=agent.assignment.env.tool_secrets_folder,
         longest=spec.agent.result_characters,
         tally=agent.tally,
+        own=brought.own.tools,
     )
     runner = EpisodeRunner(
         spec=spec,
@@ -199,6 +207,8 @@ async def _claiming(agent: Agent, watch: EngineWatch) -> Claiming | None:
         chats=Chats(prompts),
         stop_tokens=prompts.stop_tokens,
         toolbox=toolbox,
+        act=brought.own.agent or AGENTS[spec.agent.kind],
+        scorers=brought.scorers,
         shared=agent.shared,
         serving=agent.serving,
         slots=Slots(),

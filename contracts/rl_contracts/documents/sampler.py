@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rl_contracts.documents.base import Document
+from rl_contracts.errors import Refusal
 
 SILENT_SECONDS = 15.0
 """A sampler beats every two seconds; one that was silent for longer is taken for dead."""
@@ -45,6 +46,8 @@ class Sampler(Document):
     """Name and version that the engine reports, e.g. ``sglang 0.5.23``."""
     scorers: list[str] = Field(default_factory=list)
     """Scorer kinds that this sampler knows."""
+    refusals: list[Refusal] = Field(default_factory=list)
+    """What of the manifest it cannot honour; then it claims nothing."""
     registered_at: float
     heartbeat_at: float
     """Store time."""

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.base import Model, Opaque, rule, rules
 from rl_contracts.spec.tools import Context, McpServer, ToolCallFormat
+from rl_contracts.spec.user_code import EntryPoint, PythonTool
 
 McpServers = Annotated[
     list[McpServer],
@@ -16,6 +17,16 @@ McpServers = Annotated[
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     ),
 ]
+
+PythonTools = Annotated[
+    list[PythonTool],
+    Field(
+        max_length=32,
+        json_schema_extra={
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["entryPoint"],
+        },
+    ),
+]  # fmt: skip
 
 
 class Sampling(Model):
@@ -39,21 +50,35 @@ class Agent(Model):
             "maxTokensPerTurn must be smaller than maxContextTokens, which also holds the prompt",
         ),
         rule(
-            "self.kind == 'ToolLoop' || (size(self.mcpServers) == 0 && !has(self.maxTurns) && "
-            "!has(self.minTurns) && !has(self.toolCallFormat) && !has(self.repetitionLimit) && "
-            "!has(self.maxToolResultCharacters) && !has(self.context))",
+            "self.kind != 'SingleTurn' || (size(self.mcpServers) == 0 && size(self.tools) == 0 && "
+            "!has(self.toolCallFormat) && !has(self.maxToolResultCharacters) && "
+            "!has(self.context))",
             "kind SingleTurn has only systemPrompt and sampling: other options are for ToolLoop",
         ),
         rule(
-            "self.kind != 'ToolLoop' || size(self.mcpServers) > 0",
-            "kind ToolLoop needs at least one of mcpServers",
+            "self.kind == 'ToolLoop' || (!has(self.maxTurns) && !has(self.minTurns) && "
+            "!has(self.repetitionLimit))",
+            "maxTurns, minTurns and repetitionLimit: these options are for ToolLoop",
+        ),
+        rule(
+            "self.kind != 'ToolLoop' || size(self.mcpServers) + size(self.tools) > 0",
+            "kind ToolLoop needs at least one of mcpServers and tools",
+        ),
+        rule(
+            "has(self.entryPoint) == (self.kind == 'Custom') && "
+            "(has(self.entryPoint) || !has(self.options))",
+            "entryPoint and options go with kind Custom",
         ),
         rule(
             "!has(self.minTurns) || self.minTurns <= (has(self.maxTurns) ? self.maxTurns : 10)",
             "minTurns must not exceed maxTurns, which is 10 when unset",
         ),
     )
-    kind: Literal["SingleTurn", "ToolLoop"] = "SingleTurn"
+    kind: Literal["SingleTurn", "ToolLoop", "Custom"] = "SingleTurn"
+    entry_point: EntryPoint | None = None
+    """``module:attribute`` in the agent's image, for kind Custom."""
+    options: Opaque | None = None
+    """Keyword arguments of what is there."""
     system_prompt: Annotated[str, Field(max_length=16384)] = ""
     """Empty: no system message."""
     max_turns: Annotated[int, Field(ge=1, le=1000)] | None = None
@@ -63,6 +88,7 @@ class Agent(Model):
     tool_call_format: ToolCallFormat | None = None
     """Unset: ``Hermes``, as Qwen 2.5 and 3 write; ``Llama`` is also plain JSON."""
     mcp_servers: McpServers = Field(default_factory=list)
+    tools: PythonTools = Field(default_factory=list)
     max_tool_result_characters: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Unset: 20000."""
     repetition_limit: Annotated[int, Field(ge=1, le=1000)] | None = None

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model
+from rl_contracts.spec.base import Model, Opaque, rule, rules
+from rl_contracts.spec.user_code import EntryPoint
 
 AnswerSchema = Literal["Answer", "Boxed", "Raw"]
 
@@ -14,9 +15,26 @@ AnswerSchema = Literal["Answer", "Boxed", "Raw"]
 class Scorer(Model):
     """One part of the reward."""
 
+    model_config = rules(
+        rule(
+            "has(self.entryPoint) || (!has(self.options) && !has(self.timeoutSeconds))",
+            "options and timeoutSeconds go with entryPoint",
+        ),
+    )
     kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=64)]
-    """A name that the samplers know, e.g. ``ExactMatch``; another one stalls the job."""
+    """A name that the samplers know, e.g. ``ExactMatch``, or with entryPoint one of your own."""
     weight: Annotated[float, Field(ge=-100, le=100)] = 1.0
+    entry_point: EntryPoint | None = None
+    """``module:attribute`` in the agent's image."""
+    options: Opaque | None = None
+    """Keyword arguments of what is there."""
+    timeout_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
+    """Of one judgement; unset: 60."""
+
+    @property
+    def seconds(self) -> int:
+        """How long one judgement may take."""
+        return self.timeout_seconds or 60
 
 
 class Reward(Model):

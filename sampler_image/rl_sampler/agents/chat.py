@@ -11,8 +11,6 @@ from rl_sampler.agents.continuation import Continuation, tool_message
 from rl_sampler.prompt import Prompts
 from rl_sampler.tools.tool import Tool
 
-CONTINUING_ROLES = ("tool", "user")
-
 __all__ = ["Chat", "Chats"]
 
 
@@ -35,7 +33,7 @@ class Chat:
 
     def check(self) -> None:
         """Try the template; raises TemplateRefusedError where turns cannot follow each other."""
-        for role in CONTINUING_ROLES:
+        for role in ("tool", "user") if self._tools else ("user",):
             self._continuation.check(role=role)
 
     def opening(self, messages: Sequence[Message]) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rl_contracts.documents.rollout import RolloutError, ToolCall, Turn
 from rl_contracts.documents.task import Message, Task
+from rl_contracts.errors import RLError
 from rl_contracts.spec.agents import Agent
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.policy import Policy, Sampled
@@ -52,6 +53,10 @@ class Shown:
 Segment = Said | Shown
 
 
+class ContextFullError(RLError):
+    """The policy was asked again though not one token could follow."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Member:
     """One group member's episode."""
@@ -73,6 +78,20 @@ class Member:
     def room(self) -> int:
         """Tokens that the next response may have before the context is full."""
         return self.policy.room(len(self.trace))
+
+    @property
+    def conversation(self) -> list[dict[str, str]]:
+        """``role`` and ``content`` of all messages of the present sequence."""
+        said = [{"role": one.role, "content": one.text} for one in self.messages]
+        for segment in self.history:
+            if isinstance(segment, Said):
+                said.append({"role": "assistant", "content": self.chat.decode(segment.tokens)})
+            else:
+                said += [
+                    {"role": str(one["role"]), "content": str(one["content"])}
+                    for one in segment.messages
+                ]
+        return said
 
     def open(self, opening: Opening) -> Turn:
         """Take over the group's first response."""
@@ -98,8 +117,11 @@ class Member:
         """The policy's next turn, of ``maxTokensPerTurn`` or ``limit`` tokens at most.
 
         Raises:
+            ContextFullError: there is no room.
             EngineError, EpisodeEndedError, UnusableError: as Policy.sample.
         """
+        if self.room < 1:
+            raise ContextFullError("the context is full")
         sampled = await self.policy.sample(self.trace.context, limit=limit)
         (generation,) = sampled.generations
         return self._take(generation, sampled)

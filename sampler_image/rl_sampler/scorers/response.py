@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_contracts.errors import RLError
@@ -21,3 +22,5 @@ class Response:
     """What the answer schema takes from it; None where there is no answer."""
     reference: str
     """The dataset's answer."""
+    messages: Sequence[Mapping[str, str]] = ()
+    """``role`` and ``content`` of all of the conversation as it stood last, this text among it."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from rl_contracts.errors import RLError
 
 
 class ToolDownError(RLError):
     """A tool does not work: an infrastructure error, never a reward."""
+
+
+class ToolError(RLError):
+    """A tool's own failure, in words for the policy, which goes on."""
 
 
 class ToolsRefusedError(RLError):
@@ -42,3 +47,16 @@ class ToolResult:
     text: str
     failed: bool = False
     """By the tool's own word: the policy is told, and goes on."""
+
+
+class ToolSource(Protocol):
+    """Where tools come from: an MCP server, or the user's own functions."""
+
+    async def tools(self) -> list[Tool]:
+        """What is offered now; raises ToolDownError."""
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool; raises ToolDownError, and UserCodeError where it is user code."""
+
+    async def close(self) -> None:
+        """Leave."""

@@ -9,17 +9,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rl_contracts.documents.rollout import ToolCall
 from rl_contracts.spec.tools import McpServer
 from rl_sampler.tally import Tally
 from rl_sampler.tools.formats import WantedCall
-from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult, ToolsRefusedError
+from rl_sampler.tools.tool import (
+    Tool,
+    ToolDownError,
+    ToolResult,
+    ToolSource,
+    ToolsRefusedError,
+)
 
-if TYPE_CHECKING:
-    from rl_sampler.tools.connection import Connection
-
+OWN = "Own"
+"""Stands for the user's own functions among the servers, none of which can be called that."""
 CUT = "\n[the rest was cut off]"
 
 
@@ -28,7 +32,7 @@ class Offer:
     """One tool under the name that the policy knows."""
 
     tool: Tool
-    connection: Connection
+    source: ToolSource
     name_there: str
 
 
@@ -51,7 +55,7 @@ class Tools:
         return [offer.tool for offer in self._offers.values()]
 
     async def call(self, wanted: WantedCall) -> ToolCall:
-        """Make one call; every outcome is data."""
+        """Make one call; every outcome is data. Raises UserCodeError where user code failed."""
         began = time.monotonic()
         try:
             outcome, text = await self._outcome(wanted)
@@ -78,7 +82,7 @@ class Tools:
             return "refused", f"The arguments are not JSON: {error}."
         if not isinstance(arguments, dict):
             return "refused", "The arguments are not a JSON object."
-        result: ToolResult = await offer.connection.call(offer.name_there, arguments)
+        result: ToolResult = await offer.source.call(offer.name_there, arguments)
         return ("failed" if result.failed else "answered"), result.text
 
 
@@ -86,8 +90,14 @@ class Toolbox:
     """The run's servers."""
 
     def __init__(
-        self, servers: Sequence[McpServer], *, secrets: Path, longest: int, tally: Tally
-    ) -> None:  # fmt: skip
+        self,
+        servers: Sequence[McpServer],
+        *,
+        secrets: Path,
+        longest: int,
+        tally: Tally,
+        own: ToolSource | None = None,
+    ) -> None:
         """Prepare; nothing is connected yet.
 
         Args:
@@ -95,10 +105,12 @@ class Toolbox:
             secrets: where their tokens are mounted.
             longest: characters of a result that the policy is shown.
             tally: counts calls.
+            own: the user's own functions; None where there are none.
         """
-        self._tally = tally
-        self._connections = _connections(servers, secrets) if servers else {}
-        self._longest = longest
+        self._tally, self._longest = tally, longest
+        self._sources = _connections(servers, secrets) if servers else {}
+        if own is not None:
+            self._sources[OWN] = own
 
     async def open(self) -> Tools:
         """List all servers' tools anew.
@@ -107,12 +119,12 @@ class Toolbox:
             ToolDownError: a server cannot be reached.
             ToolsRefusedError: there are no tools, or names cannot be told apart.
         """
-        found = await asyncio.gather(*(one.tools() for one in self._connections.values()))
-        by_server = dict(zip(self._connections, found, strict=True))
+        found = await asyncio.gather(*(one.tools() for one in self._sources.values()))
+        by_server = dict(zip(self._sources, found, strict=True))
         offers = {
             name: Offer(
                 Tool(name=name, description=tool.description, parameters=tool.parameters),
-                self._connections[server],
+                self._sources[server],
                 tool.name,
             )
             for name, server, tool in named(by_server)
@@ -121,7 +133,7 @@ class Toolbox:
 
     async def close(self) -> None:
         """Leave all servers."""
-        await asyncio.gather(*(one.close() for one in self._connections.values()))
+        await asyncio.gather(*(one.close() for one in self._sources.values()))
 
 
 def named(by_server: Mapping[str, Sequence[Tool]]) -> list[tuple[str, str, Tool]]:
@@ -140,7 +152,7 @@ def named(by_server: Mapping[str, Sequence[Tool]]) -> list[tuple[str, str, Tool]
     return named
 
 
-def _connections(servers: Sequence[McpServer], secrets: Path) -> dict[str, Connection]:
+def _connections(servers: Sequence[McpServer], secrets: Path) -> dict[str, ToolSource]:
     from rl_sampler.tools.connection import Connection  # takes a second; not all agents have tools
 
     return {one.name: Connection(one, secrets=secrets) for one in servers}

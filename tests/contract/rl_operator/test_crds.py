@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,30 +12,10 @@ import yaml
 
 from rl_contracts.spec.resources import RLJob
 from tests.apiserver import ApiServer
-from tests.manifests import a_job
+from tests.contract.rl_operator.bad_agents import REFUSED_AGENTS, tool_loop
+from tests.manifests import a_job, changed
 
 Manifest = dict[str, Any]
-
-
-def changed(path: str, value: Any) -> Manifest:
-    """The valid job with one field set, or taken away by an Ellipsis."""
-    manifest = copy.deepcopy(a_job())
-    *folders, last = path.split(".")
-    place = manifest
-    for folder in folders:
-        place = place[int(folder)] if isinstance(place, list) else place.setdefault(folder, {})
-    if value is ...:
-        del place[last]
-    else:
-        place[last] = value
-    return manifest
-
-
-def tool_loop(*, server: Manifest | None = None, **options: Any) -> Manifest:
-    """An agent with one tool server; an Ellipsis takes a field of the server away."""
-    fields = {"name": "calculator", "url": "http://calculator/mcp", **(server or {})}
-    kept = {key: value for key, value in fields.items() if value is not ...}
-    return {"kind": "ToolLoop", "mcpServers": [kept], **options}
 
 
 def apply(apiserver: ApiServer, manifest: Manifest, *options: str) -> str:
@@ -272,32 +251,6 @@ REFUSED = {
         changed("spec.algorithm.critic", {"warmupSteps": 1}), "critic go together"
     ),
     "lambda for GRPO": (changed("spec.algorithm.estimator.lam", 0.9), "estimator.lam is for"),
-    "tools for one turn": (
-        changed("spec.agent", {"mcpServers": [{"name": "a", "url": "http://a/mcp"}]}),
-        "options are for ToolLoop",
-    ),
-    "turns for one turn": (changed("spec.agent.maxTurns", 3), "options are for ToolLoop"),
-    "a tool loop without tools": (
-        changed("spec.agent", {"kind": "ToolLoop"}), "needs at least one of mcpServers"
-    ),
-    "too few turns": (changed("spec.agent", tool_loop(minTurns=11)), "must not exceed maxTurns"),
-    "a server with two ways": (
-        changed("spec.agent", tool_loop(server={"command": ["x"]})), "either url or command"
-    ),
-    "a server without a way": (
-        changed("spec.agent", tool_loop(server={"url": ...})), "either url or command"
-    ),
-    "a token for a command": (
-        changed("spec.agent", tool_loop(
-            server={"url": ..., "command": ["x"], "tokenSecretRef": {"name": "t"}})),
-        "tokenSecretRef goes with",
-    ),
-    "two servers of one name": (
-        changed("spec.agent.mcpServers", [tool_loop()["mcpServers"][0]] * 2), "mcpServers[1]"
-    ),
-    "notes while stopping": (
-        changed("spec.agent", tool_loop(context={"summaryTokens": 9})), "summaryTokens goes with"
-    ),
     "no scorer": (changed("spec.reward.scorers", []), "spec.reward.scorers"),
     "no sampler": (changed("spec.samplers", []), "spec.samplers"),
     "two groups of a name": (
@@ -369,7 +322,10 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("manifest", "named"), REFUSED.values(), ids=REFUSED.keys())
+ALL_REFUSED = REFUSED | REFUSED_AGENTS
+
+
+@pytest.mark.parametrize(("manifest", "named"), ALL_REFUSED.values(), ids=ALL_REFUSED.keys())
 def test_a_bad_job_is_refused_by_name(apiserver: ApiServer, manifest: Manifest, named: str) -> None:
     assert named in apply(apiserver, manifest)
 

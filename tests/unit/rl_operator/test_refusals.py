@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from rl_operator.refusals import of_scorers, of_spec
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.errors import Refusal
+from rl_operator.refusals import of_samplers, of_spec
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import a_spec
 
@@ -64,7 +66,18 @@ def test_ordinary_options_pass() -> None:
 def test_a_scorer_that_a_sampler_does_not_know() -> None:
     spec = a_spec(reward={"scorers": [{"kind": "ExactMatch"}, {"kind": "Magic"}]})
     sampler = a_sampler(scorers=["Format", "ExactMatch"])
-    (refusal,) = of_scorers(spec, [sampler])
+    (refusal,) = of_samplers(spec, [sampler])
     assert (refusal.field, refusal.value) == ("spec.reward.scorers[1].kind", "Magic")
     assert refusal.remedy == "Use one of: ExactMatch, Format."
-    assert list(of_scorers(spec, [])) == []
+    assert list(of_samplers(spec, [])) == []
+
+
+def test_what_a_sampler_itself_refuses_comes_first() -> None:
+    refusal = Refusal(
+        field="spec.reward.scorers[0].entryPoint", value="a:b", reason="EntryPointUnusable",
+        message="No.", remedy="Mend it.",
+    )  # fmt: skip
+    stored = a_sampler(refusals=[refusal], scorers=["ExactMatch"]).to_mongo()
+    sampler = Sampler.from_mongo(stored)
+    spec = a_spec(reward={"scorers": [{"kind": "Magic"}]})
+    assert next(of_samplers(spec, [sampler])) == refusal

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import math
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from rl_contracts.documents.rollout import RewardPart
 from rl_contracts.spec.reward import Reward
 from rl_sampler import scorers
-from rl_sampler.answers import boxed_answer, tagged_answer
-from rl_sampler.scorers import score, total, unknown_scorers
+from rl_sampler.answers import ANSWERS, boxed_answer, tagged_answer
+from rl_sampler.scorers import Scorers, total
 from rl_sampler.scorers.exact_match import exact_match
 from rl_sampler.scorers.format import well_formed
 from rl_sampler.scorers.question_answering import f1, normalized_match
@@ -135,7 +136,9 @@ def reward_of(*kinds: str, schema: str = "Answer") -> Reward:
 
 
 def scored(text: str, reward: Reward, *, reference: str = "4") -> list[RewardPart]:
-    return score(text, reference=reference, reward=reward)
+    answer = ANSWERS[reward.answer_schema](text)
+    response = a_response(text=text, answer=answer, reference=reference)
+    return asyncio.run(Scorers().score(response, reward=reward))
 
 
 def test_the_reward_is_the_weighted_sum() -> None:
@@ -163,5 +166,18 @@ def test_a_value_outside_the_range_is_an_error(
 
 
 def test_unknown_scorers_are_named_in_order() -> None:
-    assert unknown_scorers(reward_of("Poetry", "Format", "Beauty")) == ["Poetry", "Beauty"]
-    assert unknown_scorers(reward_of("ExactMatch")) == []
+    unknown = Scorers().unknown
+    assert unknown(reward_of("Poetry", "Format", "Beauty")) == ["Poetry", "Beauty"]
+    assert unknown(reward_of("ExactMatch")) == []
+
+
+def test_own_scorers_judge_beside_the_others() -> None:
+    async def poetry(response: Response) -> float:
+        return len(response.text) / 10
+
+    brought = Scorers({"Poetry": poetry})
+    reward = reward_of("ExactMatch", "Poetry")
+    parts = asyncio.run(brought.score(a_response(text="rose", answer="4"), reward=reward))
+    assert [(part.scorer, part.value) for part in parts] == [("ExactMatch", 0.0), ("Poetry", 0.4)]
+    assert brought.unknown(reward) == []
+    assert {"Poetry", "ExactMatch"} < set(brought.known)

@@ -12,8 +12,8 @@ from typing import Any
 from rl_contracts.documents.rollout import StopReason, ToolCall
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Message
-from rl_contracts.spec.agents import Agent
-from rl_sampler.agents import AGENTS
+from rl_contracts.spec.agents import Agent as AgentSpec
+from rl_sampler.agents import AGENTS, Agent
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.policy import Sampled
@@ -127,15 +127,25 @@ async def play(
     answers: Mapping[str, str | tuple[str, str]] | None = None,
     room: int = 4096,
     per_turn: int = 512,
+    act: Agent | None = None,
     **options: Any,
 ) -> Played:
-    """Act a script out as a ToolLoop of Qwen 3 whose prompt leaves ``room`` tokens."""
+    """Act a script out as a ToolLoop of Qwen 3 whose prompt leaves ``room`` tokens.
+
+    Args:
+        script: what the policy says.
+        answers: of the tools.
+        room: tokens of the context behind the prompt.
+        per_turn: most tokens of a response.
+        act: in the place of the manifest's agent.
+        options: of the manifest's agent.
+    """
     prompts = real_prompts("qwen3")
     chat = Chat(prompts, [TOOL.to_chat()])
     prompt = chat.opening(QUESTION)
     longest = len(prompt) + room
     policy = ScriptedPolicy(prompts, list(script), longest=longest, per_turn=per_turn)
-    agent = Agent.model_validate(
+    agent = AgentSpec.model_validate(
         {
             "kind": "ToolLoop",
             "mcpServers": [{"name": "calculator", "url": "http://calculator/mcp"}],
@@ -152,4 +162,4 @@ async def play(
     )
     (opening,) = Opening.of_group(prompt, await policy.sample(prompt))
     member.open(opening)
-    return Played(await AGENTS[agent.kind](member), member, policy)
+    return Played(await (act or AGENTS[agent.kind])(member), member, policy)

@@ -1,0 +1,1 @@
+"""The user's own scorers, tools and agents; ``rl_sampler.extension`` is what they import."""

@@ -1,0 +1,133 @@
+"""Tools that are Python functions: their arguments are what the policy may choose."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from rl_contracts.spec.user_code import PythonTool
+from rl_sampler.tools.tool import Tool, ToolError, ToolResult
+from rl_sampler.user_code.code import Code
+from rl_sampler.user_code.entry_point import imported, refuse
+from rl_sampler.user_code.errors import TooLongError
+
+PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTool:
+    """One function."""
+
+    tool: Tool
+    arguments: type[BaseModel]
+    code: Code
+
+
+class OwnTools:
+    """All functions of a manifest, as one more server."""
+
+    def __init__(self, tools: Sequence[OwnTool]) -> None:
+        self._tools = {one.tool.name: one for one in tools}
+
+    async def tools(self) -> list[Tool]:
+        """What there is."""
+        return [one.tool for one in self._tools.values()]
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a function with the policy's arguments, which are checked first.
+
+        A ToolError, unfit arguments and a time-out are told to the policy.
+
+        Raises:
+            ToolDownError: it raised that.
+            UserCodeError: it raised anything else.
+        """
+        wanted = self._tools[tool]
+        try:
+            parsed = wanted.arguments.model_validate(arguments)
+        except ValidationError as error:
+            return ToolResult(text=_unfit(error), failed=True)
+        named = {name: getattr(parsed, name) for name in wanted.arguments.model_fields}
+        try:
+            result = await wanted.code(**named)
+        except ToolError as error:
+            return ToolResult(text=str(error), failed=True)
+        except TooLongError:
+            return ToolResult(text=f"{tool} took too long", failed=True)
+        if isinstance(result, str):
+            return ToolResult(text=result)
+        return ToolResult(text=json.dumps(result, ensure_ascii=False, default=str))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def load_tool(wanted: PythonTool, *, field: str, threads: ThreadPoolExecutor) -> OwnTool:
+    """Import a function and read its parameters.
+
+    Raises:
+        RefusedError: it is no function, or its parameters cannot be told to a policy.
+    """
+    where, entry_point = f"{field}.entryPoint", wanted.entry_point
+    options = dict(wanted.options or {})
+    function = imported(entry_point, field=where)
+    if not inspect.isfunction(function):
+        refuse(where, entry_point, f"It is a {type(function).__name__}.", "Name a function.")
+    try:
+        arguments = _arguments(function, options)
+        schema = arguments.model_json_schema()
+    except (PydanticUserError, NameError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        refuse(
+            where, entry_point, f"Its parameters cannot be told to a policy: {reason}.",
+            "Give each a name, a type that JSON has, and each option a parameter.",
+        )  # fmt: skip
+    schema.pop("title", None)
+    name = function.__name__
+    return OwnTool(
+        tool=Tool(name=name, description=inspect.getdoc(function) or "", parameters=schema),
+        arguments=arguments,
+        code=Code(
+            name=f"tool {name} ({entry_point})",
+            call=functools.partial(function, **options),
+            seconds=wanted.timeout_seconds,
+            threads=threads,
+        ),
+    )
+
+
+def _arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> type[BaseModel]:
+    """A model of the parameters that are no options; raises TypeError for unfit ones."""
+    parameters = inspect.signature(function).parameters
+    unknown = sorted(options.keys() - parameters.keys())
+    if unknown:
+        raise TypeError(f"there is none for option {unknown[0]}")
+    types = typing.get_type_hints(function)
+    fields: dict[str, Any] = {}
+    for one in parameters.values():
+        if one.kind not in PLAIN:
+            raise TypeError(f"{one} cannot be named")
+        if one.name in options:
+            continue
+        if one.name not in types:
+            raise TypeError(f"{one.name} has no type")
+        default = ... if one.default is inspect.Parameter.empty else one.default
+        fields[one.name] = (types[one.name], default)
+    model: type[BaseModel] = create_model(
+        function.__name__, __config__=ConfigDict(extra="forbid"), **fields
+    )
+    return model
+
+
+def _unfit(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'arguments'}: {first['msg']}"

@@ -1,0 +1,59 @@
+"""Agents and scorers that the API server refuses, and what it then names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.manifests import changed
+
+Manifest = dict[str, Any]
+
+
+def tool_loop(*, server: Manifest | None = None, **options: Any) -> Manifest:
+    """An agent with one tool server; an Ellipsis takes a field of the server away."""
+    fields = {"name": "calculator", "url": "http://calculator/mcp", **(server or {})}
+    kept = {key: value for key, value in fields.items() if value is not ...}
+    return {"kind": "ToolLoop", "mcpServers": [kept], **options}
+
+
+REFUSED_AGENTS = {
+    "tools for one turn": (
+        changed("spec.agent", {"mcpServers": [{"name": "a", "url": "http://a/mcp"}]}),
+        "options are for ToolLoop",
+    ),
+    "turns for one turn": (changed("spec.agent.maxTurns", 3), "options are for ToolLoop"),
+    "a tool loop without tools": (
+        changed("spec.agent", {"kind": "ToolLoop"}), "needs at least one of mcpServers"
+    ),
+    "too few turns": (changed("spec.agent", tool_loop(minTurns=11)), "must not exceed maxTurns"),
+    "a server with two ways": (
+        changed("spec.agent", tool_loop(server={"command": ["x"]})), "either url or command"
+    ),
+    "a server without a way": (
+        changed("spec.agent", tool_loop(server={"url": ...})), "either url or command"
+    ),
+    "a token for a command": (
+        changed("spec.agent", tool_loop(
+            server={"url": ..., "command": ["x"], "tokenSecretRef": {"name": "t"}})),
+        "tokenSecretRef goes with",
+    ),
+    "two servers of one name": (
+        changed("spec.agent.mcpServers", [tool_loop()["mcpServers"][0]] * 2), "mcpServers[1]"
+    ),
+    "notes while stopping": (
+        changed("spec.agent", tool_loop(context={"summaryTokens": 9})), "summaryTokens goes with"
+    ),
+    "options of a scorer of ours": (
+        changed("spec.reward.scorers.0.options", {"a": 1}), "go with entryPoint"
+    ),
+    "an entry point that is none": (
+        changed("spec.reward.scorers.0.entryPoint", "os.system"), "scorers[0].entryPoint"
+    ),
+    "an agent of one's own without code": (
+        changed("spec.agent.kind", "Custom"), "entryPoint and options go with kind Custom"
+    ),
+    "turns of an agent of one's own": (
+        changed("spec.agent", {"kind": "Custom", "entryPoint": "a:b", "maxTurns": 3}),
+        "options are for ToolLoop",
+    ),
+}  # fmt: skip

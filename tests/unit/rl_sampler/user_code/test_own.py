@@ -1,0 +1,304 @@
+"""User code: what is taken, what is refused at start, and how it fails later."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rl_contracts.documents.rollout import StopReason
+from rl_contracts.errors import RefusedError
+from rl_contracts.spec.resources import RLJobSpec
+from rl_sampler.agents.member import Member
+from rl_sampler.extension import ToolDownError
+from rl_sampler.scorers.response import Response, ScoringError
+from rl_sampler.tools.tool import ToolResult
+from rl_sampler.user_code.errors import UserCodeError
+from rl_sampler.user_code.own import OwnCode, load_own
+from tests.manifests import a_job
+from tests.unit.rl_sampler.agents.scripted import play
+
+ROOT = Path(__file__).parents[4]
+CODE = """
+import asyncio
+from rl_sampler.extension import Member, Response, ScoringError, ToolDownError, ToolError, show
+
+value = 3
+
+def length(response: Response, *, most: int = 10) -> float:
+    return len(response.text) / most
+
+async def slowly(response):
+    await asyncio.sleep(0)
+    return 0.5
+
+class Table:
+    def __init__(self, *, known):
+        self.known = known
+    def __call__(self, response):
+        return self.known[response.text]
+
+class Mute:
+    pass
+
+class Broken:
+    def __init__(self):
+        raise OSError("no model here")
+
+def hangs(response):
+    import time
+    time.sleep(3)
+    return 1.0
+
+async def hangs_too(response):
+    await asyncio.sleep(1000)
+
+def down(response):
+    raise ScoringError("the service is away")
+
+def search(query: str, limit: int = 3, *, index: str) -> list[str]:
+    "Searches."
+    if query == "down":
+        raise ToolDownError("no index")
+    if query == "bug":
+        return 1 / 0
+    if query == "none":
+        raise ToolError("nothing found")
+    return [f"{index}:{query}"] * limit
+
+def untyped(query):
+    return query
+
+def many(*queries: str):
+    return ""
+
+def odd(queries: asyncio.Event):
+    return ""
+
+async def shows_off(member: Member, *, rounds: int):
+    for _ in range(rounds):
+        await show(member, [{"role": "user", "content": "again"}])
+        await member.respond()
+    return member.turns[-1].stop_reason
+
+async def returns_nothing(member): ...
+
+async def stumbles(member):
+    raise KeyError("x")
+
+def is_not_async(member): ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "theirs.py").write_text(CODE)
+    (tmp_path / "broken.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in ("theirs", "broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def loaded() -> Iterator[Callable[..., OwnCode]]:
+    with ThreadPoolExecutor(4) as threads:
+        yield lambda **sections: load_own(spec_with(**sections), threads=threads)
+
+
+def spec_with(**sections: Any) -> RLJobSpec:
+    return RLJobSpec.model_validate(a_job(**sections)["spec"])
+
+
+def reward(entry_point: str, **fields: Any) -> dict[str, Any]:
+    scorer = {"kind": "Mine", "entryPoint": f"theirs:{entry_point}", **fields}
+    return {"reward": {"scorers": [{"kind": "ExactMatch"}, scorer]}}
+
+
+def tool(entry_point: str, **fields: Any) -> dict[str, Any]:
+    one = {"entryPoint": f"theirs:{entry_point}", **fields}
+    return {"agent": {"kind": "ToolLoop", "tools": [one]}}
+
+
+def agent(entry_point: str, **options: Any) -> dict[str, Any]:
+    return {
+        "agent": {"kind": "Custom", "entryPoint": f"theirs:{entry_point}", "options": options}
+    }  # fmt: skip
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no module": (
+        {"reward": {"scorers": [{"kind": "Mine", "entryPoint": "nowhere:x"}]}},
+        "spec.reward.scorers[0].entryPoint", "No module named 'nowhere'",
+    ),
+    "a module that ends the process": (
+        {"reward": {"scorers": [{"kind": "Mine", "entryPoint": "broken:x"}]}},
+        "spec.reward.scorers[0].entryPoint", "SystemExit: 3",
+    ),
+    "no attribute": (reward("poetry"), "spec.reward.scorers[1].entryPoint", "has no poetry"),
+    "no function": (reward("value"), "spec.reward.scorers[1].entryPoint", "It is a int"),
+    "another option": (
+        reward("length", options={"least": 1}), "spec.reward.scorers[1].entryPoint",
+        "unexpected keyword argument 'least'",
+    ),
+    "a class without its option": (
+        reward("Table"), "spec.reward.scorers[1].entryPoint", "missing a required argument"
+    ),
+    "objects that cannot be called": (
+        reward("Mute"), "spec.reward.scorers[1].entryPoint", "cannot be called"
+    ),
+    "a class that fails": (
+        reward("Broken"), "spec.reward.scorers[1].entryPoint", "no model here"
+    ),
+    "a name that is taken": (
+        reward("length", kind="F1"), "spec.reward.scorers[1].kind", "has this name"
+    ),
+    "a tool without types": (tool("untyped"), "spec.agent.tools[0].entryPoint", "no type"),
+    "a tool without names": (tool("many"), "spec.agent.tools[0].entryPoint", "cannot be named"),
+    "a tool of odd types": (tool("odd"), "spec.agent.tools[0].entryPoint", "told to a policy"),
+    "a tool that is a class": (tool("Table"), "spec.agent.tools[0].entryPoint", "Name a function"),
+    "a tool's option": (
+        tool("search", options={"where": 1}), "spec.agent.tools[0].entryPoint", "for option where"
+    ),
+    "an agent that is not async": (
+        agent("is_not_async"), "spec.agent.entryPoint", "async def"
+    ),
+    "an agent without its option": (
+        agent("shows_off"), "spec.agent.entryPoint", "missing a required argument: 'rounds'"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sections", "field", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_used_is_refused_by_field(
+    loaded: Callable[..., OwnCode], sections: dict[str, Any], field: str, said: str
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        loaded(**sections)
+    refusal = refused.value.refusal
+    assert refusal.field == field
+    assert refusal.reason == "EntryPointUnusable"
+    assert said in str(refusal)
+    assert refusal.value
+    assert refusal.remedy
+
+
+def judge(own: OwnCode, text: str) -> float:
+    response = Response(text=text, answer=None, reference="")
+
+    async def ask() -> float:
+        return await own.scorers["Mine"](response)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("sections", "text", "value"),
+    [
+        (reward("length"), "abc", 0.3),
+        (reward("length", options={"most": 4}), "abc", 0.75),
+        (reward("slowly"), "", 0.5),
+        (reward("Table", options={"known": {"a": 1}}), "a", 1.0),
+    ],
+)
+def test_functions_and_classes_judge(
+    loaded: Callable[..., OwnCode], sections: dict[str, Any], text: str, value: float
+) -> None:
+    assert judge(loaded(**sections), text) == value
+
+
+@pytest.mark.parametrize(
+    ("sections", "text", "said"),
+    [
+        (reward("length"), "a" * 11, "scorer Mine (theirs:length) answered 1.1"),
+        (reward("Table", options={"known": {}}), "a", "raised KeyError: 'a'"),
+        (reward("Table", options={"known": {"a": None}}), "a", "answered None"),
+        (reward("Table", options={"known": {"a": float("nan")}}), "a", "answered nan"),
+        (reward("hangs", timeoutSeconds=1), "", "took more than 1 s"),
+        (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s"),
+    ],
+)
+def test_a_scorer_that_fails_is_its_users(
+    loaded: Callable[..., OwnCode], sections: dict[str, Any], text: str, said: str
+) -> None:
+    with pytest.raises(UserCodeError) as failed:
+        judge(loaded(**sections), text)
+    assert said in str(failed.value)
+
+
+def test_a_scorer_may_say_that_a_service_is_away(loaded: Callable[..., OwnCode]) -> None:
+    with pytest.raises(ScoringError, match="the service is away"):
+        judge(loaded(**reward("down")), "")
+
+
+async def test_a_function_is_a_tool_without_its_options(loaded: Callable[..., OwnCode]) -> None:
+    tools = loaded(**tool("search", options={"index": "wiki"})).tools
+    assert tools is not None
+    (listed,) = await tools.tools()
+    assert (listed.name, listed.description) == ("search", "Searches.")
+    assert set(listed.parameters["properties"]) == {"query", "limit"}
+    assert listed.parameters["required"] == ["query"]
+    told = [
+        ({"query": "a", "limit": 2}, ToolResult(text='["wiki:a", "wiki:a"]')),
+        ({"query": "none"}, ToolResult(text="nothing found", failed=True)),
+        ({"limit": 2}, ToolResult(text="query: Field required", failed=True)),
+        ({"query": "a", "index": "x"}, ToolResult(
+            text="index: Extra inputs are not permitted", failed=True)),
+    ]  # fmt: skip
+    for arguments, result in told:
+        assert await tools.call("search", arguments) == result
+    with pytest.raises(ToolDownError, match="no index"):
+        await tools.call("search", {"query": "down"})
+    with pytest.raises(UserCodeError, match="raised ZeroDivisionError"):
+        await tools.call("search", {"query": "bug"})
+
+
+async def acted(own: OwnCode, script: list[str], **limits: Any) -> tuple[StopReason, Member]:
+    assert own.agent is not None
+    played = await play(script, act=own.agent, **limits)
+    return played.reason, played.member
+
+
+async def test_an_agent_acts_until_it_returns_or_the_context_is_full(
+    loaded: Callable[..., OwnCode],
+) -> None:
+    own = loaded(**agent("shows_off", rounds=2))
+    reason, member = await acted(own, ["one", "two", "three"])
+    assert (reason, [turn.text for turn in member.turns]) == (
+        StopReason.STOP, ["one", "two", "three"],
+    )  # fmt: skip
+    assert [one["content"] for one in member.conversation][-5:] == [
+        "one", "again", "two", "again", "three",
+    ]  # fmt: skip
+    own = loaded(**agent("shows_off", rounds=99))
+    reason, member = await acted(own, ["9" * 30] * 9, room=120)
+    assert reason is StopReason.CONTEXT
+    assert len(member.turns) < 9
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("returns_nothing", "returned None"), ("stumbles", "raised KeyError: 'x'")],
+)
+async def test_an_agent_that_fails_is_its_users(
+    loaded: Callable[..., OwnCode], name: str, said: str
+) -> None:
+    with pytest.raises(UserCodeError, match=said):
+        await acted(loaded(**agent(name)), ["one"])
+
+
+def test_the_example_is_taken(
+    loaded: Callable[..., OwnCode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples" / "extending")
+    manifest = yaml.safe_load((ROOT / "examples" / "extending.yaml").read_text())
+    own = loaded(**manifest["spec"])
+    assert judge(OwnCode(scorers={"Mine": own.scorers["Brevity"]}), "a " * 16) == 0.5
+    assert own.agent is not None
+    assert own.tools is not None
