@@ -18,7 +18,7 @@ from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Limits, assemble
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
-from rl_trainer.prompts import messages
+from rl_trainer.prompts import asked
 from rl_trainer.samples import sequences
 from rl_trainer.waiting import poll_seconds, scene
 
@@ -138,18 +138,12 @@ def _task(
         run=job.run,
         queue=Queue.EVALUATION,
         sequence=sequence,
-        split=dataset.split,
-        dataset=dataset.source.name,
-        example=example.id,
-        messages=messages(example, system_prompt=job.spec.agent.system_prompt),
-        answer=example.answer,
-        scorer=example.scorer,
-        answer_schema=example.answer_schema,
         group_size=1,
         temperature=temperature,
         evaluation_version=pointer.version,
         created_step=pointer.step,
         max_attempts=MAX_ATTEMPTS,
+        **asked(dataset, example, system_prompt=job.spec.agent.system_prompt),
     )
 
 

@@ -1,4 +1,4 @@
-"""One training step from its samples, and scoring without one."""
+"""One training step from its samples."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import assessment, forward, minibatches, objective
+from rl_trainer import annotate, minibatches, objective
 from rl_trainer import optimizer as optimizers
-from rl_trainer.assessment import Assessment, by_rollout
+from rl_trainer.assessment import Assessment
 from rl_trainer.critic import Critic
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.kl import controller
-from rl_trainer.kl.estimators import divergence
-from rl_trainer.logprobs import TokenStatistics
 from rl_trainer.model import Policy
+from rl_trainer.models import Models
 from rl_trainer.packing import Packed
 from rl_trainer.reference import Reference
 from rl_trainer.samples import Sample
@@ -48,16 +47,12 @@ class Learner:
         self.policy = policy
         self._algorithm = spec.algorithm
         self._training = spec.training
-        self._temperature = spec.agent.sampling.temperature
         self._clock = clock
         self.parameters = policy.parameters()
         self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
         self.controls = controller.initial(spec.algorithm)
-        self._reference = Reference(policy) if spec.algorithm.kl is not None else None
+        self.models = _models(policy, spec, critic=critic)
         section = spec.algorithm.critic
-        self._critic = None
-        if section is not None:
-            self._critic = Critic(critic or policy, section, spec.training, shared=critic is None)
         self._policy_waits = 0 if section is None else section.warmup_steps
         policy.module.train()
 
@@ -78,10 +73,10 @@ class Learner:
         )
         optimizers.set_rate(self.optimizer, rate)
         value_loss = None
-        if self._critic is not None:
-            value_loss = self._critic.update(samples, step=step)
+        if self.models.critic is not None:
+            value_loss = self.models.critic.update(samples, step=step)
         planned = self._plan(samples, step=step) if step > self._policy_waits else []
-        samples = self._annotated(samples, proximal=len(planned) > 1)
+        samples = annotate.annotated(self.models, samples, proximal=len(planned) > 1)
         tally, first_pass = Tally(), len(planned) // self._training.passes_per_step
         for number, chosen in enumerate(planned):
             part = [samples[index] for index in chosen]
@@ -95,63 +90,27 @@ class Learner:
 
     def score(self, samples: Sequence[Sample], *, temperature: float) -> Gap:
         """Compare log-probabilities of the present weights with the samplers'."""
-        self.policy.module.eval()
-        total, largest, count = 0.0, 0.0, 0
-        with torch.no_grad():
-            for packed in self._microbatches(samples):
-                logprobs = self.policy.token_logprobs(packed, temperature=temperature)
-                gaps = (logprobs - packed.logprobs).abs()
-                total += float(gaps.double().sum())
-                # torch.max keeps a NaN, Python's max may lose it.
-                largest = float(
-                    torch.maximum(gaps.max(), torch.tensor(largest, device=gaps.device))
-                )
-                count += len(gaps)
-        self.policy.module.train()
-        return Gap(tokens=count, total=total, largest=largest)
+        return annotate.score(self.models, samples, temperature=temperature)
 
     def assess(self, given: Iterable[Sample]) -> dict[str, Assessment]:
-        """What the models say of rollouts, by id; empty where the algorithm does not ask.
-
-        Then ``given``, which may be lazy, is left alone.
-        """
-        if not assessment.needed(self._algorithm):
-            return {}
-        samples = self._annotated(list(given), proximal=False)
-        divergences: dict[str, Tensor] = {}
-        if self._algorithm.kl is not None and self._algorithm.kl.placement == "Reward":
-            divergences = by_rollout(samples, self._divergences(samples))
-        reference = {}
-        if all(one.reference is not None for one in samples):
-            known = [one.reference for one in samples if one.reference is not None]
-            reference = by_rollout(samples, known)
-        values = {}
-        if self._critic is not None:
-            values = by_rollout(samples, self._critic.values(samples))
-        return {
-            rollout: Assessment(
-                divergences=divergences.get(rollout),
-                reference=reference.get(rollout),
-                values=values.get(rollout),
-            )
-            for rollout in dict.fromkeys(one.rollout for one in samples)
-        }
+        """What the models say of rollouts, by id; empty where the algorithm does not ask."""
+        return annotate.assess(self.models, given)
 
     def auxiliary(self) -> dict[str, Tensor]:
         """Tensors of the training state besides the policy's weights and moments, on the CPU."""
         found: dict[str, Tensor] = {}
-        if self._reference is not None and self._refreshes:
-            found |= _under("reference/", self._reference.state())
-        if self._critic is not None:
-            found |= _under("critic/", self._critic.state())
+        if self.models.reference is not None and self._refreshes:
+            found |= _under("reference/", self.models.reference.state())
+        if self.models.critic is not None:
+            found |= _under("critic/", self.models.critic.state())
         return found
 
     def restore_auxiliary(self, saved: Mapping[str, Tensor]) -> None:
         """Put back what ``auxiliary`` returned; KeyError where something is missing."""
-        if self._reference is not None and self._refreshes:
-            self._reference.load(_below("reference/", saved))
-        if self._critic is not None:
-            self._critic.load(_below("critic/", saved))
+        if self.models.reference is not None and self._refreshes:
+            self.models.reference.load(_below("reference/", saved))
+        if self.models.critic is not None:
+            self.models.critic.load(_below("critic/", saved))
 
     @property
     def _refreshes(self) -> bool:
@@ -173,7 +132,7 @@ class Learner:
         counts = [one.num_generated for one in samples]
         below = objective.denominator(counts, self._algorithm)
         found = []
-        for packed in self._microbatches(samples):
+        for packed in self.models.microbatches(samples):
             terms = self._accumulate(packed, step=step, below=below)
             if terms.not_finite:
                 raise _not_finite(step=step, what="loss", sample=samples[terms.not_finite[0]])
@@ -192,7 +151,7 @@ class Learner:
 
     def _accumulate(self, packed: Packed, *, step: int, below: int) -> objective.Terms:
         terms = objective.evaluate(
-            self._statistics(packed),
+            self.models.statistics(packed),
             packed,
             self._algorithm,
             step=step,
@@ -201,67 +160,16 @@ class Learner:
         (terms.total / below).backward()  # type: ignore[no-untyped-call]
         return terms
 
-    def _statistics(self, packed: Packed) -> TokenStatistics:
-        if not objective.needs_distributions(self._algorithm):
-            return TokenStatistics(
-                logprobs=self.policy.token_logprobs(packed, temperature=self._temperature)
-            )
-        full = self._reference if objective.needs_full_divergence(self._algorithm) else None
-        return self.policy.token_statistics(
-            packed,
-            temperature=self._temperature,
-            reference=None if full is None else full.policy,
-        )
-
     def _culprit(self, samples: Sequence[Sample], *, step: int) -> Sample | None:
         """The first sample whose gradient alone is not finite; None where only their sum is not."""
         for one in samples:
             self.optimizer.zero_grad(set_to_none=True)
-            for packed in self._microbatches([one]):
+            for packed in self.models.microbatches([one]):
                 self._accumulate(packed, step=step, below=1)
             found = [one.grad for one in self.parameters.values() if one.grad is not None]
             if not all(bool(torch.isfinite(gradient).all()) for gradient in found):
                 return one
         return None
-
-    def _annotated(self, samples: Sequence[Sample], *, proximal: bool) -> list[Sample]:
-        """The samples with the log-probabilities that the loss compares with."""
-        found = list(samples)
-        if proximal and objective.needs_proximal(self._algorithm):
-            values = self._forward(found, lambda packed: self._logprobs(self.policy, packed))
-            found = [
-                dataclasses.replace(one, proximal=value)
-                for one, value in zip(found, values, strict=True)
-            ]
-        reference = self._reference
-        if reference is not None and objective.needs_reference_logprobs(self._algorithm):
-            values = self._forward(found, lambda packed: self._logprobs(reference.policy, packed))
-            found = [
-                dataclasses.replace(one, reference=value)
-                for one, value in zip(found, values, strict=True)
-            ]
-        return found
-
-    def _divergences(self, samples: Sequence[Sample]) -> list[Tensor]:
-        """Of each generated token, as KL in the reward counts it."""
-        section = self._algorithm.kl
-        assert section is not None
-
-        def of(packed: Packed) -> Tensor:
-            full = None
-            if objective.needs_full_divergence(self._algorithm):
-                full = self._statistics(packed).divergences
-            return divergence(section, packed.logprobs, reference=packed.reference, full=full)
-
-        return self._forward(samples, of)
-
-    def _logprobs(self, policy: Policy, packed: Packed) -> Tensor:
-        return policy.token_logprobs(packed, temperature=self._temperature)
-
-    def _forward(
-        self, samples: Sequence[Sample], compute: Callable[[Packed], Tensor]
-    ) -> list[Tensor]:
-        return forward.values(self.policy.module, self._microbatches(samples), compute)
 
     def _summary(self, tally: Tally, *, rate: float, seconds: float) -> Update:
         algorithm, number = self._algorithm, max(1, len(tally.losses))
@@ -290,8 +198,8 @@ class Learner:
             weight_entropy=self._weight_entropy(samples),
         )
         every = None if kl is None else kl.refresh_every_steps
-        if self._reference is not None and every is not None and step % every == 0:
-            self._reference.refresh(self.policy)
+        if self.models.reference is not None and every is not None and step % every == 0:
+            self.models.reference.refresh(self.policy)
 
     def _weight_entropy(self, samples: Sequence[Sample]) -> float | None:
         if self._algorithm.estimator.kind != "MaxEnt":
@@ -301,13 +209,20 @@ class Learner:
             groups.setdefault(one.group, {})[one.rollout] = one.advantage
         return controller.mean_entropy([list(group.values()) for group in groups.values()])
 
-    def _microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
-        return forward.microbatches(
-            samples,
-            max_tokens=self._training.max_tokens_per_microbatch,
-            max_sequences=self._training.max_sequences_per_microbatch,
-            device=self.policy.device,
-        )
+
+def _models(policy: Policy, spec: RLJobSpec, *, critic: Policy | None) -> Models:
+    section = spec.algorithm.critic
+    found = None
+    if section is not None:
+        found = Critic(critic or policy, section, spec.training, shared=critic is None)
+    return Models(
+        policy=policy,
+        reference=Reference(policy) if spec.algorithm.kl is not None else None,
+        critic=found,
+        algorithm=spec.algorithm,
+        training=spec.training,
+        temperature=spec.agent.sampling.temperature,
+    )
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

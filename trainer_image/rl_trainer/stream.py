@@ -10,7 +10,7 @@ from rl_contracts.spec.data import TrainSource
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.datasets.dataset import Dataset
 from rl_trainer.datasets.mixture import Mixture
-from rl_trainer.prompts import messages
+from rl_trainer.prompts import asked
 
 SPLIT = "train"
 
@@ -40,20 +40,14 @@ class TrainStream:
             run=self._run,
             queue=Queue.TRAIN,
             sequence=sequence,
-            split=dataset.split,
-            dataset=dataset.source.name,
             dataset_epoch=place.epoch,
-            example=example.id,
-            messages=messages(example, system_prompt=self._spec.agent.system_prompt),
-            answer=example.answer,
-            scorer=example.scorer,
-            answer_schema=example.answer_schema,
             group_size=self._spec.algorithm.group_size,
             max_attempts=self._spec.rollouts.max_attempts,
             minimum=self._spec.rollouts.completion.minimum or 0,
             deadline_seconds=self._spec.rollouts.completion.deadline_seconds or 0,
             temperature=self._spec.agent.sampling.temperature,
             created_step=step,
+            **asked(dataset, example, system_prompt=self._spec.agent.system_prompt),
         )
 
 

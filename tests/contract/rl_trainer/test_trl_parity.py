@@ -125,8 +125,8 @@ def our_loss(
     )
     learner = Learner(model.load(folder, precision="FP32", uri="s3://models/tiny"), spec)
     if spec.algorithm.kl is not None:
-        assert learner._reference is not None
-        shift(learner._reference.policy.module)
+        assert learner.models.reference is not None
+        shift(learner.models.reference.policy.module)
     loss = learner.update(batch, step=1).loss
     found = learner.parameters.items()
     return loss, {name: one.grad for name, one in found if one.grad is not None}

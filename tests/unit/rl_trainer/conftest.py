@@ -26,6 +26,10 @@ MakeLearner = Callable[..., Learner]
 MakeSamples = Callable[..., list[Sample]]
 
 
+def budget(tokens: int) -> dict[str, dict[str, int]]:
+    return {"training": {"maxTokensPerMicrobatch": tokens}}
+
+
 @pytest.fixture(autouse=True)
 def _deterministic() -> None:
     torch.use_deterministic_algorithms(True)

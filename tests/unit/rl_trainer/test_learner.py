@@ -5,34 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from rl_trainer import optimizer
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.learner import Learner
 from rl_trainer.minibatches import updates
 from rl_trainer.samples import Sample
-from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples
-
-
-def weights(learner: Learner) -> dict[str, Tensor]:
-    return {name: one.detach().clone() for name, one in learner.parameters.items()}
-
-
-def gradients(learner: Learner) -> dict[str, Tensor]:
-    found = {}
-    for name, one in learner.parameters.items():
-        assert one.grad is not None
-        found[name] = one.grad.clone()
-    return found
-
-
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return all(torch.equal(one[name], other[name]) for name in one)
-
-
-def budget(tokens: int) -> dict[str, dict[str, int]]:
-    return {"training": {"maxTokensPerMicrobatch": tokens}}
+from tests.unit.rl_trainer.compared import gradients, same, score, weights
+from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, budget
 
 
 def test_accumulation_changes_neither_loss_nor_gradient(
@@ -106,16 +85,6 @@ def sample(tokens: list[int], *, advantage: float) -> Sample:
     )
 
 
-def score(learner: Learner, one: Sample) -> Tensor:
-    """Log-probability of each token, 0 at the first."""
-    learner.policy.module.eval()
-    with torch.no_grad():
-        logits = learner.policy.module(input_ids=one.tokens[None]).logits[0]
-    learner.policy.module.train()
-    chosen = logits[:-1].log_softmax(-1).gather(-1, one.tokens[1:, None])[:, 0]
-    return torch.cat([torch.zeros(1), chosen])
-
-
 def test_the_same_batches_give_the_same_weights_bit_for_bit(
     make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
@@ -178,6 +147,7 @@ def test_a_gradient_that_is_not_finite_is_pinned_on_its_rollout(
     assert same(weights(learner), before)
 
 
+RATE = {"optimizer": {"learningRate": 1e-2}}
 LOSSES = [
     {"kind": kind} for kind in ("PPOClip", "DAPO", "GSPO", "CISPO", "MiniRL", "DecoupledPPO")
 ] + [
@@ -254,156 +224,6 @@ def test_the_proximal_policy_stays_that_before_the_step(
     assert learner.update(samples, step=1).loss == pytest.approx(
         (first.loss + second) / 2, abs=1e-5
     )
-
-
-def test_scoring_measures_the_gap_and_changes_nothing(
-    make_learner: MakeLearner, make_samples: MakeSamples
-) -> None:
-    learner, samples = make_learner(**budget(16)), make_samples()
-    before = weights(learner)
-    exact = [
-        dataclasses.replace(one, logprobs=score(learner, one) + 0.25 * (number == 0))
-        for number, one in enumerate(samples)
-    ]
-    gap = learner.score(exact, temperature=1.0)
-    first, total = exact[0].num_generated, sum(one.num_generated for one in exact)
-    assert gap.tokens == total
-    assert gap.largest == pytest.approx(0.25, abs=1e-5)
-    assert gap.mean == pytest.approx(0.25 * first / total, abs=1e-5)
-    assert same(weights(learner), before)
-
-
-def test_a_gap_that_is_no_number_stays_none(
-    make_learner: MakeLearner, make_samples: MakeSamples
-) -> None:
-    learner, samples = make_learner(**budget(16)), make_samples()
-    spoiled = torch.full_like(samples[0].logprobs, float("nan"))
-    samples[0] = dataclasses.replace(samples[0], logprobs=spoiled)
-    gap = learner.score(samples, temperature=1.0)
-    assert gap.mean != gap.mean
-    assert gap.largest != gap.largest
-
-
-KL: dict[str, Any] = {"coefficient": 0.5}
-RATE = {"optimizer": {"learningRate": 1e-2}}
-
-
-@pytest.mark.parametrize("estimator", ["K1", "Abs", "K2", "K3", "Full"])
-def test_the_reference_is_the_first_model_and_stays_so(
-    estimator: str, make_learner: MakeLearner, make_samples: MakeSamples
-) -> None:
-    algorithm = {"kl": KL | {"estimator": estimator, "coefficient": 1e-6}}
-    learner = make_learner(algorithm=algorithm, training=RATE)
-    first = learner.update(make_samples(), step=1)
-    assert first.kl == pytest.approx(0, abs=1e-6)
-    assert first.kl_coefficient == 1e-6
-    later = learner.update(make_samples(), step=2)
-    assert later.kl is not None
-    assert abs(later.kl) > 1e-4
-
-
-def test_a_large_coefficient_keeps_the_policy_near_the_reference(
-    make_learner: MakeLearner, make_samples: MakeSamples
-) -> None:
-    def moved(algorithm: dict[str, Any]) -> float:
-        learner = make_learner(algorithm=algorithm, training=RATE)
-        for step in range(1, 9):
-            learner.update(make_samples(), step=step)
-        samples = make_samples()
-        base = [score(make_learner(), one)[one.mask] for one in samples]
-        now = [score(learner, one)[one.mask] for one in samples]
-        return float(torch.cat([a - b for a, b in zip(now, base, strict=True)]).square().mean())
-
-    free, held = moved({}), moved({"kl": {"estimator": "Full", "coefficient": 50.0}})
-    assert held < 0.5 * free
-
-
-def test_a_refreshed_reference_is_the_policy_of_that_step(
-    make_learner: MakeLearner, make_samples: MakeSamples
-) -> None:
-    learner = make_learner(algorithm={"kl": KL | {"refreshEverySteps": 2}}, training=RATE)
-    found = [learner.update(make_samples(), step=step).kl for step in range(1, 6)]
-    zero = [one == pytest.approx(0, abs=1e-6) for one in found]
-    assert zero == [True, False, True, False, True]
-
-
-def test_state_put_back_goes_on_bit_for_bit(
-    make_learner: MakeLearner, make_samples: MakeSamples
-) -> None:
-    """As a checkpoint does it: weights, moments, controls and the refreshed reference."""
-    algorithm = {
-        "kl": KL | {"refreshEverySteps": 2, "controller": ADAPTIVE},
-        "estimator": {"kind": "MaxEnt", "maxent": {"tuneTau": {"targetEntropy": 0.5}}},
-        "loss": {"kind": "MaxEnt"},
-    }
-    one, other = (make_learner(algorithm=algorithm, training=RATE) for _ in range(2))
-    samples = weighted(make_samples())
-    for step in (1, 2, 3):
-        one.update(samples, step=step)
-    with torch.no_grad():
-        for name, parameter in other.parameters.items():
-            parameter.copy_(one.parameters[name])
-    optimizer.restore(
-        other.optimizer, other.parameters, optimizer.state(one.optimizer, one.parameters)
-    )
-    other.restore_auxiliary(one.auxiliary())
-    other.controls = type(one.controls).model_validate_json(one.controls.model_dump_json())
-    assert one.controls.kl_coefficient != KL["coefficient"]
-    assert one.controls.tau != 1.0
-    assert one.update(samples, step=4).loss == other.update(samples, step=4).loss
-    assert same(weights(one), weights(other))
-    assert one.controls == other.controls
-
-
-ADAPTIVE = {"kind": "Adaptive", "target": 0.01, "horizon": 100}
-
-
-def weighted(samples: list[Sample]) -> list[Sample]:
-    """Pairs of MaxEnt's weights, which are never negative."""
-    return [
-        dataclasses.replace(
-            one, advantage=1.5 if number % 2 else 0.5, group=str(number // 2), rollout=str(number)
-        )
-        for number, one in enumerate(samples)
-    ]
-
-
-def test_the_adaptive_coefficient_follows_what_the_step_measured(
-    make_learner: MakeLearner, make_samples: MakeSamples
-) -> None:
-    learner = make_learner(algorithm={"kl": KL | {"controller": ADAPTIVE}}, training=RATE)
-    samples = weighted(make_samples())
-    learner.update(samples, step=1)  # KL 0: the error is -1, held at -0.2
-    assert learner.controls.kl_coefficient == pytest.approx(0.5 * (1 - 0.2 * 6 / 100))
-    update = learner.update(samples, step=2)
-    assert update.kl is not None
-    assert update.kl > 0.012
-    assert learner.controls.kl_coefficient == pytest.approx(
-        0.5 * (1 - 0.2 * 6 / 100) * (1 + 0.2 * 6 / 100)
-    )
-
-
-def test_what_estimators_ask_of_the_models(
-    make_learner: MakeLearner, make_samples: MakeSamples
-) -> None:
-    samples = [
-        dataclasses.replace(one, rollout=str(number // 2))
-        for number, one in enumerate(make_samples())
-    ]
-    assert make_learner().assess(samples) == {}
-    assert make_learner(algorithm={"kl": KL}).assess(samples) == {}
-    for estimator in ("K1", "Full"):
-        kl = {"placement": "Reward", "estimator": estimator, "coefficient": 0.5}
-        learner = make_learner(algorithm={"kl": kl}, training=RATE)
-        found = learner.assess(samples)
-        assert list(found) == ["0", "1", "2"]
-        divergences = found["1"].divergences
-        assert divergences is not None
-        logprobs = torch.cat([score(learner, one)[one.mask] for one in samples[2:4]])
-        sampled = torch.cat([one.logprobs[one.mask] for one in samples[2:4]])
-        expected = sampled - logprobs if estimator == "K1" else torch.zeros(len(sampled))
-        assert torch.allclose(divergences.float(), expected, atol=1e-5)
-        learner.update(samples, step=1)
 
 
 def test_an_entropy_bonus_flattens_the_distributions(
