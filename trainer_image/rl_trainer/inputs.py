@@ -97,7 +97,13 @@ def critic_model(
     uri = critic.model.uri
     folder.mkdir()
     fetch_model(objects, uri, folder, field=CRITIC_FIELD)
-    found = model.load(folder, precision=spec.training.precision, uri=uri, field=CRITIC_FIELD)
+    found = model.load(
+        folder,
+        precision=spec.training.precision,
+        uri=uri,
+        field=CRITIC_FIELD,
+        recompute=spec.training.gradient_checkpointing,
+    )
     known, longest = found.vocabulary, found.max_positions
     if known < limits.vocabulary:
         raise model.refused(

@@ -13,12 +13,14 @@ from torch import Tensor
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import annotate, minibatches, objective
 from rl_trainer import optimizer as optimizers
+from rl_trainer.accumulate import accumulate
 from rl_trainer.assessment import Assessment
 from rl_trainer.critic import Critic
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.kl import controller
 from rl_trainer.model import Policy
 from rl_trainer.models import Models
+from rl_trainer.objective import Terms
 from rl_trainer.packing import Packed
 from rl_trainer.reference import Reference
 from rl_trainer.samples import Sample
@@ -131,12 +133,13 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         counts = [one.num_generated for one in samples]
         below = objective.denominator(counts, self._algorithm)
-        found = []
+        found: list[Terms] = []
         for packed in self.models.microbatches(samples):
             terms = self._accumulate(packed, step=step, below=below)
-            if terms.not_finite:
-                raise _not_finite(step=step, what="loss", sample=samples[terms.not_finite[0]])
-            found.append(dataclasses.replace(terms, total=terms.total.detach()))
+            broken = [index for one in terms for index in one.not_finite]
+            if broken:
+                raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
+            found += terms
         norm = float(
             torch.nn.utils.clip_grad_norm_(
                 self.parameters.values(), self._training.optimizer.max_gradient_norm
@@ -149,16 +152,11 @@ class Learner:
             raise _not_finite(step=step, what="loss", sample=None)
         self.optimizer.step()
 
-    def _accumulate(self, packed: Packed, *, step: int, below: int) -> objective.Terms:
-        terms = objective.evaluate(
-            self.models.statistics(packed),
-            packed,
-            self._algorithm,
-            step=step,
-            kl_coefficient=self.controls.kl_coefficient,
-        )
-        (terms.total / below).backward()  # type: ignore[no-untyped-call]
-        return terms
+    def _accumulate(self, packed: Packed, *, step: int, below: int) -> list[Terms]:
+        coefficient = self.controls.kl_coefficient
+        return accumulate(
+            self.models, packed, step=step, below=below, kl_coefficient=coefficient
+        )  # fmt: skip
 
     def _culprit(self, samples: Sequence[Sample], *, step: int) -> Sample | None:
         """The first sample whose gradient alone is not finite; None where only their sum is not."""

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-CHUNK_LOGITS = 1 << 26
-"""Logits held at a time: 256 MiB in float32, a few times that while their gradient is made."""
+from rl_trainer.chosen import chosen_logprobs
+
+CHUNK_LOGITS = 1 << 25
+"""Logits held at a time: 128 MiB in float32, twice that with all that is made of them."""
 
 Head = Callable[[Tensor], Tensor]
 """Hidden states ``[N, H]`` → logits ``[N, V]``."""
@@ -27,7 +29,7 @@ def token_logprobs(
     """log_softmax(logits / temperature) at the targets, float32 ``[N]``.
 
     Chunks of tokens go through the head one after the other; in the backward pass each chunk's
-    logits are computed again instead of being kept.
+    logits are computed again instead of being kept. What fits one chunk is kept.
 
     Args:
         hidden: states that predict the targets.
@@ -36,6 +38,8 @@ def token_logprobs(
         temperature: > 0; the engine reports log-probabilities of the scaled distribution.
         chunk_tokens: tokens at a time, ≥ 1.
     """
+    if len(hidden) <= chunk_tokens:
+        return _chunk(hidden, targets, head, temperature)
     chunks = []
     parts = zip(torch.split(hidden, chunk_tokens), torch.split(targets, chunk_tokens), strict=True)
     for states, wanted in parts:
@@ -92,7 +96,7 @@ def token_statistics(
     rows = []
     for states, wanted, other in parts:
         given = (states, wanted, head, temperature, other, other_head)
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and len(hidden) > chunk_tokens:
             rows.append(
                 checkpoint(_statistics, *given, use_reentrant=False, preserve_rng_state=False)
             )
@@ -126,6 +130,6 @@ def _statistics(
 
 
 def _chunk(hidden: Tensor, targets: Tensor, head: Head, temperature: float) -> Tensor:
-    logits = head(hidden).float() / temperature
-    chosen = logits.gather(-1, targets[:, None])[:, 0]
-    return chosen - logits.logsumexp(-1)
+    logits = head(hidden).float()
+    # In place: neither layer nor division needs the unscaled logits again.
+    return chosen_logprobs(logits if temperature == 1 else logits.div_(temperature), targets)

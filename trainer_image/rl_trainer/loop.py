@@ -66,7 +66,10 @@ def train(job: Job, run: Run) -> Outcome:
     job.heartbeat.say("fetching data and model")
     job, datasets = _read_data(job, run, data)
     inputs.fetch_model(job.stores.objects, job.spec.model.uri, base)
-    policy = model.load(base, precision=job.spec.training.precision, uri=job.spec.model.uri)
+    training, uri = job.spec.training, job.spec.model.uri
+    policy = model.load(
+        base, precision=training.precision, uri=uri, recompute=training.gradient_checkpointing
+    )
     limits = inputs.limits(policy, job.spec)
     critic = inputs.critic_model(job.stores.objects, job.spec, job.folder / "critic", limits=limits)
     learner = Learner(policy, job.spec, critic=critic, clock=job.clock)

@@ -47,49 +47,79 @@ class Policy:
         """Trained parameters by name, tied ones once."""
         return dict(self.module.named_parameters())
 
-    def token_logprobs(self, packed: Packed, *, temperature: float) -> Tensor:
-        """Log-probability of each generated token, float32 ``[N]``, differentiable."""
+    def states(self, packed: Packed) -> Tensor:
+        """States that predict the generated tokens, ``[N, H]``."""
+        with self.precision():
+            hidden: Tensor = self.module.base_model(
+                input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
+            ).last_hidden_state
+        return hidden.flatten(0, 1)[packed.sources]
+
+    def token_logprobs(
+        self, packed: Packed, *, temperature: float, states: Tensor | None = None
+    ) -> Tensor:
+        """Log-probability of each generated token, float32 ``[N]``, differentiable.
+
+        Args:
+            packed: the tokens.
+            temperature: > 0, of the distribution.
+            states: of these tokens, where they are known.
+        """
+        known = self.states(packed) if states is None else states
         with self.precision():
             return token_logprobs(
-                self._states(packed),
+                known,
                 packed.targets,
                 head=self.module.get_output_embeddings(),
                 temperature=temperature,
-                chunk_tokens=max(1, CHUNK_LOGITS // self.vocabulary),
+                chunk_tokens=self.chunk_tokens,
             )
 
     def token_statistics(
-        self, packed: Packed, *, temperature: float, reference: Policy | None = None
+        self,
+        packed: Packed,
+        *,
+        temperature: float,
+        states: Tensor | None = None,
+        reference: tuple[Policy, Tensor] | None = None,
     ) -> TokenStatistics:
-        """Log-probabilities, entropies and, given a reference, divergences over the vocabulary."""
+        """Log-probabilities, entropies and, given a reference, divergences over the vocabulary.
+
+        Args:
+            packed: the tokens.
+            temperature: > 0, of the distributions.
+            states: of these tokens, where they are known.
+            reference: it and its states of these tokens.
+        """
+        known = self.states(packed) if states is None else states
+        other = None
+        if reference is not None:
+            other = (reference[1], reference[0].module.get_output_embeddings())
         with self.precision():
-            other = None
-            if reference is not None:
-                with torch.no_grad():
-                    states = reference._states(packed)
-                other = (states, reference.module.get_output_embeddings())
             return token_statistics(
-                self._states(packed),
+                known,
                 packed.targets,
                 head=self.module.get_output_embeddings(),
                 temperature=temperature,
-                # Three arrays of a chunk's size live at a time instead of one.
-                chunk_tokens=max(1, CHUNK_LOGITS // 3 // self.vocabulary),
+                chunk_tokens=self.chunk_tokens_of_statistics,
                 reference=other,
             )
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens whose logits are held at a time."""
+        return max(1, CHUNK_LOGITS // self.vocabulary)
+
+    @property
+    def chunk_tokens_of_statistics(self) -> int:
+        """The same where probabilities and their logs live beside the logits."""
+        return max(1, self.chunk_tokens // 3)
 
     def precision(self) -> contextlib.AbstractContextManager[object]:
         """In which its layers are to be run."""
         if self.bf16:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return contextlib.nullcontext()
-
-    def _states(self, packed: Packed) -> Tensor:
-        """States that predict the generated tokens, ``[N, H]``."""
-        hidden: Tensor = self.module.base_model(
-            input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
-        ).last_hidden_state
-        return hidden.flatten(0, 1)[packed.sources]
 
 
 def load(
@@ -98,6 +128,7 @@ def load(
     precision: Literal["BF16", "FP32"],
     uri: str,
     field: str = "spec.model.uri",
+    recompute: bool = False,
 ) -> Policy:
     """Load a model in Hugging Face layout and prove that it can be trained packed.
 
@@ -106,10 +137,12 @@ def load(
         precision: of forward and backward pass.
         uri: where the folder came from, for messages.
         field: where the manifest names it, for messages.
+        recompute: keep each layer's input alone for the backward pass and run the layer again
+            there (gradient checkpointing, arXiv 1604.06174).
 
     Raises:
         RefusedError: it is no causal model that transformers can build and fill from the folder,
-            or it does not keep packed sequences apart.
+            it does not keep packed sequences apart, or its layers cannot be run again.
     """
     try:
         module, report = AutoModelForCausalLM.from_pretrained(
@@ -130,7 +163,24 @@ def load(
     module.to(device)
     policy = Policy(module=module, device=device, bf16=precision == "BF16")
     check(policy, uri=uri, field=field)
+    if recompute:
+        _recompute(module)
     return policy
+
+
+def _recompute(module: Any) -> None:
+    try:
+        module.gradient_checkpointing_enable({"use_reentrant": False})
+    except ValueError as error:
+        raise RefusedError(
+            Refusal(
+                field="spec.training.gradientCheckpointing",
+                value="true",
+                reason="ModelUnusable",
+                message=f"{type(module).__name__} cannot run its layers again.",
+                remedy="Leave it out; lower spec.training.maxTokensPerMicrobatch instead.",
+            )
+        ) from error
 
 
 def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from rl_contracts.spec.algorithm import Algorithm
@@ -39,16 +40,52 @@ class Models:
             device=self.policy.device,
         )
 
-    def statistics(self, packed: Packed) -> TokenStatistics:
-        """What the algorithm needs of the policy's distributions, differentiable."""
+    def statistics(
+        self, packed: Packed, *, states: Tensor | None = None, other: Tensor | None = None
+    ) -> TokenStatistics:
+        """What the algorithm needs of the policy's distributions, differentiable.
+
+        Args:
+            packed: the tokens.
+            states: the policy's of these tokens, where they are known.
+            other: the full reference's, where they are known.
+        """
         if not objective.needs_distributions(self.algorithm):
-            return TokenStatistics(logprobs=self.logprobs(self.policy, packed))
-        full = self.reference if objective.needs_full_divergence(self.algorithm) else None
+            return TokenStatistics(
+                logprobs=self.policy.token_logprobs(
+                    packed, temperature=self.temperature, states=states
+                )
+            )
+        full, known = self.full_reference, other
+        if full is not None and known is None:
+            known = self.reference_states(packed)
         return self.policy.token_statistics(
             packed,
             temperature=self.temperature,
-            reference=None if full is None else full.policy,
+            states=states,
+            reference=None if full is None or known is None else (full, known),
         )
+
+    @property
+    def full_reference(self) -> Policy | None:
+        """The reference where whole distributions are compared."""
+        if self.reference is None or not objective.needs_full_divergence(self.algorithm):
+            return None
+        return self.reference.policy
+
+    def reference_states(self, packed: Packed) -> Tensor | None:
+        """The full reference's states of the generated tokens, without gradient."""
+        if self.full_reference is None:
+            return None
+        with torch.no_grad():
+            return self.full_reference.states(packed)
+
+    @property
+    def part_tokens(self) -> int:
+        """Tokens whose logits are held at a time with what is computed of them."""
+        if objective.needs_distributions(self.algorithm):
+            return self.policy.chunk_tokens_of_statistics
+        return self.policy.chunk_tokens
 
     def logprobs(self, policy: Policy, packed: Packed) -> Tensor:
         """Of the generated tokens by the policy or the reference's, float32 ``[N]``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +35,10 @@ class Terms:
     largest_gap: float
     not_finite: tuple[int, ...]
     """Indices of the samples whose loss is not finite."""
+
+    def without_gradient(self) -> Terms:
+        """The same numbers; the graph that made them can go."""
+        return replace(self, total=self.total.detach())
 
 
 def evaluate(

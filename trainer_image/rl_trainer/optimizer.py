@@ -27,6 +27,7 @@ def build(
         lr=section.learning_rate,
         betas=(section.beta1, section.beta2),
         eps=section.epsilon,
+        fused=True,  # no copy of any parameter's size is made on the way
     )
 
 
@@ -70,6 +71,4 @@ def restore(
     for key, value in saved.items():
         kind, name = key.split("/", 1)
         parameter = parameters[name]
-        # Adam's step count stays on the CPU; moments live with their parameter.
-        placed = value.clone() if kind == "step" else value.to(parameter.device, copy=True)
-        optimizer.state[parameter][kind] = placed
+        optimizer.state[parameter][kind] = value.to(parameter.device, copy=True)

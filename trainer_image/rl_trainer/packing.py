@@ -9,7 +9,7 @@ budget: a dense attention mask costs the square of a row's length.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -106,8 +106,39 @@ class Packed:
 
     def split(self, values: Tensor) -> list[tuple[int, Tensor]]:
         """Give each sequence its part of ``[N]`` values: pairs of sample index and values."""
-        lengths = self.sequences.bincount(minlength=len(self.members)).tolist()
-        return list(zip(self.members, torch.split(values, lengths), strict=True))
+        return list(zip(self.members, torch.split(values, self.counts), strict=True))
+
+    @property
+    def counts(self) -> list[int]:
+        """Generated tokens of each sequence, in the order of ``members``."""
+        return [int(one) for one in self.sequences.bincount(minlength=len(self.members)).tolist()]
+
+    def parts(self, max_tokens: int) -> Iterator[tuple[slice, Packed]]:
+        """Whole sequences, one after the other, of at most so many generated tokens together.
+
+        A longer sequence is a part of its own. ``tokens`` and ``positions`` stay those of the
+        whole microbatch; of the rest each part has what belongs to its slice of the N tokens.
+        """
+        counts, first, start = self.counts, 0, 0
+        while first < len(counts):
+            last, end = first + 1, start + counts[first]
+            while last < len(counts) and end + counts[last] - start <= max_tokens:
+                end += counts[last]
+                last += 1
+            yield slice(start, end), self._part(first, last, slice(start, end))
+            first, start = last, end
+
+    def _part(self, first: int, last: int, tokens: slice) -> Packed:
+        if (first, last) == (0, len(self.members)):
+            return self
+        cut: dict[str, Any] = {
+            name: value[tokens]
+            for name in self.__slots__
+            if name not in ("tokens", "positions")
+            and isinstance(value := getattr(self, name), Tensor)
+        }
+        cut["sequences"] = cut["sequences"] - first
+        return replace(self, **cut, members=self.members[first:last])
 
     def to(self, device: torch.device) -> Packed:
         """The same on a device."""

@@ -92,6 +92,8 @@ class Training(Model):
     optimizer: Optimizer = Field(default_factory=Optimizer)
     precision: Literal["BF16", "FP32"] = "BF16"
     """Of the forward and backward pass and of published weights; masters are FP32."""
+    gradient_checkpointing: bool = False
+    """Activations are computed again instead of being kept."""
     max_tokens_per_microbatch: Annotated[int, Field(ge=16, le=16_777_216)] = 32768
     max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rl_trainer.chosen import chosen_logprobs
 from rl_trainer.logprobs import token_logprobs
 
 
@@ -43,3 +44,23 @@ def test_no_more_than_a_chunk_of_logits_is_ever_held() -> None:
     total.backward()
     assert max(sizes) == 4 * 29
     assert len(sizes) == 2 * 4  # forward, and again in the backward pass
+
+
+def test_the_gradient_is_the_derivative() -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(4, 7, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 6, 3, 3])
+    weights = torch.linspace(-2, 3, 4, dtype=torch.float64)
+    plain = logits.log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+    expected = torch.autograd.grad((plain * weights).sum(), [logits])
+    # A copy of the logits, since the backward pass overwrites what it is given.
+    found = torch.autograd.grad((chosen_logprobs(1 * logits, targets) * weights).sum(), [logits])
+    assert torch.allclose(found[0], expected[0], atol=1e-12)
+
+
+def test_logits_that_were_overwritten_are_not_read_again() -> None:
+    logits = torch.randn(4, 7, requires_grad=True)
+    total = chosen_logprobs(2 * logits, torch.tensor([0, 6, 3, 3])).sum()
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Qwen3ForCausalLM
 
 from rl_contracts.errors import RefusedError
 from rl_trainer import model
+from rl_trainer.learner import Learner
 from rl_trainer.model import Policy
 from rl_trainer.packing import collate, pack
-from tests.unit.rl_trainer.conftest import MakeSamples
+from tests.unit.rl_trainer.allocation import Allocation
+from tests.unit.rl_trainer.compared import gradients, same
+from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
 
 URI = "s3://models/tiny"
 
@@ -83,6 +87,32 @@ def test_bfloat16_is_near_float32_and_masters_stay_float32(
         assert found[precision].dtype == torch.float32
     gap = (found["FP32"] - found["BF16"]).abs().max()
     assert 0 < gap < 0.2
+
+
+def test_layers_that_run_again_keep_less_and_give_the_same(
+    tiny_folder: Path, make_spec: MakeSpec, make_samples: MakeSamples
+) -> None:
+    samples, spec = make_samples([40] * 6), make_spec(training={"gradientCheckpointing": True})
+    peaks, losses, grown = [], [], []
+    for recompute in (False, spec.training.gradient_checkpointing):
+        policy = model.load(tiny_folder, precision="FP32", uri=URI, recompute=recompute)
+        learner = Learner(policy, spec)
+        with Allocation(width=48) as counted:  # between the two matrices of each feed-forward
+            losses.append(learner.update(samples, step=1).loss)
+        peaks.append(counted.peak)
+        grown.append(gradients(learner))
+    assert losses[0] == losses[1]
+    assert same(grown[0], grown[1])
+    assert peaks[1] < 0.7 * peaks[0]
+
+
+def test_a_model_whose_layers_cannot_run_again_is_refused(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Qwen3ForCausalLM, "supports_gradient_checkpointing", False)
+    with pytest.raises(RefusedError) as caught:
+        model.load(tiny_folder, precision="FP32", uri=URI, recompute=True)
+    assert caught.value.refusal.field == "spec.training.gradientCheckpointing"
 
 
 def break_config(folder: Path) -> None:

@@ -67,3 +67,24 @@ def test_collated_tokens_by_hand() -> None:
         (0, [7]), (1, [9]), (2, [2, 4]),
     ]  # fmt: skip
     assert torch.allclose(packed.logprobs, torch.tensor([-0.7, -0.9, -0.2, -0.4]))
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=12), st.integers(1, 30))
+def test_parts_hold_whole_sequences_in_order(counts: list[int], max_tokens: int) -> None:
+    samples = [
+        a_sample([number] * (count + 1), [0] + [1] * count, float(number))
+        for number, count in enumerate(counts)
+    ]
+    packed = collate(samples, [tuple(range(len(samples)))])
+    end, members = 0, []
+    for tokens, part in packed.parts(max_tokens):
+        assert tokens.start == end
+        end = tokens.stop
+        members += part.members
+        assert torch.equal(part.sources, packed.sources[tokens])
+        assert part.advantages.tolist() == [
+            float(part.members[index]) for index in part.sequences.tolist()
+        ]
+        assert len(part.targets) <= max_tokens or len(part.members) == 1
+    assert end == len(packed.targets)
+    assert members == list(packed.members)
