@@ -8,18 +8,15 @@ no relay between samplers: everything comes from the bucket.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.broadcast_latency import policy, stepped
+from benchmarks.bucket import policy, running_bucket, stepped
 from benchmarks.result import Result, is_quick
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.settings import StoreSettings
 from tests.contract.policy_broadcast.world import Line, Subscriber
-from tests.servers import running_minio
 
 SUBSCRIBERS = (1, 8, 32)
 AT_A_TIME = 8
@@ -30,18 +27,9 @@ def main() -> None:
     """Measure and print."""
     subscribers = SUBSCRIBERS[:2] if is_quick(__doc__) else SUBSCRIBERS
     result = Result("broadcast_egress")
-    with tempfile.TemporaryDirectory() as name, running_minio(Path(name)) as minio:
-        settings = StoreSettings.from_mapping(
-            {
-                "mongoUri": "mongodb://unused", "mongoDatabase": "unused",
-                "s3Endpoint": minio.endpoint, "s3Bucket": "benchmark",
-                "s3AccessKey": minio.access_key, "s3SecretKey": minio.secret_key,
-            }
-        )  # fmt: skip
-        objects = Objects(settings)
-        objects.make_bucket()
+    with running_bucket() as bench:
         for count in subscribers:
-            figures = egress(objects, Path(name) / f"{count}", count)
+            figures = egress(bench.objects, bench.folder / f"{count}", count)
             result.figures[f"{count} subscribers"] = figures
             print(f"{count} subscribers: {figures}", flush=True)
     result.print()

@@ -6,10 +6,9 @@ Files go first, several at a time and straight from memory; the manifest goes la
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -17,18 +16,20 @@ from typing import Literal
 from rl_contracts.documents.manifest import BasePolicy, DeltaEntry, FileEntry, Manifest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
+from rl_contracts.stores.multipart import Source
 from rl_contracts.stores.objects import Objects
 from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements
 from rl_trainer import shards
 from rl_trainer.artifacts import MANIFEST
-from rl_trainer.shards import Form, Shard, ShardStream
+from rl_trainer.shards import Form, Shard, ShardContent
 from rl_trainer.weights import Snapshot
 
 log = logging.getLogger(__name__)
 
 SHARD_BYTES = 1 << 30
 FILES_AT_A_TIME = 2
+PARTS_AT_A_TIME = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,16 +155,23 @@ def _upload(
     deltas: Mapping[str, bytes],
 ) -> None:
     """Write all files, a few at a time; raises the first error after the others have ended."""
-    wanted: list[tuple[str, Callable[[], io.RawIOBase | io.BytesIO], int]] = [
-        (name, partial(io.BytesIO, content), len(content)) for name, content in deltas.items()
+    wanted: list[tuple[str, Source, int]] = [
+        (name, partial(_slice, memoryview(content)), len(content))
+        for name, content in deltas.items()
     ]
-    wanted += [
-        (shard.name, partial(ShardStream, shard, state), shard.size_bytes) for shard in layout
-    ]  # fmt: skip
-    with ThreadPoolExecutor(FILES_AT_A_TIME, thread_name_prefix="upload") as pool:
-        jobs: list[Future[None]] = [
-            pool.submit(objects.put_stream, prefix + name, source, size_bytes=size)  # type: ignore[arg-type]  # reads as BinaryIO
+    wanted += [(one.name, ShardContent(one, state), one.size_bytes) for one in layout]
+    with (
+        ThreadPoolExecutor(PARTS_AT_A_TIME, thread_name_prefix="upload-part") as parts,
+        ThreadPoolExecutor(FILES_AT_A_TIME, thread_name_prefix="upload") as files,
+    ):
+        jobs = [
+            files.submit(objects.put_parts, prefix + name, source, size_bytes=size, executor=parts)
             for name, source, size in wanted
         ]
+        wait(jobs)
     for job in jobs:
         job.result()
+
+
+def _slice(content: memoryview, offset: int, size_bytes: int) -> list[memoryview]:
+    return [content[offset : offset + size_bytes]]

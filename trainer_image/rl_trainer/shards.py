@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
-import io
+import itertools
 import json
 import struct
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+
+SMALL_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +129,25 @@ def tensor_entries(
     ]
 
 
-class ShardStream(io.RawIOBase):
-    """Reads a shard as a file, from the tensors in memory."""
+class ShardContent:
+    """A shard's bytes, as they lie in memory: a source of ``Objects.put_parts``."""
 
     def __init__(self, shard: Shard, state: Mapping[str, Elements]) -> None:
-        super().__init__()
         parts = [state[name].view(np.uint8).data for name in shard.tensors if state[name].size]
         self._parts = [memoryview(shard.header), *parts]
+        self._ends = list(itertools.accumulate(map(len, self._parts)))
 
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes, copied once; fewer than asked for only at the end."""
-        wanted = sum(map(len, self._parts)) if size < 0 else size
-        taken = []
-        while self._parts and wanted:
-            part = self._parts[0][:wanted]
-            taken.append(part)
-            wanted -= len(part)
-            self._parts[0] = self._parts[0][len(part) :]
-            if not self._parts[0]:
-                self._parts.pop(0)
-        return b"".join(taken)
+    def __call__(self, offset: int, size_bytes: int) -> list[memoryview]:
+        """The bytes from an offset on; only small tensors are copied, to be sent together."""
+        found: list[memoryview] = []
+        number = bisect.bisect_right(self._ends, offset)
+        while size_bytes > 0 and number < len(self._parts):
+            part = self._parts[number]
+            begin = offset - (self._ends[number] - len(part))
+            piece = part[begin : begin + size_bytes]
+            if found and len(found[-1]) + len(piece) <= SMALL_BYTES:
+                found.append(memoryview(b"".join([found.pop(), piece])))
+            else:
+                found.append(piece)
+            offset, size_bytes, number = offset + len(piece), size_bytes - len(piece), number + 1
+        return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import urllib3
@@ -20,9 +22,11 @@ from rl_contracts.errors import (
     AccessDeniedError,
     IntegrityError,
     ObjectMissingError,
+    RLError,
     StoreUnavailableError,
 )
 from rl_contracts.stores import remedies
+from rl_contracts.stores.multipart import PART_BYTES, Multipart, Requests, Source
 from rl_contracts.stores.settings import StoreSettings
 from rl_contracts.stores.tls import trusting
 from rl_contracts.stores.waiting import Told
@@ -41,8 +45,6 @@ UNAVAILABLE_CODES = {
     "XMinioStorageFull",
 }
 CHUNK_BYTES = 1 << 20
-PART_BYTES = 32 << 20
-"""Of a large object, sent in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +90,23 @@ class Objects:
         self.bucket = bucket or settings.s3_bucket
         self.prefix = settings.s3_prefix
         self._patience = patience_seconds
+        access = settings.s3_access_key.get_secret_value()
+        secret = settings.s3_secret_key.get_secret_value()
+        http = _pool(
+            settings,
+            connect_seconds=max(1.0, min(5.0, patience_seconds)),
+            server_name=server_name,
+        )
         self._client = Minio(
             endpoint.netloc,
-            access_key=settings.s3_access_key.get_secret_value(),
-            secret_key=settings.s3_secret_key.get_secret_value(),
+            access_key=access,
+            secret_key=secret,
             secure=endpoint.scheme == "https",
             region=settings.s3_region,
-            http_client=_pool(
-                settings,
-                connect_seconds=max(1.0, min(5.0, patience_seconds)),
-                server_name=server_name,
-            ),
+            http_client=http,
+        )
+        self._requests = Requests(
+            self._client, http, bucket=self.bucket, access=access, secret=secret
         )
         if settings.s3_addressing_style == "virtual":
             self._client.enable_virtual_style_endpoint()  # type: ignore[no-untyped-call]  # minio's
@@ -192,56 +200,70 @@ class Objects:
             key=key,
         )
 
-    def put_stream(
-        self, key: str, source: Callable[[], BinaryIO], *, size_bytes: int, parallel: int = 3
-    ) -> None:
-        """Write an object in parts, several at a time.
+    def put_parts(self, key: str, source: Source, *, size_bytes: int, executor: Executor) -> None:
+        """Write an object straight from memory, in parts where it is large.
 
         Args:
             key: which object; it has this key only when it is complete.
-            source: opens the content; called anew when the bucket fails on the way.
+            source: the content; asked anew for a part that failed.
             size_bytes: length of the content.
-            parallel: parts that are sent at a time; about twice as many are held in memory.
+            executor: sends the parts; as many at a time as it has threads.
         """
+        doing = f"writing {key}"
+        if size_bytes <= PART_BYTES:
+            body = source(0, size_bytes)
+            self.call(doing, lambda: self._requests.send("PUT", key, {}, body), key=key)
+            return
+        # The bucket may have forgotten an upload that took long: then all of it is sent again.
+        self.call(doing, lambda: self._put_parts(key, source, size_bytes, executor), key=key)
 
-        def send() -> None:
-            self._client.put_object(
-                self.bucket,
-                key,
-                source(),
-                size_bytes,
-                part_size=PART_BYTES,
-                num_parallel_uploads=parallel,
-            )
+    def _put_parts(self, key: str, source: Source, size_bytes: int, executor: Executor) -> None:
+        upload = Multipart(self._requests, key)
 
-        self.call(f"writing {key}", send, key=key)
+        def put(number: int, offset: int) -> str:
+            body = source(offset, min(PART_BYTES, size_bytes - offset))
+            doing = f"writing part {number} of {key}"
+            return self.call(doing, lambda: upload.put(number, body), key=key)
 
-    def get_range(self, key: str, target: memoryview, *, offset: int) -> None:
-        """Fill ``target`` with an object's bytes from ``offset`` on.
+        jobs = [
+            executor.submit(put, number, offset)
+            for number, offset in enumerate(range(0, size_bytes, PART_BYTES), start=1)
+        ]
+        try:
+            tags = [job.result() for job in jobs]
+            self.call(f"completing {key}", lambda: upload.complete(tags), key=key)
+        except S3Error as error:
+            if error.code != "NoSuchUpload":
+                raise
+            cause = "the bucket forgot the upload"
+            raise StoreUnavailableError(store=STORE, doing=key, cause=cause) from error
+        except RLError:
+            for job in jobs:
+                job.cancel()
+            wait(jobs)
+            with contextlib.suppress(RLError):  # the first error counts
+                self._send(upload.abort, f"giving up {key}", key)
+            raise
+
+    def read_range(
+        self, key: str, *, offset: int, size_bytes: int, consume: Callable[[bytes], None]
+    ) -> None:
+        """Hand an object's bytes from ``offset`` on to ``consume``, in order and each once.
+
+        Where the bucket fails on the way it goes on with the byte after the last one.
 
         Raises:
             IntegrityError: the object ends before that.
         """
-        end = offset + len(target)
+        position, end = offset, offset + size_bytes
 
         def receive() -> None:
-            response = self._client.get_object(
-                self.bucket, key, offset=offset, length=len(target)
-            )  # fmt: skip
-            position = 0
-            try:
-                if int(response.headers["Content-Length"]) != len(target):
-                    raise IntegrityError(f"{self.uri(key)} ends before byte {end}")
-                for chunk in response.stream(CHUNK_BYTES):
-                    target[position : position + len(chunk)] = chunk
-                    position += len(chunk)
-            finally:
-                response.close()
-                response.release_conn()
-            if position != len(target):
-                raise urllib3.exceptions.IncompleteRead(position, len(target) - position)
+            nonlocal position
+            for chunk in self._range(key, position, end):
+                position += len(chunk)
+                consume(chunk)
 
-        if not target:
+        if not size_bytes:
             return
         try:
             self.call(f"reading {key} from byte {offset}", receive, key=key)
@@ -249,6 +271,22 @@ class Objects:
             if error.code != "InvalidRange":
                 raise
             raise IntegrityError(f"{self.uri(key)} ends before byte {end}") from error
+
+    def _range(self, key: str, begin: int, end: int) -> Iterator[bytes]:
+        response = self._client.get_object(self.bucket, key, offset=begin, length=end - begin)
+        try:
+            if int(response.headers["Content-Length"]) != end - begin:
+                raise IntegrityError(f"{self.uri(key)} ends before byte {end}")
+            while begin < end:
+                # Not decoding spares a copy.
+                chunk = response.read(min(CHUNK_BYTES, end - begin), decode_content=False)
+                if not chunk:
+                    raise urllib3.exceptions.IncompleteRead(begin, end - begin)
+                begin += len(chunk)
+                yield chunk
+        finally:
+            response.close()
+            response.release_conn()
 
     def get(self, key: str) -> bytes:
         """Read an object whole."""

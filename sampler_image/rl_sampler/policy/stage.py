@@ -152,7 +152,7 @@ class Stager:
         note.write_text(repr(route))
         try:
             build(self._objects, route, manifest, partial, ended=ended)
-            check_folder(partial, manifest)
+            check_folder(partial, manifest, compared=not route.deltas and route.local is None)
         except (StoreUnavailableError, StagingEndedError):
             raise
         except BaseException:

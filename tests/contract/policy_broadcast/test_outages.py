@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.settings import StoreSettings
 from rl_sampler.policy import fetch
 from rl_trainer import broadcast
-from rl_trainer.shards import ShardStream
+from rl_trainer.shards import ShardContent
 from tests.contract.policy_broadcast.world import Line, Subscriber, content
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
 
@@ -69,17 +70,16 @@ def test_a_publication_survives_a_restart(
 ) -> None:
     line, outage = Line(bucket(settings, patience_seconds=60)), Outage(minio)
 
-    class Interrupted(ShardStream):
+    class Interrupted(ShardContent):
         read_bytes = 0
 
-        def read(self, size: int = -1) -> bytes:
-            found = super().read(size)
-            self.read_bytes += len(found)
+        def __call__(self, offset: int, size_bytes: int) -> list[memoryview]:
+            self.read_bytes += size_bytes
             if self.read_bytes > 40 << 20:
                 outage()
-            return found
+            return super().__call__(offset, size_bytes)
 
-    monkeypatch.setattr(broadcast, "ShardStream", Interrupted)
+    monkeypatch.setattr(broadcast, "ShardContent", Interrupted)
     pointer = line.publish(large())
     outage.over()
     subscriber = Subscriber.make(tmp_path / "weights", line.objects, large())
@@ -113,6 +113,43 @@ def test_an_outage_longer_than_patience_costs_only_what_was_missing(
     minio.server.start()
     assert content(subscriber.stage(pointer)) == line.states[1]
     assert sum(received) == line.manifest(1).full_bytes
+
+
+def test_a_range_goes_on_with_the_byte_after_the_last(
+    minio: MinioServer, settings: StoreSettings
+) -> None:
+    objects, outage = bucket(settings, patience_seconds=60), Outage(minio)
+    data, come = random.Random(0).randbytes(40 << 20), bytearray()
+    objects.put("one", data)
+
+    def consume(chunk: bytes) -> None:
+        come.extend(chunk)
+        if len(come) > 10 << 20:
+            outage()
+
+    objects.read_range("one", offset=1000, size_bytes=len(data) - 2000, consume=consume)
+    outage.over()
+    assert come == data[1000:-1000]
+
+
+def test_an_upload_that_the_bucket_forgot_begins_anew(
+    minio: MinioServer, settings: StoreSettings
+) -> None:
+    objects = bucket(settings, patience_seconds=60)
+    data, asked = random.Random(0).randbytes(80 << 20), []
+
+    def source(offset: int, size_bytes: int) -> list[memoryview]:
+        asked.append(offset)
+        if len(asked) == 3:
+            found = objects._client._list_multipart_uploads(objects.bucket, prefix="one")
+            for upload in found.uploads:
+                objects._client._abort_multipart_upload(objects.bucket, "one", upload.upload_id)
+        return [memoryview(data)[offset : offset + size_bytes]]
+
+    with ThreadPoolExecutor(1) as pool:
+        objects.put_parts("one", source, size_bytes=len(data), executor=pool)
+    assert objects.get("one") == data
+    assert len(asked) == 6, "all three parts were sent again"
 
 
 def after(subscriber: Subscriber, *, parts: int, then: Callable[[], None]) -> list[int]:

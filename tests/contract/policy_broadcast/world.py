@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,9 +174,11 @@ class Counted:
     def get(self, key: str) -> bytes:
         return self._objects.get(key)
 
-    def get_range(self, key: str, target: memoryview, *, offset: int) -> None:
-        self._objects.get_range(key, target, offset=offset)
-        self.received.append(len(target))
+    def read_range(
+        self, key: str, *, offset: int, size_bytes: int, consume: Callable[[bytes], None]
+    ) -> None:
+        self._objects.read_range(key, offset=offset, size_bytes=size_bytes, consume=consume)
+        self.received.append(size_bytes)
 
 
 def content(staged: Staged) -> dict[str, bytes]:

@@ -1,0 +1,111 @@
+"""Pieces of a file whose digests are compared while it is downloaded. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rl_contracts.documents.manifest import DTYPE_BYTES, FileEntry, Manifest
+from rl_contracts.errors import IntegrityError
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes [begin, end) of a file."""
+
+    begin: int
+    end: int
+    sha256: str = ""
+    """Of these bytes; empty where it is not known."""
+    name: str = ""
+    """What they are, for messages."""
+
+
+def spans_of(entry: FileEntry, manifest: Manifest | None) -> list[Span]:
+    """A file's spans, in order and without gaps.
+
+    Args:
+        entry: the file.
+        manifest: the one that tells the digests of the file's tensors; None where none does.
+    """
+    whole = Span(0, entry.size_bytes, entry.sha256, "the file")
+    if entry.sha256 or manifest is None or not entry.header_sha256:
+        return [whole]
+    tensors = [one for one in manifest.tensors if one.file == entry.name]
+    sizes = [DTYPE_BYTES.get(one.dtype, 0) * math.prod(one.shape) for one in tensors]
+    end = entry.size_bytes - sum(sizes)
+    spans = [Span(0, end, entry.header_sha256, "the header")]
+    for one, size in zip(tensors, sizes, strict=True):
+        begin, end = end, end + size
+        spans.append(Span(begin, end, one.sha256, one.name))
+    return spans
+
+
+def segments(spans: Iterable[Span], *, size_bytes: int) -> list[list[Span]]:
+    """Neighbours put together until they have so many bytes; one without a digest is cut to it."""
+    found: list[list[Span]] = []
+    filled = size_bytes
+    for span in spans:
+        cut = [span] if span.sha256 else _cut(span, size_bytes)
+        for one in cut:
+            if filled >= size_bytes:
+                found.append([])
+                filled = 0
+            found[-1].append(one)
+            filled += one.end - one.begin
+    return found
+
+
+def _cut(span: Span, size_bytes: int) -> list[Span]:
+    return [
+        Span(begin, min(begin + size_bytes, span.end), "", span.name)
+        for begin in range(span.begin, span.end, size_bytes)
+    ]
+
+
+class Proof:
+    """Compares digests as bytes come, in order."""
+
+    def __init__(self, file: str, spans: Sequence[Span]) -> None:
+        """Begin.
+
+        Args:
+            file: whose bytes, for messages.
+            spans: neighbours, the first of which begins where the bytes do.
+        """
+        self._file, self._spans = file, list(reversed(spans))
+        self._digest, self._left = hashlib.sha256(), 0
+        self._next()
+
+    def update(self, chunk: bytes) -> None:
+        """Take the next bytes.
+
+        Raises:
+            IntegrityError: a span that ends in them has another digest.
+        """
+        view = memoryview(chunk)
+        while view:
+            part, view = view[: self._left], view[self._left :]
+            if self._spans[-1].sha256:
+                self._digest.update(part)
+            self._left -= len(part)
+            if not self._left:
+                self._end()
+                self._next()
+
+    def _next(self) -> None:
+        while self._spans:
+            self._digest = hashlib.sha256()
+            self._left = self._spans[-1].end - self._spans[-1].begin
+            if self._left:
+                return
+            self._end()
+
+    def _end(self) -> None:
+        span = self._spans.pop()
+        found = self._digest.hexdigest()
+        if span.sha256 and found != span.sha256:
+            what = f"{self._file}: {span.name} has digest {found}"
+            raise IntegrityError(f"{what}, the manifest says {span.sha256}")

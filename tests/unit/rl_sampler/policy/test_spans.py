@@ -1,0 +1,122 @@
+"""Digests that are compared while a file comes."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_contracts.documents.manifest import FileEntry, Manifest, TensorEntry
+from rl_contracts.errors import IntegrityError
+from rl_sampler.policy.spans import Proof, Span, segments, spans_of
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def laid_out(sizes: list[int]) -> tuple[bytes, list[Span]]:
+    """Content, and spans of these sizes over it."""
+    data = bytes(number % 251 for number in range(sum(sizes)))
+    spans, end = [], 0
+    for number, size in enumerate(sizes):
+        begin, end = end, end + size
+        spans.append(Span(begin, end, digest(data[begin:end]), f"t{number}"))
+    return data, spans
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    """The content in pieces; the last one takes the rest."""
+    pieces = []
+    for size in sizes:
+        pieces.append(data[:size])
+        data = data[size:]
+    return [*pieces, data]
+
+
+SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=8)
+
+
+@given(SIZES, SIZES)
+def test_good_bytes_pass_in_whatever_pieces_they_come(spans: list[int], pieces: list[int]) -> None:
+    data, wanted = laid_out(spans)
+    proof = Proof("f", wanted)
+    for piece in cut(data, pieces):
+        proof.update(piece)
+
+
+@given(SIZES.filter(any), SIZES, st.data())
+def test_a_flipped_bit_is_found_when_its_span_ends(
+    spans: list[int], pieces: list[int], draw: st.DataObject
+) -> None:
+    data, wanted = laid_out(spans)
+    at = draw.draw(st.integers(0, len(data) - 1))
+    bad = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    (hit,) = (one for one in wanted if one.begin <= at < one.end)
+    proof, come = Proof("f", wanted), 0
+
+    def feed() -> None:
+        nonlocal come
+        for piece in cut(bad, pieces):
+            assert come < hit.end, "a piece was taken after the span had ended"
+            come += len(piece)
+            proof.update(piece)
+
+    with pytest.raises(IntegrityError, match=f"f: {hit.name} has digest"):
+        feed()
+    assert come >= hit.end
+
+
+def test_an_empty_span_of_another_digest_is_refused() -> None:
+    with pytest.raises(IntegrityError, match="empty has digest"):
+        Proof("f", [Span(0, 0, digest(b"x"), "empty")])
+
+
+@given(SIZES, st.integers(1, 60))
+def test_segments_hold_every_span_once_and_cut_none_with_a_digest(
+    sizes: list[int], size: int
+) -> None:
+    _, spans = laid_out(sizes)
+    found = segments(spans, size_bytes=size)
+    assert [one for segment in found for one in segment] == spans
+    assert all(sum(one.end - one.begin for one in segment) >= size for segment in found[:-1])
+    unknown = segments([Span(0, sum(sizes))], size_bytes=size)
+    ends = [segment[-1].end for segment in unknown]
+    assert [segment[0].begin for segment in unknown] == [0, *ends[:-1]][: len(ends)]
+    assert all(segment[-1].end - segment[0].begin <= size for segment in unknown)
+
+
+def entry(name: str, shape: list[int], file: str = "a") -> TensorEntry:
+    return TensorEntry(name=name, file=file, dtype="BF16", shape=shape, sha256=name)
+
+
+def manifest(*files: FileEntry) -> Manifest:
+    return Manifest(
+        kind="policy", run="r", epoch=1, step=1, files=list(files),
+        tensors=[entry("x", [2, 3]), entry("other", [9], "b"), entry("empty", [0]), entry("y", [])],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "wanted"),
+    [
+        (
+            FileEntry(name="a", size_bytes=24, header_sha256="h"),
+            [(0, 10, "h"), (10, 22, "x"), (22, 22, "empty"), (22, 24, "y")],
+        ),
+        (FileEntry(name="a", size_bytes=24, sha256="whole"), [(0, 24, "whole")]),
+        (FileEntry(name="a", size_bytes=24), [(0, 24, "")]),
+    ],
+)
+def test_a_files_spans_are_those_of_its_own_tensors(
+    file: FileEntry, wanted: list[tuple[int, int, str]]
+) -> None:
+    found = spans_of(file, manifest(file))
+    assert [(one.begin, one.end, one.sha256) for one in found] == wanted
+
+
+def test_without_a_manifest_only_the_whole_file_is_known() -> None:
+    file = FileEntry(name="a", size_bytes=24, header_sha256="h")
+    assert spans_of(file, None) == [Span(0, 24, "", "the file")]
