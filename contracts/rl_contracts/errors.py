@@ -100,11 +100,3 @@ class FencedOutError(RLError):
     def __init__(self, *, run: str, epoch: int) -> None:
         super().__init__(f"run {run}: a newer trainer has taken over from epoch {epoch}")
         self.run, self.epoch = run, epoch
-
-
-class DeadlineError(RLError):
-    """A wait ended without what it waited for."""
-
-    def __init__(self, *, waited_for: str, seconds: float) -> None:
-        super().__init__(f"waited {seconds:.0f} s for {waited_for}")
-        self.waited_for, self.seconds = waited_for, seconds

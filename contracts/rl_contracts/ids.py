@@ -11,13 +11,6 @@ BatchId = NewType("BatchId", str)
 PolicyId = NewType("PolicyId", str)
 SamplerId = NewType("SamplerId", str)
 
-Epoch = NewType("Epoch", int)
-"""Fencing token of one trainer start, ≥ 1; the higher one wins."""
-Step = NewType("Step", int)
-"""Number of finished training steps, ≥ 0."""
-PolicyVersion = NewType("PolicyVersion", int)
-"""Number of a published policy, ≥ 1; only grows within a run and is never used twice."""
-
 
 def task_id(run: RunId, split: str, sequence: int) -> TaskId:
     """Id of the task at ``sequence`` (≥ 0) of a split's stream, e.g. ``r1.train.00000007``."""

@@ -31,11 +31,11 @@ class Record:
     boot_id: str
     fingerprint: str
 
-    def alive(self, proc: Path = Path("/proc")) -> bool:
+    def alive(self) -> bool:
         """Whether this very process still runs; a zombie does not."""
         if self.boot_id != boot_id():
             return False
-        stat = read_stat(self.pid, proc)
+        stat = read_stat(self.pid)
         return stat is not None and stat.start_ticks == self.start_ticks and stat.state != "Z"
 
     def age_seconds(self) -> float:

@@ -1,7 +1,6 @@
-"""Every version that the local cluster is made of."""
+"""Versions of what the local cluster is made of; etcd's is in go/etcd/go.mod."""
 
 KUBERNETES = "v1.34.4"
-ETCD = "v3.6.16"
 COREDNS = "v1.12.4"
 HELM = "v3.19.0"
 TRAINING_OPERATOR = "v1.9.3"

@@ -72,10 +72,6 @@ class Cluster:
         self._may_write = may_write
         self._count = count
 
-    def unfenced(self) -> Cluster:
-        """The same API server for the Lease itself."""
-        return Cluster(self._api, may_write=lambda: None, count=self._count)
-
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """One object, or None."""
         try:

@@ -6,7 +6,6 @@ looked into again after a while, so that a job recovers by itself when its user 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,8 +29,6 @@ from rl_contracts.stores.objects import Objects, split_uri
 from rl_operator import names
 from rl_operator.kinds import Key
 from rl_operator.progress import StoresOf, plain
-
-log = logging.getLogger(__name__)
 
 MODEL_FILES = ("config.json", "tokenizer.json")
 READ_BYTES = 64 << 20

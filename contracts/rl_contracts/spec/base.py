@@ -6,14 +6,12 @@ once, in CEL, and enforced by the API server; ``Model`` checks what a schema can
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 RULES = "x-kubernetes-validations"
-
-M = TypeVar("M", bound="type[BaseModel]")
 
 
 class Model(BaseModel):
@@ -64,12 +62,6 @@ Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=
 S3Uri = Annotated[
     str, Field(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+$", max_length=1024)
 ]
-
-
-class LocalReference(Model):
-    """Names an object of the same namespace."""
-
-    name: Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class Resources(Model):

@@ -11,8 +11,6 @@ from rl_sampler.agents.continuation import Continuation, tool_message
 from rl_sampler.prompt import Prompts
 from rl_sampler.tools.tool import Tool
 
-__all__ = ["Chat", "Chats"]
-
 
 class Chat:
     """Turns messages into tokens and back."""

@@ -26,10 +26,8 @@ PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG")
 class MathChecker:
     """One worker process, started when first needed and again after it was ended."""
 
-    def __init__(
-        self, *, processor_seconds: float = PROCESSOR_SECONDS, wall_seconds: float = WALL_SECONDS
-    ) -> None:
-        self._processor_seconds, self._wall_seconds = processor_seconds, wall_seconds
+    def __init__(self, *, processor_seconds: float = PROCESSOR_SECONDS) -> None:
+        self._processor_seconds = processor_seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
@@ -77,7 +75,7 @@ class MathChecker:
             _end_of(process.stdin).flush()
         except BrokenPipeError:
             return None
-        return self._line(process, seconds=self._wall_seconds)
+        return self._line(process, seconds=WALL_SECONDS)
 
     def _line(self, process: subprocess.Popen[str], *, seconds: float) -> str | None:
         """The worker's next line; None when it has ended."""
