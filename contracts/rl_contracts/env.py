@@ -22,9 +22,6 @@ LISTEN_PORT = "RL_LISTEN_PORT"
 DRAIN_SECONDS = "RL_DRAIN_SECONDS"
 TOOL_SECRETS_FOLDER = "RL_TOOL_SECRETS_FOLDER"
 
-DEFAULT_DRAIN_SECONDS = 25
-DEFAULT_TOOL_SECRETS_FOLDER = "/etc/rl/tools"
-
 
 class EnvironmentVariableError(ValueError):
     """A variable that the operator always sets is missing or malformed."""
@@ -97,9 +94,9 @@ class SamplerEnv:
     weights_folder: Path
     engine_url: str
     listen_port: int
-    drain_seconds: int = DEFAULT_DRAIN_SECONDS
+    drain_seconds: int
     """How long running groups may go on after SIGTERM; less than the pod's grace period."""
-    tool_secrets_folder: Path = Path(DEFAULT_TOOL_SECRETS_FOLDER)
+    tool_secrets_folder: Path
     """Holds ``<MCP server>/token`` for each server that has one."""
 
     @classmethod
@@ -117,8 +114,6 @@ class SamplerEnv:
             weights_folder=Path(required(environ, WEIGHTS_FOLDER)),
             engine_url=required(environ, ENGINE_URL),
             listen_port=integer(environ, LISTEN_PORT),
-            drain_seconds=integer(environ, DRAIN_SECONDS)
-            if DRAIN_SECONDS in environ
-            else DEFAULT_DRAIN_SECONDS,
-            tool_secrets_folder=Path(environ.get(TOOL_SECRETS_FOLDER, DEFAULT_TOOL_SECRETS_FOLDER)),
+            drain_seconds=integer(environ, DRAIN_SECONDS),
+            tool_secrets_folder=Path(required(environ, TOOL_SECRETS_FOLDER)),
         )

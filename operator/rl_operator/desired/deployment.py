@@ -124,6 +124,7 @@ def _agent(pool: Meta, spec: SamplerPoolSpec, *, job: Meta, images: Images) -> M
         env.ENGINE_URL: f"http://127.0.0.1:{ENGINE_PORT}",
         env.LISTEN_PORT: str(AGENT_PORT),
         env.DRAIN_SECONDS: str(spec.template.drain.timeout_seconds),
+        env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
         "HOME": TMP,
     }
     return {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl_contracts import env
 from rl_contracts.spec.agents import Agent
 from rl_operator.desired.pods import READ_BY_GROUP
 
 Manifest = dict[str, Any]
 
+FOLDER = "/etc/rl/tools"
 TOKEN_FILE = "token"
 
 
@@ -34,7 +34,7 @@ def mounts(agent: Agent) -> list[Manifest]:
     return [
         {
             "name": _volume(server.name),
-            "mountPath": f"{env.DEFAULT_TOOL_SECRETS_FOLDER}/{server.name}",
+            "mountPath": f"{FOLDER}/{server.name}",
             "readOnly": True,
         }
         for server in agent.mcp_servers

@@ -284,6 +284,8 @@ def new_pod(
         env.WEIGHTS_FOLDER: str(folder / "weights"),
         env.ENGINE_URL: engine_url,
         env.LISTEN_PORT: str(port),
+        env.DRAIN_SECONDS: "25",
+        env.TOOL_SECRETS_FOLDER: str(folder / "tools"),
         "PYTHONPATH": os.pathsep.join(str(ROOT / one) for one in ("contracts", "sampler_image")),
     }
     return Pod(folder=folder, environment=environment, stores=stores, port=port)

@@ -1,0 +1,146 @@
+"""Nothing that a user may write is ignored: each option has code that reads it.
+
+Attributes are compared by name alone: an option whose name is read of something else, too, passes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from rl_contracts import env
+from rl_contracts.spec.base import Resources
+from rl_contracts.spec.resources import RLJobSpec, RLJobStatus, SamplerPoolSpec, SamplerPoolStatus
+from rl_contracts.stores.settings import StoreSettings
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAMS = ("operator", "trainer_image", "sampler_image", "console")
+SPEC = ROOT / "contracts" / "rl_contracts" / "spec"
+WRITTEN_WHOLE: dict[type[BaseModel], str] = {Resources: "to_kubernetes"}
+"""Models whose fields go into an object all together, by this method."""
+
+
+def parsed(*folders: Path) -> list[ast.AST]:
+    return [ast.parse(one.read_text()) for folder in folders for one in folder.rglob("*.py")]
+
+
+def attributes(trees: list[ast.AST]) -> set[str]:
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+
+
+def words(trees: list[ast.AST]) -> set[str]:
+    """Names of arguments and strings: what sets a field, or takes it by its name."""
+    found: set[str] = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.keyword) and node.arg:
+            found.add(node.arg)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
+
+
+def program_trees() -> list[ast.AST]:
+    contracts = [one for one in (ROOT / "contracts" / "rl_contracts").iterdir() if one.is_dir()]
+    beside = [one for one in contracts if one != SPEC]
+    return parsed(*(ROOT / name for name in PROGRAMS), *beside)
+
+
+READ = attributes(program_trees())
+PROPERTIES = {
+    (owner.name, function.name): attributes([function])
+    for tree in parsed(SPEC)
+    for owner in ast.walk(tree)
+    if isinstance(owner, ast.ClassDef)
+    for function in owner.body
+    if isinstance(function, ast.FunctionDef)
+}
+"""What each method of a spec model reads, by class and method."""
+
+
+def models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """All models that a field of this type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        for field in annotation.model_fields.values():
+            yield from models(field.annotation)
+    for part in get_args(annotation):
+        yield from models(part)
+
+
+def fields(*roots: type[BaseModel]) -> list[tuple[type[BaseModel], str]]:
+    """Model and field, each once, in a settled order."""
+    found = {
+        (model, name) for root in roots for model in models(root) for name in model.model_fields
+    }
+    return sorted(found, key=lambda one: (one[0].__name__, one[1]))
+
+
+def is_read(model: type[BaseModel], name: str) -> bool:
+    if name in READ:
+        return True
+    owners = {one.__name__ for one in model.__mro__}
+    through = {
+        method for (owner, method), reads in PROPERTIES.items() if owner in owners and name in reads
+    }
+    return bool(through & READ) or WRITTEN_WHOLE.get(model) in READ
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    fields(RLJobSpec, SamplerPoolSpec, StoreSettings),
+    ids=lambda part: part if isinstance(part, str) else part.__name__,
+)
+def test_each_option_is_read(model: type[BaseModel], name: str) -> None:
+    assert is_read(model, name), f"nothing reads {model.__name__}.{name}"
+
+
+def test_an_option_that_nothing_reads_is_found() -> None:
+    class Unread(BaseModel):
+        nobody_asks_for_this: int = 0
+
+    assert not is_read(Unread, "nobody_asks_for_this")
+
+
+def test_the_status_says_each_of_its_fields() -> None:
+    set_somewhere = words(parsed(ROOT / "operator"))
+    assert [
+        f"{model.__name__}.{name}"
+        for model, name in fields(RLJobStatus, SamplerPoolStatus)
+        if name not in set_somewhere
+    ] == []
+
+
+def variables() -> list[str]:
+    """Names in ``env`` of the variables that pods are told."""
+    return [name for name, value in vars(env).items() if str(value).startswith("RL_")]
+
+
+def test_each_variable_of_a_pod_is_set_and_read() -> None:
+    set_by_operator = attributes(parsed(ROOT / "operator"))
+    tree = ast.parse(Path(env.__file__).read_text())
+    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    parsed_names = {
+        node.id for one in classes for node in ast.walk(one) if isinstance(node, ast.Name)
+    }
+    assert len(variables()) > 10
+    assert set(variables()) - set_by_operator == set()
+    assert set(variables()) - parsed_names == set()
+
+
+def test_each_parsed_variable_is_used() -> None:
+    assert [
+        f"{one.__name__}.{name}"
+        for one in (env.TrainerEnv, env.SamplerEnv)
+        for name in one.__dataclass_fields__
+        if name not in READ
+    ] == []
