@@ -1,1 +1,7 @@
+import os
+
+# Before torch is imported, here or in a process that a test starts: two test runs share the
+# machine's cores, and threads that wait for each other spin.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 pytest_plugins = ["tests.servers", "tests.apiserver"]
