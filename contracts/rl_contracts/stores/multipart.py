@@ -8,13 +8,14 @@ the processor spends most on. A part that fails is sent again alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TypeAlias
 from urllib.parse import SplitResult, parse_qs, urlsplit, urlunsplit
 from xml.etree import ElementTree
 
 import urllib3
 from minio import Minio
+from minio import time as minio_time
 from minio.credentials.credentials import Credentials
 from minio.error import S3Error, ServerError
 from minio.signer import sign_v4_s3
@@ -46,11 +47,11 @@ class Requests:
             ServerError: it answers nothing that S3 would.
         """
         url, region = self._address(method, key, query)
-        now = datetime.now(UTC)
+        now = minio_time.utcnow()
         headers: dict[str, str | list[str] | tuple[str]] = {
             "Host": url.netloc,
             "x-amz-content-sha256": UNSIGNED,
-            "x-amz-date": now.strftime("%Y%m%dT%H%M%SZ"),
+            "x-amz-date": minio_time.to_amz_date(now),
         }
         signed = sign_v4_s3(
             method=method, url=url, region=region, headers=headers,

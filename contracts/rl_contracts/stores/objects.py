@@ -42,7 +42,7 @@ UNAVAILABLE_CODES = {
     "SlowDownRead",
     "SlowDownWrite",
     "XMinioServerNotInitialized",
-    "XMinioStorageFull",
+    *remedies.S3_FULL,
 }
 CHUNK_BYTES = 1 << 20
 
@@ -160,7 +160,10 @@ class Objects:
                     store=STORE, doing=doing, cause=cause, remedy=remedy
                 ) from error
             if error.code in UNAVAILABLE_CODES:
-                raise StoreUnavailableError(store=STORE, doing=doing, cause=cause) from error
+                remedy = remedies.S3_FULL.get(cause, "")
+                raise StoreUnavailableError(
+                    store=STORE, doing=doing, cause=cause, remedy=remedy
+                ) from error
             raise
         except (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, OSError) as error:
             remedy = remedies.remedy(str(error), remedies.TLS, ca="s3Ca", address="s3Endpoint")

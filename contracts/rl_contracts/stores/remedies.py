@@ -67,6 +67,19 @@ S3_CODES: Mapping[str, str] = {
 }
 """By the server's error code: all of these refuse us."""
 
+_FULL = (
+    "The bucket is full: give it more room or a larger quota, or lower weightSync.keepLast or "
+    "training.checkpoint.keepLast."
+)
+S3_FULL: Mapping[str, str] = dict.fromkeys(
+    (
+        "InsufficientCapacity", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded",
+        "XMinioStorageFull",
+    ),
+    _FULL,
+)  # fmt: skip
+"""By the server's error code: it may have room again, so these are tried again."""
+
 
 def remedy(said: str, known: Mapping[str, str], *, ca: str, address: str) -> str:
     """What ``said`` calls for, by the first of the ``known`` words in it; empty for none."""

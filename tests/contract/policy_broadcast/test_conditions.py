@@ -1,0 +1,236 @@
+"""What goes wrong around a publication ends in the right version or an error that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import minio.time
+import pytest
+from minio.credentials import StaticProvider
+from minio.minioadmin import MinioAdmin
+
+from rl_contracts.errors import (
+    AccessDeniedError,
+    FencedOutError,
+    IntegrityError,
+    ObjectMissingError,
+    StoreUnavailableError,
+)
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.multipart import PART_BYTES
+from rl_contracts.stores.settings import StoreSettings
+from tests.contract.policy_broadcast.publishing import RUN, Trainer
+from tests.contract.policy_broadcast.world import Line, Subscriber, content, moved, strange
+from tests.servers import MinioServer, StoreServer, running_minio, settings_of
+
+ROOM = 1 << 30
+LITTLE = 4096
+"""Less than the tiny model has; a write as large as the whole quota is refused at once."""
+
+
+@pytest.fixture
+def minio_server(tmp_path: Path) -> Iterator[MinioServer]:
+    """One whose bucket may be given a quota."""
+    with running_minio(tmp_path) as started:
+        yield started
+
+
+def limit(server: MinioServer, settings: StoreSettings, size: int) -> None:
+    """Set the bucket's hard quota."""
+    keys = StaticProvider(server.access_key, server.secret_key)
+    host = server.endpoint.removeprefix("http://")
+    admin = MinioAdmin(endpoint=host, credentials=keys, secure=False)
+    admin.bucket_quota_set(settings.s3_bucket, size)
+
+
+@contextmanager
+def connected(settings: StoreSettings, *, patience_seconds: float) -> Iterator[Stores]:
+    with closing(Stores.connect(settings, patience_seconds=patience_seconds)) as stores:
+        stores.mongo.ensure_indexes()
+        stores.objects.make_bucket()
+        yield stores
+
+
+def test_a_full_bucket_costs_versions_but_no_step(
+    minio_server: MinioServer, store_server: StoreServer, tmp_path: Path
+) -> None:
+    settings = settings_of(store_server, minio_server)
+    with connected(settings, patience_seconds=60) as stores:
+        trainer = Trainer.start(stores, tmp_path)
+        trainer.publisher.require(step=1)
+        limit(minio_server, settings, LITTLE)
+        for step in (2, 3, 4):
+            wanted = trainer.step()
+            trainer.publisher.submit(step=step)  # returns although nothing can be written
+        assert trainer.pointer.step == 1, "samplers keep what they have"
+        limit(minio_server, settings, ROOM)
+        pointer = trainer.publisher.require(step=4)
+        trainer.publisher.close(wait=True)
+        staged = trainer.subscriber(tmp_path / "weights").stage(pointer)
+        assert content(staged) == wanted
+        assert trainer.pointer == pointer
+
+
+@pytest.mark.parametrize("size", [1 << 16, PART_BYTES + 1])
+def test_a_bucket_that_stays_full_is_named_with_a_remedy(
+    minio_server: MinioServer, store_server: StoreServer, size: int
+) -> None:
+    """Whether the object goes in one piece or in parts."""
+    settings = settings_of(store_server, minio_server)
+    with connected(settings, patience_seconds=0.5) as stores, ThreadPoolExecutor(1) as pool:
+        limit(minio_server, settings, LITTLE)
+        data = memoryview(bytes(size))
+        with pytest.raises(StoreUnavailableError, match=r"Quota.*The bucket is full") as caught:
+            stores.objects.put_parts(
+                "one", lambda at, count: [data[at : at + count]], size_bytes=size, executor=pool
+            )
+        assert caught.value.store == "bucket"
+        assert stores.objects.list("one") == []
+
+
+def test_a_trainer_is_told_of_a_bucket_that_stays_full(
+    minio_server: MinioServer, store_server: StoreServer, tmp_path: Path
+) -> None:
+    settings = settings_of(store_server, minio_server)
+    with connected(settings, patience_seconds=0.5) as stores:
+        trainer = Trainer.start(stores, tmp_path)
+        limit(minio_server, settings, LITTLE)
+        with pytest.raises(StoreUnavailableError, match="The bucket is full"):
+            trainer.publisher.require(step=1)
+        trainer.publisher.close(wait=True)
+        assert trainer.run.policy is None
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_a_clock_that_is_off_by_minutes_changes_nothing(
+    stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    skew(monkeypatch, minutes=minutes)
+    trainer = Trainer.start(stores, tmp_path)
+    for step in (1, 2, 3):
+        wanted = trainer.step()
+        pointer = trainer.publisher.require(step=step)
+    trainer.publisher.close(wait=True)
+    staged = trainer.subscriber(tmp_path / "weights").stage(pointer)
+    assert content(staged) == wanted
+    store_now = stores.mongo.now()
+    records = stores.policies.of_run(RUN)
+    assert {one.version for one in records} == {1, 2, 3}
+    assert all(one.published_at <= store_now for one in records), "times are the store's"
+
+
+@pytest.mark.parametrize("minutes", [-60, 60])
+def test_a_clock_that_the_bucket_refuses_is_named(
+    stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    trainer = Trainer.start(stores, tmp_path)
+    first = trainer.publisher.require(step=1)
+    subscriber = trainer.subscriber(tmp_path / "weights")
+    skew(monkeypatch, minutes=minutes)
+    trainer.step()
+    with pytest.raises(AccessDeniedError, match="Check the clocks"):
+        trainer.publisher.require(step=2)
+    with pytest.raises(AccessDeniedError, match="Check the clocks"):
+        subscriber.stage(first)
+    monkeypatch.undo()
+    assert trainer.pointer == first
+    next_one = trainer.publisher.require(step=3)
+    trainer.publisher.close(wait=True)
+    assert content(subscriber.stage(next_one)) == trainer.content
+
+
+def skew(monkeypatch: pytest.MonkeyPatch, *, minutes: float) -> None:
+    """Set this program's clock off the bucket's."""
+    true, off = minio.time.utcnow, timedelta(minutes=minutes)
+
+    def skewed() -> datetime:
+        return true() + off
+
+    monkeypatch.setattr(minio.time, "utcnow", skewed)
+
+
+def test_of_two_publishers_only_the_newer_one_is_followed(stores: Stores, tmp_path: Path) -> None:
+    """The older one is in the middle of a publication when it is fenced out."""
+    old = Trainer.start(stores, tmp_path)
+    old.publisher.require(step=1)
+    old.step()
+    old.publisher.submit(step=2)
+    new = Trainer.start(stores, tmp_path)
+    wanted = new.step()
+    pointer = new.publisher.require(step=1)
+    with pytest.raises(FencedOutError):
+        old.publisher.require(step=3)
+    old.publisher.close(wait=True)
+    new.publisher.close(wait=True)
+    assert new.pointer == pointer
+    assert (pointer.epoch, pointer.version > 1) == (2, True)
+    subscriber = new.subscriber(tmp_path / "weights")
+    assert content(subscriber.stage(new.pointer)) == wanted
+    manifests = [
+        one.key for one in stores.objects.list(stores.run_prefix(RUN)) if "manifest" in one.key
+    ]
+    assert len({key.split("policies/")[1].split("-")[0] for key in manifests}) == len(manifests)
+
+
+def test_a_publication_that_is_cut_short_before_its_manifest_never_counts(
+    stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer.start(stores, tmp_path)
+    first = trainer.publisher.require(step=1)
+    trainer.step()
+    with monkeypatch.context() as patch:
+
+        def put(key: str, data: bytes) -> None:
+            assert key.endswith("manifest.json")
+            raise StoreUnavailableError(store="bucket", doing=f"writing {key}", cause="cut")
+
+        patch.setattr(stores.objects, "put", put)
+        with pytest.raises(StoreUnavailableError, match="cut"):
+            trainer.publisher.require(step=2)
+    torn = stores.objects.list(f"{stores.run_prefix(RUN)}policies/00000002-")
+    assert torn, "its files lie there"
+    assert not any(one.key.endswith("manifest.json") for one in torn)
+    assert trainer.pointer == first
+    wanted = trainer.step()
+    third = trainer.publisher.require(step=3)
+    trainer.publisher.close(wait=True)
+    assert third.version == 3, "a number is never used twice"
+    assert content(trainer.subscriber(tmp_path / "weights").stage(third)) == wanted
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+def test_a_torn_manifest_is_no_manifest(stores: Stores, tmp_path: Path, share: float) -> None:
+    line = Line(stores.objects)
+    subscriber = Subscriber.make(tmp_path / "weights", stores.objects, strange())
+    first = subscriber.stage(line.publish(strange()))
+    line.publish(moved(strange(), seed=1))
+    pointer = line.pointers[2]
+    key = pointer.prefix + "manifest.json"
+    whole = stores.objects.get(key)
+    stores.objects.put(key, whole[: int(share * len(whole))])
+    with pytest.raises(IntegrityError, match="manifest has digest"):
+        subscriber.stage(pointer, keep=[first.folder])
+    assert subscriber.names == [first.folder.name], "what is served stays"
+    stores.objects.put(key, whole)
+    assert content(subscriber.stage(pointer, keep=[first.folder])) == line.states[2]
+
+
+def test_a_pointer_ahead_of_its_objects_is_taken_up_once_they_are_there(
+    stores: Stores, tmp_path: Path
+) -> None:
+    line = Line(stores.objects)
+    subscriber = Subscriber.make(tmp_path / "weights", stores.objects, strange())
+    first = subscriber.stage(line.publish(strange()))
+    line.publish(moved(strange(), seed=1))
+    pointer = line.pointers[2]
+    objects = {one.key: stores.objects.get(one.key) for one in stores.objects.list(pointer.prefix)}
+    stores.objects.delete_prefix(pointer.prefix)
+    for key in sorted(objects, key=lambda one: "manifest" in one):
+        with pytest.raises(ObjectMissingError):
+            subscriber.stage(pointer, keep=[first.folder])
+        stores.objects.put(key, objects[key])
+    assert content(subscriber.stage(pointer, keep=[first.folder])) == line.states[2]
