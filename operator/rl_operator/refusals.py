@@ -15,6 +15,13 @@ from rl_operator.drift import parse_quantity
 OWN_VARIABLES = ("RL_",)
 TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 """Set by the operator, by training-operator and by the launcher; a user's value would be lost."""
+QUANTIZING = (
+    "--quantization", "--quantize-and-serve", "--torchao-config", "--modelopt-quant",
+    "--modelopt-checkpoint-restore-path",
+)  # fmt: skip
+"""SGLang's arguments that change the type of the weights it serves."""
+ABBREVIATED = ("--quant", "--torchao", "--modelopt")
+"""From here on its parser takes the beginning of one of them for it."""
 
 
 def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -83,7 +90,17 @@ def _of_environment(
 
 def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:
     for index, one in enumerate(arguments):
-        if one.split("=")[0] in ENGINE_ARGUMENTS:
+        name = one.split("=")[0]
+        if name.startswith(ABBREVIATED) and any(each.startswith(name) for each in QUANTIZING):
+            yield Refusal(
+                field=f"{at}[{index}]",
+                value=one[:200],
+                reason="EngineQuantized",
+                message="Published weights have the type of spec.training.precision; that an "
+                "engine that quantizes them, as to fp8, takes them up rightly is not proven.",
+                remedy="Remove it, with its value: the engine then serves bfloat16 or float32.",
+            )
+        elif name in ENGINE_ARGUMENTS:
             yield Refusal(
                 field=f"{at}[{index}]",
                 value=one[:200],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -142,8 +143,10 @@ def load(
 
     Raises:
         RefusedError: it is no causal model that transformers can build and fill from the folder,
-            it does not keep packed sequences apart, or its layers cannot be run again.
+            its weights are quantized, it does not keep packed sequences apart, or its layers
+            cannot be run again.
     """
+    _check_unquantized(folder, uri=uri, field=field)
     try:
         module, report = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -181,6 +184,27 @@ def _recompute(module: Any) -> None:
                 remedy="Leave it out; lower spec.training.maxTokensPerMicrobatch instead.",
             )
         ) from error
+
+
+def _check_unquantized(folder: Path, *, uri: str, field: str) -> None:
+    try:
+        quantized = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
+    except (OSError, ValueError, AttributeError) as error:
+        raise refused(
+            uri, f"Its config cannot be read: {_first_line(error)}.", field=field
+        ) from error
+    if quantized:
+        named = quantized.get("quant_method") if isinstance(quantized, dict) else None
+        raise RefusedError(
+            Refusal(
+                field=field,
+                value=uri[:200],
+                reason="ModelQuantized",
+                message=f"Its weights are quantized ({str(named)[:40]}): such are neither trained "
+                "nor published.",
+                remedy="Name the model's bfloat16 or float32 weights.",
+            )
+        )
 
 
 def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:

@@ -42,6 +42,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         a_group(engine={"args": ["--device", "cpu", "--dtype=half"]}),
         "spec.samplers[1].template.engine.args[2]", "ArgumentReserved",
     ),
+    "fp8": (
+        a_group(engine={"args": ["--quantization", "fp8"]}),
+        "spec.samplers[1].template.engine.args[0]", "EngineQuantized",
+    ),
+    "fp8, abbreviated": (
+        a_group(engine={"args": ["--device", "cuda", "--quant=fp8"]}),
+        "spec.samplers[1].template.engine.args[2]", "EngineQuantized",
+    ),
+    "another way to quantize": (
+        a_group(engine={"args": ["--torchao-config", "int8wo"]}),
+        "spec.samplers[1].template.engine.args[0]", "EngineQuantized",
+    ),
 }  # fmt: skip
 
 
@@ -57,7 +69,10 @@ def test_refused_by_field(sections: dict[str, Any], field: str, reason: str) -> 
 
 def test_ordinary_options_pass() -> None:
     ordinary = a_group(
-        engine={"args": ["--device", "cpu"], "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]},
+        engine={
+            "args": ["--device", "cpu", "--quantization-param-path=kv.json"],
+            "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+        },
         resources={"limits": {"nvidia.com/gpu": 1, "memory": "4Gi", "cpu": "500m"}},
     )
     assert list(of_spec(a_spec(**ordinary))) == []

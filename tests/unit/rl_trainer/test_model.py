@@ -139,6 +139,18 @@ def other_width(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
 
 
+def test_a_quantized_model_is_refused_with_its_method(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RefusedError, match="fp8") as caught:
+        model.load(folder, precision="BF16", uri=URI)
+    assert caught.value.refusal.field == "spec.model.uri"
+    assert caught.value.refusal.reason == "ModelQuantized"
+    assert "bfloat16" in caught.value.refusal.remedy
+
+
 @pytest.mark.parametrize(
     "spoil", [break_config, unknown_kind, truncate_weights, more_layers, other_width]
 )
