@@ -4,16 +4,27 @@ A sampler tells in its registration which version it stages; what that version's
 is held with it. Between the mark and the deletion lies more time than between two registrations,
 so that one which began before the mark is seen. One that is late all the same finds objects
 missing, says so, and goes to the newest version.
+
+``python -m rl_trainer.policy_collector`` in a trainer's pod tells what would be done, and does
+nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.sampler import SamplerState
+from rl_contracts.env import EnvironmentVariableError, TrainerEnv
+from rl_contracts.errors import RLError
+from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
 from rl_trainer import retention
 
 log = logging.getLogger(__name__)
@@ -89,3 +100,42 @@ class PolicyCollector:
             if one.state is not SamplerState.GONE
             for version in (one.staging_version, one.version)
         }
+
+
+def told(found: Collected) -> Iterator[str]:
+    """A plan in words, a line for each version and one for all."""
+    for doing, records in (
+        ("mark", found.marked), ("unmark", found.unmarked), ("delete", found.deleted),
+    ):  # fmt: skip
+        for one in records:
+            yield f"would {doing} version {one.version} ({one.content}, {one.size_bytes} bytes)"
+    freed = sum(one.size_bytes for one in found.deleted)
+    yield (
+        f"{len(found.marked)} to mark, {len(found.unmarked)} to unmark, "
+        f"{len(found.deleted)} to delete: {freed} bytes"
+    )
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Print the plan of the pod's own run; 0, or 1 where it cannot be made."""
+    try:
+        env = TrainerEnv.parse(environ)
+        spec = RLJobSpec.model_validate_json(env.spec_file.read_bytes())
+        settings = StoreSettings.from_folder(env.stores_folder)
+        with contextlib.closing(Stores.connect(settings, patience_seconds=10.0)) as stores:
+            run = stores.runs.get(env.run)
+            if run is None:
+                sys.stderr.write(f"run {env.run} has not begun\n")
+                return 1
+            keep = spec.weight_sync.keep_last
+            collector = PolicyCollector(stores, run=env.run, epoch=run.epoch, keep_last=keep)
+            for line in told(collector.plan()):
+                sys.stdout.write(line + "\n")
+    except (EnvironmentVariableError, RLError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

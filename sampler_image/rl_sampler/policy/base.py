@@ -6,11 +6,12 @@ import fnmatch
 import json
 import logging
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
 from rl_contracts.stores.objects import Objects, ObjectStat, split_uri
+from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_sampler.policy.verify import INDEX_FILE, read_header, weight_files
 
 logger = logging.getLogger(__name__)
@@ -19,15 +20,23 @@ WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
-def stage_base(objects: Objects, *, uri: str, folder: Path) -> None:
+def stage_base(
+    objects: Objects,
+    *,
+    uri: str,
+    folder: Path,
+    free: Callable[[Path], int] = free_bytes,
+) -> None:
     """Download a model in Hugging Face layout; does nothing where it lies already.
 
     Args:
         objects: any bucket of the endpoint.
         uri: the manifest's ``spec.model.uri``.
         folder: where to; it has this name only when it is complete.
+        free: bytes that can still be written beside it.
 
     Raises:
+        DiskFullError: there is no room for it; nothing was downloaded.
         RefusedError: there is no usable model under the URI.
         StoreUnavailableError: the bucket does not answer.
     """
@@ -38,10 +47,13 @@ def stage_base(objects: Objects, *, uri: str, folder: Path) -> None:
     prefix = key.rstrip("/") + "/"
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         found = {one.key.removeprefix(prefix): one for one in source.list(prefix)}
-        for name in _chosen(found):
+        chosen = _chosen(found)
+        _check_room(sum(found[name].size_bytes for name in chosen), folder, free)
+        partial.mkdir()
+        for name in chosen:
             logger.info("downloading %s (%d bytes)", name, found[name].size_bytes)
             source.get_file(prefix + name, partial / name)
             _check_size(partial / name, found[name])
@@ -49,6 +61,15 @@ def stage_base(objects: Objects, *, uri: str, folder: Path) -> None:
     except ObjectMissingError as error:
         raise _refused(uri, "ModelNotFound", f"{error}.") from error
     partial.rename(folder)
+
+
+def _check_room(needed: int, folder: Path, free: Callable[[Path], int]) -> None:
+    there = free(folder.parent)
+    if there < needed + SPARE_BYTES:
+        raise DiskFullError(
+            f"a model of {needed} bytes does not fit into {folder.parent}: {there} bytes are "
+            f"free, {SPARE_BYTES} of them in reserve"
+        )
 
 
 def _chosen(names: Iterable[str]) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from rl_contracts.documents.manifest import Manifest
 from rl_contracts.errors import IntegrityError, RLError
 from rl_contracts.stores.objects import Objects
+from rl_sampler.policy.disk import DiskFullError
 from rl_sampler.policy.route import Remote
 from rl_sampler.policy.spans import Proof, Span, segments, spans_of
 
@@ -28,10 +29,6 @@ SEGMENT_BYTES = 16 << 20
 READ_BYTES = 1 << 20
 PARTS_AT_A_TIME = 4
 JOURNAL = ".parts"
-
-
-class DiskFullError(RLError):
-    """The weights folder cannot hold another policy."""
 
 
 class StagingEndedError(RLError):

@@ -20,7 +20,8 @@ from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
-from rl_sampler.policy.fetch import DiskFullError, StagingEndedError
+from rl_sampler.policy.disk import DiskFullError
+from rl_sampler.policy.fetch import StagingEndedError
 from rl_sampler.policy.stage import Stager
 from rl_sampler.problems import Problems
 from rl_sampler.serving import Serving, label_of

@@ -18,22 +18,17 @@ from rl_contracts.errors import IntegrityError, ObjectMissingError, StoreUnavail
 from rl_contracts.stores.objects import Objects
 from rl_sampler.policy.base import companions
 from rl_sampler.policy.build import build
-from rl_sampler.policy.fetch import DiskFullError, StagingEndedError
+from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
+from rl_sampler.policy.fetch import StagingEndedError
 from rl_sampler.policy.route import Route, cheapest
 from rl_sampler.policy.verify import Signature, check_folder, check_manifest
 from rl_sampler.weights import MANIFEST_FILE, POINTER_FILE, Staged, WeightsFolder
 
 logger = logging.getLogger(__name__)
 
-SPARE_BYTES = 16 << 20
 PARTIAL = ".partial"
 ROUTE_FILE = ".route"
 TURN_SECONDS = 0.1
-
-
-def free_bytes(folder: Path) -> int:
-    """Bytes that can still be written."""
-    return shutil.disk_usage(folder).free
 
 
 class Stager:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from rl_contracts import env
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.sampler import SamplerState
@@ -11,9 +17,12 @@ from rl_contracts.errors import FencedOutError
 from rl_contracts.ids import RunId, policy_id
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
 from rl_trainer.policy_collector import PolicyCollector
+from tests.contract.policy_broadcast.publishing import SPEC
 from tests.contract.policy_broadcast.world import Line, moved, strange
 from tests.documents import a_run, a_sampler
+from tests.servers import ROOT
 
 RUN = RunId(a_run().id)
 
@@ -87,3 +96,42 @@ def test_an_older_trainer_neither_publishes_nor_deletes(line: Line, stores: Stor
     deleted.collect()
     assert "newer" not in {one.id for one in deleted.collect().deleted}
     assert "newer" in {one.id for one in stores.policies.of_run(RUN)}
+
+
+def test_the_dry_run_of_a_pod_tells_and_does_nothing(
+    line: Line, stores: Stores, store_settings: StoreSettings, tmp_path: Path
+) -> None:
+    stores.runs.create(a_run())
+    stores.runs.take_epoch(RUN)
+    marks = {1: 1.0, 6: 1.0}  # as after a day, and with 6 needed again
+    before = [
+        one.model_copy(update={"marked_at": marks.get(one.version)})
+        for one in stores.policies.of_run(RUN)
+    ]
+    stores.policies.put(before)
+    (tmp_path / "rljob.json").write_text(SPEC.model_dump_json(by_alias=True))
+    (tmp_path / "stores").mkdir()
+    for key, value in store_settings.to_mapping().items():
+        (tmp_path / "stores" / key).write_text(value)
+    told = subprocess.run(
+        [sys.executable, "-m", "rl_trainer.policy_collector"],
+        env=os.environ | {
+            env.NAMESPACE: "ns", env.JOB: "job", env.RUN: RUN, env.ATTEMPT: "1",
+            env.SPEC_FILE: str(tmp_path / "rljob.json"),
+            env.STORES_FOLDER: str(tmp_path / "stores"),
+            "PYTHONPATH": f"{ROOT / 'contracts'}:{ROOT / 'trainer_image'}",
+        },
+        capture_output=True, text=True, timeout=600, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    said = [
+        (2, "mark", "delta"), (3, "mark", "delta"), (4, "mark", "delta"), (6, "unmark", "delta"),
+        (1, "delete", "full"),
+    ]  # fmt: skip
+    assert told[:-1] == [
+        f"would {doing} version {version} ({kind}, {line.sent[version].size_bytes} bytes)"
+        for version, doing, kind in said
+    ]
+    freed = line.sent[1].size_bytes
+    assert told[-1] == f"3 to mark, 1 to unmark, 1 to delete: {freed} bytes"
+    assert stores.policies.of_run(RUN) == before
+    assert left(line) == set(range(1, 10))

@@ -10,8 +10,10 @@ import pytest
 
 from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.connect import Stores
-from rl_sampler.policy.fetch import DiskFullError, StagingEndedError
-from rl_sampler.policy.stage import SPARE_BYTES, Stager, free_bytes
+from rl_sampler.policy.base import stage_base
+from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
+from rl_sampler.policy.fetch import StagingEndedError
+from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import model_signature
 from rl_sampler.weights import WeightsFolder
 from tests.contract.rl_sampler.conftest import start_run
@@ -131,3 +133,14 @@ def test_staging_that_nobody_waits_for_ends(
         stager.stage(trainer.publish(seed=1), keep=[], ended=ended)
     second = stager.stage(trainer.publish(seed=2), keep=[], ended=NEVER).folder
     assert staged_names(weights) == [second.name], "what the first attempt left is cleared away"
+
+
+def test_a_model_that_does_not_fit_is_not_downloaded(
+    stores: Stores, tmp_path: Path, trainer: ScriptedTrainer
+) -> None:
+    objects, folder = stores.objects, tmp_path / "other" / "base"
+    uri = objects.uri(f"{objects.prefix}big")
+    objects.put(f"{objects.prefix}big/model.safetensors", bytes(1000))
+    with pytest.raises(DiskFullError, match="1000 bytes does not fit"):
+        stage_base(objects, uri=uri, folder=folder, free=lambda _: SPARE_BYTES + 999)
+    assert list(folder.parent.iterdir()) == []
