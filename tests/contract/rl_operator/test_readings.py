@@ -59,7 +59,9 @@ def test_one_read_serves_all_runs_of_a_namespace(
     def counted(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
         reads.append(tuple(runs))
         if len(reads) == 2:  # under way until all have asked, however slowly threads start
-            until("all to ask", lambda: len(reader._namespaces[found.place].asked) == len(RUNS))
+            until(
+                lambda: len(reader._namespaces[found.place].asked) == len(RUNS), what="all to ask"
+            )
         return ask(mongo, runs)
 
     monkeypatch.setattr(overview, "of_runs", counted)

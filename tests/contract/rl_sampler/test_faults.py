@@ -68,6 +68,7 @@ def test_a_dead_agents_work_is_taken_up_by_another(
 
     first.serve()
     first.wait_version(1)
+    until(lambda: trainer.all_done(half_done), what="the half-done group")
     tasks = trainer.insert(18, group_size=8)
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="claims")
     first.signal(signal.SIGKILL)
@@ -76,7 +77,7 @@ def test_a_dead_agents_work_is_taken_up_by_another(
     for task in orphans:
         stores.tasks.renew(task, lease_seconds=-1)  # as if half a minute had passed
     second.serve()
-    until(lambda: trainer.all_done([*tasks, *half_done]), what="all groups")
+    until(lambda: trainer.all_done(tasks), what="all groups")
     adopted = stores.tasks.get(half_done)[half_done[0]]
     assert [name.rsplit(".", 2)[1:] for name in adopted.rollouts] == [
         ["1", "0"], ["2", "1"], ["1", "2"], ["2", "3"],
