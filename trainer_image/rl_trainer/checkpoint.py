@@ -170,10 +170,15 @@ class Checkpointer:
 
     def _retire(self, root: str, *, durable: str) -> None:
         objects, keep = self._job.stores.objects, self._job.spec.training.checkpoint.keep_last
-        found = retention.folders((one.key for one in objects.list(root)), root=root)
-        for folder in retention.expired_checkpoints(
-            found, durable=durable, keep_last=keep, epoch=self._job.epoch
-        ):
+        expired = retention.expired_checkpoints(
+            retention.folders(objects.list(root), root=root),
+            durable=durable,
+            keep_last=keep,
+            epoch=self._job.epoch,
+            bound=self._job.spec.lifecycle.retention.checkpoints,
+            now=self._job.stores.mongo.now(),  # a second from the bucket's clock is no matter here
+        )
+        for folder in expired:
             objects.delete_prefix(folder.prefix)
 
 

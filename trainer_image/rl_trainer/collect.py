@@ -192,7 +192,7 @@ class Collector:
         A trainer that slept through its replacement may do that. Their places in the stream were
         noted in the run before they were deleted.
         """
-        if not new or self._job.spec.lifecycle.retention.unset:
+        if not new or self._job.spec.lifecycle.retention.keeps_documents:
             return new
         run = self._job.stores.runs.get(self._job.run)
         below = run.deleted.tasks_below if run else 0

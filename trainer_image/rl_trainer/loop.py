@@ -272,7 +272,7 @@ def _tidy(job: Job) -> None:
     """Put away what earlier epochs began and nobody will finish."""
     evaluate.retire_leftovers(job)
     root = f"{job.prefix}policies/"
-    found = retention.folders((one.key for one in job.stores.objects.list(root)), root=root)
+    found = retention.folders(job.stores.objects.list(root), root=root)
     kept = {record.prefix for record in job.stores.policies.of_run(job.run)}
     for folder in retention.orphaned_policies(found, kept=kept, epoch=job.epoch):
         job.stores.objects.delete_prefix(folder.prefix)

@@ -23,6 +23,7 @@ from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.env import EnvironmentVariableError, TrainerEnv
 from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.retention import ObjectBound
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_trainer import retention
@@ -53,18 +54,21 @@ class PolicyCollector:
         run: str,
         epoch: int,
         keep_last: int,
+        bound: ObjectBound = retention.UNBOUNDED,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         self._stores, self._run, self._epoch = stores, run, epoch
-        self._keep_last, self._grace = keep_last, grace_seconds
+        self._keep_last, self._bound, self._grace = keep_last, bound, grace_seconds
 
     def plan(self) -> Collected:
         """What ``collect`` would do now; changes nothing."""
         stores = self._stores
         # Only what an own or earlier epoch made: see ``retention``.
         records = [one for one in stores.policies.of_run(self._run) if one.epoch <= self._epoch]
-        needed = retention.needed_policies(records, keep_last=self._keep_last)
         now = stores.mongo.now()
+        needed = retention.needed_policies(
+            records, keep_last=self._keep_last, bound=self._bound, now=now
+        )
         ripe = {
             one.version
             for one in records
@@ -127,8 +131,13 @@ def main(environ: Mapping[str, str]) -> int:
             if run is None:
                 sys.stderr.write(f"run {env.run} has not begun\n")
                 return 1
-            keep = spec.weight_sync.keep_last
-            collector = PolicyCollector(stores, run=env.run, epoch=run.epoch, keep_last=keep)
+            collector = PolicyCollector(
+                stores,
+                run=env.run,
+                epoch=run.epoch,
+                keep_last=spec.weight_sync.keep_last,
+                bound=spec.lifecycle.retention.policies,
+            )
             for line in told(collector.plan()):
                 sys.stdout.write(line + "\n")
     except (EnvironmentVariableError, RLError, OSError) as error:

@@ -54,7 +54,11 @@ class Publisher:
             min(MAX_THREADS, len(os.sched_getaffinity(0))), thread_name_prefix="publisher"
         )
         self._collector = PolicyCollector(
-            job.stores, run=job.run, epoch=job.epoch, keep_last=job.spec.weight_sync.keep_last
+            job.stores,
+            run=job.run,
+            epoch=job.epoch,
+            keep_last=job.spec.weight_sync.keep_last,
+            bound=job.spec.lifecycle.retention.policies,
         )
         self._submitted = -1
         self._base: Base | None = None

@@ -147,18 +147,33 @@ def _retention(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int
 
 def _bounds(given: str) -> Retention:
     try:
-        return Retention.model_validate_json(given)
+        bounds = Retention.model_validate_json(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        raise RefusedError(
-            Refusal(
-                field="--bounds",
-                value=given[:200],
-                reason="BoundsMalformed",
-                message=f"{'.'.join(map(str, first['loc']))}: {first['msg']}.",
-                remedy="Write it as spec.lifecycle.retention of an RLJob, in JSON.",
-            )
+        message = f"{'.'.join(map(str, first['loc']))}: {first['msg']}."
+        raise _malformed(
+            given, message, remedy="Write it as spec.lifecycle.retention of an RLJob, in JSON."
         ) from error
+    for kind in ("policies", "checkpoints"):
+        if kind in bounds.model_fields_set:
+            raise _malformed(
+                given,
+                f"{kind}: they are no documents.",
+                remedy="Leave it out here and set it in the RLJob: its trainer deletes them.",
+            )
+    return bounds
+
+
+def _malformed(given: str, message: str, *, remedy: str) -> RefusedError:
+    return RefusedError(
+        Refusal(
+            field="--bounds",
+            value=given[:200],
+            reason="BoundsMalformed",
+            message=message,
+            remedy=remedy,
+        )
+    )
 
 
 def _migrate(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:

@@ -16,16 +16,23 @@ from rl_contracts.spec.retention import Bound, Retention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchItem:
-    """A batch."""
+class Item:
+    """A document."""
 
     id: str
-    step: int
-    epoch: int
     time: float
-    """Store time at which it was formed."""
+    """Store time: of a batch when it was formed, of a task until when it was last claimed, of a
+    rollout when it was claimed."""
     size: int = 0
     """Bytes; 0 where no bound asks for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchItem(Item):
+    """A batch."""
+
+    step: int
+    epoch: int
     parent: str | None
     next_sequence: int
     tasks: tuple[str, ...]
@@ -33,31 +40,23 @@ class BatchItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskItem:
+class TaskItem(Item):
     """A task."""
 
-    id: str
     ended: bool
     """Out of every queue."""
     train: bool
     sequence: int
-    time: float
-    """Store time until which it was last claimed."""
-    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutItem:
+class RolloutItem(Item):
     """A rollout."""
 
-    id: str
     task: str
-    time: float
-    """Store time of its claim."""
-    size: int = 0
 
 
-Item = TypeVar("Item", BatchItem, TaskItem, RolloutItem)
+AnItem = TypeVar("AnItem", bound=Item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,10 +192,10 @@ def _past(task: TaskItem, floor: int) -> bool:
 
 
 def _beyond(
-    items: Iterable[Item],
+    items: Iterable[AnItem],
     bound: Bound,
     *,
-    free: Callable[[Item], bool],
+    free: Callable[[AnItem], bool],
     now: float,
     also: set[str],
 ) -> tuple[set[str], int]:
@@ -222,7 +221,7 @@ def _beyond(
     return gone, max(old_held, large_held, many_held)
 
 
-def _age(one: BatchItem | TaskItem | RolloutItem) -> tuple[float, str]:
+def _age(one: Item) -> tuple[float, str]:
     return (one.time, one.id)
 
 

@@ -59,7 +59,7 @@ class Sweeper:
             FencedOutError: a newer trainer has the run; nothing was deleted.
             LookupError: there is no such run.
         """
-        if self._bounds.unset:
+        if self._bounds.keeps_documents:
             return Plan(held={})
         run = self._current()
         found = self._plan(run)
@@ -85,7 +85,7 @@ class Sweeper:
         return run
 
     def _plan(self, run: Run) -> Plan:
-        if self._bounds.unset:
+        if self._bounds.keeps_documents:
             return Plan(held={})
         # Rollouts first: whatever a task or a batch comes to choose meanwhile is known by then.
         inventory = Inventory(

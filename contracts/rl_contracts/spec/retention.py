@@ -22,8 +22,15 @@ class Bound(Model):
         return self == Bound()
 
 
+class ObjectBound(Model):
+    """What is kept in the bucket, of what ``keepLast`` keeps. Unset: no bound."""
+
+    max_age_seconds: Annotated[int, Field(ge=1)] | None = None
+    max_bytes: Annotated[int, Field(ge=1)] | None = None
+
+
 class Retention(Model):
-    """What of a run's documents is deleted. Never what a restart or a kept batch needs.
+    """What of a run is deleted. Never what a restart, a sampler or a kept batch needs.
 
     Applied after each checkpoint; read as a trainer starts.
     """
@@ -34,8 +41,12 @@ class Retention(Model):
     """Ended tasks outside of kept batches; each takes its rollouts along."""
     rollouts: Bound = Field(default_factory=Bound)
     """Rollouts outside of kept batches."""
+    policies: ObjectBound = Field(default_factory=ObjectBound)
+    """The published one stays, and what samplers hold."""
+    checkpoints: ObjectBound = Field(default_factory=ObjectBound)
+    """The last one stays."""
 
     @property
-    def unset(self) -> bool:
-        """Whether everything is kept."""
-        return self == Retention()
+    def keeps_documents(self) -> bool:
+        """Whether no batch, task or rollout is ever deleted."""
+        return all(one.unset for one in (self.batches, self.tasks, self.rollouts))

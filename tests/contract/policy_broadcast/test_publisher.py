@@ -15,10 +15,12 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.errors import FencedOutError
 from rl_contracts.ids import RunId, policy_id
+from rl_contracts.spec.retention import ObjectBound
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_trainer.policy_collector import PolicyCollector
+from rl_trainer.retention import UNBOUNDED
 from tests.contract.policy_broadcast.publishing import SPEC
 from tests.contract.policy_broadcast.world import Line, moved, strange
 from tests.documents import a_run, a_sampler
@@ -44,7 +46,7 @@ def record(line: Line, version: int) -> PolicyRecord:
     return PolicyRecord(
         id=policy_id(RUN, version, 1), run=RUN, version=version, epoch=1, step=version,
         parent=version - 1, prefix=pointer.prefix, manifest_sha256=pointer.manifest_sha256,
-        size_bytes=sent.size_bytes, published_at=0.0, publish_seconds=0.0,
+        size_bytes=sent.size_bytes, published_at=float(version), publish_seconds=0.0,
         content=sent.content, base_version=sent.base_version,
     )  # fmt: skip
 
@@ -54,8 +56,12 @@ def left(line: Line) -> set[int]:
     return {int(key.split("policies/")[1].split("-")[0]) for key in keys}
 
 
-def collector(stores: Stores, **changes: float) -> PolicyCollector:
-    return PolicyCollector(stores, run=RUN, epoch=1, keep_last=3, **changes)  # type: ignore[arg-type]
+def collector(
+    stores: Stores, *, grace_seconds: float, keep_last: int = 3, bound: ObjectBound = UNBOUNDED
+) -> PolicyCollector:
+    return PolicyCollector(
+        stores, run=RUN, epoch=1, keep_last=keep_last, bound=bound, grace_seconds=grace_seconds
+    )
 
 
 def test_policies_go_only_after_a_mark_and_a_grace(line: Line, stores: Stores) -> None:
@@ -79,6 +85,28 @@ def test_what_a_living_sampler_stages_is_held_with_its_bases(line: Line, stores:
     assert {1, 2, 3} <= left(line)
     stores.samplers.put([a_sampler(staging_version=3, state=SamplerState.GONE)])
     assert {one.version for one in hasty.collect().deleted} == {1, 2, 3}
+
+
+def test_what_is_needed_again_is_not_deleted_for_an_old_mark(line: Line, stores: Stores) -> None:
+    collector(stores, grace_seconds=0.0).collect()
+    assert {one.version for one in stores.policies.of_run(RUN) if one.marked_at} == {1, 2, 3, 4}
+    more = collector(stores, grace_seconds=0.0, keep_last=6)  # a manifest that keeps more
+    found = more.collect()
+    assert {one.version for one in found.unmarked} == {1, 2, 3, 4}  # 4 and what it starts from
+    assert (found.marked, found.deleted) == ([], [])
+    assert not [one for one in stores.policies.of_run(RUN) if one.marked_at]
+    assert left(line) == set(range(1, 10))
+
+
+@pytest.mark.parametrize("bound", [{"max_age_seconds": 60}, {"max_bytes": 1}])
+def test_age_and_bytes_spare_the_newest_and_what_a_sampler_holds(
+    line: Line, stores: Stores, bound: dict[str, int]
+) -> None:
+    stores.samplers.put([a_sampler(version=6)])
+    keen = collector(stores, grace_seconds=0.0, keep_last=9, bound=ObjectBound(**bound))
+    assert {one.version for one in keen.collect().marked} == set(range(1, 9))
+    assert {one.version for one in keen.collect().deleted} == {1, 2, 3, 4, 7, 8}
+    assert left(line) == {5, 6, 9}  # 9 is a full one, 6 starts from 5
 
 
 def test_an_older_trainer_neither_publishes_nor_deletes(line: Line, stores: Stores) -> None:

@@ -150,6 +150,11 @@ def test_a_run_and_a_rollout(stores: Stores, folder: Path, batches: list[Batch])
         (["batch", "--step", "1", "--run", "other"], 1, "there is no run other"),
         (["rollout", "--id", "x"], 1, "there is no rollout x"),
         (["retention", "--bounds", '{"rollout": {}}', "--dry-run"], 2, "rollout: Extra inputs"),
+        (
+            ["retention", "--bounds", '{"policies": {"maxBytes": 9}}', "--dry-run"],
+            2,
+            "policies: they are no documents",
+        ),
         (["run", "--stores-folder", "/nowhere"], 2, "is no folder"),
         (["run", "--mongo-address", "127.0.0.1:9", "--patience", "0.1"], 3, "did not answer"),
     ],

@@ -12,6 +12,7 @@ from rl_contracts.audit import run as audit_run
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.tasks import TaskStore
+from rl_trainer.retention import with_bases
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
@@ -22,12 +23,14 @@ KEPT = {
     "batches": {"maxCount": 2},
     "tasks": {"maxCount": 4},
     "rollouts": {"maxCount": 8},
+    "policies": {"maxBytes": 1},
+    "checkpoints": {"maxBytes": 1},
 }
 
 
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
-    made = make_world(steps=STEPS, checkpoint={"everySteps": 2, "keepLast": 1})
+    made = make_world(steps=STEPS, checkpoint={"everySteps": 2, "keepLast": 3})
     values = made.spec.model_dump(by_alias=True) | {"lifecycle": {"retention": KEPT}}
     made.spec = made.spec.model_validate(values)
     made.write_mounts()
@@ -60,6 +63,19 @@ def test_a_run_that_deletes_and_crashes_is_whole(
     for step in {one.step for one in found.facts.lineage.steps}:
         assert audit_batch.audit(world.stores, RUN, step=step).good
     assert world.run.totals.rollouts_trained == STEPS * 16
+    durable_state = world.run.durable
+    assert durable_state is not None
+    assert folders(world, "checkpoints") == {durable_state.prefix}
+    records = world.stores.policies.of_run(RUN)
+    kept_policies = [one for one in records if one.marked_at is None]
+    assert {one.version for one in kept_policies} == with_bases(records, {world.run.last_version})
+    assert {one.prefix for one in kept_policies} <= folders(world, "policies")
+
+
+def folders(world: World, kind: str) -> set[str]:
+    root = f"{world.stores.run_prefix(RUN)}{kind}/"
+    keys = [one.key for one in world.stores.objects.list(root)]
+    return {f"{root}{key.removeprefix(root).split('/')[0]}/" for key in keys}
 
 
 def test_a_task_that_was_trained_and_deleted_is_not_trained_again(
