@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rl_contracts.documents.run import Run
+from rl_contracts.documents.run import EndedSamplers, Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.errors import (
     AccessDeniedError,
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 2.0
 BUCKET_CHECK_SECONDS = 20.0
+NONE_FORGOTTEN = EndedSamplers()
 REPLACED_SECONDS = 120.0
 """A pod of the same template that registers within this time has replaced one that ended."""
 
@@ -59,7 +60,7 @@ class Reading:
     samplers: tuple[Sampler, ...] = ()
     """Alive ones."""
     registrations: tuple[Sampler, ...] = ()
-    """All that there ever were."""
+    """All whose end is not long ago."""
     backlog: int = 0
     now: float = 0.0
     """The store's clock."""
@@ -177,18 +178,28 @@ class Connections:
         return made
 
 
-def count_lost(samplers: Sequence[Sampler], *, resumed: Sequence[float] = ()) -> int:
+def count_lost(
+    samplers: Sequence[Sampler],
+    *,
+    resumed: Sequence[float] = (),
+    forgotten: EndedSamplers = NONE_FORGOTTEN,
+) -> int:
     """Sampler pods that died, or ended in good order and were replaced by the same kind of pod.
 
     A pool that shrinks or rolls ends pods in good order, too: those have no successor with the
     same template, whose name up to the last dash is that of their ReplicaSet.
 
     Args:
-        samplers: all registrations of a run.
+        samplers: the registrations of a run.
         resumed: times at which the run went on after a suspension, which had ended them all.
+        forgotten: those that have no registration any more; they count here when they died.
     """
-    gone = [one for one in samplers if one.state == SamplerState.GONE]
-    lost = sum(not one.drained for one in gone)
+    gone = [
+        one
+        for one in samplers
+        if one.state == SamplerState.GONE and one.heartbeat_at >= forgotten.before
+    ]
+    lost = forgotten.died + sum(not one.drained for one in gone)
     successors = sorted(samplers, key=lambda one: one.registered_at)
     for ended in sorted((one for one in gone if one.drained), key=lambda one: one.heartbeat_at):
         for later in successors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from rl_contracts.documents.run import Run, mean_accuracy
+from rl_contracts.documents.run import EndedSamplers, Run, mean_accuracy
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import (
@@ -113,7 +113,8 @@ def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
 def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
     reading, snapshot = situation.reading, situation.snapshot
     resumed = [parse_time(one.start_time) or 0.0 for one in _resumptions(after)]
-    lost = count_lost(reading.registrations, resumed=resumed)
+    ended = reading.run.samplers_ended if reading.run else EndedSamplers()
+    lost = count_lost(reading.registrations, resumed=resumed, forgotten=ended)
     restarts = max(lost, after.samplers.restarts)
     kept = snapshot.job.keeps_samplers
     if (over(after) and not kept) or (snapshot.job.suspended and not snapshot.sampler_pods()):

@@ -1,4 +1,4 @@
-"""The trainer's sign of life, on a thread: heartbeat, expired leases, silent samplers."""
+"""The trainer's sign of life, on a thread: heartbeat, expired leases, silent and gone samplers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from rl_contracts.retention.samplers import forget_ended
 from rl_contracts.stores.connect import Stores
 from rl_trainer.errors import TerminatedError
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 2.0
 LOG_SECONDS = 10.0
 SWEEP_SECONDS = 4.0
+FORGET_SECONDS = 600.0
 SAMPLER_SILENT_SECONDS = 20.0
 """Samplers report every two seconds; a busy node may hold one up for several of them."""
 
@@ -43,6 +45,7 @@ class Heartbeat:
         self._clock = clock
         self._phase = "Starting"
         self._logged = clock()
+        self._forgot: float | None = None
         self._ended = threading.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
         self._thread: Future[None] | None = None
@@ -108,3 +111,8 @@ class Heartbeat:
         silent = self._stores.samplers.expire(self._run, silent_seconds=SAMPLER_SILENT_SECONDS)
         for sampler in silent:
             log.warning("sampler %s (pod %s) is silent", sampler.id, sampler.pod)
+        if self._forgot is None or self._clock() - self._forgot >= FORGET_SECONDS:
+            forgotten = forget_ended(self._stores, run=self._run, epoch=self._epoch)
+            if forgotten:
+                log.info("forgot %d samplers that ended long ago", forgotten)
+            self._forgot = self._clock()

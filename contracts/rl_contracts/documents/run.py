@@ -193,6 +193,16 @@ class Deleted(Record):
     a trainer that had been replaced, and is no data."""
 
 
+class EndedSamplers(Record):
+    """Samplers whose registration was deleted a while after they had ended."""
+
+    before: float = 0.0
+    """Store time: those of an earlier last heartbeat are gone or going, and counted here."""
+    died: int = 0
+    """How many of them had not drained. One that drained and was replaced counts as lost only while
+    its registration is there."""
+
+
 class Run(Document):
     """One run. ``id`` is the run id."""
 
@@ -226,5 +236,6 @@ class Run(Document):
     evaluations: list[EvaluationResult] = Field(default_factory=list)
     totals: Totals = Totals()
     deleted: Deleted = Deleted()
+    samplers_ended: EndedSamplers = EndedSamplers()
     datasets: list[DatasetSummary] = Field(default_factory=list)
     """As the last trainer read them."""

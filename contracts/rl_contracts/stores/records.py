@@ -144,3 +144,17 @@ class SamplerStore(RecordStore[Sampler]):
                 lambda: self._documents.update_one(query, {"$set": {"state": SamplerState.GONE}}),  # noqa: B023
             )
         return gone
+
+    def forget(self, ids: Sequence[str], *, before: float) -> int:
+        """Delete registrations that are gone; return how many.
+
+        Args:
+            ids: which.
+            before: store time of the last heartbeat; one that has registered again stays.
+        """
+        ended = {"state": SamplerState.GONE, "heartbeat_at": {"$lt": before}}
+        wanted = {"_id": {"$in": list(ids)}, **ended}
+        return self._mongo.call(
+            f"forgetting {len(ids)} samplers",
+            lambda: self._documents.delete_many(wanted).deleted_count,
+        )

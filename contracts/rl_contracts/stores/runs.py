@@ -12,6 +12,7 @@ from rl_contracts.documents.run import (
     DatasetSummary,
     Deleted,
     DurablePointer,
+    EndedSamplers,
     EvaluationResult,
     Outcome,
     PolicyPointer,
@@ -121,6 +122,10 @@ class RunStore:
     def note_deleted(self, run: str, *, epoch: int, deleted: Deleted) -> None:
         """Say what retention is about to delete."""
         self._set(run, epoch, deleted=deleted.model_dump())
+
+    def note_ended_samplers(self, run: str, *, epoch: int, ended: EndedSamplers) -> None:
+        """Say whose registrations are about to be deleted."""
+        self._set(run, epoch, samplers_ended=ended.model_dump())
 
     def finish(self, run: str, *, epoch: int, outcome: Outcome) -> None:
         """Write how the run ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rl_contracts.documents.run import EndedSamplers
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_operator.progress import count_lost, plain
 from tests.documents import a_sampler
@@ -56,6 +57,17 @@ CASES: dict[str, tuple[list[Sampler], int]] = {
 @pytest.mark.parametrize(("samplers", "lost"), CASES.values(), ids=CASES.keys())
 def test_lost_samplers(samplers: list[Sampler], lost: int) -> None:
     assert count_lost(samplers) == lost
+
+
+def test_lost_samplers_count_on_when_their_registrations_are_deleted() -> None:
+    found = [
+        a_registration("p-a-1", 0, 50, drained=False), a_registration("p-a-2", 60, 300),
+        a_registration("p-a-3", 310, 400, drained=False),
+    ]  # fmt: skip
+    assert count_lost(found) == 3  # two died, one was evicted and replaced
+    ended = EndedSamplers(before=200, died=1)
+    assert count_lost(found, forgotten=ended) == 3  # noted and not deleted yet
+    assert count_lost(found[1:], forgotten=ended) == 3
 
 
 def test_a_message_says_the_same_each_time() -> None:
