@@ -16,6 +16,7 @@ from rl_contracts.errors import FencedOutError, StoreUnavailableError
 from rl_contracts.retention.sweep import Sweeper
 from rl_contracts.spec.retention import Bound, Retention
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.rollouts import RolloutStore
 from tests.documents import RUN, a_batch, a_rollout, a_run, a_task
 
 STEPS, DURABLE = 6, 4
@@ -96,6 +97,21 @@ def test_bytes_are_those_of_the_store(run: Stores) -> None:
     found = Sweeper(run, run=RUN, bounds=bounds).sweep(epoch=1)
     assert len(found.rollouts) == 1
     assert found.held["rollouts"] == 0
+    check_whole(run, first=1)
+
+
+def test_a_rollout_that_cannot_be_read_any_more_goes_like_the_others(run: Stores) -> None:
+    task = a_task(STEPS + 1, attempt=1, queue=Queue.CONSUMED)
+    run.tasks.insert([task])
+    small = RolloutStore(run.mongo, run.objects, overflow_bytes=256)
+    lost, whole = (a_rollout(task, member, text="x" * 10_000) for member in range(2))
+    small.put([lost, whole])
+    prefix = f"{run.run_prefix(RUN)}overflow/"
+    assert run.objects.delete_prefix(f"{prefix}{lost.id}/")
+    bounds = Retention(rollouts=Bound(max_bytes=5_000))
+    found = Sweeper(run, run=RUN, bounds=bounds).sweep(epoch=1)
+    assert {lost.id, whole.id} <= set(found.rollouts)
+    assert run.objects.list(prefix) == []
     check_whole(run, first=1)
 
 
