@@ -35,9 +35,7 @@ def rules(*wanted: dict[str, str]) -> ConfigDict:
 
 Quantity = Annotated[
     int | str,
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
-    ),
+    WithJsonSchema({"x-kubernetes-int-or-string": True}),
 ]
 """A Kubernetes resource quantity, e.g. ``2``, ``500m`` or ``4Gi``."""
 
@@ -50,7 +48,6 @@ IntOrPercent = Annotated[
     int | str,
     WithJsonSchema(
         {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
             "pattern": "^[0-9]{1,4}$|^([0-9]|[1-9][0-9]|100)%$",
         }

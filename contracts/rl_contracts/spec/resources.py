@@ -89,6 +89,18 @@ class SamplerPoolSpec(Model):
     template: SamplerTemplate = Field(default_factory=SamplerTemplate)
 
 
+def _fixed_once_started() -> dict[str, str]:
+    """One rule for all of these sections, whose message names the one that was changed."""
+    *others, last = FIXED_ONCE_STARTED
+    named = "".join(f"self.spec.{one} != oldSelf.spec.{one} ? '{one}' : " for one in others)
+    same = " && ".join(f"self.spec.{one} == oldSelf.spec.{one}" for one in FIXED_ONCE_STARTED)
+    return {
+        "rule": f"oldSelf.?status.attempt.orValue(0) == 0 || ({same})",
+        "messageExpression": f"'spec.' + ({named}'{last}') + "
+        "' cannot change once the trainer has been started: make a new job'",
+    }
+
+
 class RLJob(Model):
     """Schema root of the RLJob resource."""
 
@@ -104,14 +116,7 @@ class RLJob(Model):
             "metadata.name and a spec.samplers[].name may have at most 62 characters together: "
             "the pool is named after both",
         ),
-        *(
-            rule(
-                f"self.spec.{name} == oldSelf.spec.{name} || "
-                "oldSelf.?status.attempt.orValue(0) == 0",
-                f"spec.{name} cannot change once the trainer has been started: make a new job",
-            )
-            for name in FIXED_ONCE_STARTED
-        ),
+        _fixed_once_started(),
         *(
             rule(
                 f"self.spec.{name} == oldSelf.spec.{name} || oldSelf.spec.suspend || "

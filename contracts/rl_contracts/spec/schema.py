@@ -25,7 +25,17 @@ def structural(model: type[BaseModel]) -> Schema:
     resolved = _resolve(schema, schema.get("$defs", {}))
     assert isinstance(resolved, dict)
     _describe_once(resolved, "", {})
+    _quote(resolved)
     return resolved
+
+
+def _quote(node: Any) -> None:
+    """Names in descriptions stand in single backticks, as Markdown has them."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if key == "description" and isinstance(value, str):
+            node[key] = value.replace("``", "`")
+        elif isinstance(value, dict | list):
+            _quote(value)
 
 
 def _describe_once(node: Schema, path: str, known: dict[str, str]) -> None:
@@ -138,7 +148,7 @@ def _all_optional(schema: Schema) -> bool:
 
 def _without_null(node: Schema, definitions: Schema) -> Schema:
     options = node.get("anyOf")
-    if not options or node.get("x-kubernetes-int-or-string"):
+    if not options:
         return node
     wanted = [one for one in options if one.get("type") != "null"]
     assert len(wanted) == 1, f"a union has no structural schema: {node}"
