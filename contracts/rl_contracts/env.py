@@ -21,6 +21,7 @@ ENGINE_URL = "RL_ENGINE_URL"
 LISTEN_PORT = "RL_LISTEN_PORT"
 DRAIN_SECONDS = "RL_DRAIN_SECONDS"
 TOOL_SECRETS_FOLDER = "RL_TOOL_SECRETS_FOLDER"
+ENDPOINT_SECRETS_FOLDER = "RL_ENDPOINT_SECRETS_FOLDER"
 
 
 class EnvironmentVariableError(ValueError):
@@ -98,6 +99,8 @@ class SamplerEnv:
     """How long running groups may go on after SIGTERM; less than the pod's grace period."""
     tool_secrets_folder: Path
     """Holds ``<MCP server>/token`` for each server that has one."""
+    endpoint_secrets_folder: Path
+    """Holds ``<token_folder of an endpoint>/token`` for each endpoint that has one."""
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> SamplerEnv:
@@ -116,4 +119,5 @@ class SamplerEnv:
             listen_port=integer(environ, LISTEN_PORT),
             drain_seconds=integer(environ, DRAIN_SECONDS),
             tool_secrets_folder=Path(required(environ, TOOL_SECRETS_FOLDER)),
+            endpoint_secrets_folder=Path(required(environ, ENDPOINT_SECRETS_FOLDER)),
         )

@@ -48,7 +48,10 @@ def of_actions(actions: Iterable[Action]) -> list[Note]:
 
 def of_change(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
     """What a change of the status tells."""
-    notes = [*_stalls(before.conditions, after.conditions)]
+    notes = [
+        *_stalls(before.conditions, after.conditions),
+        *_outages(before.conditions, after.conditions),
+    ]
     if _turned(before.conditions, after.conditions, "PolicyPublished"):
         notes.append(
             Note("PolicyPublished", f"Policy version {after.weights.version} is published.")
@@ -95,6 +98,15 @@ def _stalls(before: list[Condition], after: list[Condition]) -> list[Note]:
         else:
             notes.append(Note(kind, "It answers again."))
     return notes
+
+
+def _outages(before: list[Condition], after: list[Condition]) -> list[Note]:
+    outage = find(after, "ScorerUnavailable")
+    if outage is not None and _turned(before, after, "ScorerUnavailable"):
+        return [Note("ScorerUnavailable", outage.message, "Warning")]
+    if _turned(after, before, "ScorerUnavailable"):
+        return [Note("ScorerAvailable", "Samplers score and claim again.")]
+    return []
 
 
 def _turned(before: list[Condition], after: list[Condition], kind: str) -> bool:

@@ -11,6 +11,7 @@ from rl_operator.conditions import KEEP_WORDS, Said, Truth, find, merged
 from rl_operator.freshness import rollouts_fresh
 from rl_operator.operation import at_rest
 from rl_operator.progress import Reach
+from rl_operator.scorer_outage import scorer_outage, stops_all, words
 from rl_operator.situation import Situation, over
 from rl_operator.snapshot import first_trouble, format_time, parse_time
 from rl_operator.status import fields, serving_samplers, staleness_bound
@@ -184,6 +185,8 @@ def _under_way(situation: Situation, after: RLJobStatus) -> Headline:
         trouble = first_trouble(situation.snapshot.sampler_pods())
         message = f"{after.samplers.summary} sampler pods are ready. {trouble}".strip()
         return Headline(moving, "SamplersStarting", message)
+    if stops_all(situation):
+        return Headline("Recovering", "ScorerUnavailable", words(situation))
     return Headline("Running", "Running", "Trainer and samplers are at work.", "Ready")
 
 
@@ -208,6 +211,7 @@ def _details(situation: Situation, after: RLJobStatus) -> list[Said]:
         _samplers_ready(situation, after),
         *_policy(situation),
         *rollouts_fresh(situation),
+        *scorer_outage(situation),
         _reachable("StorageReachable", reading.bucket),
         _reachable("StateStoreReachable", reading.store),
     ]

@@ -33,8 +33,10 @@ class PoolScaler:
         """Look at a pool, and change its size where that is due."""
         wanted, uid = spec.template.autoscaling, snapshot.pool.meta.uid
         unchanged = Scaled(replicas=spec.replicas)
-        if wanted.mode != "Builtin" or not reading.known:
-            self.evidence.pop(uid, None)  # what is not known for a while is no evidence
+        away = any(one.unavailable for one in reading.samplers)
+        if wanted.mode != "Builtin" or not reading.known or away:
+            # What is not known for a while, or waits for a judge, is no evidence.
+            self.evidence.pop(uid, None)
             return unchanged
         seen = observation(snapshot, spec, job, reading, now=self.now())
         evidence = autoscaler.observe(self.evidence.get(uid), seen)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_sampler.assignment import Assignment
 from rl_sampler.claims import Claim, ClaimBook
+from rl_sampler.completions.outages import Outages
 from rl_sampler.episode import EpisodeRunner
 from rl_sampler.serving import Serving
 from rl_sampler.shared import OUTAGES, SharedState
@@ -56,7 +57,9 @@ class Claimer:
         runner: EpisodeRunner,
         serving: Serving,
         tally: Tally,
+        outages: Outages,
     ) -> None:
+        self._outages = outages
         self._assignment, self._shared, self._book = assignment, shared, book
         self._runner, self._serving, self._tally = runner, serving, tally
         self._stopping = False
@@ -120,6 +123,8 @@ class Claimer:
             self._book.end_stale(oldest_step=run.step - staleness)
 
     def _queues(self) -> list[Queue]:
+        if self._outages:
+            return []  # what nobody can judge now would only grow old
         staleness = self._assignment.spec.algorithm.off_policy.max_staleness
         queues = open_queues(self._serving, max_staleness=staleness)
         if time.monotonic() < self._evaluation_from and Queue.TRAIN in queues:

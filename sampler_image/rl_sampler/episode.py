@@ -242,8 +242,9 @@ class EpisodeRunner:
             messages=member.conversation,
         )
         try:
-            parts = await self.scorers.score(response, reward=reward)
-        except UserCodeError:
+            # A judge may be away for long: the end of the claim ends the wait for it.
+            parts = await member.policy.claim.attend(self.scorers.score(response, reward=reward))
+        except (UserCodeError, EpisodeEndedError):
             raise
         except Exception as error:  # the rollout boundary: a scorer's failure is never a reward
             logger.exception("scoring a member of %s failed", task.id)

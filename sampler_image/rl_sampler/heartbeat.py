@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.errors import Refusal
 from rl_sampler.assignment import Assignment
+from rl_sampler.completions.outages import Outages
 from rl_sampler.problems import Problems
 from rl_sampler.serving import Serving
 from rl_sampler.shared import OUTAGES, SharedState
@@ -29,9 +30,11 @@ class Heartbeat:
         serving: Serving,
         tally: Tally,
         problems: Problems,
+        outages: Outages,
         scorers: Sequence[str],
         refusals: Sequence[Refusal] = (),
     ) -> None:
+        self._outages = outages
         self._known, self._refusals = list(scorers), list(refusals)
         self._assignment, self._shared = assignment, shared
         self._serving, self._tally, self._problems = serving, tally, problems
@@ -90,6 +93,7 @@ class Heartbeat:
             engine=f"sglang {serving.engine.version}" if serving.engine else "",
             scorers=self._known,
             refusals=self._refusals,
+            unavailable=self._outages.known,
             registered_at=registered_at,
             heartbeat_at=now,
             drained=state is SamplerState.GONE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -45,12 +45,28 @@ class AgentCollector(Collector):
             yield GaugeMetricFamily(f"rl_sampler_{name}", text, value=value)
         for name, (text, count) in counters.items():
             yield CounterMetricFamily(f"rl_sampler_{name}", text, value=count)
-        calls = CounterMetricFamily(
-            "rl_sampler_tool_calls", "Tool calls of the policy.", labels=["outcome"]
-        )
-        for outcome, made in tally.tool_calls.items():
-            calls.add_metric([outcome], made)
-        yield calls
+        yield labelled(
+            "tool_calls", "Tool calls of the policy.", ["outcome"],
+            {(outcome,): made for outcome, made in tally.tool_calls.items()},
+        )  # fmt: skip
+        yield labelled(
+            "judge_requests", "Requests to language models.", ["scorer", "model", "outcome"],
+            tally.judge_requests,
+        )  # fmt: skip
+        yield labelled(
+            "judge_tokens", "Tokens that their servers counted.", ["scorer", "model", "kind"],
+            tally.judge_tokens,
+        )  # fmt: skip
+
+
+def labelled(
+    name: str, text: str, labels: Sequence[str], counts: Mapping[tuple[str, ...], int]
+) -> CounterMetricFamily:
+    """A counter with labels."""
+    family = CounterMetricFamily(f"rl_sampler_{name}", text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(list(values), count)
+    return family
 
 
 def agent_registry(*, serving: Serving, tally: Tally) -> CollectorRegistry:

@@ -8,12 +8,16 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import aiohttp
+
 from rl_contracts.stores.connect import Stores
 from rl_sampler.agents import AGENTS
 from rl_sampler.agents.chat import Chats
 from rl_sampler.assignment import Assignment
 from rl_sampler.claimer import Claimer
 from rl_sampler.claims import ClaimBook
+from rl_sampler.completions.directory import Directory
+from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.client import Engine, open_session
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.engine.watch import EngineWatch
@@ -53,6 +57,7 @@ class Agent:
     serving: Serving
     tally: Tally
     problems: Problems
+    outages: Outages
     weights: WeightsFolder
 
     def watch(self) -> EngineWatch:
@@ -69,6 +74,7 @@ class Agent:
             serving=self.serving,
             tally=self.tally,
             problems=self.problems,
+            outages=self.outages,
             scorers=brought.known,
             refusals=brought.refusals,
         )
@@ -97,22 +103,33 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
         loop.add_signal_handler(number, stop.set)
     problems = Problems()
     startup = assignment.template.engine.startup_seconds
-    async with open_session() as session:
+    serving, tally = Serving(), Tally()
+    async with open_session() as session, aiohttp.ClientSession() as outside:
         agent = Agent(
             assignment=assignment,
             shared=SharedState(stores, problems=problems),
             engine=Engine(assignment.env.engine_url, session=session),
             health=EngineHealth(startup_seconds=startup, now=loop.time()),
-            serving=Serving(),
-            tally=Tally(),
+            serving=serving,
+            tally=tally,
             problems=problems,
+            outages=Outages(serving=serving, problems=problems),
             weights=WeightsFolder(assignment.env.weights_folder),
+        )
+        directory = Directory(
+            session=outside,
+            secrets=assignment.env.endpoint_secrets_folder,
+            tally=tally,
+            outages=agent.outages,
         )
         application = agent.probes().application()
         async with listening(application, port=assignment.env.listen_port):
-            brought = await bring(assignment.spec, problems=problems, stop=stop)
+            brought = await bring(
+                assignment.spec, directory=directory, problems=problems, stop=stop
+            )
             if brought is not None:
                 await _live(agent, brought, stop)
+        await directory.close()
     logger.info("drained")
 
 
@@ -223,6 +240,7 @@ async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claim
         runner=runner,
         serving=agent.serving,
         tally=agent.tally,
+        outages=agent.outages,
     )
     return Claiming(claimer, book, toolbox)
 

@@ -21,6 +21,10 @@ class Tally:
     tokens_generated: int = 0
     tool_calls: Counter[str] = field(default_factory=Counter)
     """By outcome."""
+    judge_requests: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """By scorer, model and outcome."""
+    judge_tokens: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """By scorer, model and kind: prompt or completion."""
     updates: int = 0
     update_failures: int = 0
     pause_seconds_last: float = 0.0

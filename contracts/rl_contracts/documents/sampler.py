@@ -48,6 +48,8 @@ class Sampler(Document):
     """Scorer kinds that this sampler knows."""
     refusals: list[Refusal] = Field(default_factory=list)
     """What of the manifest it cannot honour; then it claims nothing."""
+    unavailable: dict[str, str] = Field(default_factory=dict)
+    """Scorers that cannot judge now, by kind, and why; meanwhile it claims nothing."""
     registered_at: float
     heartbeat_at: float
     """Store time."""

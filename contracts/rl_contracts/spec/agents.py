@@ -53,7 +53,7 @@ class Agent(Model):
             "self.kind != 'SingleTurn' || (size(self.mcpServers) == 0 && size(self.tools) == 0 && "
             "!has(self.toolCallFormat) && !has(self.maxToolResultCharacters) && "
             "!has(self.context))",
-            "kind SingleTurn has only systemPrompt and sampling: other options are for ToolLoop",
+            "kind SingleTurn has no tools: these options are for ToolLoop",
         ),
         rule(
             "self.kind == 'ToolLoop' || (!has(self.maxTurns) && !has(self.minTurns) && "
@@ -65,18 +65,13 @@ class Agent(Model):
             "kind ToolLoop needs at least one of mcpServers and tools",
         ),
         rule(
-            "has(self.entryPoint) == (self.kind == 'Custom') && "
-            "(has(self.entryPoint) || !has(self.options))",
-            "entryPoint and options go with kind Custom",
-        ),
-        rule(
             "!has(self.minTurns) || self.minTurns <= (has(self.maxTurns) ? self.maxTurns : 10)",
             "minTurns must not exceed maxTurns, which is 10 when unset",
         ),
     )
     kind: Literal["SingleTurn", "ToolLoop", "Custom"] = "SingleTurn"
     entry_point: EntryPoint | None = None
-    """``module:attribute`` in the agent's image, for kind Custom."""
+    """``module:attribute`` in the agent's image."""
     options: Opaque | None = None
     """Keyword arguments of what is there."""
     system_prompt: Annotated[str, Field(max_length=16384)] = ""

@@ -7,9 +7,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_contracts.spec.base import Model, Opaque, rule, rules
+from rl_contracts.spec.endpoints import Completions
 from rl_contracts.spec.user_code import EntryPoint
 
 AnswerSchema = Literal["Answer", "Boxed", "Raw"]
+
+
+class Judge(Completions):
+    """A language model that judges."""
+
+    prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
+    """Of docs/sampler.md; unset: the samplers' own."""
 
 
 class Scorer(Model):
@@ -17,19 +25,27 @@ class Scorer(Model):
 
     model_config = rules(
         rule(
-            "has(self.entryPoint) || (!has(self.options) && !has(self.timeoutSeconds))",
-            "options and timeoutSeconds go with entryPoint",
+            "(has(self.entryPoint) || !has(self.options)) && "
+            "(has(self.entryPoint) != has(self.judge) || "
+            "(!has(self.judge) && !has(self.timeoutSeconds)))",
+            "options go with entryPoint, timeoutSeconds goes with entryPoint or judge, not both",
         ),
     )
     kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=64)]
-    """A name that the samplers know, e.g. ``ExactMatch``, or with entryPoint one of your own."""
+    """Known to the samplers, e.g. ``ExactMatch``; with entryPoint or judge yours."""
     weight: Annotated[float, Field(ge=-100, le=100)] = 1.0
     entry_point: EntryPoint | None = None
     """``module:attribute`` in the agent's image."""
     options: Opaque | None = None
     """Keyword arguments of what is there."""
+    judge: Judge | None = None
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
-    """Of one judgement; unset: 60."""
+    """Unset: 60."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the manifest brings it."""
+        return self.entry_point is not None or self.judge is not None
 
     @property
     def seconds(self) -> int:

@@ -10,7 +10,7 @@ from rl_contracts.spec.base import Model, Opaque
 
 EntryPoint = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=256),
+    Field(pattern=r"^[\w.]+:\w+$", max_length=256),
 ]
 """``module:attribute`` in the agent's image, e.g. ``my_scorers:brevity``."""
 
@@ -19,7 +19,6 @@ class PythonTool(Model):
     """A tool that is a Python function, called by its name there."""
 
     entry_point: EntryPoint
-    """``module:function`` in the agent's image."""
     options: Opaque | None = None
-    """Arguments that the policy does not choose."""
+    """Keyword arguments of what is there."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 30

@@ -89,7 +89,7 @@ def _pod(
     stage = {
         key: agent[key] for key in agent if key not in ("livenessProbe", "readinessProbe", "ports")
     } | {"name": "stage", "command": ["python", "-m", "rl_sampler", "stage"]}
-    agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec.agent)]
+    agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec)]
     engine = _engine(spec, precision=job_spec.training.precision, images=images)
     config = names.spec_config(job.name, job_spec)
     pod = {
@@ -102,7 +102,7 @@ def _pod(
         "containers": [agent],
         "volumes": [
             *pods.spec_volumes(config=config, secret=job_spec.storage.secret_name),
-            *tool_secrets.volumes(job_spec.agent),
+            *tool_secrets.volumes(job_spec),
             {"name": "weights", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "engine-tmp", "emptyDir": {}},
@@ -125,6 +125,7 @@ def _agent(pool: Meta, spec: SamplerPoolSpec, *, job: Meta, images: Images) -> M
         env.LISTEN_PORT: str(AGENT_PORT),
         env.DRAIN_SECONDS: str(spec.template.drain.timeout_seconds),
         env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
+        env.ENDPOINT_SECRETS_FOLDER: tool_secrets.ENDPOINTS_FOLDER,
         "HOME": TMP,
     }
     return {

@@ -1,46 +1,60 @@
-"""Tokens of MCP servers: mounted for the agent alone, each under its server's name."""
+"""Tokens of MCP servers and of language models: mounted for the agent alone, one folder each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from rl_contracts.spec.agents import Agent
+from rl_contracts.spec.endpoints import token_folder
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.tools import SecretKeyReference
 from rl_operator.desired.pods import READ_BY_GROUP
 
 Manifest = dict[str, Any]
 
 FOLDER = "/etc/rl/tools"
+ENDPOINTS_FOLDER = "/etc/rl/endpoints"
 TOKEN_FILE = "token"
 
 
-def volumes(agent: Agent) -> list[Manifest]:
-    """One volume for each server with a token."""
+@dataclass(frozen=True, slots=True)
+class _Token:
+    volume: str
+    folder: str
+    secret: SecretKeyReference
+
+
+def volumes(spec: RLJobSpec) -> list[Manifest]:
+    """One volume for each token."""
     return [
         {
-            "name": _volume(server.name),
+            "name": one.volume,
             "secret": {
-                "secretName": server.token_secret_ref.name,
-                "items": [{"key": server.token_secret_ref.key, "path": TOKEN_FILE}],
+                "secretName": one.secret.name,
+                "items": [{"key": one.secret.key, "path": TOKEN_FILE}],
                 "defaultMode": READ_BY_GROUP,
             },
         }
-        for server in agent.mcp_servers
-        if server.token_secret_ref is not None
+        for one in _tokens(spec)
     ]
 
 
-def mounts(agent: Agent) -> list[Manifest]:
+def mounts(spec: RLJobSpec) -> list[Manifest]:
     """Where the agent looks for them."""
     return [
-        {
-            "name": _volume(server.name),
-            "mountPath": f"{FOLDER}/{server.name}",
-            "readOnly": True,
-        }
-        for server in agent.mcp_servers
-        if server.token_secret_ref is not None
+        {"name": one.volume, "mountPath": one.folder, "readOnly": True} for one in _tokens(spec)
     ]
 
 
-def _volume(server: str) -> str:
-    return f"tool-{server}"
+def _tokens(spec: RLJobSpec) -> Iterator[_Token]:
+    for server in spec.agent.mcp_servers:
+        if server.token_secret_ref is not None:
+            folder = f"{FOLDER}/{server.name}"
+            yield _Token(f"tool-{server.name}", folder, server.token_secret_ref)
+    for number, scorer in enumerate(spec.reward.scorers):
+        for index, endpoint in enumerate(scorer.judge.endpoints if scorer.judge else ()):
+            if endpoint.token_secret_ref is not None:
+                name = token_folder("scorer", number, index)
+                folder = f"{ENDPOINTS_FOLDER}/{name}"
+                yield _Token(f"endpoint-{name}", folder, endpoint.token_secret_ref)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.resources import RLJobSpec
+from rl_sampler.completions.directory import Directory
 from rl_sampler.problems import Problems
-from rl_sampler.scorers import Scorers
+from rl_sampler.scorers import AsyncScorer, Scorers
+from rl_sampler.scorers.judge import judges
 from rl_sampler.user_code.code import user_threads
 from rl_sampler.user_code.own import OwnCode, load_own
 
@@ -26,7 +29,9 @@ class Brought:
     refusals: tuple[Refusal, ...] = ()
 
 
-async def bring(spec: RLJobSpec, *, problems: Problems, stop: asyncio.Event) -> Brought | None:
+async def bring(
+    spec: RLJobSpec, *, directory: Directory, problems: Problems, stop: asyncio.Event
+) -> Brought | None:
     """Import the user's code, in a thread; None when told to stop before that was done."""
     problems.note(TOPIC, "is being imported")
     work = asyncio.to_thread(load_own, spec, threads=user_threads())
@@ -36,15 +41,16 @@ async def bring(spec: RLJobSpec, *, problems: Problems, stop: asyncio.Event) -> 
     if not loading.done():
         loading.cancel()
         return None
+    theirs: Mapping[str, AsyncScorer] = {}
     refusals: tuple[Refusal, ...] = ()
     try:
         own = loading.result()
+        theirs = {**own.scorers, **judges(spec.reward, directory)}
     except RefusedError as error:
         problems.note(TOPIC, str(error))
         own, refusals = OwnCode(), (error.refusal,)
     else:
         problems.clear(TOPIC)
-    scorers = Scorers(own.scorers)
-    theirs = {one.kind for one in spec.reward.scorers if one.entry_point is not None}
-    known = sorted({*scorers.known, *theirs})
+    scorers = Scorers(theirs)
+    known = sorted({*scorers.known, *(one.kind for one in spec.reward.scorers if one.is_own)})
     return Brought(own=own, scorers=scorers, known=known, refusals=refusals)

@@ -54,13 +54,14 @@ def load_own(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> OwnCode:
 
 def _scorers(reward: Reward, threads: ThreadPoolExecutor) -> dict[str, AsyncScorer]:
     found: dict[str, AsyncScorer] = {}
+    taken = set(SCORERS)
     for index, one in enumerate(reward.scorers):
-        if one.entry_point is None:
-            continue
         at = f"spec.reward.scorers[{index}]"
-        if one.kind in SCORERS or one.kind in found:
+        if one.is_own and one.kind in taken:
             refuse(f"{at}.kind", one.kind, "Another scorer has this name.", "Take another one.")
-        found[one.kind] = _scorer(one, one.entry_point, f"{at}.entryPoint", threads)
+        taken |= {one.kind} if one.is_own else set()
+        if one.entry_point is not None:
+            found[one.kind] = _scorer(one, one.entry_point, f"{at}.entryPoint", threads)
     return found
 
 

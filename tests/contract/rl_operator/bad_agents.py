@@ -49,11 +49,23 @@ REFUSED_AGENTS = {
     "an entry point that is none": (
         changed("spec.reward.scorers.0.entryPoint", "os.system"), "scorers[0].entryPoint"
     ),
-    "an agent of one's own without code": (
-        changed("spec.agent.kind", "Custom"), "entryPoint and options go with kind Custom"
-    ),
     "turns of an agent of one's own": (
         changed("spec.agent", {"kind": "Custom", "entryPoint": "a:b", "maxTurns": 3}),
         "options are for ToolLoop",
+    ),
+    "code and a judge": (
+        changed("spec.reward.scorers", [{
+            "kind": "A", "entryPoint": "a:b",
+            "judge": {"endpoints": [{"url": "http://a/v1", "model": "m"}]}}]),
+        "entryPoint or judge, not both",
+    ),
+    "a judge nobody can ask": (
+        changed("spec.reward.scorers", [{"kind": "A", "judge": {"endpoints": []}}]),
+        "judge.endpoints",
+    ),
+    "a password in a URL": (
+        changed("spec.reward.scorers", [{
+            "kind": "A", "judge": {"endpoints": [{"url": "http://u:p@a/v1", "model": "m"}]}}]),
+        "judge.endpoints[0].url",
     ),
 }  # fmt: skip

@@ -286,6 +286,7 @@ def new_pod(
         env.LISTEN_PORT: str(port),
         env.DRAIN_SECONDS: "25",
         env.TOOL_SECRETS_FOLDER: str(folder / "tools"),
+        env.ENDPOINT_SECRETS_FOLDER: str(folder / "endpoints"),
         "PYTHONPATH": os.pathsep.join(str(ROOT / one) for one in ("contracts", "sampler_image")),
     }
     return Pod(folder=folder, environment=environment, stores=stores, port=port)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rl_contracts import env
+from rl_contracts.spec.endpoints import token_folder
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator import names
 from rl_operator.desired import deployment, objects, pool, trainer
@@ -158,6 +159,23 @@ def test_only_the_agent_gets_the_tokens_of_mcp_servers() -> None:
     (mount,) = [one for one in agent["volumeMounts"] if one["name"] == volume["name"]]
     folder = env.SamplerEnv.parse(environment_of(agent)).tool_secrets_folder
     assert (mount["mountPath"], mount["readOnly"]) == (str(folder / "search"), True)
+    for other in pod["initContainers"]:
+        assert mount not in other["volumeMounts"]
+
+
+def test_only_the_agent_gets_the_tokens_of_judges() -> None:
+    endpoints = [
+        {"url": "https://a/v1", "model": "m"},
+        {"url": "https://b/v1", "model": "m", "tokenSecretRef": {"name": "keys", "key": "b"}},
+    ]
+    scorers = [{"kind": "ExactMatch"}, {"kind": "Fair", "judge": {"endpoints": endpoints}}]
+    pod = pod_of(a_deployment(reward={"scorers": scorers}))
+    (agent,) = pod["containers"]
+    (volume,) = [one for one in pod["volumes"] if one["name"].startswith("endpoint-")]
+    assert volume["secret"]["items"] == [{"key": "b", "path": "token"}]
+    (mount,) = [one for one in agent["volumeMounts"] if one["name"] == volume["name"]]
+    folder = env.SamplerEnv.parse(environment_of(agent)).endpoint_secrets_folder
+    assert mount["mountPath"] == str(folder / token_folder("scorer", 1, 1))
     for other in pod["initContainers"]:
         assert mount not in other["volumeMounts"]
 

@@ -28,6 +28,7 @@ def a_status(*conditions: tuple[str, str, str, str], **fields: Any) -> RLJobStat
 
 STALLED = ("Stalled", "True", "ModelNotFound", "s3://m is not there.")
 FAILED = ("Failed", "True", "OOMKilled", "Exit code 137.")
+JUDGE_DOWN = ("ScorerUnavailable", "True", "NobodyAnswers", "Scorer Judge: cannot be reached.")
 STORE_UP = ("StateStoreReachable", "True", "Reachable", "")
 STORE_DOWN = ("StateStoreReachable", "False", "StateStoreUnreachable", "refused")
 STORE_UNKNOWN = ("StateStoreReachable", "Unknown", "NotAsked", "")
@@ -44,6 +45,13 @@ TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
         a_status(("PolicyPublished", "False", "NotYet", "")),
         a_status(("PolicyPublished", "True", "Published", ""), weights=WeightsStatus(version=1)),
         [("PolicyPublished", "Normal")],
+    ),
+    "a judge goes": (
+        a_status(), a_status(JUDGE_DOWN), [("ScorerUnavailable", "Warning")]
+    ),
+    "a judge is back": (
+        a_status(JUDGE_DOWN), a_status(("ScorerUnavailable", "False", "Answers", "")),
+        [("ScorerAvailable", "Normal")],
     ),
     "an attempt fails": (
         a_status(), a_status(last_failure=FAILURE), [("AttemptFailed", "Warning")]

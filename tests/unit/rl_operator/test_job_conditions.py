@@ -41,6 +41,7 @@ RUN = a_run_document(
     first_batch_at=NOW - 30, progress_at=NOW,
 )  # fmt: skip
 SAMPLER = a_sampler("a", pod="sampler-pod", version=4, step=3, tokens_per_second=10.0)
+UNJUDGED = SAMPLER.model_copy(update={"unavailable": {"Judge": "m at http://j cannot be reached"}})
 POOLS = (
     Pool(
         meta=a_meta("job-main"),
@@ -118,6 +119,10 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
         "Reconciling", "SamplersStarting",
     ),
     "at work": (a_situation(), "Running", "Ready", "Running"),
+    "the judge is down": (
+        a_situation(reading=a_reading(RUN, samplers=(UNJUDGED,))), "Recovering", "Reconciling",
+        "ScorerUnavailable",
+    ),
     "store down": (
         a_situation(reading=Reading(store=DOWN, bucket=REACHED)), "Recovering", "Reconciling",
         "StateStoreUnreachable",
@@ -317,6 +322,22 @@ def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
     assert "maxStaleness" in said.message
     stands = compute(a_situation(after, Reading(store=DOWN, bucket=REACHED)))
     assert find(stands.conditions, "RolloutsFresh") == said
+
+
+def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:
+    well = compute(a_situation())
+    assert find(well.conditions, "ScorerUnavailable") is None
+    outage = compute(a_situation(well, a_reading(RUN, samplers=(SAMPLER, UNJUDGED))))
+    said = find(outage.conditions, "ScorerUnavailable")
+    assert said is not None
+    assert (said.status, said.reason) == ("True", "NobodyAnswers")
+    assert "Scorer Judge: m at http://j cannot be reached. Some samplers" in said.message
+    assert outage.phase == "Running"
+    for silent in (Reading(store=DOWN, bucket=REACHED), a_reading(RUN)):
+        assert find(compute(a_situation(outage, silent)).conditions, said.type) == said
+    said = find(compute(a_situation(outage)).conditions, "ScorerUnavailable")
+    assert said is not None
+    assert said.status == "False"
 
 
 def test_what_is_known_stands_while_the_store_is_down() -> None:

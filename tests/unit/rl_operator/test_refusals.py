@@ -54,6 +54,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         a_group(engine={"args": ["--torchao-config", "int8wo"]}),
         "spec.samplers[1].template.engine.args[0]", "EngineQuantized",
     ),
+    "code of another kind": (
+        {"agent": {"entryPoint": "a:b"}}, "spec.agent.entryPoint", "AgentMalformed"
+    ),
+    "options of nobody": ({"agent": {"options": {"a": 1}}}, "spec.agent.options", "AgentMalformed"),
+    "no code": ({"agent": {"kind": "Custom"}}, "spec.agent.entryPoint", "AgentMalformed"),
 }  # fmt: skip
 
 

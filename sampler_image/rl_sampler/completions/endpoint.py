@@ -1,0 +1,133 @@
+"""One model on one OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rl_contracts.spec.endpoints import Completions, Endpoint
+from rl_sampler.completions.errors import EndpointDownError, EndpointRefusedError
+
+CONNECT_SECONDS = 10.0
+MESSAGE_CHARACTERS = 300
+LET_NOBODY_IN = (401, 403, 404)
+BUSY = (408, 409, 425, 429)
+SERVER_ERROR = 500
+OK = 200
+
+Messages = Sequence[Mapping[str, str]]
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Said(_Lenient):
+    content: str | None = None
+
+
+class _Choice(_Lenient):
+    message: _Said
+
+
+class _Usage(_Lenient):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Reply(_Lenient):
+    choices: list[_Choice]
+    usage: _Usage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A reply."""
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Server:
+    """Asks one endpoint."""
+
+    endpoint: Endpoint
+    options: Completions
+    seconds: float
+    """Longest wait for a reply."""
+    token_file: Path
+    session: aiohttp.ClientSession
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.endpoint.model} at {self.endpoint.url}"
+
+    async def complete(self, messages: Messages) -> Completion:
+        """Ask for the next message of a conversation.
+
+        Raises:
+            EndpointDownError: no answer in time, no way in, or an error of the server's own.
+            EndpointRefusedError: it does not take this request, or answers something else.
+        """
+        status, body = await self._post(messages)
+        if status in LET_NOBODY_IN:
+            raise EndpointDownError(f"{self.name} answers {status}: check url, model and token")
+        if status in BUSY or status >= SERVER_ERROR:
+            raise EndpointDownError(f"{self.name} answers {status}")
+        if status != OK:
+            told = " ".join(body.decode(errors="replace").split())[:MESSAGE_CHARACTERS]
+            raise EndpointRefusedError(f"{self.name} answers {status}: {told}")
+        try:
+            reply = _Reply.model_validate_json(body)
+            (first, *_) = reply.choices
+        except (ValidationError, ValueError) as error:
+            raise EndpointRefusedError(f"{self.name} answers no chat completion") from error
+        usage = reply.usage or _Usage()
+        return Completion(
+            text=first.message.content or "",
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+        )
+
+    async def _post(self, messages: Messages) -> tuple[int, bytes]:
+        limit = aiohttp.ClientTimeout(total=self.seconds, connect=CONNECT_SECONDS)
+        url = f"{self.endpoint.url.rstrip('/')}/chat/completions"
+        try:
+            async with self.session.post(
+                url, json=self._body(messages), headers=self._headers(), timeout=limit
+            ) as response:
+                return response.status, await response.read()
+        except TimeoutError as error:
+            raise EndpointDownError(f"{self.name} does not answer in time") from error
+        except aiohttp.ClientConnectorError as error:
+            raise EndpointDownError(f"{self.name} cannot be reached") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise EndpointDownError(f"{self.name} breaks off") from error
+
+    def _body(self, messages: Messages) -> dict[str, Any]:
+        wanted = {
+            "max_tokens": self.options.max_tokens,
+            "temperature": self.options.temperature,
+        }
+        chosen = {key: value for key, value in wanted.items() if value is not None}
+        return {
+            "model": self.endpoint.model, "messages": [dict(one) for one in messages], **chosen,
+        }  # fmt: skip
+
+    def _headers(self) -> dict[str, str]:
+        if self.endpoint.token_secret_ref is None:
+            return {}
+        try:
+            # Read anew each time: the kubelet brings a changed Secret into the file.
+            token = self.token_file.read_text().strip()
+        except OSError as error:
+            raise EndpointDownError(f"the token for {self.name} cannot be read") from error
+        return {"Authorization": f"Bearer {token}"}
