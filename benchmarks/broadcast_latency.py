@@ -30,6 +30,7 @@ from benchmarks.result import Result, is_quick
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.multipart import PART_BYTES
 from rl_sampler.policy import fetch, stage
+from rl_sampler.weights import Staged
 from rl_trainer import broadcast
 from tests.contract.policy_broadcast.world import Line, Subscriber
 
@@ -76,7 +77,7 @@ def compare(bench: Bench, size: int, result: Result) -> None:
             ],
             [
                 ("get", partial(bare_get, client, objects.bucket, size, bare)),
-                ("stage", lambda line=line, one=one: one.stage(line.pointers[1])),
+                ("stage", partial(first_staged, one, line)),
             ],
         ]
         for pair in pairs:
@@ -187,6 +188,11 @@ class Split:
                 self.times.setdefault(label, []).append(time.perf_counter() - started)
 
         return measured
+
+
+def first_staged(subscriber: Subscriber, line: Line) -> Staged:
+    """Stage the version that ``line`` has published by then."""
+    return subscriber.stage(line.pointers[1])
 
 
 def timed(work: Callable[[], object]) -> float:

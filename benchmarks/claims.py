@@ -145,7 +145,10 @@ def throughput(settings: StoreSettings, result: Result, workers: int, *, rounds:
 def work(values: dict[str, str], barrier: Barrier, answers: Any, rounds: int) -> None:
     """One worker process: answers (side, claims per second) after each turn."""
     with closing(Stores.connect(StoreSettings.from_mapping(values))) as stores:
-        sides = {"ours": lambda: ours(stores), "bare": lambda: bare(stores)}
+        sides: dict[str, Callable[[], object]] = {
+            "ours": lambda: ours(stores),
+            "bare": lambda: bare(stores),
+        }
         for claim in sides.values():
             claim()  # connect
         for _ in range(rounds):
@@ -154,7 +157,7 @@ def work(values: dict[str, str], barrier: Barrier, answers: Any, rounds: int) ->
                 answers.put((side, rate(claim)))
 
 
-def rate(claim: Callable[[], None]) -> float:
+def rate(claim: Callable[[], object]) -> float:
     """Claims per second over a while."""
     started, count = time.perf_counter(), 0
     while time.perf_counter() - started < SECONDS:

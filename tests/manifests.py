@@ -40,7 +40,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     """The valid job with one field set, or taken away by an Ellipsis."""
     manifest = copy.deepcopy(a_job())
     *folders, last = path.split(".")
-    place = manifest
+    place: Any = manifest
     for folder in folders:
         place = place[int(folder)] if isinstance(place, list) else place.setdefault(folder, {})
     if value is ...:

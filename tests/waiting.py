@@ -15,7 +15,7 @@ HUNG_SECONDS = 120.0
 
 
 def until(
-    look: Callable[[], T],
+    look: Callable[[], T | None],
     *,
     what: str,
     seconds: float = HUNG_SECONDS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rl_local.layout import NODE, REGISTRY_PORT, Layout
 
@@ -142,9 +143,9 @@ def coredns(template: str, *, image: str, servers: Sequence[str]) -> str:
     return template.replace("${IMAGE}", image).replace("${FORWARD}", forward)
 
 
-def volumes(folder: Path, count: int, gibibytes: int) -> list[dict[str, object]]:
+def volumes(folder: Path, count: int, gibibytes: int) -> list[dict[str, Any]]:
     """A StorageClass ``local`` and ``count`` PersistentVolumes on folders of the node."""
-    storage_class: dict[str, object] = {
+    storage_class: dict[str, Any] = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
         "metadata": {"name": "local"},
@@ -153,7 +154,7 @@ def volumes(folder: Path, count: int, gibibytes: int) -> list[dict[str, object]]
         "reclaimPolicy": "Retain",
     }
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}
-    found: list[dict[str, object]] = [storage_class]
+    found: list[dict[str, Any]] = [storage_class]
     for number in range(count):
         name = f"local-{number}"
         spec = {

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -40,11 +41,16 @@ SUCCEEDED, FAILED, REFUSED, FENCED_OUT, TERMINATED = 0, 1, 2, 3, 143
 EXIT_CODES = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Refused": REFUSED}
 
 
+def connect_patiently(settings: StoreSettings) -> Stores:
+    """The stores, each call to which waits for as long as a restart of theirs may take."""
+    return Stores.connect(settings, patience_seconds=PATIENCE_SECONDS)
+
+
 def run(
     env: TrainerEnv,
     *,
     terminated: threading.Event,
-    patience_seconds: float = PATIENCE_SECONDS,
+    connect: Callable[[StoreSettings], Stores] = connect_patiently,
     scratch: Path | None = None,
 ) -> int:
     """Make one attempt; return the exit code of the process.
@@ -52,7 +58,7 @@ def run(
     Args:
         env: what the pod was told.
         terminated: set when the pod is told to stop.
-        patience_seconds: how long each call to a store is repeated while it does not answer.
+        connect: makes the stores' clients.
         scratch: parent of the scratch folder; default the system's.
     """
     _compute()
@@ -60,9 +66,7 @@ def run(
         spec = _spec(env)
         settings = StoreSettings.from_folder(env.stores_folder)
         with (
-            contextlib.closing(
-                Stores.connect(settings, patience_seconds=patience_seconds)
-            ) as stores,
+            contextlib.closing(connect(settings)) as stores,
             # An upload that nobody waits for may still write there; the pod's disk goes with it.
             tempfile.TemporaryDirectory(
                 dir=scratch, prefix="trainer-", ignore_cleanup_errors=True

@@ -36,8 +36,14 @@ class Stores:
             settings: where and who.
             patience_seconds: how long each call is repeated while its store does not answer.
         """
-        mongo = Mongo(settings, patience_seconds=patience_seconds)
-        objects = Objects(settings, patience_seconds=patience_seconds)
+        return cls.of(
+            Mongo(settings, patience_seconds=patience_seconds),
+            Objects(settings, patience_seconds=patience_seconds),
+        )
+
+    @classmethod
+    def of(cls, mongo: Mongo, objects: Objects) -> Stores:
+        """All stores over two clients."""
         return cls(
             mongo=mongo,
             runs=RunStore(mongo),

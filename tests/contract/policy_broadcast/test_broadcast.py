@@ -45,7 +45,8 @@ def test_what_training_made_is_what_samplers_get(
 
 
 def test_every_dtype_and_every_bit_pattern_arrives(line: Line, subscriber: Subscriber) -> None:
-    tensors, keep = strange(), []
+    tensors = strange()
+    keep: list[Path] = []
     for seed in range(4):
         staged = subscriber.stage(line.publish(tensors), keep=keep)
         assert content(staged) == line.states[line.version]
@@ -261,7 +262,7 @@ def test_a_download_goes_on_where_it_was_given_up(
             if len(self) == 5:
                 ended.set()
 
-    subscriber.stager._objects.received = received = Ending()  # type: ignore[attr-defined]
+    subscriber.bucket.received = received = Ending()
     with pytest.raises(StagingEndedError):
         subscriber.stage(line.pointers[1], ended=ended)
     assert sum(received) == 2500

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -134,8 +135,7 @@ class Subscriber:
 
     weights: WeightsFolder
     stager: Stager
-    received: list[int]
-    """Bytes of each range that was downloaded."""
+    bucket: Counted
 
     @classmethod
     def make(cls, folder: Path, objects: Objects, tensors: Mapping[str, Tensor]) -> Subscriber:
@@ -148,8 +148,13 @@ class Subscriber:
             for name, one in tensors.items()
         }
         counted = Counted(objects)
-        stager = Stager(counted, weights=weights, signature=Signature(kinds))  # type: ignore[arg-type]  # counts, else the same
-        return cls(weights, stager, counted.received)
+        stager = Stager(cast(Objects, counted), weights=weights, signature=Signature(kinds))
+        return cls(weights, stager, counted)
+
+    @property
+    def received(self) -> list[int]:
+        """Bytes of each range that was downloaded."""
+        return self.bucket.received
 
     def stage(
         self, pointer: PolicyPointer, *, keep: list[Path] | None = None,

@@ -32,7 +32,7 @@ def next_version(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     stores.samplers.put([a_sampler()])
     set_fields(stores, "tasks", {"_id": task.id}, {"hint": "why"})
     monkeypatch.setattr(migrations, "SCHEMA_VERSION", 2)
-    monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS | {"tasks": {1: renamed}})  # type: ignore[operator]
+    monkeypatch.setattr(migrations, "MIGRATIONS", {**migrations.MIGRATIONS, "tasks": {1: renamed}})
 
 
 def set_fields(stores: Stores, collection: str, query: Stored, fields: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ def test_a_trainer_brings_forward_what_it_will_write_to(stores: Stores) -> None:
 def test_a_claim_that_comes_between_is_not_undone(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    migrate = upgrade.migrate
+    migrate = migrations.migrate
 
     def claimed_meanwhile(collection: str, stored: Stored) -> Stored:
         monkeypatch.setattr(upgrade, "migrate", migrate)

@@ -13,7 +13,7 @@ from rl_contracts.stores import overview
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.overview import Overview
-from rl_operator.progress import REACHED, Connections, StoresOf
+from rl_operator.progress import REACHED, Connections, Reach, StoresOf
 from rl_operator.readings import ProgressReader
 from tests.documents import a_run, a_sampler, a_task
 from tests.waiting import until
@@ -27,7 +27,7 @@ class BucketIsThere(Connections):
     def __init__(self) -> None:
         pass
 
-    def bucket(self, stores: Stores, *, now: float) -> object:  # type: ignore[override]  # a stub
+    def bucket(self, stores: Stores, *, now: float) -> Reach:
         return REACHED
 
 

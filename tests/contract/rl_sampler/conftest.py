@@ -264,7 +264,7 @@ def new_pod(
     secret.mkdir(parents=True)
     for key, value in settings.to_mapping().items():
         (secret / key).write_text(value)
-    ours = {
+    ours: dict[str, Any] = {
         "model": {"uri": f"s3://{settings.s3_bucket}/{settings.s3_prefix}{MODEL_KEY}"},
         "agent": {"sampling": {"maxTokensPerTurn": 8, "maxContextTokens": 64}},
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ TEMPLATE = (
 )
 VOCABULARY = 256 + len(ADDED)
 
-Tensors = dict[str, NDArray[np.float32]]
+Tensors = dict[str, NDArray[np.floating[Any]]]
 
 
 def tensors(seed: int) -> Tensors:

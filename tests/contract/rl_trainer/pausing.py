@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rl_contracts.env import TrainerEnv
-from rl_contracts.stores import connect
+from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
+from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_trainer.world import PATIENCE_SECONDS, World
 from tests.servers import ROOT
 from tests.waiting import until
@@ -96,11 +97,16 @@ def _attempt(request: dict[str, Any]) -> None:
             trigger.pull(doing, "after")
             return result
 
-    connect.Mongo, connect.Objects = PausingMongo, PausingObjects  # type: ignore[misc]
+    def connect(settings: StoreSettings) -> Stores:
+        return Stores.of(
+            PausingMongo(settings, patience_seconds=PATIENCE_SECONDS),
+            PausingObjects(settings, patience_seconds=PATIENCE_SECONDS),
+        )
+
     code = attempt.run(
         TrainerEnv.parse(request["environment"]),
         terminated=threading.Event(),
-        patience_seconds=PATIENCE_SECONDS,
+        connect=connect,
         scratch=folder,
     )
     os._exit(code)

@@ -25,7 +25,7 @@ LONGEST = 9
 
 def samples() -> list[Sample]:
     generator = torch.Generator().manual_seed(5)
-    found = []
+    found: list[Sample] = []
     for (prompt, completion), advantage in zip(LENGTHS, ADVANTAGES, strict=True):
         length = prompt + completion
         mask = torch.arange(length) >= prompt
@@ -137,7 +137,7 @@ def shift(module: torch.nn.Module) -> None:
     generator = torch.Generator().manual_seed(9)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
 
 
 def reference_logprobs(folder: Path, batch: list[Sample]) -> list[Tensor]:

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ class World:
         return attempt.run(
             TrainerEnv.parse(self.environment),
             terminated=terminated or threading.Event(),
-            patience_seconds=PATIENCE_SECONDS,
+            connect=partial(Stores.connect, patience_seconds=PATIENCE_SECONDS),
             scratch=self.folder,
         )
 
@@ -160,7 +161,8 @@ class World:
             path = Path(folder) / "model.safetensors"
             _, prefix = split_uri(self.outcome.final_model)
             path.write_bytes(self.stores.objects.get(f"{prefix}model.safetensors"))
-            return load_file(path)
+            found: dict[str, Tensor] = load_file(path)
+            return found
 
     def trained(self) -> list[list[Rollout]]:
         """Rollouts of each step of the lineage, in order."""

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from rl_contracts import env
 from rl_contracts.spec.base import Resources
-from rl_contracts.spec.resources import RLJobSpec, RLJobStatus, SamplerPoolSpec, SamplerPoolStatus
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.stores.settings import StoreSettings
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,9 +44,9 @@ def test_a_record_survives_being_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"start_ticks": 1}, {"boot_id": "another boot"}])
 def test_another_process_under_the_same_id_is_left_alone(
-    sleeper: subprocess.Popen[bytes], change: dict[str, object]
+    sleeper: subprocess.Popen[bytes], change: dict[str, Any]
 ) -> None:
-    other = dataclasses.replace(record_of(sleeper), **change)  # type: ignore[arg-type]
+    other = dataclasses.replace(record_of(sleeper), **change)
     assert not other.alive()
     records.stop(other, name="other", seconds=1)
     records.kill_all([other])

@@ -34,7 +34,7 @@ def test_coredns_forwards_only_when_there_is_somewhere(servers: list[str]) -> No
 def test_volumes_are_retained_and_bound_to_the_node() -> None:
     storage_class, *volumes = render.volumes(Path("/state/volumes"), 3, 20)
     assert storage_class["volumeBindingMode"] == "WaitForFirstConsumer"
-    names = [volume["metadata"]["name"] for volume in volumes]  # type: ignore[index]
+    names = [volume["metadata"]["name"] for volume in volumes]
     assert names == ["local-0", "local-1", "local-2"]
     spec = json.loads(json.dumps(volumes[1]["spec"]))
     assert spec["local"]["path"] == "/state/volumes/local-1"

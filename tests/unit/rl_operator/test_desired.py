@@ -195,7 +195,8 @@ def test_the_agent_is_told_what_it_needs() -> None:
 
 @pytest.mark.parametrize(("precision", "dtype"), [("BF16", "bfloat16"), ("FP32", "float32")])
 def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str) -> None:
-    template = {"engine": {"args": ["--device", "cpu"], "env": [{"name": "A", "value": "1"}]}}
+    added = ["--device", "cpu"]
+    template = {"engine": {"args": added, "env": [{"name": "A", "value": "1"}]}}
     manifest = a_deployment(
         training={"steps": 1, "precision": precision},
         samplers=[{"name": "main", "template": template}],
@@ -204,9 +205,9 @@ def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str
     arguments = engine["args"]
     assert arguments[arguments.index("--dtype") + 1] == dtype
     assert arguments[arguments.index("--model-path") + 1] == "/weights/current"
-    assert arguments[-2:] == ["--device", "cpu"]
+    assert arguments[-2:] == added
     assert environment_of(engine)["A"] == "1"
-    own = [one for one in arguments[: -len(template["engine"]["args"])] if one.startswith("--")]
+    own = [one for one in arguments[: -len(added)] if one.startswith("--")]
     assert set(own) == set(ENGINE_ARGUMENTS)
 
 

@@ -11,7 +11,7 @@ from rl_operator import kinds
 from rl_operator.desired import pool, trainer
 from rl_operator.events import Note, of_actions, of_change
 from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
-from rl_operator.plan import Apply, Delete
+from rl_operator.plan import Action, Apply, Delete
 from tests.unit.rl_operator.builders import IMAGES, a_failure, a_meta, a_spec
 
 
@@ -89,7 +89,7 @@ def test_a_turn_is_told_once(
 def test_creations_are_told() -> None:
     meta, spec = a_meta(), a_spec()
     group = spec.samplers[0]
-    made = [
+    made: list[Action] = [
         Apply(
             kind=kinds.SAMPLER_POOL, manifest=pool.first_form(meta, group), manager=SCALE_MANAGER
         ),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_contracts.spec.status import Condition, RLJobStatus
-from rl_operator import names
+from rl_operator import kinds, names
 from rl_operator.desired import job as desired
 from rl_operator.desired import pool
 from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
@@ -120,13 +120,13 @@ def test_only_the_first_write_of_a_pool_names_its_replicas() -> None:
 def test_a_pool_without_its_template_is_completed() -> None:
     cluster, spec = ModelCluster(), a_spec()
     first = pool.first_form(JOB.meta, spec.samplers[0])
-    cluster.perform(Apply(kind=pool.kinds.SAMPLER_POOL, manifest=first, manager=SCALE_MANAGER))
-    kinds = [
+    cluster.perform(Apply(kind=kinds.SAMPLER_POOL, manifest=first, manager=SCALE_MANAGER))
+    applied = [
         (one.kind.name, one.manager)
         for one in planned(cluster, JOB, run_trainer=False).actions
-        if isinstance(one, Apply) and one.kind == pool.kinds.SAMPLER_POOL
+        if isinstance(one, Apply) and one.kind == kinds.SAMPLER_POOL
     ]
-    assert kinds == [("SamplerPool", SPEC_MANAGER)]
+    assert applied == [("SamplerPool", SPEC_MANAGER)]
 
 
 def test_foreign_edits_are_put_right() -> None:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Allocation(TorchDispatchMode):
+class Allocation(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     """While entered, sees every tensor that torch makes; ``peak`` is the most bytes at a time.
 
     What was there before is not counted, and of the rest only arrays whose rows have ``width``
@@ -19,7 +19,7 @@ class Allocation(TorchDispatchMode):
     """
 
     def __init__(self, *, width: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.alive = self.peak = 0
         self._width = width
         self._seen: set[int] = set()

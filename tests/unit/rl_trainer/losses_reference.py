@@ -38,6 +38,12 @@ class Setting:
     correction: str = "None"
     options: dict[str, object] = field(default_factory=dict)
 
+    def number(self, name: str, default: float | None = None) -> float:
+        """An option of the correction that is a number."""
+        value = self.options.get(name, default)
+        assert isinstance(value, int | float), f"{name} is {value!r}"
+        return float(value)
+
 
 def exp(value: float) -> float:
     return math.exp(max(-20.0, min(20.0, value)))
@@ -107,8 +113,8 @@ def correction(setting: Setting, sequence: list[Token], token: Token) -> float:
     kind, options = setting.correction, setting.options
     defaults = {"TIS": (0.0, 2.0), "IcePop": (0.5, 5.0), "MIS": (0.0, 3.0)}
     if kind in defaults:
-        low = float(options.get("low", defaults[kind][0]))  # type: ignore[arg-type]
-        cap = float(options.get("cap", defaults[kind][1]))  # type: ignore[arg-type]
+        low = setting.number("low", defaults[kind][0])
+        cap = setting.number("cap", defaults[kind][1])
         if kind == "TIS":
             return max(low, min(cap, exp(token.p - token.mu)))
         if kind == "IcePop":
@@ -119,11 +125,11 @@ def correction(setting: Setting, sequence: list[Token], token: Token) -> float:
         return w if low <= w <= cap else 0.0
     if kind == "OPSM":
         left = sum(one.mu - one.pi for one in sequence) / len(sequence)
-        return 0.0 if token.advantage < 0 and left > options["threshold"] else 1.0  # type: ignore[operator]
+        return 0.0 if token.advantage < 0 and left > setting.number("threshold") else 1.0
     if kind == "ImportanceCap":
         own = CLIPS[setting.kind]
-        c = float(options.get("cap", 4.0))  # type: ignore[arg-type]
-        d = math.exp(-float(options.get("decay", 0.0)) * token.age)  # type: ignore[arg-type]
+        c = setting.number("cap", 4.0)
+        d = math.exp(-setting.number("decay", 0.0) * token.age)
         if options.get("strict_in_bound"):
             d = 1 / c
         r = exp(token.pi - token.mu)

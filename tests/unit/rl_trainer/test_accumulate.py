@@ -44,14 +44,14 @@ def plain(learner: Learner, packed: Packed, *, below: int) -> float:
         kl_coefficient=learner.controls.kl_coefficient,
     )  # fmt: skip
     loss = terms.total / below
-    loss.backward()
+    torch.autograd.backward(loss)
     return float(loss.detach())
 
 
 def distributions(policy: Policy, packed: Packed) -> Tensor:
-    logits = policy.module(
-        input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
-    ).logits.flatten(0, 1)[packed.sources]
+    given = {"input_ids": packed.tokens, "position_ids": packed.positions}
+    found: Tensor = policy.module(**given, use_cache=False).logits
+    logits = found.flatten(0, 1)[packed.sources]
     return (logits / 0.7).log_softmax(-1)
 
 

@@ -27,7 +27,9 @@ def test_a_step_tells_what_was_lost_by_cause_and_by_length() -> None:
     )
     assert share == 0.5  # what the manifest filters out is not lost
     assert describe(drops) == "1 filtered, 1 lease, 1 stale"
-    assert ledger.close_step(groups=2) == (Drops(), pytest.approx(2 / 6))
+    drops, share = ledger.close_step(groups=2)
+    assert drops == Drops()
+    assert share == pytest.approx(2 / 6)
 
 
 def test_a_group_of_use_ends_a_row_of_losses() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from rl_trainer.chosen import chosen_logprobs
 from rl_trainer.logprobs import token_logprobs
@@ -33,15 +34,18 @@ def test_chunks_give_the_values_and_gradients_of_the_whole(
 
 def test_no_more_than_a_chunk_of_logits_is_ever_held() -> None:
     hidden, head, targets = model()
-    sizes = []
+    sizes: list[int] = []
     head.register_forward_hook(lambda module, given, logits: sizes.append(logits.numel()))
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor
-    ):
+    kept: list[int] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         total = token_logprobs(hidden, targets, head=head, temperature=1.0, chunk_tokens=4).sum()
     assert max(kept) < 4 * 29
-    total.backward()
+    torch.autograd.backward(total)
     assert max(sizes) == 4 * 29
     assert len(sizes) == 2 * 4  # forward, and again in the backward pass
 
@@ -61,6 +65,6 @@ def test_the_gradient_is_the_derivative() -> None:
 def test_logits_that_were_overwritten_are_not_read_again() -> None:
     logits = torch.randn(4, 7, requires_grad=True)
     total = chosen_logprobs(2 * logits, torch.tensor([0, 6, 3, 3])).sum()
-    total.backward(retain_graph=True)
+    torch.autograd.backward(total, retain_graph=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        total.backward()
+        torch.autograd.backward(total)

@@ -5,7 +5,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -79,8 +79,9 @@ def test_bfloat16_is_near_float32_and_masters_stay_float32(
     samples = make_samples()
     packed = collate(samples, [tuple(range(len(samples)))])
     found = {}
-    for precision in ("FP32", "BF16"):
-        policy = model.load(tiny_folder, precision=precision, uri=URI)  # type: ignore[arg-type]
+    precisions: tuple[Literal["FP32", "BF16"], ...] = ("FP32", "BF16")
+    for precision in precisions:
+        policy = model.load(tiny_folder, precision=precision, uri=URI)
         assert {one.dtype for one in policy.parameters().values()} == {torch.float32}
         policy.module.eval()
         found[precision] = policy.token_logprobs(packed, temperature=1.0)

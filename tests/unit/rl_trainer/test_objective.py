@@ -63,21 +63,14 @@ BATCHES = st.lists(st.lists(TOKENS, min_size=1, max_size=5), min_size=1, max_siz
 
 
 def algorithm(setting: Setting) -> Algorithm:
-    return Algorithm(
-        loss=Loss(
-            kind=setting.kind,  # type: ignore[arg-type]
-            clip_low=setting.low,
-            clip_high=setting.high,
-            dual_clip=setting.dual,
-            importance_cap=setting.cap,
-            clip_coefficient=setting.clip_coefficient,
-            aggregation=setting.average,  # type: ignore[arg-type]
-            length=setting.length if setting.average == "ConstantLength" else None,
-        ),
-        off_policy={
-            "correction": Correction(kind=setting.correction, **setting.options)  # type: ignore[arg-type]
-        },
-    )
+    loss = {
+        "kind": setting.kind, "clip_low": setting.low, "clip_high": setting.high,
+        "dual_clip": setting.dual, "importance_cap": setting.cap,
+        "clip_coefficient": setting.clip_coefficient, "aggregation": setting.average,
+        "length": setting.length if setting.average == "ConstantLength" else None,
+    }  # fmt: skip
+    correction = {"kind": setting.correction, **setting.options}
+    return Algorithm.model_validate({"loss": loss, "off_policy": {"correction": correction}})
 
 
 def packed(batch: list[list[Token]]) -> tuple[torch.Tensor, Packed]:
@@ -106,7 +99,7 @@ def found(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[float
     logprobs, given_tokens = packed(batch)
     terms = objective.evaluate(TokenStatistics(logprobs=logprobs), given_tokens, section, step=STEP)
     loss = terms.total / objective.denominator([len(one) for one in batch], section)
-    loss.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(loss)
     assert logprobs.grad is not None
     assert terms.not_finite == ()
     assert float(terms.sums[objective.LOSS]) == pytest.approx(float(terms.total.detach()))

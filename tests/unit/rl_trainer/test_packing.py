@@ -76,7 +76,8 @@ def test_parts_hold_whole_sequences_in_order(counts: list[int], max_tokens: int)
         for number, count in enumerate(counts)
     ]
     packed = collate(samples, [tuple(range(len(samples)))])
-    end, members = 0, []
+    end = 0
+    members: list[int] = []
     for tokens, part in packed.parts(max_tokens):
         assert tokens.start == end
         end = tokens.stop

@@ -44,7 +44,8 @@ def test_no_rollout_is_trained_too_often_too_soon_or_too_old(
     pool: list[Group] = []
     batches: list[Batch] = []
     trained: dict[int, list[int]] = {}
-    made, born = 0, {}
+    made = 0
+    born: dict[int, int] = {}
     for step, arrived in enumerate(arrivals, start=1):
         fresh = [a_group(made + one, step=step - 1) for one in range(arrived)]
         made += arrived

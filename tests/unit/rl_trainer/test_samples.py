@@ -64,7 +64,7 @@ def _unpacked(packed: Packed, one: Sample, member: int, row: int, start: int) ->
     assert torch.equal(packed.positions[row, start : start + length], torch.arange(length))
     logprobs, steps = torch.zeros(length), torch.zeros(length, dtype=torch.int64)
     logprobs[mask], steps[mask] = packed.logprobs[mine], packed.policy_steps[mine]
-    (weight,) = packed.weights[mine].unique().tolist()
+    (weight,) = set(packed.weights[mine].tolist())
     return Sample(
         tokens=tokens,
         mask=mask,

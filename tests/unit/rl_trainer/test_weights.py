@@ -23,7 +23,7 @@ def test_a_snapshot_stays_while_training_goes_on(load_policy: Callable[[], Polic
     before = {name: one.clone() for name, one in taken.items()}
     with torch.no_grad():
         for parameter in policy.parameters().values():
-            parameter += 1
+            parameter.add_(1)
     assert all(torch.equal(taken[name], one) for name, one in before.items())
 
 
@@ -51,7 +51,7 @@ def test_shards_load_as_one_model(
     policy = load_policy()
     with torch.no_grad():
         for parameter in policy.parameters().values():
-            parameter += 0.125
+            parameter.add_(0.125)
     weights.write(weights.snapshot(policy, precision="FP32"), tmp_path, shard_bytes=20_000)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     shutil.copy(tiny_folder / "config.json", tmp_path)

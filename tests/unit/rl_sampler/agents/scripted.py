@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from rl_contracts.documents.rollout import StopReason, ToolCall
 from rl_contracts.documents.run import PolicyPointer
@@ -16,12 +16,13 @@ from rl_contracts.spec.agents import Agent as AgentSpec
 from rl_sampler.agents import AGENTS, Agent
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.member import Member, Opening
-from rl_sampler.agents.policy import Sampled
+from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.claims import Claim
 from rl_sampler.engine.protocol import FoundCalls, Generation
 from rl_sampler.prompt import Prompts
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import Tool
+from rl_sampler.tools.toolbox import Tools
 from tests.documents import a_task
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 
@@ -157,8 +158,8 @@ async def play(
         agent=agent,
         messages=QUESTION,
         chat=chat,
-        policy=policy,  # type: ignore[arg-type]  # the script in the engine's place
-        tools=TableOfTools(answers or {}),  # type: ignore[arg-type]  # the table
+        policy=cast(Policy, policy),
+        tools=cast(Tools, TableOfTools(answers or {})),
     )
     (opening,) = Opening.of_group(prompt, await policy.sample(prompt))
     member.open(opening)

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ CHANGES: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {
     "left out": (lambda w: {n: t for n, t in w.items() if n != NORM}, "missing"),
     "added": (lambda w: w | {"lm_head.weight": w[NORM]}, "not the model's"),
     "reshaped": (lambda w: w | {NORM: w[NORM].reshape(8, 8)}, "model.norm.weight is"),
-    "another dtype": (lambda w: w | {NORM: w[NORM].astype(np.float16)}, "F16"),  # type: ignore[dict-item]
+    "another dtype": (lambda w: w | {NORM: w[NORM].astype(np.float16)}, "F16"),
 }
 
 
@@ -152,12 +153,12 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("precision", "dtype"), [("FP32", "F32"), ("BF16", "BF16")])
 def test_the_signature_follows_precision_for_floats_alone(
-    tmp_path: Path, precision: str, dtype: str
+    tmp_path: Path, precision: Literal["BF16", "FP32"], dtype: str
 ) -> None:
     (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
     weights = {"a": np.zeros((2, 3), np.float16), "lm_head.weight": np.zeros(2, np.float32)}
     (tmp_path / "model.safetensors").write_bytes(save(weights | {"i": np.zeros(1, np.int64)}))
-    found = model_signature(tmp_path, precision=precision)  # type: ignore[arg-type]
+    found = model_signature(tmp_path, precision=precision)
     assert found.tensors["a"] == TensorKind(dtype, (2, 3))
     assert found.tensors["i"] == TensorKind("I64", (1,))
     assert found.optional == {"lm_head.weight"}

@@ -244,7 +244,7 @@ async def test_a_function_is_a_tool_without_its_options(loaded: Callable[..., Ow
     assert (listed.name, listed.description) == ("search", "Searches.")
     assert set(listed.parameters["properties"]) == {"query", "limit"}
     assert listed.parameters["required"] == ["query"]
-    told = [
+    told: list[tuple[dict[str, Any], ToolResult]] = [
         ({"query": "a", "limit": 2}, ToolResult(text='["wiki:a", "wiki:a"]')),
         ({"query": "none"}, ToolResult(text="nothing found", failed=True)),
         ({"limit": 2}, ToolResult(text="query: Field required", failed=True)),
