@@ -10,7 +10,7 @@ from pathlib import Path
 
 import minio.time
 import pytest
-from minio.credentials import StaticProvider
+from minio.credentials.providers import StaticProvider
 from minio.minioadmin import MinioAdmin
 
 from rl_contracts.errors import (
