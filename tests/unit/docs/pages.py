@@ -1,0 +1,105 @@
+"""What the pages name, and what the code has to show for it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PACKAGE_FOLDERS = ("contracts", "operator", "trainer_image", "sampler_image", "console", "local")
+FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"`([^`\n]+)`")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return [text for kind, text in FENCED.findall(page.read_text()) if kind == language]
+
+
+def quoted(page: Path) -> set[str]:
+    """What stands in backticks outside of blocks."""
+    return set(QUOTED.findall(FENCED.sub("", page.read_text())))
+
+
+def everything_quoted() -> set[str]:
+    return {one for page in PAGES for one in quoted(page)}
+
+
+def models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a field of this type may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from models(part)
+
+
+def fields(model: type[BaseModel]) -> dict[str, Any]:
+    """Types by the names that users write."""
+    return {info.alias or name: info.annotation for name, info in model.model_fields.items()}
+
+
+def reachable(*roots: type[BaseModel]) -> set[type[BaseModel]]:
+    """Models and all that their fields are made of."""
+    found: set[type[BaseModel]] = set()
+    waiting = list(roots)
+    while waiting:
+        model = waiting.pop()
+        if model not in found:
+            found.add(model)
+            waiting += [one for kind in fields(model).values() for one in models(kind)]
+    return found
+
+
+def leads_somewhere(model: type[BaseModel], path: list[str]) -> bool:
+    """Whether a dotted path below a model names a field."""
+    if not path:
+        return True
+    kind = fields(model).get(path[0])
+    below = list(models(kind))
+    if kind is None or (path[1:] and not below):
+        return False
+    return not path[1:] or any(leads_somewhere(one, path[1:]) for one in below)
+
+
+def trees(*folders: str) -> list[ast.AST]:
+    """The parsed modules below these folders."""
+    return [
+        ast.parse(path.read_text())
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+
+
+def strings(parsed: list[ast.AST]) -> set[str]:
+    """All texts in them."""
+    return {
+        node.value
+        for tree in parsed
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def arguments(parsed: list[ast.AST], places: dict[str, int], *, keyword: str) -> set[str]:
+    """Texts that calls are given: at a place, by the called name, or by keyword."""
+    found: set[str] = set()
+    for call in (node for tree in parsed for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        if name not in places:
+            continue
+        given = [one.value for one in call.keywords if one.arg == keyword]
+        given += call.args[places[name] : places[name] + 1]
+        for one in given:
+            whole = [one.body, one.orelse] if isinstance(one, ast.IfExp) else [one]
+            found |= {
+                node.value
+                for node in whole
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            }
+    return found

@@ -1,0 +1,204 @@
+"""What the pages name is there: fields, conditions, reasons, metrics, files and commands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel, TypeAdapter
+
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.stores.settings import StoreSettings
+from rl_operator import metrics as operator_metrics
+from rl_sampler.metrics import agent_registry
+from rl_sampler.serving import Serving
+from rl_sampler.tally import Tally
+from tests.unit.docs.pages import (
+    PACKAGE_FOLDERS,
+    PAGES,
+    ROOT,
+    arguments,
+    blocks,
+    everything_quoted,
+    fields,
+    leads_somewhere,
+    quoted,
+    reachable,
+    strings,
+    trees,
+)
+
+ROOTS: dict[str, list[type[BaseModel]]] = {
+    "spec": [RLJobSpec, SamplerPoolSpec],
+    "status": [RLJobStatus, SamplerPoolStatus],
+}
+MODELS = reachable(*ROOTS["spec"], *ROOTS["status"], StoreSettings)
+NAMES = {name for model in MODELS for name in fields(model)}
+VALUES = yaml.safe_load((ROOT / "charts" / "rl-operator" / "values.yaml").read_text())
+OF_MONGODB = {"findAndModify", "readPreference", "readWrite", "retryWrites"}
+"""Words of the server and of its URIs."""
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def is_value(path: list[str]) -> bool:
+    """Whether the chart has this value."""
+    place = VALUES
+    for name in path:
+        if not isinstance(place, dict) or name not in place:
+            return False
+        place = place[name]
+    return True
+
+
+def is_field(token: str) -> bool:
+    first, *rest = token.replace("[]", "").split(".")
+    if first in ROOTS:
+        return any(leads_somewhere(one, rest) for one in ROOTS[first])
+    return any(leads_somewhere(one, [first, *rest]) for one in MODELS) or is_value([first, *rest])
+
+
+@EVERY_PAGE
+def test_fields_exist(page: Path) -> None:
+    files = {path.name for path in ROOT.rglob("*.py")} | {
+        "metrics.jsonl", "report.json", "manifest.json", "train.jsonl",
+    }  # fmt: skip
+    dotted = re.compile(r"[a-z][A-Za-z]*(\[\])?(\.[a-z][A-Za-z0-9]*(\[\])?)+")
+    camel = re.compile(r"[a-z]+[A-Z][A-Za-z]*")
+    for token in quoted(page):
+        first = token.split(".")[0].removesuffix("[]")
+        if dotted.fullmatch(token) and token not in files and first in {*NAMES, *ROOTS, *VALUES}:
+            assert is_field(token), f"{page.name}: {token} is no field"
+        elif camel.fullmatch(token) and token not in OF_MONGODB:
+            assert token in NAMES or token in VALUES, f"{page.name}: no field is called {token}"
+
+
+@EVERY_PAGE
+def test_examples_fit_the_models(page: Path) -> None:
+    for text in blocks(page, "yaml"):
+        written = yaml.safe_load(text)
+        if "kind" in written:
+            RLJobSpec.model_validate(written["spec"])
+            continue
+        for section, value in written.items():
+            TypeAdapter(fields(RLJobSpec)[section]).validate_python(value)
+
+
+@EVERY_PAGE
+def test_files_and_folders_exist(page: Path) -> None:
+    parents = [ROOT, *(ROOT / one for one in PACKAGE_FOLDERS)]
+    for token in quoted(page):
+        known = [one for one in parents if (one / token.split("/")[0]).is_dir()]
+        if "/" in token and re.fullmatch(r"[\w./-]+", token) and token[0] not in "./" and known:
+            assert any((one / token).exists() for one in known), f"{page.name}: {token}"
+
+
+@EVERY_PAGE
+def test_make_has_the_targets(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    said = [*quoted(page), *blocks(page, "sh"), *blocks(page, "console")]
+    named = {one for text in said for one in re.findall(r"\bmake ([a-z][\w-]*)", text)}
+    assert named - targets == set()
+
+
+@EVERY_PAGE
+def test_modules_can_be_run(page: Path) -> None:
+    for module in re.findall(r"python3? -m ((?:rl_\w+|benchmarks)[\w.]*)", page.read_text()):
+        path = module.rstrip(".").replace(".", "/")
+        parents = [ROOT, *(ROOT / one for one in PACKAGE_FOLDERS)]
+        found = [one / path for one in parents if (one / path).is_dir()] + [
+            one for one in parents if (one / f"{path}.py").is_file()
+        ]
+        assert found, f"{page.name}: {module}"
+
+
+def test_every_benchmark_is_on_its_page_and_no_other() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    rows = {one.split()[0] for one in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
+    modules = (ROOT / "benchmarks").glob("*.py")
+    assert rows == {path.stem for path in modules if "__main__" in path.read_text()}
+
+
+def test_every_page_is_linked() -> None:
+    linked = {
+        Path(target).name
+        for page in PAGES
+        for target in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text())
+    }
+    assert {page.name for page in PAGES} - linked - {"README.md"} == set()
+
+
+def condition_types() -> set[str]:
+    parsed = trees("operator/rl_operator")
+    said = arguments(parsed, {"Said": 0, "_reachable": 0}, keyword="type")
+    kinds = re.findall(
+        r'^ *(?:kind|KIND) = "(\w+)"$',
+        "\n".join(path.read_text() for path in (ROOT / "operator" / "rl_operator").glob("*.py")),
+        re.MULTILINE,
+    )
+    return said | set(kinds)
+
+
+def test_each_condition_is_described() -> None:
+    assert {"Ready", "TrainerReady", "StorageReachable", "Complete"} <= condition_types()
+    text = (ROOT / "docs" / "conditions.md").read_text()
+    assert [one for one in sorted(condition_types()) if not re.search(rf"\b{one}\b", text)] == []
+
+
+REASONS = {
+    "Headline": 1, "Said": 2, "Stall": 0, "Reach": 1, "Note": 0,
+    "Refusal": 2, "Outcome": 1, "TrainingFailedError": 0, "RolloutsLostError": 0,
+}  # fmt: skip
+"""Where these are given their reason when it has no keyword."""
+SAID_BY = trees(
+    "operator/rl_operator", "trainer_image/rl_trainer",
+    "contracts/rl_contracts/documents", "contracts/rl_contracts/stores",
+)  # fmt: skip
+"""Whose reasons get into a status."""
+
+
+def test_each_reason_is_described() -> None:
+    reasons = {
+        one
+        for one in arguments(SAID_BY, REASONS, keyword="reason")
+        if re.fullmatch(r"[A-Z]\w+", one)
+    }
+    assert len(reasons) > 40
+    assert sorted(reasons - everything_quoted()) == []
+
+
+def test_no_reason_is_made_up() -> None:
+    known = strings(SAID_BY + trees("sampler_image/rl_sampler"))
+    known |= {"OOMKilled", "Evicted", "DisruptionTarget"}  # the kubelet's
+    kinds = {"SamplerPool", "SamplerPools", "RLJob"}
+    page = ROOT / "docs" / "conditions.md"
+    said = {one for one in quoted(page) if re.fullmatch(r"[A-Z][a-z]+[A-Z]\w+", one)}
+    # Some are put together from two words.
+    made_up = [
+        one
+        for one in said - known - kinds
+        if not any({one[:cut], one[cut:]} <= known for cut in range(1, len(one)))
+    ]
+    assert made_up == []
+
+
+def names_of(registry: CollectorRegistry) -> set[str]:
+    """As they stand in what Prometheus reads."""
+    made = registry.collect()
+    return {f"{one.name}_total" if one.type == "counter" else one.name for one in made}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "registry"),
+    [
+        ("rl_operator_", operator_metrics.REGISTRY),
+        ("rl_sampler_", agent_registry(serving=Serving(), tally=Tally())),
+    ],
+)
+def test_metrics_are_described(prefix: str, registry: CollectorRegistry) -> None:
+    ours = {one for one in names_of(registry) if one.startswith(prefix)}
+    assert ours
+    assert ours == {one for one in everything_quoted() if re.fullmatch(rf"{prefix}\w+", one)}
