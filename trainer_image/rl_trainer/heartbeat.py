@@ -38,10 +38,12 @@ class Heartbeat:
         run: str,
         epoch: int,
         terminated: threading.Event,
+        beat_seconds: float = BEAT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stores, self._run, self._epoch = stores, run, epoch
         self._terminated = terminated
+        self._beat_seconds = beat_seconds
         self._clock = clock
         self._phase = "Starting"
         self._logged = clock()
@@ -101,7 +103,7 @@ class Heartbeat:
             if self._clock() - swept >= SWEEP_SECONDS:
                 self._sweep()
                 swept = self._clock()
-            if self._ended.wait(BEAT_SECONDS):
+            if self._ended.wait(self._beat_seconds):
                 return
 
     def _sweep(self) -> None:
