@@ -178,7 +178,7 @@ def test_stalled_jobs_start_nothing_and_write_nothing(
         throughout(lambda: "", seconds=SETTLED_SECONDS)
         return before == seen()
 
-    until(settled, what="the stalled jobs to settle", seconds=60)
+    until(settled, what="the stalled jobs to settle")
     before = seen()
 
     def written() -> str:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -30,11 +29,10 @@ def pids(layout: Layout) -> dict[str, int]:
     return {name: record.pid for name, record in processes.recorded(layout).items()}
 
 
-def test_a_second_up_starts_nothing_and_costs_seconds(layout: Layout) -> None:
+def test_a_second_up_starts_nothing(layout: Layout) -> None:
     up("--images")
-    before, began = pids(layout), time.monotonic()
+    before = pids(layout)
     assert "everything was running" in up("--images")
-    assert time.monotonic() - began < 10
     assert pids(layout) == before
 
 

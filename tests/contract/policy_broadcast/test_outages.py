@@ -19,6 +19,7 @@ from rl_trainer import broadcast
 from rl_trainer.shards import ShardContent
 from tests.contract.policy_broadcast.world import Line, Subscriber, content
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
+from tests.waiting import HUNG_SECONDS
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ class Outage:
             self._back = self._pool.submit(self._minio.server.start)
 
     def over(self) -> None:
-        self._back.result(timeout=60)
+        self._back.result(timeout=HUNG_SECONDS)
         self._pool.shutdown()
 
 

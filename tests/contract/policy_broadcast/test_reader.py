@@ -13,6 +13,7 @@ from rl_contracts.stores.settings import StoreSettings
 from rl_sampler.policy.verify import mapped
 from tests.contract.policy_broadcast.world import Line, moved, raw, strange
 from tests.servers import ROOT
+from tests.waiting import HUNG_SECONDS
 
 READER = ROOT / "examples" / "policy_reader" / "read_policy.py"
 
@@ -37,5 +38,5 @@ def test_every_version_is_read_without_our_code(
         folder.mkdir()
         prefix = line.pointers[version].prefix
         command = [sys.executable, str(READER), store_settings.s3_bucket, prefix, str(folder)]
-        subprocess.run(command, env=environment, check=True, timeout=60)
+        subprocess.run(command, env=environment, check=True, timeout=HUNG_SECONDS)
         assert raw(mapped(folder.glob("*.safetensors"))) == line.states[version]

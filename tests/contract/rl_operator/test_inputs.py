@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rl_operator import kinds
-from tests.contract.rl_operator.world import SETTLE_SECONDS, TRAIN, World
+from tests.contract.rl_operator.world import TRAIN, World
 from tests.servers import free_port
+from tests.waiting import HUNG_SECONDS
 
 Change = Callable[[World], None]
 
@@ -99,7 +100,7 @@ def test_a_bad_input_stalls_and_is_mended(
 
     world.make_secret()
     world.upload_inputs()
-    deadline = time.monotonic() + SETTLE_SECONDS
+    deadline = time.monotonic() + HUNG_SECONDS
     while world.condition(job, "Stalled"):
         assert time.monotonic() < deadline, world.status(job)
         world.settle(job)

@@ -36,9 +36,9 @@ from rl_operator.settings import Images
 from tests.apiserver import ApiServer
 from tests.documents import a_run, a_sampler, a_task
 from tests.manifests import a_job
+from tests.waiting import HUNG_SECONDS
 
 IMAGES = Images(trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent")
-SETTLE_SECONDS = 30.0
 PATIENCE_SECONDS = 0.3
 RETRY_SECONDS = 0.2
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -166,7 +166,7 @@ class World:
     def settle(self, key: Key) -> dict[str, Any]:
         """Reconcile a job and its pools until a whole pass writes nothing; the job's status."""
         operator = self.operator or self.start_operator()
-        deadline = time.monotonic() + SETTLE_SECONDS
+        deadline = time.monotonic() + HUNG_SECONDS
         while True:
             before = self.writes.count
             operator.jobs.reconcile(key)

@@ -25,7 +25,7 @@ from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
 from tests.manifests import a_job
 from tests.servers import ROOT, free_port
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 ENGINE_PYTHON = Path(
     os.environ.get("RL_ENGINE_PYTHON", "~/.cache/rl-operator/venv-engine/bin/python")
@@ -100,7 +100,7 @@ class EngineServer:
         """Kill it and its workers at once."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=HUNG_SECONDS)
 
     def weight_version(self) -> str:
         """What it says that it serves; empty while it is down."""
@@ -151,7 +151,7 @@ class Pod:
             self._command("stage"),
             env=os.environ | self.environment,
             capture_output=True,
-            timeout=60,
+            timeout=HUNG_SECONDS,
             check=False,
         )
 
@@ -166,7 +166,7 @@ class Pod:
         """Send a signal, wait for the end, return the exit status."""
         assert self.process is not None
         self.process.send_signal(number)
-        status = self.process.wait(timeout=40)
+        status = self.process.wait(timeout=HUNG_SECONDS)
         self.process = None
         return status
 

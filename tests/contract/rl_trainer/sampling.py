@@ -29,6 +29,7 @@ from rl_contracts.ids import TaskId, rollout_id
 from rl_contracts.stores.connect import Stores
 from tests.documents import a_sampler
 from tests.tiny_model import ASSISTANT, END, tiny_model, tiny_tokenizer
+from tests.waiting import HUNG_SECONDS
 
 MAX_NEW_TOKENS = 3
 LEASE_SECONDS = 30.0
@@ -210,4 +211,4 @@ def sampling(*samplers: TestSampler) -> Iterator[None]:
         finally:
             stopped.set()
         for job in jobs:
-            job.result(timeout=30)
+            job.result(timeout=HUNG_SECONDS)

@@ -27,7 +27,7 @@ from tests.servers import (
     running_store,
     settings_of,
 )
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def test_a_killed_process_is_replaced_and_replays(make_world: MakeWorld) -> None
         process = world.process()
         killed = until(world.at_step(8), what="step 8")
         process.send_signal(signal.SIGKILL)
-        assert process.wait(timeout=30) == -signal.SIGKILL
+        assert process.wait(timeout=HUNG_SECONDS) == -signal.SIGKILL
         before = committed(world.stores)
         assert world.attempt() == 0
     assert killed.epoch == 1
@@ -100,7 +100,7 @@ def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: M
         process = world.process()
         until(world.at_step(2), what="step 2")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 143
+        assert process.wait(timeout=HUNG_SECONDS) == 143
         stopped = world.run
         assert stopped.outcome is None
         assert world.attempt() == 0
@@ -117,7 +117,7 @@ def test_a_trainer_that_was_replaced_stops_and_changes_nothing(make_world: MakeW
         old = executor.submit(world.attempt)
         until(world.at_step(2), what="step 2")
         taken = world.stores.runs.take_epoch(RUN)
-        assert old.result(timeout=60) == 3
+        assert old.result(timeout=HUNG_SECONDS) == 3
         assert unchanged(taken, world.run)
         assert world.attempt() == 0
     assert world.run.epoch == 3
@@ -148,7 +148,7 @@ def test_a_run_outlives_its_stores(
                 until(world.at_step(step), what=f"step {step}")
                 with outage(server):
                     pass
-            assert job.result(timeout=120) == 0
+            assert job.result(timeout=HUNG_SECONDS) == 0
         assert world.run.epoch == 1
         world.check_lineage()
         stores.close()
@@ -171,7 +171,7 @@ def test_a_bucket_that_stays_away_is_what_the_outcome_names(
             job = executor.submit(world.attempt)
             until(world.at_step(1), what="step 1")
             minio.server.kill()
-            assert job.result(timeout=60) == 1
+            assert job.result(timeout=HUNG_SECONDS) == 1
         assert (world.outcome.kind, world.outcome.reason) == ("Failed", "StoreUnavailable")
         assert "bucket did not answer while" in world.outcome.message
         stores.close()

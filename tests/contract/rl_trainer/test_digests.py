@@ -18,7 +18,7 @@ from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
 from tests.servers import ROOT
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def interrupted(make_world: MakeWorld) -> World:
         process = world.process()
         until(world.at_step(2), what="step 2")
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=30)
+        process.wait(timeout=HUNG_SECONDS)
     return world
 
 
@@ -85,7 +85,7 @@ def audit(world: World, *arguments: str) -> Any:
         env=os.environ | world.environment | {"PYTHONPATH": str(ROOT / "contracts")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HUNG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -30,10 +29,9 @@ def test_a_failure_tells_status_log_and_last_lines(tmp_path: Path) -> None:
 
 
 def test_a_program_past_its_deadline_is_ended(tmp_path: Path) -> None:
-    began = time.monotonic()
+    # Were it not ended, this test would outlast its own deadline.
     with pytest.raises(CommandFailedError, match="did not end within 1 s"):
-        progress.run(["sleep", "60"], label="x", log=tmp_path / "x.log", timeout=1)
-    assert time.monotonic() - began < 30
+        progress.run(["sleep", "1000"], label="x", log=tmp_path / "x.log", timeout=1)
 
 
 def test_a_program_ends_when_its_starter_is_killed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from rl_sampler.problems import Problems
 from rl_sampler.serving import Serving
 from rl_sampler.slots import Slots
 from tests.documents import a_run, a_task
+from tests.waiting import HUNG_SECONDS
 
 ENGINE = ServerInfo(version="0.5.23", max_running_requests=64, max_req_input_len=512)
 ENDED = Outcome(kind="Succeeded", reason="Done", message="")
@@ -67,7 +68,7 @@ async def test_slots_are_never_overbooked_and_a_large_group_goes_alone() -> None
 
     await asyncio.gather(*(group(size) for size in (3, 4, 1, 8, 5, 2, 2)))
     assert most <= 8
-    async with asyncio.timeout(1), slots.take(100, of=8):
+    async with asyncio.timeout(HUNG_SECONDS), slots.take(100, of=8):
         pass
 
 
