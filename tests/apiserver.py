@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 
 from tests.servers import ROOT, Server, binary, free_port
+from tests.waiting import HUNG_SECONDS
 
 START_SECONDS = 120.0
-ESTABLISHED_SECONDS = 30.0
 program = functools.cache(binary)
 
 
@@ -41,7 +41,9 @@ class ApiServer:
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as the administrator."""
         command = [program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=HUNG_SECONDS
+        )
         if check and done.returncode:
             pytest.fail(f"kubectl {' '.join(arguments)}: {done.stderr}")
         return done
@@ -53,10 +55,10 @@ class ApiServer:
     def install(self, path: Path) -> None:
         """Apply CRDs and wait until the API server serves them."""
         self.kubectl("apply", "--server-side", "-f", str(path))
-        deadline = time.monotonic() + ESTABLISHED_SECONDS
+        deadline = time.monotonic() + HUNG_SECONDS
         while not all(_established(one) for one in self.get("crd")["items"]):
             if time.monotonic() > deadline:
-                pytest.fail(f"{path} was not established in {ESTABLISHED_SECONDS:.0f} s")
+                pytest.fail(f"{path} was not established in {HUNG_SECONDS:.0f} s")
             time.sleep(0.05)
 
     @property
@@ -122,6 +124,12 @@ def kubeconfig(server: ApiServer, token: str) -> dict[str, Any]:
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         "current-context": "test",
     }
+
+
+def apply(apiserver: ApiServer, manifest: dict[str, Any], *options: str) -> str:
+    """Apply as a user does; return what kubectl complained of, empty when nothing."""
+    done = apiserver.kubectl("apply", "-f", "-", *options, stdin=json.dumps(manifest), check=False)
+    return done.stderr if done.returncode else ""
 
 
 def _established(crd: dict[str, Any]) -> bool:

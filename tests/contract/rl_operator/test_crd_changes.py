@@ -1,0 +1,78 @@
+"""What may change after it was accepted: by sections of a job, and a pool's size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.apiserver import ApiServer, apply
+from tests.manifests import a_job, changed
+
+Manifest = dict[str, Any]
+FIXED: dict[str, tuple[str, Any]] = {
+    "model": ("spec.model.uri", "s3://rl-data/models/other"),
+    "data": ("spec.data.train.0.name", "other"),
+    "agent": ("spec.agent.systemPrompt", "Be brief."),
+    "reward": ("spec.reward.answerSchema", "Raw"),
+    "algorithm": ("spec.algorithm.groupSize", 4),
+    "rollouts": ("spec.rollouts.maxAttempts", 4),
+    "training": ("spec.training.steps", 70),
+    "storage": ("spec.storage.secretName", "other"),
+    "weightSync": ("spec.weightSync.everySteps", 2),
+}
+
+
+@pytest.mark.parametrize(("section", "change"), FIXED.items(), ids=FIXED.keys())
+def test_a_section_is_fixed_once_the_trainer_has_started(
+    apiserver: ApiServer, section: str, change: tuple[str, Any]
+) -> None:
+    name = f"fixed-{section.lower()}"
+
+    def edited(*, started: bool) -> str:
+        manifest = changed(*change)
+        manifest["metadata"]["name"] = name
+        if started:  # back to the first form, which is another change
+            manifest["spec"] = a_job()["spec"]
+        return apply(apiserver, manifest)
+
+    assert apply(apiserver, a_job(name)) == ""
+    assert edited(started=False) == ""
+    _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
+    assert f"spec.{section} cannot change once the trainer has been started" in edited(started=True)
+
+
+def test_pools_and_deadlines_may_change_after_the_start(apiserver: ApiServer) -> None:
+    assert apply(apiserver, a_job("mutable")) == ""
+    _set_status(apiserver, "mutable", {"attempt": 1, "observedGeneration": 1})
+    changes: list[Callable[[Manifest], None]] = [
+        lambda spec: spec["samplers"][0]["template"].update(maxConcurrentGroups=2),
+        lambda spec: spec.update(lifecycle={"backoffLimit": 9}),
+    ]
+    manifest = a_job("mutable")
+    for change in changes:
+        change(manifest["spec"])
+        assert apply(apiserver, manifest) == ""
+
+
+def test_a_pool_scales_through_its_subresource(apiserver: ApiServer) -> None:
+    pool = {
+        "apiVersion": "rl-operator.io/v1alpha1",
+        "kind": "SamplerPool",
+        "metadata": {"name": "scaled", "namespace": "default"},
+        "spec": {"job": "job"},
+    }
+    assert apply(apiserver, pool) == ""
+    apiserver.kubectl("scale", "samplerpool/scaled", "--replicas=3")
+    assert apiserver.get("samplerpool", "scaled")["spec"]["replicas"] == 3
+    refused = apiserver.kubectl("scale", "spool/scaled", "--replicas=2001", check=False)
+    assert "spec.replicas" in refused.stderr
+
+
+def _set_status(apiserver: ApiServer, name: str, status: Manifest) -> None:
+    patch = json.dumps({"status": status})
+    apiserver.kubectl(
+        "patch", "rljob", name, "--subresource=status", "--type=merge", "-p", patch
+    )  # fmt: skip
