@@ -1,0 +1,71 @@
+"""Figures that the pages give are those of the code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rl_contracts.documents import overflow, sampler
+from rl_contracts.documents.datasets import text
+from rl_contracts.stores import orphans
+from rl_operator import attempts, autoscaler, leadership, operation, pool_pods, preflight
+from rl_sampler import claims, heartbeat, run_watch
+from rl_sampler.policy import fetch, follow
+from rl_sampler.scorers.mathematics import PROCESSOR_SECONDS
+from rl_trainer import attempt, collect, policy_collector
+from tests.unit.docs.pages import ROOT
+
+FIGURES = [
+    ("algorithms.md", "After {} batches' worth of replaced groups", [collect.NO_SIGNAL_BATCHES]),
+    ("data.md", "is longer than {} MB", [text.MAX_RECORD_BYTES >> 20]),
+    ("data.md", "reads the first {} MB", [preflight.READ_BYTES >> 20]),
+    ("operator.md", "a Lease of {} s, renewed every {} s; every write first checks that the last "
+     "renewal is not older than {} s", [
+        leadership.DURATION_SECONDS, leadership.RETRY_SECONDS, leadership.RENEW_DEADLINE_SECONDS]),
+    ("operator.md", "up to {} min, the next attempt", [attempts.MAX_BACKOFF_SECONDS / 60]),
+    ("operator.md", "tried again every {} s, not counted", [attempts.REFUSED_RETRY_SECONDS]),
+    ("operator.md", "waited for more than {} % of its time", [autoscaler.UP_WAIT_SHARE * 100]),
+    ("conditions.md", "after {} s, then up to every {} s", [
+        preflight.RETRY_FIRST_SECONDS, preflight.RETRY_MAX_SECONDS]),
+    ("policy-format.md", "deleted {} s later", [policy_collector.GRACE_SECONDS]),
+    ("sampler.md", "writes its document every {} s", [heartbeat.BEAT_SECONDS]),
+    ("sampler.md", "reads the run document every {} s", [run_watch.POLL_SECONDS]),
+    ("sampler.md", "Leases of {} s are renewed every {} s", [
+        claims.LEASE_SECONDS, claims.RENEW_SECONDS]),
+    ("sampler.md", "tried again after {} s, doubling up to {} s", [
+        follow.FIRST_BACKOFF_SECONDS, follow.LONGEST_BACKOFF_SECONDS]),
+    ("sampler.md", "more than {} s of processor time", [PROCESSOR_SECONDS]),
+    ("sampler.md", "ranges of {} MiB", [fetch.PART_BYTES >> 20]),
+    ("stores.md", "heartbeat is younger than {} s", [sampler.SILENT_SECONDS]),
+    ("stores.md", "keeps below {} MiB", [overflow.OVERFLOW_BYTES >> 20]),
+    ("trainer.md", "is repeated for {} s", [attempt.PATIENCE_SECONDS]),
+]  # fmt: skip
+IN_WORDS = [
+    ("audit.md", "more than half a minute ago", orphans.LEASE_GRACE_SECONDS, 30),
+    ("operator.md", "a minute over their grace", attempts.LINGER_SECONDS, 60),
+    ("operator.md", "runs for two minutes without being heard", pool_pods.SILENT_SECONDS, 120),
+    ("operator.md", "not tried again for half an hour", autoscaler.TOO_SMALL_SECONDS, 1800),
+    ("operator.md", "not followed by another for ten minutes", autoscaler.NO_GAIN_SECONDS, 600),
+    ("operator.md", "at most to the double", autoscaler.MAX_GROWTH, 2),
+    ("operator.md", "by at most a quarter", autoscaler.MAX_SHRINK, 0.25),
+    ("conditions.md", "outlive their grace by five minutes", operation.STOP_SECONDS, 300),
+]
+
+
+def said(page: str) -> str:
+    """A page as one line."""
+    return re.sub(r"\s+", " ", (ROOT / "docs" / page).read_text())
+
+
+@pytest.mark.parametrize(("page", "phrase", "figures"), FIGURES, ids=lambda one: str(one)[:40])
+def test_figures_are_the_codes(page: str, phrase: str, figures: list[float]) -> None:
+    assert phrase.format(*(f"{one:g}" for one in figures)) in said(page)
+
+
+@pytest.mark.parametrize(("page", "phrase", "found", "figure"), IN_WORDS, ids=lambda one: str(one))
+def test_figures_in_words_are_the_codes(
+    page: str, phrase: str, found: float, figure: float
+) -> None:
+    assert phrase in said(page)
+    assert found == figure
