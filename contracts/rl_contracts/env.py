@@ -19,6 +19,8 @@ HUB_TOKEN_FILE = "RL_HUB_TOKEN_FILE"
 WEIGHTS_FOLDER = "RL_WEIGHTS_FOLDER"
 ENGINE_URL = "RL_ENGINE_URL"
 LISTEN_PORT = "RL_LISTEN_PORT"
+RELAY_PORT = "RL_RELAY_PORT"
+POD_IP = "RL_POD_IP"
 DRAIN_SECONDS = "RL_DRAIN_SECONDS"
 TOOL_SECRETS_FOLDER = "RL_TOOL_SECRETS_FOLDER"
 ENDPOINT_SECRETS_FOLDER = "RL_ENDPOINT_SECRETS_FOLDER"
@@ -101,6 +103,10 @@ class SamplerEnv:
     """Holds ``<MCP server>/token`` for each server that has one."""
     endpoint_secrets_folder: Path
     """Holds ``<token_folder of an endpoint>/token`` for each endpoint that has one."""
+    relay_port: int | None = None
+    """Where policies are handed to other samplers; None without a relay."""
+    pod_ip: str = ""
+    """Known where there is a relay."""
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> SamplerEnv:
@@ -117,6 +123,8 @@ class SamplerEnv:
             weights_folder=Path(required(environ, WEIGHTS_FOLDER)),
             engine_url=required(environ, ENGINE_URL),
             listen_port=integer(environ, LISTEN_PORT),
+            relay_port=integer(environ, RELAY_PORT) if RELAY_PORT in environ else None,
+            pod_ip=required(environ, POD_IP) if RELAY_PORT in environ else "",
             drain_seconds=integer(environ, DRAIN_SECONDS),
             tool_secrets_folder=Path(required(environ, TOOL_SECRETS_FOLDER)),
             endpoint_secrets_folder=Path(required(environ, ENDPOINT_SECRETS_FOLDER)),

@@ -12,6 +12,7 @@ from rl_contracts.errors import Refusal
 from rl_sampler.assignment import Assignment
 from rl_sampler.completions.outages import Outages
 from rl_sampler.problems import Problems
+from rl_sampler.relay.pool import relay_url
 from rl_sampler.serving import Serving
 from rl_sampler.shared import OUTAGES, SharedState
 from rl_sampler.tally import Tally
@@ -91,6 +92,7 @@ class Heartbeat:
             step=serving.policy.step if serving.policy else 0,
             staging_version=serving.staging.version if serving.staging else 0,
             engine=f"sglang {serving.engine.version}" if serving.engine else "",
+            relay_url=relay_url(env),
             scorers=self._known,
             refusals=self._refusals,
             unavailable=self._outages.known,

@@ -11,6 +11,7 @@ from rl_sampler.assignment import Assignment
 from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import model_signature
+from rl_sampler.relay.wiring import relay_of
 from rl_sampler.weights import WeightsFolder
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,8 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
     spec = assignment.spec
     stage_base(stores.objects, uri=spec.model.uri, folder=weights.base)
     signature = model_signature(weights.base, precision=spec.training.precision)
-    stager = Stager(stores.objects, weights=weights, signature=signature)
+    relay = relay_of(assignment, stores)
+    stager = Stager(stores.objects, weights=weights, signature=signature, relay=relay)
     if not weights.current.exists():
         weights.link_current(weights.base)
     run = stores.runs.get(assignment.run)

@@ -31,6 +31,7 @@ from rl_sampler.probes import Probes, listening
 from rl_sampler.problems import Problems
 from rl_sampler.prompt import PromptError, load_prompts
 from rl_sampler.reaper import Reaper
+from rl_sampler.relay.wiring import relay_listening, relay_of
 from rl_sampler.run_watch import RunWatch
 from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
@@ -123,7 +124,10 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             outages=agent.outages,
         )
         application = agent.probes().application()
-        async with listening(application, port=assignment.env.listen_port):
+        async with (
+            listening(application, port=assignment.env.listen_port),
+            relay_listening(assignment, stores),
+        ):
             brought = await bring(
                 assignment.spec, directory=directory, problems=problems, stop=stop
             )
@@ -169,6 +173,7 @@ async def _work(agent: Agent, brought: Brought, watch: EngineWatch, *, stop: asy
             signature=await asyncio.to_thread(
                 model_signature, agent.weights.base, precision=spec.training.precision
             ),
+            relay=relay_of(agent.assignment, agent.shared.stores),
         ),
         weights=agent.weights,
         serving=agent.serving,

@@ -44,6 +44,8 @@ class Sampler(Document):
     """Version being downloaded and verified; 0 when none."""
     engine: str = ""
     """Name and version that the engine reports, e.g. ``sglang 0.5.23``."""
+    relay_url: str = ""
+    """Where other samplers of the pool may take policies from; empty without a relay."""
     scorers: list[str] = Field(default_factory=list)
     """Scorer kinds that this sampler knows."""
     refusals: list[Refusal] = Field(default_factory=list)

@@ -31,6 +31,8 @@ class Transport(Model):
     kind: Literal["S3"] = "S3"
     """Through the bucket."""
     delta: Delta = Field(default_factory=Delta)
+    relay: bool = False
+    """Samplers also take versions from pods of their pool."""
 
 
 class WeightSync(Model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import io
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, wait
@@ -123,6 +124,15 @@ class Objects:
             patience_seconds=self._patience,
             server_name=self._server_name,
         )
+
+    def shared_token(self, purpose: str) -> str:
+        """A word that only holders of the bucket's secret key can make, and that does not tell it.
+
+        Args:
+            purpose: what it is for; each has another one.
+        """
+        secret = self._settings.s3_secret_key.get_secret_value()
+        return hmac.new(secret.encode(), f"rl-operator/{purpose}".encode(), "sha256").hexdigest()
 
     def uri(self, key: str) -> str:
         """The ``s3://`` URI of a key."""

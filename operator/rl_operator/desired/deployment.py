@@ -17,6 +17,8 @@ Manifest = dict[str, Any]
 
 WEIGHTS_FOLDER = "/weights"
 AGENT_PORT = 8080
+RELAY_PORT = 8082
+"""The job's NetworkPolicy lets only its own pods reach it."""
 ENGINE_PORT = 30000
 END_SECONDS = 5
 """For the agent to hand back what did not finish while it drained."""
@@ -89,6 +91,8 @@ def _pod(
     stage = {
         key: agent[key] for key in agent if key not in ("livenessProbe", "readinessProbe", "ports")
     } | {"name": "stage", "command": ["python", "-m", "rl_sampler", "stage"]}
+    if job_spec.weight_sync.transport.relay:
+        _relay(agent, stage)
     agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec)]
     engine = _engine(spec, precision=job_spec.training.precision, images=images)
     config = names.spec_config(job.name, job_spec)
@@ -150,6 +154,20 @@ def _agent(pool: Meta, spec: SamplerPoolSpec, *, job: Meta, images: Images) -> M
             {"name": "tmp", "mountPath": TMP},
         ],
     }
+
+
+def _relay(agent: Manifest, stage: Manifest) -> None:
+    """Tell agent and init container of the relay, and open its port."""
+    agent["ports"] = [
+        *agent["ports"],
+        {"name": "relay", "containerPort": RELAY_PORT, "protocol": "TCP"},
+    ]
+    for container in (agent, stage):
+        container["env"] = [
+            *container["env"],
+            {"name": env.RELAY_PORT, "value": str(RELAY_PORT)},
+            _from_pod(env.POD_IP, "status.podIP"),
+        ]
 
 
 def _engine(spec: SamplerPoolSpec, *, precision: str, images: Images) -> Manifest:

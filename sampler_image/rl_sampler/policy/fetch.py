@@ -17,9 +17,9 @@ from pathlib import Path
 
 from rl_contracts.documents.manifest import Manifest
 from rl_contracts.errors import IntegrityError, RLError
-from rl_contracts.stores.objects import Objects
 from rl_sampler.policy.disk import DiskFullError
 from rl_sampler.policy.route import Remote
+from rl_sampler.policy.source import Source
 from rl_sampler.policy.spans import Proof, Span, segments, spans_of
 
 PART_BYTES = 16 << 20
@@ -60,15 +60,15 @@ class Downloads:
     The journal is a hint and no proof: what it tells of is read and compared like what comes.
     """
 
-    def __init__(self, objects: Objects, folder: Path, *, ended: threading.Event) -> None:
+    def __init__(self, source: Source, folder: Path, *, ended: threading.Event) -> None:
         """Begin, or go on with, a folder's downloads.
 
         Args:
-            objects: the bucket.
+            source: the bucket, or a peer before it.
             folder: where to.
             ended: set when nobody wants the result any more.
         """
-        self._objects, self._ended = objects, ended
+        self._source, self._ended = source, ended
         self._journal = folder / JOURNAL
         self._lock = threading.Lock()
         self._come = (
@@ -125,7 +125,7 @@ class Downloads:
                     _write(file, chunk)
                     proof.update(chunk)
 
-                self._objects.read_range(
+                self._source.read_range(
                     segment.key, offset=offset, size_bytes=size, consume=take
                 )  # fmt: skip
                 with self._lock, self._journal.open("a") as journal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -21,7 +22,9 @@ from rl_sampler.policy.build import build
 from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_sampler.policy.fetch import StagingEndedError
 from rl_sampler.policy.route import Route, cheapest
+from rl_sampler.policy.source import Source
 from rl_sampler.policy.verify import Signature, check_folder, check_manifest
+from rl_sampler.relay.client import Relay
 from rl_sampler.weights import MANIFEST_FILE, POINTER_FILE, Staged, WeightsFolder
 
 logger = logging.getLogger(__name__)
@@ -41,8 +44,18 @@ class Stager:
         weights: WeightsFolder,
         signature: Signature,
         free: Callable[[Path], int] = free_bytes,
+        relay: Relay | None = None,
     ) -> None:
-        self._objects = objects
+        """Prepare.
+
+        Args:
+            objects: the bucket.
+            weights: where policies lie.
+            signature: what every policy must hold.
+            free: bytes that can still be written into a folder.
+            relay: whom to ask before the bucket; None for no one.
+        """
+        self._objects, self._relay = objects, relay
         self._weights = weights
         self._signature = signature
         self._free = free
@@ -73,21 +86,44 @@ class Stager:
             if folder.is_dir():
                 return self.restage(pointer)
             started = time.monotonic()
-            prefix = pointer.prefix.rstrip("/") + "/"
-            stored = self._objects.get(prefix + MANIFEST_FILE)
-            manifest = Manifest.from_bytes(stored, sha256=pointer.manifest_sha256)
-            check_manifest(manifest, pointer=pointer, signature=self._signature)
-            partial = folder.with_name(folder.name + PARTIAL)
-            self.clear_partial(but=partial)
-            self._make_room(manifest, partial, keep=list(keep))
-            route = self._build(manifest, prefix, partial, ended=ended)
-            self._complete(partial, stored=stored, pointer=pointer)
-            partial.rename(folder)
+            source: Source = self._objects
+            if self._relay is not None:
+                source = self._relay.source(source, pointer, ended=ended)
+            try:
+                route = self._make(source, pointer, folder, keep=keep, ended=ended)
+            except IntegrityError as error:
+                if source is self._objects:
+                    raise
+                logger.warning("a peer's version %d is not what was published, downloading it: %s",
+                               pointer.version, error)  # fmt: skip
+                route = self._make(self._objects, pointer, folder, keep=keep, ended=ended)
         logger.info(
             "staged version %d in %.2f s: %d bytes downloaded, %d deltas applied",
             pointer.version, time.monotonic() - started, route.download_bytes, len(route.deltas),
         )  # fmt: skip
         return Staged(pointer=pointer, folder=folder)
+
+    def _make(
+        self,
+        source: Source,
+        pointer: PolicyPointer,
+        folder: Path,
+        *,
+        keep: Collection[Path],
+        ended: threading.Event,
+    ) -> Route:
+        """Make a verified folder of what a source has."""
+        prefix = pointer.prefix.rstrip("/") + "/"
+        stored = source.get(prefix + MANIFEST_FILE)
+        manifest = Manifest.from_bytes(stored, sha256=pointer.manifest_sha256)
+        check_manifest(manifest, pointer=pointer, signature=self._signature)
+        partial = folder.with_name(folder.name + PARTIAL)
+        self.clear_partial(but=partial)
+        self._make_room(manifest, partial, keep=list(keep))
+        route = self._build(source, manifest, prefix, partial, ended=ended)
+        self._complete(partial, stored=stored, pointer=pointer)
+        partial.rename(folder)
+        return route
 
     def restage(self, pointer: PolicyPointer) -> Staged:
         """Check a policy that was staged earlier, reading all of it; it is removed when bad.
@@ -118,24 +154,37 @@ class Stager:
             self._turn.release()
 
     def _build(
-        self, manifest: Manifest, prefix: str, partial: Path, *, ended: threading.Event
+        self,
+        source: Source,
+        manifest: Manifest,
+        prefix: str,
+        partial: Path,
+        *,
+        ended: threading.Event,
     ) -> Route:
         """Build by the cheapest route; by one without local files when a local one went bad."""
-        route = cheapest(manifest, prefix=prefix, local=self._local, load=self._load)
+        load = functools.partial(_load, source)
+        route = cheapest(manifest, prefix=prefix, local=self._local, load=load)
         try:
-            self._follow(route, manifest, partial, ended=ended)
+            self._follow(source, route, manifest, partial, ended=ended)
         except (IntegrityError, ObjectMissingError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             if route.local is None:
                 raise
             logger.warning("version %d cannot be made of %s, downloading it: %s",
                            manifest.version, route.local.name, error)  # fmt: skip
-            route = cheapest(manifest, prefix=prefix, local=lambda base: None, load=self._load)
-            self._follow(route, manifest, partial, ended=ended)
+            route = cheapest(manifest, prefix=prefix, local=lambda base: None, load=load)
+            self._follow(source, route, manifest, partial, ended=ended)
         return route
 
     def _follow(
-        self, route: Route, manifest: Manifest, partial: Path, *, ended: threading.Event
+        self,
+        source: Source,
+        route: Route,
+        manifest: Manifest,
+        partial: Path,
+        *,
+        ended: threading.Event,
     ) -> None:
         needed = route.delta_bytes + manifest.tensor_bytes
         if self._free(self._weights.policies) + _used(partial) < needed + SPARE_BYTES:
@@ -145,8 +194,9 @@ class Stager:
             shutil.rmtree(partial)
         partial.mkdir(parents=True, exist_ok=True)
         note.write_text(repr(route))
+        keep_delta = self._relay is not None
         try:
-            build(self._objects, route, manifest, partial, ended=ended)
+            build(source, route, manifest, partial, ended=ended, keep_delta=keep_delta)
             check_folder(partial, manifest, compared=not route.deltas and route.local is None)
         except (StoreUnavailableError, StagingEndedError):
             raise
@@ -162,10 +212,6 @@ class Stager:
             return None
         same = hashlib.sha256(manifest.read_bytes()).hexdigest() == base.manifest_sha256
         return folder if same else None
-
-    def _load(self, base: BasePolicy) -> Manifest:
-        stored = self._objects.get(base.prefix.rstrip("/") + "/" + MANIFEST_FILE)
-        return Manifest.from_bytes(stored, sha256=base.manifest_sha256)
 
     def _complete(self, partial: Path, *, stored: bytes, pointer: PolicyPointer) -> None:
         # The engine may start from this folder, so it needs what stands beside the weights.
@@ -203,6 +249,11 @@ class Stager:
         for folder in self._weights.policies.glob(f"*{PARTIAL}"):
             if folder != but:
                 shutil.rmtree(folder)
+
+
+def _load(source: Source, base: BasePolicy) -> Manifest:
+    stored = source.get(base.prefix.rstrip("/") + "/" + MANIFEST_FILE)
+    return Manifest.from_bytes(stored, sha256=base.manifest_sha256)
 
 
 def _used(folder: Path) -> int:

@@ -20,6 +20,7 @@ from rl_contracts.stores.objects import Objects
 from rl_policy_codec.state import State
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import Signature, TensorKind, mapped
+from rl_sampler.relay.client import Relay
 from rl_sampler.weights import Staged, WeightsFolder
 from rl_trainer import broadcast, shards
 from rl_trainer.broadcast import Base, Sent
@@ -138,7 +139,14 @@ class Subscriber:
     bucket: Counted
 
     @classmethod
-    def make(cls, folder: Path, objects: Objects, tensors: Mapping[str, Tensor]) -> Subscriber:
+    def make(
+        cls,
+        folder: Path,
+        objects: Objects,
+        tensors: Mapping[str, Tensor],
+        *,
+        relay: Relay | None = None,
+    ) -> Subscriber:
         """An empty one of this model."""
         weights = WeightsFolder(folder)
         weights.base.mkdir(parents=True)
@@ -148,7 +156,9 @@ class Subscriber:
             for name, one in tensors.items()
         }
         counted = Counted(objects)
-        stager = Stager(cast(Objects, counted), weights=weights, signature=Signature(kinds))
+        stager = Stager(
+            cast(Objects, counted), weights=weights, signature=Signature(kinds), relay=relay
+        )
         return cls(weights, stager, counted)
 
     @property

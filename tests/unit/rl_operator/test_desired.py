@@ -211,6 +211,24 @@ def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str
     assert set(own) == set(ENGINE_ARGUMENTS)
 
 
+def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
+    manifest = a_deployment(weightSync={"transport": {"relay": True}})
+    pod = pod_of(manifest)
+    (agent,), (stage, _) = pod["containers"], pod["initContainers"]
+    ports = {one["name"]: one["containerPort"] for one in agent["ports"]}
+    assert ports == {"http": 8080, "relay": deployment.RELAY_PORT}
+    assert "ports" not in stage
+    for container in (agent, stage):
+        told = env.SamplerEnv.parse(environment_of(container))
+        assert (told.relay_port, told.pod_ip) == (deployment.RELAY_PORT, "from the pod")
+    own, anyone = objects.network_policy(JOB)["spec"]["ingress"]
+    assert "ports" not in own, "all ports, for the run's own pods"
+    assert [one["port"] for one in anyone["ports"]] == [objects.METRICS_PORT]
+    assert deployment.RELAY_PORT != objects.METRICS_PORT
+    without = env.SamplerEnv.parse(environment_of(pod_of(a_deployment())["containers"][0]))
+    assert without.relay_port is None
+
+
 def test_a_rollout_never_needs_more_pods_than_there_are() -> None:
     spec = a_deployment()["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
