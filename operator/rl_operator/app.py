@@ -33,6 +33,7 @@ from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Settings
+from rl_operator.trial import Trial
 from rl_operator.worker import Reconcile, work
 
 log = logging.getLogger(__name__)
@@ -222,8 +223,12 @@ def _reconcilers(
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
     journal = Journal(cluster, identity=settings.identity, now=time.time)
     inputs = InputsReader(
-        connections=connections, reader=reader, preflight=preflight, now=time.time
-    )  # fmt: skip
+        connections=connections,
+        reader=reader,
+        preflight=preflight,
+        trial=Trial(cluster=cluster, images=settings.images),
+        now=time.time,
+    )
     jobs = JobReconciler(
         cluster=cluster,
         applier=applier,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import urllib3
@@ -30,9 +30,20 @@ log = logging.getLogger(__name__)
 class ClusterError(RLError):
     """The API server did not do what was asked."""
 
-    def __init__(self, *, doing: str, status: int, message: str) -> None:
+    def __init__(
+        self, *, doing: str, status: int, message: str, causes: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Say what was done, and what came of it.
+
+        Args:
+            doing: method and path.
+            status: of the answer; 0 without one.
+            message: the API server's words, or the connection's.
+            causes: path and complaint of each field that is named.
+        """
         super().__init__(f"{doing}: {message} ({status})" if status else f"{doing}: {message}")
         self.doing, self.status, self.message = doing, status, message
+        self.causes = tuple(causes)
 
 
 class ApiUnavailableError(ClusterError):
@@ -126,6 +137,15 @@ class Cluster:
         """Create an object; raises ApiConflictError when the name is taken."""
         return self._write("create", kind, manifest)
 
+    def try_out(self, kind: Kind, manifest: Manifest) -> None:
+        """Have an object checked as if it were created; nothing is stored.
+
+        Raises:
+            ApiRefusedError: it would be refused, or has fields that the API server does not know.
+        """
+        query = {"dryRun": "All", "fieldValidation": "Strict"}
+        self._send("POST", kind.path(manifest["metadata"]["namespace"]), query, body=manifest)
+
     def replace(self, kind: Kind, manifest: Manifest) -> Manifest:
         """Replace an object at the resourceVersion that the manifest names."""
         return self._write("replace", kind, manifest)
@@ -211,9 +231,13 @@ class Cluster:
 
 def _translated(error: ApiException, doing: str) -> ClusterError:
     status = int(error.status or 0)
+    causes: list[tuple[str, str]] = []
     try:
-        message = str(json.loads(error.body or "")["message"])
-    except (ValueError, KeyError, TypeError):
+        said = json.loads(error.body or "")
+        message = str(said["message"])
+        named = (said.get("details") or {}).get("causes") or []
+        causes = [(str(one.get("field", "")), str(one.get("message", ""))) for one in named]
+    except (ValueError, KeyError, TypeError, AttributeError):
         message = str(error.reason)
     kind: type[ClusterError] = ApiUnavailableError
     if status == 404:
@@ -222,7 +246,7 @@ def _translated(error: ApiException, doing: str) -> ClusterError:
         kind = ApiConflictError
     elif status in REFUSED_STATUSES:
         kind = ApiRefusedError
-    return kind(doing=doing, status=status, message=message[:900])
+    return kind(doing=doing, status=status, message=message[:900], causes=causes)
 
 
 def connect(

@@ -14,6 +14,7 @@ from rl_operator.readings import ProgressReader
 from rl_operator.refusals import of_samplers, of_spec
 from rl_operator.situation import Stall
 from rl_operator.snapshot import JobSnapshot, first_trouble
+from rl_operator.trial import Trial
 
 STALLED_SECONDS = 10.0
 
@@ -42,6 +43,7 @@ class InputsReader:
     connections: Connections
     reader: ProgressReader
     preflight: Preflight
+    trial: Trial
     now: Callable[[], float]
     """Seconds since 1970."""
 
@@ -52,7 +54,7 @@ class InputsReader:
     def read(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Inputs:
         """What is known now; waits for nothing longer than a few seconds."""
         key, meta = snapshot.key, snapshot.job.meta
-        refusal = next(of_spec(spec), None)
+        refusal = next(of_spec(spec), None) or self.trial.refusal(meta, spec)
         stall = Stall.of(refusal) if refusal else None
         if stall is None and not snapshot.has_trainer_kind:
             stall = NO_TRAINING_OPERATOR

@@ -25,6 +25,11 @@ SET_BY_SPEC = ("pytorch", "engine")
 OWN_VOLUMES = ("spec", "stores", "hub")
 OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
 CONTAINER_LISTS = ("containers", "initContainers")
+SHAPES: dict[str, dict[str, type]] = {
+    "metadata": {"labels": dict, "annotations": dict},
+    "spec": {"containers": list, "initContainers": list, "volumes": list},
+}
+"""Of what is merged, or looked into for keys of ours."""
 
 
 def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifest:
@@ -61,7 +66,7 @@ def _merged(base: Any, over: Any) -> Any:
 
 
 def _named(one: Any) -> bool:
-    return isinstance(one, Mapping) and "name" in one
+    return isinstance(one, Mapping) and isinstance(one.get("name"), str)
 
 
 def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
@@ -71,6 +76,17 @@ def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
         at: path of the field, e.g. ``spec.trainer.podTemplate``.
         template: as the user wrote it.
     """
+    malformed = list(_malformed(template or {}))
+    for path, wanted in malformed:
+        yield Refusal(
+            field=f"{at}.{path}",
+            value="",
+            reason="TemplateMalformed",
+            message=f"This is no {wanted}.",
+            remedy="Write it as core/v1 says.",
+        )
+    if malformed:
+        return
     for path in _reserved(template or {}):
         yield Refusal(
             field=f"{at}.{path}",
@@ -79,6 +95,38 @@ def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
             message="The operator sets this key itself, or a field of the spec does.",
             remedy="Remove it.",
         )
+
+
+def _malformed(template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Paths whose value has not the shape that merging by name needs, and that shape."""
+    for part, fields in SHAPES.items():
+        section = template.get(part)
+        if section is None:
+            continue
+        if not isinstance(section, Mapping):
+            yield part, "map"
+            continue
+        for key, shape in fields.items():
+            value = section.get(key)
+            if value is not None and not isinstance(value, shape):
+                yield f"{part}.{key}", "list" if shape is list else "map"
+            elif shape is list:
+                yield from _unnamed(f"{part}.{key}", value or [])
+
+
+def _unnamed(at: str, things: list[Any]) -> Iterator[tuple[str, str]]:
+    for index, one in enumerate(things):
+        if not _named(one):
+            yield f"{at}[{index}]", "map with a name"
+            continue
+        variables = one.get("env")
+        if variables is None:
+            continue
+        if not isinstance(variables, list):
+            yield f"{at}[{index}].env", "list"
+            continue
+        bad = (place for place, each in enumerate(variables) if not _named(each))
+        yield from ((f"{at}[{index}].env[{place}]", "map with a name") for place in bad)
 
 
 def _reserved(template: Mapping[str, Any]) -> Iterator[str]:
@@ -94,9 +142,7 @@ def _reserved(template: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"spec.{key}" for key in OWN_POD_KEYS if key in pod)
     for key in ("volumes", *CONTAINER_LISTS):
         for index, one in enumerate(pod.get(key) or []):
-            if not _named(one):
-                yield f"spec.{key}[{index}]"
-            elif key == "volumes" and one["name"] in OWN_VOLUMES:
+            if key == "volumes" and one["name"] in OWN_VOLUMES:
                 yield f"spec.volumes[{index}].name"
             elif key != "volumes" and one["name"] in OWN_CONTAINERS:
                 yield from (f"spec.{key}[{index}].{part}" for part in _reserved_parts(one))

@@ -41,7 +41,9 @@ def render(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manif
     ``Never`` and none of training-operator's own.
     """
     worker = KubeflowOrgV1ReplicaSpec(
-        replicas=1, restart_policy="Never", template=_template(job, spec, attempt, images)
+        replicas=1,
+        restart_policy="Never",
+        template=pod_template(job, spec, attempt=attempt, images=images),
     )
     body = KubeflowOrgV1PyTorchJob(
         api_version=kinds.PYTORCH_JOB.api_version,
@@ -66,7 +68,8 @@ def render(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manif
     return stamped(manifest)
 
 
-def _template(job: Meta, spec: RLJobSpec, attempt: int, images: Images) -> Manifest:
+def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
+    """The template of the trainer's pod."""
     told = {
         env.NAMESPACE: job.namespace,
         env.JOB: job.name,

@@ -33,6 +33,7 @@ from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images
+from rl_operator.trial import Trial
 from tests.apiserver import ApiServer
 from tests.documents import a_run, a_sampler, a_task
 from tests.manifests import a_job
@@ -86,7 +87,11 @@ class Operator:
             "now": self.now,
         }
         inputs = InputsReader(
-            connections=connections, reader=self.reader, preflight=self.preflight, now=self.now
+            connections=connections,
+            reader=self.reader,
+            preflight=self.preflight,
+            trial=Trial(cluster=cluster, images=IMAGES),
+            now=self.now,
         )
         self.jobs = JobReconciler(inputs=inputs, wake=lambda _: None, **shared)
         self.pools = PoolReconciler(

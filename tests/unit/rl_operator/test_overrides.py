@@ -94,7 +94,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "spec.containers[0].env[0].name",
     ),
     "the mounted Secret": ({"spec": {"volumes": [{"name": "stores"}]}}, "spec.volumes[0].name"),
-    "a nameless container": ({"spec": {"containers": [{"image": "x"}]}}, "spec.containers[0]"),
     "no part of a template": ({"status": {}}, "status"),
 }  # fmt: skip
 
@@ -104,6 +103,31 @@ def test_what_is_ours_is_refused_by_name(template: dict[str, Any], path: str) ->
     (refusal,) = refusals("spec.trainer.podTemplate", template)
     assert refusal.reason == "OverrideReserved"
     assert refusal.field.startswith(f"spec.trainer.podTemplate.{path}")
+
+
+MALFORMED: dict[str, tuple[Any, str]] = {
+    "a nameless container": ({"spec": {"containers": [{"image": "x"}]}}, "spec.containers[0]"),
+    "a name that is none": ({"spec": {"volumes": [{"name": {}}]}}, "spec.volumes[0]"),
+    "metadata in a word": ({"metadata": "x"}, "metadata"),
+    "a list of pods": ({"spec": [{}]}, "spec"),
+    "labels in a list": ({"metadata": {"labels": ["a"]}}, "metadata.labels"),
+    "containers by name": ({"spec": {"containers": {"agent": {}}}}, "spec.containers"),
+    "variables by name": (
+        {"spec": {"containers": [{"name": "agent", "env": {"A": "b"}}]}}, "spec.containers[0].env"
+    ),
+    "a variable in a word": (
+        {"spec": {"containers": [{"name": "agent", "env": ["A=b"]}]}},
+        "spec.containers[0].env[0]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("template", "path"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_what_cannot_be_merged_is_refused_by_name(template: Any, path: str) -> None:
+    (refusal,) = refusals("spec.trainer.podTemplate", template)
+    assert (refusal.reason, refusal.field) == (
+        "TemplateMalformed", f"spec.trainer.podTemplate.{path}"
+    )  # fmt: skip
 
 
 def test_the_rest_is_allowed() -> None:

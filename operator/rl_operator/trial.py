@@ -1,0 +1,156 @@
+"""Has the API server look at pods before anything is made: what it would refuse is told at once.
+
+A PyTorchJob with a bad pod template is stored, and its pods never come; a Deployment with a field
+that does not exist loses that field. So the templates are tried without being stored, as
+Deployments, which the operator may create anyway, and strictly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.workers import Placement
+from rl_operator import kinds, names
+from rl_operator.cluster import ApiRefusedError, Cluster
+from rl_operator.desired import deployment, trainer
+from rl_operator.scrub import scrubbed
+from rl_operator.settings import Images
+from rl_operator.snapshot import Meta
+
+Manifest = dict[str, Any]
+
+NOT_AS_IT_IS = (400, 422)
+"""Malformed and invalid; other refusals are of quotas and policies, and may not last."""
+KEPT_RESULTS = 5000
+TEMPLATE = "spec.template."
+GO_FIELD = re.compile(r"Go struct field \w+\.([\w.]+)")
+UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
+IN_CONTAINER = re.compile(r"spec\.(containers|initContainers)\[(\d+)\]\.(resources|image)(.*)")
+PLACES = {
+    "spec.nodeSelector": "nodeSelector",
+    "spec.tolerations": "tolerations",
+    "spec.topologySpreadConstraints": "topologySpread",
+    "spec.priorityClassName": "priorityClassName",
+}
+CONTAINER_FIELDS = {
+    ("pytorch", "resources"): "resources",
+    ("pytorch", "image"): "image",
+    ("engine", "resources"): "resources",
+    ("engine", "image"): "engine.image",
+    ("agent", "image"): "image",
+    ("stage", "image"): "image",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Tries the pods of jobs; equal ones are tried once."""
+
+    cluster: Cluster
+    images: Images
+    results: dict[tuple[str, str], Refusal | None] = field(default_factory=dict)
+
+    def refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
+        """What the API server refuses of a job's pods, by the field that it comes from."""
+        for at, wished, template in _templates(job, spec, self.images):
+            known = (at, names.digest(wished.model_dump(mode="json"), length=32))
+            if known not in self.results:
+                if len(self.results) >= KEPT_RESULTS:
+                    self.results.clear()
+                self.results[known] = self._tried(job, at, template)
+            found = self.results[known]
+            if found is not None:
+                return found
+        return None
+
+    def _tried(self, job: Meta, at: str, template: Manifest) -> Refusal | None:
+        manifest = {
+            "apiVersion": kinds.DEPLOYMENT.api_version,
+            "kind": kinds.DEPLOYMENT.name,
+            "metadata": {"generateName": f"{job.name}-", "namespace": job.namespace},
+            "spec": {"selector": {"matchLabels": {names.RUN_LABEL: job.uid}}, "template": template},
+        }
+        try:
+            self.cluster.try_out(kinds.DEPLOYMENT, manifest)
+        except ApiRefusedError as error:
+            if error.status not in NOT_AS_IT_IS:
+                return None
+            path, said = _first_cause(error)
+            return Refusal(
+                field=field_of(at, path, template),
+                value=str(_value(template, path))[:200],
+                reason="PodRefused",
+                message=f"The API server refuses such pods: {scrubbed(said)[:600].rstrip('.')}.",
+                remedy="Mend it as core/v1 says.",
+            )
+        return None
+
+
+def _templates(
+    job: Meta, spec: RLJobSpec, images: Images
+) -> Iterator[tuple[str, Placement, Manifest]]:
+    """Path, wishes and pod template of the trainer and of each group of samplers."""
+    yield "spec.trainer", spec.trainer, trainer.pod_template(job, spec, attempt=1, images=images)
+    for index, group in enumerate(spec.samplers):
+        pool = replace(job, name=names.pool(job.name, group.name))
+        manifest = deployment.render(
+            pool,
+            SamplerPoolSpec(job=job.name, template=group.template),
+            job=job,
+            job_spec=spec,
+            replicas=1,
+            images=images,
+        )
+        at = f"spec.samplers[{index}].template"
+        yield at, group.template, manifest["spec"]["template"]
+
+
+def _first_cause(error: ApiRefusedError) -> tuple[str, str]:
+    """Path below the pod template, empty if the API server names none, and what it says."""
+    for path, said in error.causes:
+        if path.startswith(TEMPLATE):
+            return path.removeprefix(TEMPLATE), said
+    for pattern in (UNKNOWN_FIELD, GO_FIELD):
+        named = pattern.search(error.message)
+        if named is not None:
+            return named[1].removeprefix(TEMPLATE), error.message
+    return "", error.message
+
+
+def field_of(at: str, path: str, template: Manifest) -> str:
+    """The field of the job's spec that a place in a pod template comes from.
+
+    Args:
+        at: path of the trainer or the group's template, e.g. ``spec.trainer``.
+        path: in the pod template, e.g. ``spec.tolerations[0].operator``.
+        template: the pod template.
+    """
+    for start, ours in PLACES.items():
+        if path.startswith(start):
+            return f"{at}.{ours}{path.removeprefix(start)}"
+    inside = IN_CONTAINER.fullmatch(path)
+    if inside is not None:
+        name = template["spec"][inside[1]][int(inside[2])]["name"]
+        ours = CONTAINER_FIELDS.get((name, inside[3]), "")
+        if ours:
+            return f"{at}.{ours}{inside[4]}"
+    return f"{at}.podTemplate.{path}".rstrip(".")
+
+
+def _value(template: Manifest, path: str) -> Any:
+    """What stands at a path, empty where it cannot be followed."""
+    place: Any = template
+    for step in re.findall(r"\[([^\]]+)\]|([^.\[\]]+)", path):
+        key = step[0] or step[1]
+        if isinstance(place, dict) and key in place:
+            place = place[key]
+        elif isinstance(place, list) and key.isdecimal() and int(key) < len(place):
+            place = place[int(key)]
+        else:
+            return ""
+    return place
