@@ -14,7 +14,7 @@ from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import FailureStatus, RLJobStatus
 from rl_operator import failure_policy
-from rl_operator.attempt_records import REFUSED_EXIT_CODE, current, ended, refused
+from rl_operator.attempt_records import REFUSED_EXIT_CODE, current, ended, halted, refused
 from rl_operator.failure_policy import Action
 from rl_operator.scrub import scrubbed
 from rl_operator.snapshot import Pod, TrainerJob, format_time, parse_time
@@ -44,6 +44,8 @@ class View:
     """Whether the store answered; otherwise ``run`` says nothing."""
     may_begin: bool
     """Inputs are checked and samplers are there."""
+    samplers_ready: bool = True
+    """As many as a start after a suspension asks for."""
     suspend: bool = False
     """The job ought to have no pods."""
     now: float
@@ -53,7 +55,7 @@ class View:
 class Wait:
     """Nothing to decide yet."""
 
-    why: Literal["Inputs", "Backoff", "Stopping", "Outcome", "Running", "Suspended"]
+    why: Literal["Inputs", "Samplers", "Backoff", "Stopping", "Outcome", "Running", "Suspended"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,8 @@ def _after_end(view: View) -> Decision:
         return Wait(why="Stopping")
     if refused(view.status) and not view.may_begin:
         return Wait(why="Inputs")
+    if halted(view.status) and not view.samplers_ready:
+        return Wait(why="Samplers")
     return Begin(attempt=view.status.attempt + 1)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator import attempt_records
+from rl_operator import attempt_records, joint_start
+from rl_operator.joint_start import Lack
 from rl_operator.kinds import Key
 from rl_operator.preflight import Preflight, Verdict
 from rl_operator.progress import Connections, Reading
@@ -32,6 +33,8 @@ class Inputs:
     unusable: bool = False
     """The spec cannot be rendered: nothing is applied."""
     may_begin: bool = False
+    lacks: tuple[Lack, ...] = ()
+    """Groups with fewer samplers than a start asks for."""
     again_after: float | None = None
     """Seconds until another look is worth it; None: whenever the job is looked at."""
 
@@ -64,10 +67,11 @@ class InputsReader:
         if stall is None and _needs_check(snapshot):
             verdict = self.preflight.verdict(key, spec, found)
         unusable = stall is not None
+        lacks = joint_start.lacking(snapshot, spec, reading)
         stall = (
             stall
             or (Stall.of(verdict.refusals[0]) if verdict.refusals else None)
-            or self._of_samplers(snapshot, spec, reading)
+            or self._of_samplers(snapshot, spec, reading, lacks)
         )
         return Inputs(
             reading=reading,
@@ -76,23 +80,28 @@ class InputsReader:
             checked=verdict.passed and not unusable,
             checking=not verdict.passed and stall is None,
             unusable=unusable,
-            may_begin=verdict.passed and stall is None and _samplers_ready(snapshot, reading),
+            may_begin=verdict.passed and stall is None and not (lacks and _starts(snapshot)),
+            lacks=lacks if _starts(snapshot) else (),
             again_after=_again(verdict, stall),
         )
 
     def _of_samplers(
-        self, snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading
+        self, snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading, lacks: tuple[Lack, ...]
     ) -> Stall | None:
         refusal = next(of_samplers(spec, reading.samplers), None)
         if refusal is not None:
             return Stall.of(refusal)
-        if snapshot.job.status.attempt > 0 or reading.samplers or not snapshot.pools:
+        since = joint_start.waits_since(snapshot)
+        if not lacks or since is None or not _starts(snapshot) or not reading.known:
             return None
         limit = spec.lifecycle.pending_deadline_seconds
-        if self.now() - min(pool.meta.created_at for pool in snapshot.pools) <= limit:
+        if self.now() - since <= limit:
             return None
         trouble = first_trouble(snapshot.sampler_pods()) or "Their pods say nothing."
-        message = f"No sampler has registered within {limit} s. {trouble}"
+        message = (
+            f"spec.lifecycle.pendingDeadlineSeconds = {limit}: too few samplers have registered "
+            f"by then: {joint_start.told(lacks)}. {trouble}"
+        )
         return Stall(reason="SamplersNotRegistered", message=message)
 
 
@@ -107,11 +116,8 @@ def _needs_check(snapshot: JobSnapshot) -> bool:
     return status.attempt == 0 or attempt_records.refused(status)
 
 
-def _samplers_ready(snapshot: JobSnapshot, reading: Reading) -> bool:
-    if snapshot.job.status.attempt > 0:
-        return True
-    pods = {one.name for one in snapshot.sampler_pods() if not one.deleting}
-    return any(one.pod in pods for one in reading.samplers)
+def _starts(snapshot: JobSnapshot) -> bool:
+    return joint_start.applies(snapshot.job.status)
 
 
 def _again(verdict: Verdict, stall: Stall | None) -> float | None:

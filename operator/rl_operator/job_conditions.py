@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_contracts.spec.status import Phase, RLJobStatus
-from rl_operator import attempt_records
+from rl_operator import attempt_records, joint_start
 from rl_operator.attempts import Complete, Ended
 from rl_operator.conditions import KEEP_WORDS, Said, Truth, find, merged
 from rl_operator.freshness import rollouts_fresh
@@ -97,11 +97,8 @@ def _headline(situation: Situation, after: RLJobStatus) -> Headline:
     if attempt_records.refused(after):
         assert after.last_failure is not None
         return Headline("Stalled", after.last_failure.reason, after.last_failure.message, "Stalled")
-    if after.attempt == 0:
-        return _before_start(situation)
-    if attempt_records.halted(after):
-        message = "The run goes on from its last step; the next attempt is about to start."
-        return Headline("Starting", "Resuming", message)
+    if joint_start.applies(after):
+        return _before_start(situation) if after.attempt == 0 else _resuming(situation)
     if attempt_records.ended(after):
         return _between_attempts(after)
     return _under_way(situation, after)
@@ -131,11 +128,23 @@ def _before_start(situation: Situation) -> Headline:
     if situation.checking:
         message = "Looking at the stores, the model and the data."
         return Headline("Pending", "CheckingInputs", message)
+    return _waiting_for_samplers(situation)
+
+
+def _resuming(situation: Situation) -> Headline:
+    if situation.lacks:
+        return _waiting_for_samplers(situation)
+    message = "The run goes on from its last step; the next attempt is about to start."
+    return Headline("Starting", "Resuming", message)
+
+
+def _waiting_for_samplers(situation: Situation) -> Headline:
     unreachable = _unreachable(situation, "Pending")
     if unreachable is not None:
         return unreachable
     trouble = first_trouble(situation.snapshot.sampler_pods())
-    message = "The trainer starts when a sampler has registered."
+    lacks = f": {joint_start.told(situation.lacks)}" if situation.lacks else ""
+    message = f"The trainer starts when enough samplers have registered{lacks}."
     return Headline("Starting", "WaitingForSamplers", f"{message} {trouble}".strip())
 
 

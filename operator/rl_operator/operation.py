@@ -1,22 +1,22 @@
-"""What the operator is in the middle of: a suspension, the pause before a restart, a deletion."""
+"""What the operator is in the middle of: a start, a suspension, a restart, a deletion."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from rl_contracts.spec.status import OperationStatus, RLJobStatus
-from rl_operator import attempt_records
+from rl_operator import attempt_records, joint_start
 from rl_operator.conditions import find
 from rl_operator.situation import Situation, over
 from rl_operator.snapshot import Pool, format_time, parse_time
 
 STOP_SECONDS = 300.0
 """Longest time that pods may take to go, beyond their grace, before it counts as a fault."""
-OperationKind = Literal["Suspend", "Restart", "Delete"]
+OperationKind = Literal["Start", "Suspend", "Restart", "Delete"]
 
 
 def operation(situation: Situation, after: RLJobStatus) -> OperationStatus | None:
-    """What is under way: a deletion, a suspension, the pause before another attempt."""
+    """What is under way: a deletion, a start, a suspension, the pause before another attempt."""
     job, snapshot = situation.snapshot.job, situation.snapshot
     if job.meta.deleted_at is not None:
         step = "StoppingPods" if snapshot.pods else "DeletingData"
@@ -28,11 +28,26 @@ def operation(situation: Situation, after: RLJobStatus) -> OperationStatus | Non
         step = "StoppingTrainer" if trainer else "StoppingSamplers"
         grace = job.spec.lifecycle.suspend_grace_seconds
         return _operation(situation, "Suspend", step, seconds=grace + STOP_SECONDS)
-    if job.suspended or not after.attempt or not attempt_records.ended(after):
+    if job.suspended:
+        return None
+    if joint_start.applies(after):
+        return _start(situation)
+    if not attempt_records.ended(after):
         return None
     stopping = any(one.state == "Active" for one in snapshot.trainers)
     found = _operation(situation, "Restart", "StoppingTrainer" if stopping else "Backoff")
     return found.model_copy(update={"deadline": after.next_retry_time})
+
+
+def _start(situation: Situation) -> OperationStatus:
+    job, snapshot = situation.snapshot.job, situation.snapshot
+    assert job.spec is not None
+    waiting = snapshot.pools and not situation.checking
+    found = _operation(situation, "Start", "WaitingForSamplers" if waiting else "CheckingInputs")
+    since = joint_start.waits_since(snapshot) or parse_time(found.started_time) or 0.0
+    limit = job.spec.lifecycle.pending_deadline_seconds
+    due = format_time(since + limit) if waiting else None
+    return found.model_copy(update={"deadline": due})
 
 
 def _operation(

@@ -161,6 +161,7 @@ class JobReconciler:
             decision=decision,
             stall=stall,
             checking=seen.checking,
+            lacks=seen.lacks,
             now=self.now(),
         )
 
@@ -231,6 +232,7 @@ def view_of(
         run=inputs.reading.run,
         run_known=inputs.reading.known,
         may_begin=inputs.may_begin,
+        samplers_ready=not inputs.lacks,
         suspend=spec.suspend,
         now=now,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator.attempts import Decision
+from rl_operator.joint_start import Lack
 from rl_operator.progress import Reading
 from rl_operator.snapshot import JobSnapshot
 
@@ -36,6 +37,8 @@ class Situation:
     stall: Stall | None = None
     checking: bool = False
     """Inputs are being looked at."""
+    lacks: tuple[Lack, ...] = ()
+    """Groups with fewer samplers than a start asks for."""
     now: float
 
 

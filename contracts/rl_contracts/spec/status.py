@@ -132,7 +132,7 @@ class AttemptStatus(Model):
 class OperationStatus(Model):
     """What the operator is in the middle of."""
 
-    kind: Literal["Suspend", "Restart", "Delete"]
+    kind: Literal["Start", "Suspend", "Restart", "Delete"]
     step: ShortText
     started_time: ShortText
     deadline: ShortText | None = None

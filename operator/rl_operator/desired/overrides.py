@@ -110,8 +110,8 @@ def _malformed(template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             value = section.get(key)
             if value is not None and not isinstance(value, shape):
                 yield f"{part}.{key}", "list" if shape is list else "map"
-            elif shape is list:
-                yield from _unnamed(f"{part}.{key}", value or [])
+            elif isinstance(value, list):
+                yield from _unnamed(f"{part}.{key}", value)
 
 
 def _unnamed(at: str, things: list[Any]) -> Iterator[tuple[str, str]]:

@@ -112,9 +112,7 @@ def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> 
     world.upload_inputs()
     job = world.make_job(reward={"scorers": [{"kind": "Magic"}]})
     run = str(world.settle(job)["runId"])
-    (deployment,) = world.objects(kinds.DEPLOYMENT)
-    world.start_pod("job-main-x-1", of=deployment)
-    world.register(run, "job-main-x-1")
+    world.start_samplers(run)
     status = world.settle(job)
     stalled = world.condition(job, "Stalled")
     assert (status["attempt"], stalled["reason"]) == (0, "ScorerUnknown")
@@ -122,7 +120,7 @@ def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> 
     assert "ExactMatch" in stalled["message"]
 
     world.make_job(reward={"scorers": [{"kind": "ExactMatch"}]})
-    world.register(run, "job-main-x-1")
+    world.start_samplers(run)
     assert world.settle(job)["attempt"] == 1
 
 
@@ -151,9 +149,7 @@ def test_the_store_goes_down_and_comes_back_mid_run(world: World) -> None:
     world.upload_inputs()
     job = world.make_job()
     run = str(world.settle(job)["runId"])
-    (deployment,) = world.objects(kinds.DEPLOYMENT)
-    world.start_pod("job-main-x-1", of=deployment)
-    world.register(run, "job-main-x-1")
+    world.start_samplers(run)
     assert world.settle(job)["attempt"] == 1
     world.make_secret(mongoUri=f"mongodb://127.0.0.1:{free_port()}/")
     status = world.settle(job)

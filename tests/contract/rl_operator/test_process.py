@@ -115,12 +115,12 @@ def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: 
     world.upload_inputs()
     job = world.make_job()
     until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the pool's Deployment")
-    (deployment,) = world.objects(kinds.DEPLOYMENT)
-    world.start_pod("job-main-x-1", of=deployment)
     run = str(world.status(job)["runId"])
+    world.start_samplers(run)
 
     def attempted() -> bool:
-        world.register(run, "job-main-x-1")
+        for number in (1, 2):
+            world.register(run, f"job-main-x-{number}")
         return bool(world.objects(kinds.PYTORCH_JOB))
 
     until(attempted, what="the trainer")

@@ -28,9 +28,7 @@ def names_of(world: World, kind: kinds.Kind) -> list[str]:
 def start_samplers(world: World, key: Key) -> str:
     """Reconcile until the pool's Deployment is there; one of its pods registers."""
     run = str(world.settle(key)["runId"])
-    (deployment,) = world.objects(kinds.DEPLOYMENT)
-    world.start_pod("job-main-x-1", of=deployment)
-    world.register(run, "job-main-x-1")
+    world.start_samplers(run)
     return run
 
 

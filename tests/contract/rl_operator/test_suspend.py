@@ -27,9 +27,7 @@ def at_work(world: World) -> Key:
     world.upload_inputs()
     job = world.make_job(lifecycle={"suspendGraceSeconds": 45})
     run = str(world.settle(job)["runId"])
-    (deployment,) = world.objects(kinds.DEPLOYMENT)
-    world.start_pod("job-main-x-1", of=deployment)
-    world.register(run, "job-main-x-1")
+    world.start_samplers(run)
     world.settle(job)
     trainer = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "job-1")
     assert trainer is not None
@@ -59,6 +57,9 @@ def test_a_job_is_suspended_and_goes_on(world: World) -> None:
     assert not world.condition_now(job, "Suspended")
 
     end_pod(world, "job-main-x-1")
+    world.settle(job)
+    assert not world.condition_now(job, "Suspended")
+    end_pod(world, "job-main-x-2")
     status = world.settle(job)
     assert world.condition_now(job, "Suspended")
     assert world.condition_now(job, "Ready")
@@ -66,6 +67,13 @@ def test_a_job_is_suspended_and_goes_on(world: World) -> None:
     assert "operation" not in status
 
     suspend(world, job, suspended=False)
+    status = world.settle(job)
+    assert (status["attempt"], world.objects(kinds.PYTORCH_JOB)) == (1, [])
+    assert (status["operation"]["kind"], status["operation"]["step"]) == (
+        "Start", "WaitingForSamplers"
+    )  # fmt: skip
+    assert "main has 0 of 2" in world.condition(job, "Reconciling")["message"]
+    world.start_samplers(str(status["runId"]))
     status = world.settle(job)
     assert (status["attempt"], status["failures"]) == (2, 0)
     assert [one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)] == ["job-2"]

@@ -221,6 +221,13 @@ class World:
         running = {"name": "pytorch", "state": {"running": {"startedAt": _now()}}}
         self.set_pod(name, "Running", container=running, ready=True)
 
+    def start_samplers(self, run: str, *, count: int = 2) -> None:
+        """Pods of the pool ``main`` that have registered; two are its minimum in these tests."""
+        (deployment,) = self.objects(kinds.DEPLOYMENT)
+        for number in range(1, count + 1):
+            self.start_pod(f"job-main-x-{number}", of=deployment)
+            self.register(run, f"job-main-x-{number}")
+
     def set_pod(
         self, name: str, phase: str, *, container: dict[str, Any], ready: bool = False
     ) -> None:

@@ -104,6 +104,13 @@ WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
     "resumed while samplers are away": (
         {"status": HALTED, "trainer": None, "pods": (), "may_begin": False}, Begin(attempt=2)
     ),
+    "resumed before its samplers": (
+        {"status": HALTED, "trainer": None, "pods": (), "samplers_ready": False},
+        Wait(why="Samplers"),
+    ),
+    "a failure does not wait for samplers": (
+        {"status": ENDED, "trainer": None, "pods": (), "samplers_ready": False}, Begin(attempt=2)
+    ),
     "success, pod ends soon": ({"run": with_outcome("Succeeded")}, Wait(why="Running")),
 }  # fmt: skip
 

@@ -1,0 +1,68 @@
+"""Trainer and samplers start together: no trainer before the minimum of samplers has registered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.status import RLJobStatus
+from rl_operator import attempt_records, names
+from rl_operator.progress import Reading
+from rl_operator.snapshot import JobSnapshot, parse_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """A group of samplers that has too few of them."""
+
+    group: str
+    registered: int
+    minimum: int
+
+    def __str__(self) -> str:
+        return f"{self.group} has {self.registered} of {self.minimum}"
+
+
+def applies(status: RLJobStatus) -> bool:
+    """Whether the next attempt is a start: the first one, or the one after a suspension."""
+    return status.attempt == 0 or attempt_records.halted(status)
+
+
+def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[Lack, ...]:
+    """Groups with fewer samplers than a start asks for.
+
+    That is ``autoscaling.minReplicas`` of each group, or what ``/scale`` says where that is less;
+    before the first attempt one sampler at least, for it alone tells which scorers there are.
+    """
+    alive = {one.pod for one in reading.samplers}
+    declared = {pool.meta.name: pool.spec.replicas for pool in snapshot.pools if pool.spec}
+    found = []
+    for group in spec.samplers:
+        pool, least = names.pool(snapshot.key.name, group.name), group.template.autoscaling
+        registered = sum(
+            pod.pool == pool and pod.name in alive and not pod.deleting
+            for pod in snapshot.sampler_pods()
+        )
+        minimum = min(least.min_replicas, declared.get(pool, least.min_replicas))
+        found.append(Lack(group=group.name, registered=registered, minimum=minimum))
+    lacks = tuple(one for one in found if one.registered < one.minimum)
+    nobody = not any(one.registered for one in found)
+    if not lacks and nobody and snapshot.job.status.attempt == 0:
+        return (Lack(group=found[0].group, registered=0, minimum=1),)
+    return lacks
+
+
+def waits_since(snapshot: JobSnapshot) -> float | None:
+    """When the wait for samplers began, seconds since 1970; None before it has."""
+    status = snapshot.job.status
+    if status.attempt == 0:
+        return min((pool.meta.created_at for pool in snapshot.pools), default=None)
+    operation = status.operation
+    if operation is None or operation.kind != "Start":
+        return None
+    return parse_time(operation.started_time)
+
+
+def told(lacks: tuple[Lack, ...]) -> str:
+    """What is missing, e.g. ``main has 1 of 2, other has 0 of 1``."""
+    return ", ".join(map(str, lacks))
