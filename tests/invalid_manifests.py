@@ -63,7 +63,7 @@ def cases() -> list[Case]:
 
 def _case(base: Manifest, schema: Schema, path: Path, value: Any, broken: str) -> Case:
     manifest = copy.deepcopy(base)
-    place: Any = manifest["spec"]
+    place: Any = manifest if len(path) == 1 else manifest["spec"]
     for key, following in itertools.pairwise(path[1:]):
         schema = _below(schema, key)
         default: Any = _sample(schema) if isinstance(following, str) else []

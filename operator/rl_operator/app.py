@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import aiohttp
 import kopf
 
 from rl_operator import kinds, metrics, names
@@ -34,6 +37,7 @@ from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Settings
 from rl_operator.trial import Trial
+from rl_operator.watchdog import Streams, session_for
 from rl_operator.worker import Reconcile, work
 
 log = logging.getLogger(__name__)
@@ -47,6 +51,8 @@ TRUST_SECONDS = 60.0
 LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
 STOP_SECONDS = 10.0
+EXIT_SECONDS = 20.0
+"""From the first thing that ends to the end of the process; within a pod's grace."""
 
 
 def run(settings: Settings) -> int:
@@ -62,7 +68,15 @@ class _Operator:
         self._watching = asyncio.Event()
         self._stop = asyncio.Event()
         self._queue: AsyncWorkQueue[Key] = AsyncWorkQueue(
-            WorkQueue(clock=time.monotonic, jitter=random.random)
+            WorkQueue(
+                clock=time.monotonic, jitter=random.random, waited=metrics.QUEUE_SECONDS.observe
+            )
+        )
+        metrics.QUEUED.set_function(lambda: float(len(self._queue)))
+        self._streams = Streams(
+            _required_watches(settings),
+            clock=time.monotonic,
+            seconds=settings.watch_silence_seconds,
         )
 
     async def run(self) -> int:
@@ -83,11 +97,14 @@ class _Operator:
                 ("watches", self._watch()),
                 ("reconciling", self._reconcile(cluster, leadership)),
                 ("heartbeat", self._beat()),
+                ("watchdog", self._guard()),
             )
         ]
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         failed = tasks[1] in done or any(task.exception() for task in done)
         log.info("stopping", extra={"because_of": ", ".join(one.get_name() for one in done)})
+        _end_in_time(1 if failed else 0)
+        self._stop.set()  # kopf ends its watches by itself; cancelled, it may hang
         await _end(done, pending)
         try:
             await asyncio.to_thread(leadership.release)
@@ -108,6 +125,7 @@ class _Operator:
         return connect(
             may_write=check,
             count=lambda verb, kind: metrics.WRITES.labels(verb, kind).inc(),
+            asked=lambda verb, kind, status: metrics.REQUESTS.labels(verb, kind, status).inc(),
             connections=self._settings.workers + 4,
         )
 
@@ -122,6 +140,14 @@ class _Operator:
     async def _beat(self) -> None:
         while True:
             self._loop_alive_at = time.monotonic()
+            await asyncio.sleep(1)
+
+    async def _guard(self) -> None:
+        """Fail once a watch has fallen silent: its changes would wait for the next resync."""
+        while True:
+            self._streams.check()
+            for path, seconds in self._streams.silences().items():
+                metrics.WATCH_SILENCE.labels(path).set(seconds)
             await asyncio.sleep(1)
 
     def _is_alive(self) -> bool:
@@ -153,7 +179,7 @@ class _Operator:
 
     async def _watch(self) -> None:
         registry = kopf.OperatorRegistry()
-        kopf.on.login(registry=registry, id="login")(_login)
+        kopf.on.login(registry=registry, id="login")(self._login)
         for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *WATCHED_CHILDREN):
             kopf.on.event(
                 kind.group, kind.version, kind.plural, registry=registry, id=kind.plural
@@ -170,14 +196,31 @@ class _Operator:
             stop_flag=self._stop,
         )
 
+    async def _login(self, **known: Any) -> kopf.AiohttpSession | None:
+        found = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+        return _listened_to(found, self._streams) if found is not None else None
+
     async def _enqueue(self, body: kopf.Body, **_: Any) -> None:
         for key in keys_of(body):
             await self._queue.add(key)
 
 
+def _end_in_time(status: int) -> None:
+    """End the process, whatever hangs: one that has lost its Lease must not linger."""
+
+    def end() -> None:
+        log.error("something did not stop within %.0f s: the process ends", EXIT_SECONDS)
+        os._exit(status or 1)
+
+    timer = threading.Timer(EXIT_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+
+
 async def _end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> None:
     for task in pending:
-        task.cancel()
+        if task.get_name() != "watches":
+            task.cancel()
     if pending:
         await asyncio.wait(pending, timeout=STOP_SECONDS)
     for task in done:
@@ -198,9 +241,29 @@ def keys_of(body: Any) -> list[Key]:
     return [*found, Key(kinds.SAMPLER_POOL.name, namespace, pool)] if pool else found
 
 
-def _login(**known: Any) -> kopf.ConnectionInfo | None:
-    found: kopf.ConnectionInfo | None = kopf.login_with_service_account(**known)
-    return found or kopf.login_with_kubeconfig(**known)
+def _listened_to(info: kopf.ConnectionInfo, streams: Streams) -> kopf.AiohttpSession:
+    """What kopf would make of its credentials, but with watches that the watchdog hears."""
+    session = session_for(
+        streams,
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        headers=info.as_http_headers(),
+        proxy=info.proxy_url,
+        trust_env=info.trust_env,
+    )
+    return kopf.AiohttpSession(
+        server=info.server, default_namespace=info.default_namespace, aiohttp_session=session
+    )
+
+
+def _required_watches(settings: Settings) -> list[str]:
+    """Paths of the watches that there must be; PyTorchJob may not be installed."""
+    watched = (kinds.RLJOB, kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.POD)
+    namespaces = settings.watch_namespaces
+    return [
+        path
+        for kind in watched
+        for path in ([kind.path(one) for one in namespaces] or [kind.everywhere()])
+    ]
 
 
 def _kopf_settings() -> kopf.OperatorSettings:

@@ -97,7 +97,7 @@ class Applier:
 
     def perform(self, key: Key, action: Action) -> None:
         """Do one thing."""
-        log.info("%s", action, extra={"object": str(key)})
+        log.info("%s", action)
         if isinstance(action, Apply):
             self._cluster.apply(action.kind, action.manifest, manager=action.manager)
         else:

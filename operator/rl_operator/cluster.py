@@ -16,6 +16,7 @@ from rl_operator.kinds import Kind
 
 Manifest = dict[str, Any]
 Json = Mapping[str, Any]
+Asked = Callable[[str, str, int], None]
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
@@ -71,6 +72,7 @@ class Cluster:
         *,
         may_write: Callable[[], None],
         count: Callable[[str, str], None],
+        asked: Asked = lambda verb, kind, status: None,
     ) -> None:
         """Wrap a client.
 
@@ -78,15 +80,17 @@ class Cluster:
             api: an authenticated client.
             may_write: called before every write; raises where writing is not allowed any more.
             count: called after every write with its verb and kind.
+            asked: called after every request with verb, kind and HTTP status, 0 without an answer.
         """
         self._api = api
         self._may_write = may_write
         self._count = count
+        self._asked = asked
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """One object, or None."""
         try:
-            return self._send("GET", kind.path(namespace, name))
+            return self._send("GET", kind.path(namespace, name), asking=("get", kind))
         except ApiMissingError:
             return None
 
@@ -101,7 +105,10 @@ class Cluster:
         while True:
             query = {"labelSelector": labels, "limit": str(PAGE)}
             page = self._send(
-                "GET", kind.path(namespace), query | ({"continue": token} if token else {})
+                "GET",
+                kind.path(namespace),
+                query | ({"continue": token} if token else {}),
+                asking=("list", kind),
             )
             # Items of a list name neither; those of a single read do.
             stamp = {"apiVersion": kind.api_version, "kind": kind.name}
@@ -112,12 +119,10 @@ class Cluster:
 
     def names(self, kind: Kind, namespaces: tuple[str, ...]) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a kind; no namespaces: the whole cluster."""
-        paths = [kind.path(one) for one in namespaces] or [
-            kind.path("*").replace("/namespaces/*", "")
-        ]
+        paths = [kind.path(one) for one in namespaces] or [kind.everywhere()]
         found: list[tuple[str, str]] = []
         for path in paths:
-            page = self._send("GET", path)
+            page = self._send("GET", path, asking=("list", kind))
             found += [
                 (one["metadata"]["namespace"], one["metadata"]["name"]) for one in page["items"]
             ]
@@ -144,7 +149,8 @@ class Cluster:
             ApiRefusedError: it would be refused, or has fields that the API server does not know.
         """
         query = {"dryRun": "All", "fieldValidation": "Strict"}
-        self._send("POST", kind.path(manifest["metadata"]["namespace"]), query, body=manifest)
+        path = kind.path(manifest["metadata"]["namespace"])
+        self._send("POST", path, query, body=manifest, asking=("try", kind))
 
     def replace(self, kind: Kind, manifest: Manifest) -> Manifest:
         """Replace an object at the resourceVersion that the manifest names."""
@@ -171,7 +177,7 @@ class Cluster:
         self._may_write()
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
-            self._send("DELETE", kind.path(namespace, name), body=body)
+            self._send("DELETE", kind.path(namespace, name), body=body, asking=("delete", kind))
         except (ApiMissingError, ApiConflictError):  # conflict: another object has the name now
             return
         self._count("delete", kind.name)
@@ -195,7 +201,9 @@ class Cluster:
             "create": ("POST", "application/json"),
             "replace": ("PUT", "application/json"),
         }[verb]
-        stored = self._send(method, path, query, body=manifest, content=content)
+        stored = self._send(
+            method, path, query, body=manifest, content=content, asking=(verb, kind)
+        )
         self._count(verb, kind.name)
         return stored
 
@@ -205,10 +213,11 @@ class Cluster:
         path: str,
         query: Json | None = None,
         *,
+        asking: tuple[str, Kind],
         body: Json | None = None,
         content: str = "application/json",
     ) -> Manifest:
-        doing = f"{method} {path}"
+        doing, status = f"{method} {path}", 0
         try:
             response = self._api.call_api(
                 path, method,
@@ -220,12 +229,16 @@ class Cluster:
                 _return_http_data_only=True,
                 _request_timeout=(CONNECT_SECONDS, READ_SECONDS),
             )  # fmt: skip
+            status = response.status
             answer: Manifest = json.loads(response.data)
         except ApiException as error:
+            status = int(error.status or 0)
             raise _translated(error, doing) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             cause = f"{type(error).__name__}: {error}"[:300]
             raise ApiUnavailableError(doing=doing, status=0, message=cause) from error
+        finally:
+            self._asked(asking[0], asking[1].name, status)
         return answer
 
 
@@ -250,7 +263,11 @@ def _translated(error: ApiException, doing: str) -> ClusterError:
 
 
 def connect(
-    *, may_write: Callable[[], None], count: Callable[[str, str], None], connections: int
+    *,
+    may_write: Callable[[], None],
+    count: Callable[[str, str], None],
+    asked: Asked,
+    connections: int,
 ) -> Cluster:
     """Connect as the pod's service account, outside of a cluster as the kubeconfig says."""
     configuration = client.Configuration()
@@ -259,4 +276,4 @@ def connect(
     except config.ConfigException:
         config.load_kube_config(client_configuration=configuration)
     configuration.connection_pool_maxsize = connections
-    return Cluster(client.ApiClient(configuration), may_write=may_write, count=count)
+    return Cluster(client.ApiClient(configuration), may_write=may_write, count=count, asked=asked)

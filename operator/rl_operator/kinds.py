@@ -31,6 +31,10 @@ class Kind:
         parts = [root, self.api_version, "namespaces", namespace, self.plural, name, subresource]
         return "/".join(part for part in parts if part)
 
+    def everywhere(self) -> str:
+        """URL path of the collection over all namespaces."""
+        return f"{'/apis' if self.group else '/api'}/{self.api_version}/{self.plural}"
+
 
 RLJOB = Kind(API_VERSION, "rljobs", "RLJob")
 SAMPLER_POOL = Kind(API_VERSION, "samplerpools", "SamplerPool")

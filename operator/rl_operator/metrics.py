@@ -25,5 +25,29 @@ WRITES = Counter(
     ["verb", "kind"],
     registry=REGISTRY,
 )
+REQUESTS = Counter(
+    "rl_operator_api_requests",
+    "Requests to the API server, reads among them, by verb, kind and HTTP status (0: no answer).",
+    ["verb", "kind", "status"],
+    registry=REGISTRY,
+)
+RETRIES = Counter(
+    "rl_operator_retries",
+    "Objects that were put back after a conflict or an error.",
+    ["kind"],
+    registry=REGISTRY,
+)
+QUEUE_SECONDS = Histogram(
+    "rl_operator_queue_seconds",
+    "Time from when an object was due to when a worker took it.",
+    buckets=(0.001, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+    registry=REGISTRY,
+)
+WATCH_SILENCE = Gauge(
+    "rl_operator_watch_silence_seconds",
+    "Time since a watch was heard of; a bookmark comes about once a minute.",
+    ["path"],
+    registry=REGISTRY,
+)
 QUEUED = Gauge("rl_operator_queue_length", "Objects that wait for a worker.", registry=REGISTRY)
 LEADER = Gauge("rl_operator_leader", "1 while this operator holds the Lease.", registry=REGISTRY)

@@ -106,7 +106,7 @@ def plan(
             going = there.meta.deleted_at is not None or bool(there.meta.owner_uid and _ours(there))
             conflicts.append(Conflict(kind=there.kind, name=there.meta.name, going=going))
         elif not one.keep_as_created and there.meta.deleted_at is None and _differs(one, there):
-            actions.append(_apply(one))
+            actions.append(_apply(one, there))
     for child in unwanted:
         if child.meta.owner_uid == owner_uid and child.meta.deleted_at is None:
             kind, meta = KINDS[child.kind], child.meta
@@ -121,8 +121,13 @@ def _creation(wanted: Wanted) -> list[Action]:
     return [*first, _apply(wanted)]
 
 
-def _apply(wanted: Wanted) -> Action:
-    return Apply(kind=wanted.kind, manifest=wanted.manifest, manager=SPEC_MANAGER)
+def _apply(wanted: Wanted, there: Child | None = None) -> Action:
+    """Apply; to an object that is there only as it was seen: a paused leader must not undo."""
+    manifest = wanted.manifest
+    if there is not None:
+        seen = {"resourceVersion": there.meta.resource_version}
+        manifest = manifest | {"metadata": manifest["metadata"] | seen}
+    return Apply(kind=wanted.kind, manifest=manifest, manager=SPEC_MANAGER)
 
 
 def _differs(wanted: Wanted, there: Child) -> bool:

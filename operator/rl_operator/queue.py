@@ -21,16 +21,25 @@ MAX_DOUBLINGS = 10
 class WorkQueue(Generic[K]):
     """Keys to be worked on. Not for threads: all calls come from one event loop."""
 
-    def __init__(self, *, clock: Callable[[], float], jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        jitter: Callable[[], float],
+        waited: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         """Make an empty queue.
 
         Args:
             clock: monotonic seconds.
             jitter: a random number in [0, 1), to keep failing keys apart.
+            waited: told of each key that is taken how many seconds it was due before.
         """
+        self._waited = waited
         self._clock = clock
         self._jitter = jitter
-        self._ready: dict[K, None] = {}  # a dict keeps the order and holds each key once
+        self._ready: dict[K, float] = {}
+        """Since when; a dict keeps the order and holds each key once."""
         self._working: set[K] = set()
         self._dirty: set[K] = set()
         self._delayed: list[tuple[float, int, K]] = []
@@ -43,11 +52,14 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Ask for a key to be worked on as soon as possible."""
+        self._add(key, since=self._clock())
+
+    def _add(self, key: K, *, since: float) -> None:
         self._due.pop(key, None)
         if key in self._working:
             self._dirty.add(key)
         else:
-            self._ready[key] = None
+            self._ready.setdefault(key, since)
 
     def add_after(self, key: K, delay_seconds: float) -> None:
         """Ask for a key later; of several such wishes the earliest holds."""
@@ -64,7 +76,7 @@ class WorkQueue(Generic[K]):
         if not self._ready:
             return None
         key = next(iter(self._ready))
-        del self._ready[key]
+        self._waited(self._clock() - self._ready.pop(key))
         self._working.add(key)
         return key
 
@@ -73,7 +85,7 @@ class WorkQueue(Generic[K]):
         self._working.discard(key)
         if key in self._dirty:
             self._dirty.discard(key)
-            self._ready[key] = None
+            self._ready[key] = self._clock()
 
     def succeeded(self, key: K) -> None:
         """Forget a key's failures."""
@@ -95,8 +107,8 @@ class WorkQueue(Generic[K]):
 
     def _release_due(self) -> None:
         while (wait := self.seconds_until_due()) is not None and wait <= 0:
-            _, _, key = heapq.heappop(self._delayed)
-            self.add(key)
+            due, _, key = heapq.heappop(self._delayed)
+            self._add(key, since=due)
 
 
 class AsyncWorkQueue(Generic[K]):

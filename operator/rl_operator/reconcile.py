@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
-from rl_operator import attempt_records, attempts, deletion, job_conditions, kinds, observe
+from rl_operator import attempt_records, attempts, deletion, job_conditions, kinds, logs, observe
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait
 from rl_operator.cluster import Cluster
@@ -55,6 +55,7 @@ class JobReconciler:
             self.inputs.forget(key)
             self.pace.forget(key)
             return None
+        logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
         if snapshot.job.meta.deleted_at is not None:
             return self._delete(snapshot)
         if snapshot.job.finished:
@@ -190,8 +191,8 @@ class JobReconciler:
 
     def _log(self, snapshot: JobSnapshot, before: RLJobStatus, after: RLJobStatus) -> None:
         if (before.phase, before.attempt) != (after.phase, after.attempt):
-            told = {"job": str(snapshot.key), "attempt": after.attempt, "phase": after.phase}
-            log.info("phase %s", after.phase, extra=told)
+            logs.note(attempt=after.attempt)
+            log.info("phase %s", after.phase, extra={"phase": after.phase})
 
     def _next(self, snapshot: JobSnapshot, inputs: Inputs, decision: Decision) -> float:
         status = snapshot.job.status

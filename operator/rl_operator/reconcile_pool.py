@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import ScaleStatus
-from rl_operator import kinds, names, observe, pool_pods, pool_status
+from rl_operator import kinds, logs, names, observe, pool_pods, pool_status
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
@@ -59,6 +59,7 @@ class PoolReconciler:
             return None
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
             return None  # its job has created it and is about to say what its pods look like
+        _note(snapshot)
         stall = _stall(snapshot)
         if stall is not None or snapshot.job is None or snapshot.pool.spec is None:
             return self._tell(snapshot, Reading(), stall, Scaled(replicas=0), replaced=0)
@@ -201,6 +202,12 @@ class PoolReconciler:
         if scaled.record is not None:
             self.journal.post(meta, kinds.SAMPLER_POOL, [_scaled(scaled.record)])
         return RESYNC_SECONDS if wait is None else wait
+
+
+def _note(snapshot: PoolSnapshot) -> None:
+    if snapshot.job is not None:
+        job = snapshot.job
+        logs.note(job=f"{job.meta.namespace}/{job.meta.name}", attempt=job.status.attempt)
 
 
 def _scaled(record: ScaleStatus) -> Note:

@@ -32,6 +32,8 @@ class Settings:
     """A running job's counters are read and written this often, at most."""
     workers: int
     """Objects that are reconciled side by side."""
+    watch_silence_seconds: float
+    """A watch that is not heard of for so long ends the process."""
     listen_port: int
     """Of /healthz, /readyz and /metrics."""
     log_level: str
@@ -53,6 +55,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     )
     parser.add_argument("--progress-seconds", type=_seconds, default=5.0)
     parser.add_argument("--workers", type=_positive, default=8)
+    parser.add_argument("--watch-silence-seconds", type=_positive, default=180)
     parser.add_argument("--listen-port", type=_positive, default=8080)
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING"])
     given = parser.parse_args(arguments)
@@ -68,6 +71,7 @@ def parse(arguments: Sequence[str]) -> Settings:
         ),
         progress_seconds=given.progress_seconds,
         workers=given.workers,
+        watch_silence_seconds=given.watch_silence_seconds,
         listen_port=given.listen_port,
         log_level=given.log_level,
     )

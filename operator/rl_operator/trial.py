@@ -37,6 +37,7 @@ PLACES = {
     "spec.topologySpreadConstraints": "topologySpread",
     "spec.priorityClassName": "priorityClassName",
 }
+OF_METADATA = ("labels", "annotations")
 CONTAINER_FIELDS = {
     ("pytorch", "resources"): "resources",
     ("pytorch", "image"): "image",
@@ -133,6 +134,8 @@ def field_of(at: str, path: str, template: Manifest) -> str:
     for start, ours in PLACES.items():
         if path.startswith(start):
             return f"{at}.{ours}{path.removeprefix(start)}"
+    if path.startswith(OF_METADATA):  # the API server's own short cut
+        path = f"metadata.{path}"
     inside = IN_CONTAINER.fullmatch(path)
     if inside is not None:
         name = template["spec"][inside[1]][int(inside[2])]["name"]

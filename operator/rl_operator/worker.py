@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from rl_operator import metrics
+from rl_operator import logs, metrics
 from rl_operator.cluster import ApiConflictError, ApiUnavailableError
 from rl_operator.kinds import Key
 from rl_operator.leadership import NotLeaderError
@@ -27,20 +28,30 @@ async def work(
     loop = asyncio.get_running_loop()
     while True:
         key = await queue.take()
-        metrics.QUEUED.set(len(queue))
+        words: logs.Words = {"object": str(key)}
+        look = functools.partial(_reconcile, reconcilers[key.kind], key, words)
         try:
             with metrics.RECONCILE_SECONDS.labels(key.kind).time():
-                again = await loop.run_in_executor(executor, reconcilers[key.kind], key)
+                again = await loop.run_in_executor(executor, look)
         except Exception as error:  # noqa: BLE001 - the boundary of a work item
-            await _failed(queue, key, error)
+            await _failed(queue, key, error, words)
         else:
             metrics.RECONCILES.labels(key.kind, "ok").inc()
             await queue.done(key, again_after=again)
 
 
-async def _failed(queue: AsyncWorkQueue[Key], key: Key, error: Exception) -> None:
+def _reconcile(reconcile: Reconcile, key: Key, words: logs.Words) -> float | None:
+    """Reconcile in a thread; the lines logged meanwhile say of what."""
+    with logs.about(words):
+        return reconcile(key)
+
+
+async def _failed(
+    queue: AsyncWorkQueue[Key], key: Key, error: Exception, words: logs.Words
+) -> None:
     delay = await queue.failed(key)
-    told = {"object": str(key), "again_in": f"{delay:.1f} s"}
+    metrics.RETRIES.labels(key.kind).inc()
+    told = {**words, "again_in": f"{delay:.1f} s"}
     if isinstance(error, ApiConflictError):
         metrics.RECONCILES.labels(key.kind, "conflict").inc()
         log.debug("changed meanwhile: %s", error, extra=told)

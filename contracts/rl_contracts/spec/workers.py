@@ -17,7 +17,7 @@ from rl_contracts.spec.base import (
     rules,
 )
 
-Image = Annotated[str, Field(min_length=1, max_length=512)]
+Image = Annotated[str, Field(pattern=r"^\S+$", max_length=512)]
 Environment = Annotated[list[EnvironmentVariable], Field(max_length=32)]
 NodeSelector = Annotated[dict[str, str], Field(max_length=16)]
 

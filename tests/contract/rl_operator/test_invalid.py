@@ -110,9 +110,6 @@ STALLED: dict[str, tuple[dict[str, Any], str]] = {
             {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]),
         f"{OTHER}.topologySpread[0].maxSkew",
     ),
-    "an image with a space before": ({"trainer": {"image": " x"}}, "spec.trainer.image"),
-    "an engine's image alike": (samplers(engine={"image": "x "}), f"{OTHER}.engine.image"),
-    "an agent's image alike": (samplers(image=" x"), f"{OTHER}.image"),
     "an owner of its own": (
         {"trainer": {"podTemplate": {"metadata": {"ownerReferences": []}}}},
         "spec.trainer.podTemplate.metadata.ownerReferences",

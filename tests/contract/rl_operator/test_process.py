@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,13 +34,28 @@ class Process:
 
     server: Server
     identity: str
+    url: str
+
+    def lines(self) -> list[dict[str, str]]:
+        """What it logged."""
+        return [json.loads(one) for one in self.server.log.read_text().splitlines()]
+
+    def metrics(self) -> dict[str, float]:
+        """Its samples, by name and labels as they are written."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        samples = (one.rpartition(" ") for one in text.splitlines() if not one.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
+    def ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self.server.process is not None and self.server.process.poll() is not None
 
     def complaints(self) -> list[str]:
         """What it logged of errors and of rights that it lacks."""
-        lines = [json.loads(one) for one in self.server.log.read_text().splitlines()]
         return [
             one["message"]
-            for one in lines
+            for one in self.lines()
             if (one["level"] == "ERROR" and one["logger"].startswith("rl_operator"))
             or "forbidden" in one["message"]
         ]
@@ -53,13 +69,13 @@ class Starter:
     kubeconfig: Path
     started: list[Process] = field(default_factory=list)
 
-    def __call__(self, identity: str) -> Process:
+    def __call__(self, identity: str, *extra: str, wait: bool = True) -> Process:
         port = free_port()
         images = [f"--{name}-image={name}:1" for name in ("trainer", "sampler", "engine")]
         server = Server(
             command=[
                 sys.executable, "-m", "rl_operator", "--namespace", SYSTEM, "--identity", identity,
-                "--listen-port", str(port), "--progress-seconds", "1", *images,
+                "--listen-port", str(port), "--progress-seconds", "1", *images, *extra,
             ],
             ready_url=f"http://127.0.0.1:{port}/readyz",
             log=self.folder / f"{identity}.log",
@@ -68,9 +84,15 @@ class Starter:
                 "PYTHONPATH": os.pathsep.join(str(ROOT / one) for one in ("contracts", "operator")),
             },
         )  # fmt: skip
-        process = Process(server=server, identity=identity)
+        process = Process(server=server, identity=identity, url=f"http://127.0.0.1:{port}")
         self.started.append(process)
-        server.start()
+        if wait:
+            server.start()
+        else:
+            with server.log.open("ab") as log:
+                server.process = subprocess.Popen(
+                    server.command, env={**os.environ, **server.environment}, stdout=log, stderr=log
+                )
         return process
 
 
@@ -177,3 +199,65 @@ def test_a_killed_leader_is_followed_within_its_lease(world: World, start: Start
     job = world.make_job()
     until(lambda: world.condition_now(job, "Stalled"), what="the standby to work")
     assert second.complaints() == []
+
+
+def test_a_process_tells_of_its_work(world: World, start: Starter) -> None:
+    operator = start("measured")
+    job = world.make_job()
+    until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
+    counted = (
+        "rl_operator_queue_seconds_count", "rl_operator_leader",
+        'rl_operator_reconcile_seconds_count{kind="RLJob"}',
+        'rl_operator_reconciles_total{kind="RLJob",result="ok"}',
+        'rl_operator_api_writes_total{kind="RLJob",verb="apply"}',
+        'rl_operator_api_requests_total{kind="RLJob",status="200",verb="get"}',
+    )  # fmt: skip
+
+    def missing() -> list[str]:
+        found = operator.metrics()
+        return [name for name in counted if found.get(name, 0) <= 0]
+
+    until(lambda: not missing(), what="all counts", seen=missing)
+    assert operator.metrics()["rl_operator_queue_length"] >= 0
+
+    def watched() -> set[str]:
+        names = (one for one in operator.metrics() if "watch_silence" in one)
+        return {name.split('"')[1].rpartition("/")[2] for name in names}
+
+    wanted = {"rljobs", "samplerpools", "pytorchjobs", "deployments", "pods"}
+    until(lambda: watched() == wanted, what="all watches to be heard of", seen=watched)
+
+    def told() -> list[dict[str, str]]:
+        return [one for one in operator.lines() if one.get("job") == f"{job.namespace}/{job.name}"]
+
+    until(lambda: "phase Stalled" in [one["message"] for one in told()], what="the line")
+    assert all("attempt" in one and "object" in one for one in told())
+
+
+def test_a_silent_watch_ends_the_process(world: World, start: Starter) -> None:
+    operator = start("silent", "--watch-silence-seconds", "1", wait=False)
+    until(operator.ended, what="the process to end")
+    assert operator.server.process is not None
+    assert operator.server.process.returncode == 1
+    (why,) = [one for one in operator.lines() if one["message"] == "watchdog ended"]
+    assert "nothing was heard from the watches of" in why["traceback"]
+
+
+def test_a_paused_leader_is_fenced(world: World, start: Starter) -> None:
+    paused = start("paused")
+    until(lambda: holder(world) == "paused", what="the first to lead")
+    standby = start("awake")
+    assert paused.server.process is not None
+    paused.server.process.send_signal(signal.SIGSTOP)
+    until(lambda: holder(world) == "awake", what="the standby to lead")
+    job = world.make_job()
+    until(lambda: world.condition_now(job, "Stalled"), what="the standby to work")
+    written = len(paused.lines())
+    paused.server.process.send_signal(signal.SIGCONT)
+    until(paused.ended, what="the paused one to end")
+    assert paused.server.process.returncode == 1
+    said = [one["message"] for one in paused.lines()[written:]]
+    assert "leadership lost" in said
+    assert not [one for one in said if one.startswith(("apply", "delete", "phase"))]
+    assert holder(world) == "awake"
+    assert standby.complaints() == []

@@ -8,6 +8,7 @@ from typing import Any
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import SamplerPoolStatus
 from rl_operator import names
+from rl_operator.cluster import ApiConflictError
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import PYTORCH_JOB, SAMPLER_POOL, Key
 from rl_operator.plan import Action, Apply
@@ -44,7 +45,10 @@ class ModelCluster:
             return
         # What one manager leaves out stays where another one has set it: the pool's replicas.
         kept = there["spec"].get("replicas") if action.kind == SAMPLER_POOL else None
-        there["metadata"] |= manifest["metadata"]
+        version = there["metadata"]["resourceVersion"]
+        if manifest["metadata"].get("resourceVersion", version) != version:
+            raise ApiConflictError(doing=str(action), status=409, message="changed meanwhile")
+        there["metadata"] |= manifest["metadata"] | {"resourceVersion": str(int(version) + 1)}
         there |= {part: manifest[part] for part in ("spec", "data") if part in manifest}
         if kept is not None:
             there["spec"].setdefault("replicas", kept)

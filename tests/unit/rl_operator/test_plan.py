@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_operator import kinds, names
+from rl_operator.cluster import ApiConflictError
 from rl_operator.desired import job as desired
 from rl_operator.desired import pool
 from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
@@ -239,3 +240,15 @@ def test_a_taken_name_is_never_written(changes: dict[str, Any], going: bool) -> 
     made = plan([wanted_pool()], [there], observed={key: there}, owner_uid=RUN)
     assert made.actions == ()
     assert made.conflicts == (Conflict(kind="SamplerPool", name="job-main", going=going),)
+
+
+def test_a_change_is_applied_to_nothing_but_what_was_seen() -> None:
+    cluster = ModelCluster()
+    settle(cluster, JOB, run_trainer=False)
+    edited = a_job_object(samplers=[{"name": "main", "template": {"maxConcurrentGroups": 2}}])
+    stale = planned(cluster, edited, run_trainer=False).actions
+    settle(cluster, edited, run_trainer=False)
+    (change,) = [one for one in stale if isinstance(one, Apply) and one.kind.name == "SamplerPool"]
+    assert change.manifest["metadata"]["resourceVersion"] == "2"
+    with pytest.raises(ApiConflictError):
+        cluster.perform(change)

@@ -158,3 +158,21 @@ async def test_workers_wake_for_keys_and_for_time() -> None:
     await queue.done("now", again_after=0.01)
     assert await asyncio.wait_for(queue.take(), 5) == "now"
     assert await queue.failed("now") == 0.5
+
+
+def test_the_time_that_a_key_was_due_is_told(clock: Clock) -> None:
+    told: list[float] = []
+    queue: WorkQueue[str] = WorkQueue(clock=clock, jitter=lambda: 0.0, waited=told.append)
+    queue.add("a")
+    clock.now = 2
+    queue.add("a")  # waits since its first wish
+    queue.add_after("b", 5)
+    clock.now = 10
+    assert (queue.take(), queue.take()) == ("a", "b")
+    assert told == [10, 3]  # b was due at 7
+    queue.add("a")  # while it is worked on: due once that has ended
+    clock.now = 20
+    queue.done("a")
+    clock.now = 21
+    assert queue.take() == "a"
+    assert told[-1] == 1

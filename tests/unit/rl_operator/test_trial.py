@@ -24,7 +24,8 @@ PLACES = {
     "spec.containers[0].resources.requests": "t.podTemplate.spec.containers[0].resources.requests",
     "spec.containers[1].image": "t.podTemplate.spec.containers[1].image",
     "spec.affinity.podAffinity": "t.podTemplate.spec.affinity.podAffinity",
-    "metadata.labels": "t.podTemplate.metadata.labels",
+    "labels": "t.podTemplate.metadata.labels",
+    "annotations": "t.podTemplate.metadata.annotations",
     "": "t.podTemplate",
 }
 

@@ -1,0 +1,90 @@
+"""Whether the watches are heard of: a stream that has fallen silent ends the process.
+
+Kopf's handlers see objects alone. That a stream lives while nothing changes is told by the API
+server's bookmarks, about one a minute, so every piece of every watch's answer is noted here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, cast
+
+import aiohttp
+
+from rl_contracts.errors import RLError
+
+
+class WatchSilentError(RLError):
+    """Changes of some kinds may not be told any more; a new process begins with a new list."""
+
+    def __init__(self, paths: Iterable[str], *, seconds: float) -> None:
+        self.paths = tuple(sorted(paths))
+        told = ", ".join(self.paths)
+        super().__init__(f"nothing was heard from the watches of {told} for {seconds:.0f} s")
+
+
+class Streams:
+    """When each watch was heard of last, by its path in the API. For any thread."""
+
+    def __init__(
+        self, required: Iterable[str], *, clock: Callable[[], float], seconds: float
+    ) -> None:  # fmt: skip
+        """Count from now.
+
+        Args:
+            required: paths of watches that there must be; others count once they are heard of,
+                for a kind of others may not be installed.
+            clock: monotonic seconds.
+            seconds: a watch that is silent for longer is taken for dead.
+        """
+        self._clock, self.seconds = clock, seconds
+        self._heard = dict.fromkeys(required, clock())
+        self._lock = threading.Lock()
+
+    def hear(self, path: str) -> None:
+        """Note a sign of life; the API server may stand behind a prefix of the path."""
+        with self._lock:
+            self._heard[path[path.index("/api") :]] = self._clock()
+
+    def silences(self) -> dict[str, float]:
+        """Seconds since each watch was heard of."""
+        with self._lock:
+            now = self._clock()
+            return {path: now - at for path, at in self._heard.items()}
+
+    def check(self) -> None:
+        """Raise WatchSilentError when a watch is silent for too long."""
+        dead = [path for path, silent in self.silences().items() if silent > self.seconds]
+        if dead:
+            raise WatchSilentError(dead, seconds=self.seconds)
+
+
+def session_for(streams: Streams, **options: Any) -> aiohttp.ClientSession:
+    """A session, with aiohttp's options, whose watches are listened to. For a running loop."""
+
+    class Response(aiohttp.ClientResponse):
+        async def start(self, connection: Any) -> aiohttp.ClientResponse:
+            started = await super().start(connection)
+            if self.url.query.get("watch") == "true" and self.status == 200:
+                streams.hear(self.url.path)
+                told = _Heard(started.content, lambda: streams.hear(self.url.path))
+                started.content = cast("aiohttp.StreamReader", told)
+            return started
+
+    return aiohttp.ClientSession(response_class=Response, **options)
+
+
+class _Heard:
+    """A body that tells of each piece that is read of it."""
+
+    def __init__(self, content: aiohttp.StreamReader, heard: Callable[[], None]) -> None:
+        self._content, self._heard = content, heard
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        async for piece in self._content.iter_chunked(size):
+            self._heard()
+            yield piece

@@ -1,0 +1,96 @@
+"""No write of any kind leaves a process that may not write; every request is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from rl_operator.cluster import (
+    ApiConflictError,
+    ApiMissingError,
+    ApiRefusedError,
+    ApiUnavailableError,
+    Cluster,
+    ClusterError,
+)
+from rl_operator.kinds import POD, RLJOB
+from rl_operator.leadership import NotLeaderError
+
+MANIFEST = {"metadata": {"name": "x", "namespace": "n"}}
+WRITES: dict[str, Callable[[Cluster], Any]] = {
+    "apply": lambda one: one.apply(POD, MANIFEST, manager="m"),
+    "create": lambda one: one.create(POD, MANIFEST),
+    "replace": lambda one: one.replace(POD, MANIFEST),
+    "merge": lambda one: one.merge(POD, MANIFEST),
+    "annotate": lambda one: one.annotate(POD, "n", "x", {"a": "b"}),
+    "delete": lambda one: one.delete(POD, "n", "x", uid="u"),
+}
+
+
+class Answer:
+    """An API server that gives one answer."""
+
+    def __init__(self, status: int) -> None:
+        self.status, self.data, self.asked = status, b"{}", 0
+
+    def call_api(self, *_: Any, **__: Any) -> Answer:
+        self.asked += 1
+        if self.status >= 400:
+            raise ApiException(status=self.status, reason="so")
+        return self
+
+
+def a_cluster(answer: Answer, *, leads: bool = True) -> tuple[Cluster, list[tuple[str, str, int]]]:
+    requests: list[tuple[str, str, int]] = []
+
+    def may_write() -> None:
+        if not leads:
+            raise NotLeaderError
+
+    api = client.ApiClient(client.Configuration())
+    api.call_api = answer.call_api
+    made = Cluster(
+        api, may_write=may_write, count=lambda verb, kind: None,
+        asked=lambda verb, kind, status: requests.append((verb, kind, status)),
+    )  # fmt: skip
+    return made, requests
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_who_does_not_lead_writes_nothing(write: Callable[[Cluster], Any]) -> None:
+    answer = Answer(200)
+    with pytest.raises(NotLeaderError):
+        write(a_cluster(answer, leads=False)[0])
+    assert answer.asked == 0
+    write(a_cluster(answer)[0])
+    assert answer.asked == 1
+
+
+@pytest.mark.parametrize("verb", [one for one in WRITES if one != "annotate"])
+def test_every_request_is_counted_by_verb_kind_and_status(verb: str) -> None:
+    cluster, requests = a_cluster(Answer(200))
+    WRITES[verb](cluster)
+    cluster.get(RLJOB, "n", "x")
+    assert requests == [(verb, "Pod", 200), ("get", "RLJob", 200)]
+    cluster, requests = a_cluster(Answer(500))
+    with pytest.raises(ApiUnavailableError):
+        WRITES[verb](cluster)
+    assert requests == [(verb, "Pod", 500)]
+
+
+ERRORS: dict[int, type[ClusterError]] = {
+    400: ApiRefusedError, 403: ApiRefusedError, 404: ApiMissingError, 409: ApiConflictError,
+    410: ApiUnavailableError, 422: ApiRefusedError, 429: ApiUnavailableError,
+    500: ApiUnavailableError, 503: ApiUnavailableError,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "kind"), ERRORS.items())
+def test_an_answer_says_whether_trying_again_helps(status: int, kind: type[ClusterError]) -> None:
+    with pytest.raises(ClusterError) as caught:
+        a_cluster(Answer(status))[0].apply(POD, MANIFEST, manager="m")
+    assert type(caught.value) is kind

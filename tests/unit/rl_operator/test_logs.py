@@ -1,0 +1,103 @@
+"""Lines are JSON and say what they are about, whichever thread writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rl_operator import logs, metrics
+from rl_operator.cluster import ApiUnavailableError
+from rl_operator.kinds import Key
+from rl_operator.queue import AsyncWorkQueue, WorkQueue
+from rl_operator.worker import Reconcile, work
+
+log = logging.getLogger("rl_operator.test")
+KEY = Key("RLJob", "ns", "job")
+
+
+@pytest.fixture
+def lines() -> Iterator[list[dict[str, object]]]:
+    """What is logged while the test runs."""
+    found: list[dict[str, object]] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(json.loads(logs.JsonFormatter().format(record)))
+
+    handler, logger = Handler(), logging.getLogger("rl_operator")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel("INFO")
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def test_words_are_added_within_and_not_after(lines: list[dict[str, object]]) -> None:
+    with logs.about({"object": "o"}):
+        logs.note(job="ns/job", attempt=2)
+        log.info("in")
+    log.info("out")
+    logs.note(job="nobody's")
+    assert {key: lines[0][key] for key in ("object", "job", "attempt")} == {
+        "object": "o", "job": "ns/job", "attempt": 2
+    }  # fmt: skip
+    assert "job" not in lines[1]
+
+
+def test_a_failed_reconcile_is_told_with_job_and_attempt_and_counted(
+    lines: list[dict[str, object]],
+) -> None:
+    def reconcile(key: Key) -> None:
+        logs.note(job=f"{key.namespace}/{key.name}", attempt=3)
+        log.info("looking")
+        raise ApiUnavailableError(doing="GET /x", status=500, message="down")
+
+    before = _value("rl_operator_retries_total"), _value("rl_operator_queue_seconds_count")
+    asyncio.run(_work_once(reconcile))
+    looked, failed = lines
+    assert (looked["job"], looked["attempt"]) == ("ns/job", 3)
+    assert (failed["job"], failed["attempt"], failed["level"]) == ("ns/job", "3", "WARNING")
+    assert failed["again_in"]
+    after = _value("rl_operator_retries_total"), _value("rl_operator_queue_seconds_count")
+    assert after == (before[0] + 1, before[1] + 1)
+
+
+def _value(name: str) -> float:
+    labels = {"kind": "RLJob"} if name.endswith("_total") else {}
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+class Queue(AsyncWorkQueue[Key]):
+    """Tells when a worker asks for the next key: it has said all of the one before."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            WorkQueue(clock=lambda: 0.0, jitter=lambda: 0.0, waited=metrics.QUEUE_SECONDS.observe)
+        )
+        self.asked = 0
+        self.asked_again = asyncio.Event()
+
+    async def take(self) -> Key:
+        self.asked += 1
+        if self.asked > 1:
+            self.asked_again.set()
+        return await super().take()
+
+
+async def _work_once(reconcile: Reconcile) -> None:
+    """Work on one key until it has failed."""
+    queue = Queue()
+    await queue.add(KEY)
+    with ThreadPoolExecutor(1) as executor:
+        worker = asyncio.create_task(work(queue, {"RLJob": reconcile}, executor))
+        await queue.asked_again.wait()
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
