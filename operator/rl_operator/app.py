@@ -20,7 +20,9 @@ import aiohttp
 import kopf
 
 from rl_operator import kinds, metrics, names
+from rl_operator.adoption import Adoption
 from rl_operator.apply import Applier, StatusWriter
+from rl_operator.claims import Claims
 from rl_operator.cluster import Cluster, ClusterError, connect
 from rl_operator.endpoint import Endpoint
 from rl_operator.events import Journal
@@ -290,6 +292,7 @@ def _reconcilers(
         reader=reader,
         preflight=preflight,
         trial=Trial(cluster=cluster, images=settings.images),
+        adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
         now=time.time,
     )
     jobs = JobReconciler(

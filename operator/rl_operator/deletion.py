@@ -28,7 +28,9 @@ def wants_finalizer(spec: RLJobSpec, *, may_have_data: bool) -> bool:
 
 def may_have_data(snapshot: JobSnapshot, *, checked: bool) -> bool:
     """Whether anything may have been written for a run: its pods are there, or about to be."""
-    return checked or bool(snapshot.job.status.attempt or snapshot.pools or snapshot.pods)
+    job = snapshot.job
+    adopted = job.finished and job.meta.adopted_run  # it may have been complete as it was found
+    return checked or bool(job.status.attempt or snapshot.pools or snapshot.pods or adopted)
 
 
 def has_finalizer(job: Meta) -> bool:
@@ -89,7 +91,7 @@ def proceed(
     stores = found.stores or connections.last(key.namespace, secret)
     if stores is None:
         return Progress(stall=_blocked(key, str(found.refusal)))
-    run = snapshot.job.meta.uid
+    run = snapshot.job.meta.run
     try:
         stores.objects.delete_prefix(stores.run_prefix(run))
         stores.mongo.delete_run(run)

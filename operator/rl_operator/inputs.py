@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import attempt_records, joint_start
+from rl_operator.adoption import Adoption
 from rl_operator.joint_start import Lack
 from rl_operator.kinds import Key
 from rl_operator.preflight import Preflight, Verdict
@@ -47,6 +49,7 @@ class InputsReader:
     reader: ProgressReader
     preflight: Preflight
     trial: Trial
+    adoption: Adoption
     now: Callable[[], float]
     """Seconds since 1970."""
 
@@ -62,28 +65,44 @@ class InputsReader:
         if stall is None and not snapshot.has_trainer_kind:
             stall = NO_TRAINING_OPERATOR
         found = self.connections.of(key.namespace, spec.storage.secret_name)
-        reading = self.reader.read(meta.uid, found)
+        reading = self.reader.read(meta.run, found)
         verdict = Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
             verdict = self.preflight.verdict(key, spec, found)
         unusable = stall is not None
+        held, refused = True, None
+        if _adopts(snapshot, spec):
+            held, refused = self._adopt(snapshot, reading, ask=verdict.passed and not unusable)
+            reading = reading if held else reading.of_no_run()
         lacks = joint_start.lacking(snapshot, spec, reading)
         stall = (
             stall
-            or (Stall.of(verdict.refusals[0]) if verdict.refusals else None)
+            or next((Stall.of(one) for one in (*verdict.refusals, refused) if one), None)
             or self._of_samplers(snapshot, spec, reading, lacks)
         )
         return Inputs(
             reading=reading,
             bucket=found.settings.s3_bucket if found.settings else "",
             stall=stall,
-            checked=verdict.passed and not unusable,
+            checked=verdict.passed and not unusable and held,
             checking=not verdict.passed and stall is None,
             unusable=unusable,
-            may_begin=verdict.passed and stall is None and not (lacks and _starts(snapshot)),
+            may_begin=verdict.passed
+            and stall is None
+            and held
+            and not (lacks and _starts(snapshot)),
             lacks=lacks if _starts(snapshot) else (),
             again_after=_again(verdict, stall),
         )
+
+    def _adopt(
+        self, snapshot: JobSnapshot, reading: Reading, *, ask: bool
+    ) -> tuple[bool, Refusal | None]:
+        """Whether the job has the run that it names, or why it may not have it."""
+        if not ask or not reading.known:
+            return False, None
+        refusal = self.adoption.refusal(snapshot.job.meta, reading)
+        return refusal is None, refusal
 
     def _of_samplers(
         self, snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading, lacks: tuple[Lack, ...]
@@ -114,6 +133,11 @@ NO_TRAINING_OPERATOR = Stall(
 def _needs_check(snapshot: JobSnapshot) -> bool:
     status = snapshot.job.status
     return status.attempt == 0 or attempt_records.refused(status)
+
+
+def _adopts(snapshot: JobSnapshot, spec: RLJobSpec) -> bool:
+    """Whether the job names a run that it may not have yet."""
+    return bool(spec.run_id) and snapshot.job.status.attempt == 0
 
 
 def _starts(snapshot: JobSnapshot) -> bool:

@@ -47,10 +47,13 @@ def job_snapshot(cluster: Cluster, key: Key) -> JobSnapshot | None:
     of_kind = {
         kind.name: [one for one in children if one.kind == kind.name] for kind in kinds.WRITTEN
     }
-    trainers = [parse_trainer_job(one) for one in of_kind[kinds.PYTORCH_JOB.name]]
-    pods = cluster.select(
-        kinds.POD, key.namespace, labels=f"{names.RUN_LABEL}={found.meta.uid}"
-    )  # fmt: skip
+    trainers = [
+        parse_trainer_job(one)
+        for one in of_kind[kinds.PYTORCH_JOB.name]
+        if one.meta.owner_uid == found.meta.uid  # not one of an earlier job of this name
+    ]
+    mine = f"{names.RUN_LABEL}={found.meta.run},{labels}"
+    pods = cluster.select(kinds.POD, key.namespace, labels=mine)
     return JobSnapshot(
         key=key,
         job=found,

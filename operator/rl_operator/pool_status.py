@@ -61,7 +61,7 @@ def compute(
         "replaced": before.replaced + replaced,
     }
     if snapshot.job is not None:
-        chosen = deployment.selector(meta.name, snapshot.job.meta.uid)
+        chosen = deployment.selector(meta.name, snapshot.job.meta.run)
         changes["selector"] = ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
     if reading.known:
         step = reading.run.step if reading.run else 0

@@ -70,6 +70,10 @@ class Reading:
         """Whether ``run`` is what the store holds."""
         return self.store.status == "True"
 
+    def of_no_run(self) -> Reading:
+        """What it says of the stores alone."""
+        return Reading(store=self.store, bucket=self.bucket, now=self.now)
+
 
 @dataclass(frozen=True, slots=True)
 class _Connection:

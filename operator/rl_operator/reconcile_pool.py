@@ -96,7 +96,7 @@ class PoolReconciler:
         budget = objects.disruption_budget(
             meta,
             job=job.meta.name,
-            run=job.meta.uid,
+            run=job.meta.run,
             max_unavailable=spec.template.disruption.max_unavailable,
         )
         made = self.applier.make(
@@ -164,7 +164,7 @@ class PoolReconciler:
     def _read(self, job: Job) -> Reading:
         assert job.spec is not None
         found = self.connections.of(job.meta.namespace, job.spec.storage.secret_name)
-        return self.reader.read(job.meta.uid, found)
+        return self.reader.read(job.meta.run, found)
 
     def _tell(
         self,

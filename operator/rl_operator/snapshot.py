@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
-from rl_operator.kinds import Key
+from rl_operator.kinds import RLJOB, Key
 from rl_operator.names import (
     APPLIED_ANNOTATION,
     ATTEMPT_LABEL,
@@ -53,11 +53,19 @@ class Meta:
     finalizers: tuple[str, ...]
     owner_uid: str
     """Of the controlling owner; empty without one."""
+    adopted_run: str = ""
+    """Of a job whose ``spec.runId`` names a run; empty: its run is its own."""
+
+    @property
+    def run(self) -> str:
+        """Of a job: the run that it works on."""
+        return self.adopted_run or self.uid
 
     @classmethod
     def parse(cls, raw: Raw) -> Meta:
         """Parse an object's metadata."""
         meta = raw["metadata"]
+        adopted = raw["spec"].get("runId", "") if raw.get("kind") == RLJOB.name else ""
         owners = [one for one in meta.get("ownerReferences", []) if one.get("controller")]
         return cls(
             namespace=meta["namespace"],
@@ -71,6 +79,7 @@ class Meta:
             annotations=meta.get("annotations", {}),
             finalizers=tuple(meta.get("finalizers", ())),
             owner_uid=owners[0]["uid"] if owners else "",
+            adopted_run=adopted,
         )
 
     @property

@@ -36,7 +36,7 @@ def fields(situation: Situation) -> RLJobStatus:
     return after.model_copy(
         update={
             "observed_generation": job.meta.generation,
-            "run_id": job.meta.uid,
+            "run_id": job.meta.run,
             "trainer": _trainer(situation, after),
             "samplers": _samplers(situation, after),
             "operation": operation(situation, after),

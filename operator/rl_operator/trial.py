@@ -74,7 +74,7 @@ class Trial:
             "apiVersion": kinds.DEPLOYMENT.api_version,
             "kind": kinds.DEPLOYMENT.name,
             "metadata": {"generateName": f"{job.name}-", "namespace": job.namespace},
-            "spec": {"selector": {"matchLabels": {names.RUN_LABEL: job.uid}}, "template": template},
+            "spec": {"selector": {"matchLabels": {names.RUN_LABEL: job.run}}, "template": template},
         }
         try:
             self.cluster.try_out(kinds.DEPLOYMENT, manifest)

@@ -74,6 +74,10 @@ imagePullSecrets: {{ toJson . }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [get, create, patch]
+# Who has a run that was adopted.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, create, update]
 # One Secret by its name; none is ever listed.
 - apiGroups: [""]
   resources: [secrets]

@@ -28,6 +28,7 @@ FIXED_ONCE_STARTED = (
 )  # fmt: skip
 FIXED_UNLESS_SUSPENDED = ("trainer",)
 
+RunId = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=63)]
 SamplerGroups = Annotated[
     list[SamplerGroup],
     Field(
@@ -62,9 +63,12 @@ class RLJobSpec(Model):
             "this algorithm.estimator.kind compares the members of a group: "
             "rollouts.completion.minimum must be at least 2",
         ),
+        rule("self.runId == oldSelf.runId", "spec.runId cannot change"),
     )
     suspend: bool = False
-    """Stops all pods; the run goes on from its last step once this is false again."""
+    """Stops all pods; once false, the run goes on."""
+    run_id: RunId = ""
+    """A run to go on with; its job is gone."""
     model: ModelSource
     data: Data
     agent: Agent = Field(default_factory=Agent)

@@ -43,7 +43,7 @@ def render(
     images: Images,
 ) -> Manifest:
     """The Deployment of a pool that serves a job's run."""
-    mine = labels(job=job.name, run=job.uid, component="sampler", pool=pool.name)
+    mine = labels(job=job.name, run=job.run, component="sampler", pool=pool.name)
     return stamped(
         {
             "apiVersion": kinds.DEPLOYMENT.api_version,
@@ -56,7 +56,7 @@ def render(
             },
             "spec": {
                 "replicas": replicas,
-                "selector": {"matchLabels": selector(pool.name, job.uid)},
+                "selector": {"matchLabels": selector(pool.name, job.run)},
                 "progressDeadlineSeconds": spec.template.engine.startup_seconds
                 + ROLLOUT_GRACE_SECONDS,
                 "revisionHistoryLimit": 1,
@@ -113,14 +113,14 @@ def _pod(
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
         ],
     }
-    return pods.placed(pod, spec.template, like=selector(pool.name, job.uid))
+    return pods.placed(pod, spec.template, like=selector(pool.name, job.run))
 
 
 def _agent(pool: Meta, spec: SamplerPoolSpec, *, job: Meta, images: Images) -> Manifest:
     told = {
         env.NAMESPACE: pool.namespace,
         env.JOB: job.name,
-        env.RUN: job.uid,
+        env.RUN: job.run,
         env.POOL: names.group(job.name, pool.name),
         env.SPEC_FILE: pods.SPEC_FILE,
         env.STORES_FOLDER: pods.STORES_FOLDER,

@@ -24,7 +24,7 @@ def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
             "metadata": {
                 "name": names.spec_config(job.name, spec),
                 "namespace": job.namespace,
-                "labels": labels(job=job.name, run=job.uid),
+                "labels": labels(job=job.name, run=job.run),
                 "ownerReferences": owned_by(job, kinds.RLJOB),
             },
             "data": {names.SPEC_KEY: text},
@@ -34,7 +34,7 @@ def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
 
 def network_policy(job: Meta) -> Manifest:
     """Lets a job's pods be reached by each other, and by anyone only for their metrics."""
-    own = {"podSelector": {"matchLabels": {names.RUN_LABEL: job.uid}}}
+    own = {"podSelector": {"matchLabels": {names.RUN_LABEL: job.run}}}
     return stamped(
         {
             "apiVersion": kinds.NETWORK_POLICY.api_version,
@@ -42,11 +42,11 @@ def network_policy(job: Meta) -> Manifest:
             "metadata": {
                 "name": job.name,
                 "namespace": job.namespace,
-                "labels": labels(job=job.name, run=job.uid),
+                "labels": labels(job=job.name, run=job.run),
                 "ownerReferences": owned_by(job, kinds.RLJOB),
             },
             "spec": {
-                "podSelector": {"matchLabels": {names.RUN_LABEL: job.uid}},
+                "podSelector": {"matchLabels": {names.RUN_LABEL: job.run}},
                 "policyTypes": ["Ingress"],
                 "ingress": [
                     {"from": [own]},

@@ -47,7 +47,7 @@ def _pool(job: Meta, group: SamplerGroup, spec: Manifest) -> Manifest:
         "metadata": {
             "name": name,
             "namespace": job.namespace,
-            "labels": labels(job=job.name, run=job.uid, component="sampler", pool=name),
+            "labels": labels(job=job.name, run=job.run, component="sampler", pool=name),
             "ownerReferences": owned_by(job, kinds.RLJOB),
         },
         "spec": spec,

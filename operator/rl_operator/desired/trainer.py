@@ -51,7 +51,7 @@ def render(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manif
         metadata={
             "name": names.trainer(job.name, attempt),
             "namespace": job.namespace,
-            "labels": labels(job=job.name, run=job.uid, component="trainer", attempt=attempt),
+            "labels": labels(job=job.name, run=job.run, component="trainer", attempt=attempt),
             "ownerReferences": owned_by(job, kinds.RLJOB),
         },
         spec=KubeflowOrgV1PyTorchJobSpec(
@@ -73,7 +73,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
     told = {
         env.NAMESPACE: job.namespace,
         env.JOB: job.name,
-        env.RUN: job.uid,
+        env.RUN: job.run,
         env.ATTEMPT: str(attempt),
         env.SPEC_FILE: pods.SPEC_FILE,
         env.STORES_FOLDER: pods.STORES_FOLDER,
@@ -112,8 +112,8 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
             *([_hub_volume(hub)] if hub else []),
         ],
     }
-    mine = labels(job=job.name, run=job.uid, component="trainer", attempt=attempt)
-    placed = pods.placed(pod, spec.trainer, like={RUN_LABEL: job.uid, COMPONENT_LABEL: "trainer"})
+    mine = labels(job=job.name, run=job.run, component="trainer", attempt=attempt)
+    placed = pods.placed(pod, spec.trainer, like={RUN_LABEL: job.run, COMPONENT_LABEL: "trainer"})
     template = {"metadata": {"labels": mine}, "spec": placed}
     return laid_over(template, spec.trainer.pod_template)
 

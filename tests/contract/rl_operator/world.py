@@ -20,7 +20,9 @@ from rl_contracts.documents.task import Task
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_operator import kinds
+from rl_operator.adoption import Adoption
 from rl_operator.apply import Applier, StatusWriter
+from rl_operator.claims import Claims
 from rl_operator.cluster import Cluster
 from rl_operator.events import Journal
 from rl_operator.inputs import InputsReader
@@ -91,6 +93,7 @@ class Operator:
             reader=self.reader,
             preflight=self.preflight,
             trial=Trial(cluster=cluster, images=IMAGES),
+            adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
             now=self.now,
         )
         self.jobs = JobReconciler(inputs=inputs, wake=lambda _: None, **shared)
