@@ -49,6 +49,8 @@ class View:
     suspend: bool = False
     """The job ought to have no pods."""
     now: float
+    store_now: float
+    """The document store's clock: what the run says of times is compared with this one alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +148,13 @@ def _gone(view: View) -> bool:
     if view.trainer is None or view.trainer.state != "Active":
         return True
     assert view.run is not None
-    return view.now - max(view.run.heartbeat_at, view.run.progress_at) > SILENT_SECONDS
+    return view.store_now - max(view.run.heartbeat_at, view.run.progress_at) > SILENT_SECONDS
 
 
 def _after_end(view: View) -> Decision:
     retry_at = parse_time(view.status.next_retry_time)
-    if retry_at is not None and view.now < retry_at:
+    # One that is further away than the longest pause was set by a clock that has been put right.
+    if retry_at is not None and 0 < retry_at - view.now <= MAX_BACKOFF_SECONDS:
         return Wait(why="Backoff")
     active = view.trainer is not None and view.trainer.state == "Active"
     if view.others_active or active or any(lingers(one, view.now) for one in view.pods):
@@ -207,7 +210,7 @@ def _deadlines(view: View, trainer: TrainerJob) -> Decision | None:
     if not view.run_known or (view.run is not None and view.run.outcome is not None):
         return None
     progress = max(pod.started_at, view.run.progress_at if view.run else 0.0)
-    if view.now - progress <= limit:
+    if view.store_now - progress <= limit:
         return None
     doing = view.run.phase if view.run else "nothing: it has not taken the run"
     message = f"No step, evaluation or publication for {limit} s; the trainer says: {doing}."

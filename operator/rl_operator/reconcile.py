@@ -236,4 +236,5 @@ def view_of(
         samplers_ready=not inputs.lacks,
         suspend=spec.suspend,
         now=now,
+        store_now=inputs.reading.now or now,
     )

@@ -129,7 +129,7 @@ def a_view(**changes: Any) -> View:
         "suspend": False,
         "now": NOW,
     }
-    return View(**{**values, **changes})
+    return View(**{"store_now": changes.get("now", NOW), **values, **changes})
 
 
 def config_name() -> str:

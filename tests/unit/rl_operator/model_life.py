@@ -9,18 +9,20 @@ from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
 from rl_operator import attempts, job_conditions, names
 from rl_operator.attempts import Decision
+from rl_operator.cluster import ApiConflictError
 from rl_operator.desired import job as desired
 from rl_operator.inputs import Inputs
 from rl_operator.kinds import PYTORCH_JOB
 from rl_operator.plan import plan
 from rl_operator.reconcile import view_of
-from rl_operator.situation import Situation
+from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import Container, JobSnapshot, Pod, format_time
 from tests.unit.rl_operator.builders import (
     IMAGES,
     NOW,
     RUN,
     a_job_object,
+    a_meta,
     a_pod,
     a_reading,
     a_run_document,
@@ -41,19 +43,42 @@ class Life:
         self.pods: dict[str, Pod] = {}
         self.begun: list[int] = []
         self.writes = 0
+        self.version = 1
+        """Of the job object, which every write to it raises."""
+        self.earlier: JobSnapshot | None = None
+        """What the operator saw before its last look."""
 
     def snapshot(self) -> JobSnapshot:
         """What the operator sees."""
-        job = a_job_object(self.status, suspend=self.suspend, lifecycle=self.lifecycle)
+        meta = a_meta(resource_version=str(self.version))
+        job = a_job_object(self.status, meta=meta, suspend=self.suspend, lifecycle=self.lifecycle)
         seen = self.cluster.snapshot(job)
         pools = tuple(
             dataclasses.replace(one, status=self._pool_status(one.meta.name)) for one in seen.pools
         )
         return dataclasses.replace(seen, pools=pools, pods=tuple(self.pods.values()))
 
-    def reconcile(self, *, actions: int | None = None, tell: bool = True) -> Decision:
-        """Reconcile once; the operator may die after some actions, or before its status."""
-        seen = self.snapshot()
+    def reconcile(
+        self,
+        *,
+        actions: int | None = None,
+        tell: bool = True,
+        refused: int | None = None,
+        stale: bool = False,
+        skew: float = 0.0,
+    ) -> Decision | None:
+        """Reconcile once.
+
+        Args:
+            actions: the operator dies, or is told 409, 429 or 500, after so many.
+            tell: whether it comes to its status.
+            refused: the action that the API server refuses for good: 422.
+            stale: it looks at what it saw before its last look.
+            skew: seconds that the operator's clock is ahead of all others.
+        """
+        fresh = self.snapshot()
+        seen = (self.earlier or fresh) if stale else fresh
+        self.earlier, now = fresh, self.now + skew
         spec, status = seen.job.spec, seen.job.status
         assert spec is not None
         run = a_run_document(
@@ -62,10 +87,12 @@ class Life:
             epoch=status.attempt,
             outcome=self.outcome,
         )
-        inputs = Inputs(reading=a_reading(run), may_begin=True)
-        decision = attempts.decide(view_of(seen, spec, inputs, self.now))
+        reading = a_reading(run, now=self.now)
+        inputs = Inputs(reading=reading, may_begin=True)
+        decision: Decision | None = None
         wanted: list[Any] = []
         if not seen.job.finished:
+            decision = attempts.decide(view_of(seen, spec, inputs, now))
             run_trainer = desired.runs_trainer(seen, decision)
             wanted = desired.wanted(
                 seen, spec, checked=True, run_trainer=run_trainer, images=IMAGES
@@ -73,20 +100,37 @@ class Life:
         todo = plan(
             wanted, desired.unwanted(seen, spec), observed=seen.children, owner_uid=RUN
         ).actions
-        for action in todo[:actions]:
-            self.cluster.perform(action)
+        stall = None
+        for number, action in enumerate(todo[:actions]):
+            if number == refused:
+                stall = Stall(reason="ChildRefused", message=f"refused to {action}")
+                break
+            try:
+                self.cluster.perform(action)
+            except ApiConflictError:
+                return decision
             self.writes += 1
         if actions is not None and actions < len(todo):
             return decision
         after = job_conditions.compute(
-            Situation(snapshot=seen, reading=a_reading(run), decision=decision, now=self.now)
+            Situation(snapshot=seen, reading=reading, decision=decision, stall=stall, now=now)
         )
-        if tell and after != self.status:
-            if after.attempt != self.status.attempt:
-                self.begun.append(after.attempt)
-            self.status = after
-            self.writes += 1
+        unchanged = seen.job.meta.resource_version == str(self.version)
+        if tell and unchanged and after != self.status:
+            self._write(after)
         return decision
+
+    def _write(self, after: RLJobStatus) -> None:
+        if after.attempt != self.status.attempt:
+            self.begun.append(after.attempt)
+        self.status = after
+        self.writes += 1
+        self.version += 1
+
+    def set_suspend(self, wanted: bool) -> None:
+        """What the user does."""
+        self.suspend = wanted
+        self.version += 1
 
     def settle(self) -> None:
         """Reconcile, and let the others work, until nothing happens any more."""

@@ -46,8 +46,18 @@ WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
     "first attempt": ({"status": RLJobStatus(), "trainer": None}, Begin(attempt=1)),
     "its job object is to be created": ({"trainer": None, "pods": ()}, Wait(why="Running")),
     "it runs": ({}, Wait(why="Running")),
+    "it runs, and the operator's clock is an hour ahead": (
+        {"now": NOW + 3600, "store_now": NOW}, Wait(why="Running")
+    ),
     "it runs while the store is down": ({"run": None, "run_known": False}, Wait(why="Running")),
     "backoff": ({"status": LATER}, Wait(why="Backoff")),
+    "backoff of a clock that was ahead": (
+        {
+            "status": ENDED.model_copy(update={"next_retry_time": format_time(NOW + 3000)}),
+            "trainer": None, "pods": (),
+        },
+        Begin(attempt=2),
+    ),
     "backoff is over": (
         {"status": ENDED, "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),)},
         Begin(attempt=2),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -21,11 +23,11 @@ RULES = [
 
 
 def suspend(life: Life) -> None:
-    life.suspend = True
+    life.set_suspend(True)
 
 
 def resume(life: Life) -> None:
-    life.suspend = False
+    life.set_suspend(False)
 
 
 def succeed(life: Life) -> None:
@@ -92,6 +94,7 @@ EVENTS: dict[str, Event] = {
         "others work",
     ]
 )
+@example(["settle", *["trainer hangs"] * 5])  # longer than lifecycle.activeDeadlineSeconds
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.sampled_from(sorted(EVENTS)), max_size=30))
 def test_any_history_leads_to_rest(history: list[str]) -> None:
@@ -122,8 +125,61 @@ def test_suspensions_are_no_failures(history: list[str]) -> None:
     life.settle()
     for event in history:
         EVENTS[event](life)
-    life.suspend = False
+    life.set_suspend(False)
     life.settle()
     assert life.status.failures == 0
     assert life.live_trainers() == [life.status.attempt]
     assert find(life.status.conditions, "Failed") is None
+
+
+def look(**faults: Any) -> Event:
+    return lambda life: life.reconcile(**faults)
+
+
+FAULTS: dict[str, Event] = {
+    "a look too many": look(),
+    "409, 429 or 500 at once": look(actions=0),
+    "409, 429 or 500 after one action": look(actions=1),
+    "409, 429 or 500 after two": look(actions=2),
+    "409, 429 or 500 for the status": look(tell=False),
+    "422 for the first action": look(refused=0),
+    "422 for the second": look(refused=1),
+    "a stale look": look(stale=True),
+    "a stale look that ends early": look(stale=True, actions=1),
+    "the clock an hour back": look(skew=-3600.0),
+    "the clock an hour ahead": look(skew=3600.0),
+    "others work": lambda life: life.others(),
+    "deleted pods end": lambda life: life.end_deleted_pods(),
+}
+
+
+def world_of(life: Life) -> dict[str, Any]:
+    """What a fixed point consists of, without times."""
+    status = life.status
+    return {
+        "objects": sorted(life.cluster.objects),
+        "pods": sorted(life.pods),
+        "status": (status.phase, status.attempt, status.failures, status.ignored_failures),
+        "conditions": sorted((one.type, one.status, one.reason) for one in status.conditions),
+        "records": [(one.attempt, one.result, one.reason) for one in status.attempts],
+    }
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(sorted(EVENTS)), max_size=15),
+    st.lists(st.sampled_from(sorted(FAULTS)), max_size=15),
+)
+def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> None:
+    """Lost and repeated looks, refused writes, stale reads and a clock that jumps."""
+    life = Life(backoffLimit=2, failurePolicy={"rules": RULES})
+    for event in history:
+        EVENTS[event](life)
+    spared = copy.deepcopy(life)
+    for fault in faults:
+        FAULTS[fault](life)
+    for one in (spared, life):
+        one.settle()
+        wait(one)  # pauses between attempts are over
+        one.settle()
+    assert world_of(life) == world_of(spared)
