@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import yaml
+
 from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.stores import overview
 from rl_operator import kinds
 from rl_operator.kinds import Key
 from tests.contract.rl_operator.world import World
 from tests.documents import a_step
 
 POLICY = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="d")
-ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "autoscaling"
 
 
 def steps_with_waits(world: World, run: str, key: Key) -> None:
@@ -65,9 +68,36 @@ def test_others_scale_through_the_subresource(world: World) -> None:
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     chosen = dict(one.split("=") for one in scale["status"]["selector"].split(","))
     assert chosen.items() <= labels.items()
-    example = (ROOT / "examples" / "autoscaling" / "hpa.yaml").read_text()
+    example = (EXAMPLES / "hpa.yaml").read_text()
     applied = world.apiserver.kubectl(
         "-n", world.namespace, "apply", "--dry-run=server", "--validate=strict", "-f", "-",
         stdin=example,
     )  # fmt: skip
     assert "created" in applied.stdout
+
+
+def test_the_example_for_keda_counts_the_open_tasks_of_a_pool_that_scales(world: World) -> None:
+    """KEDA's own part is not run: its trigger's query is, on the real store, and ``/scale`` is."""
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job("arithmetic")
+    run = str(world.settle(job)["runId"])
+    for sequence in range(3):
+        world.stores.tasks.insert([world.task(run, sequence)])
+    world.stores.tasks.insert([world.task("another-run", 0)])
+    authentication, scaled = yaml.safe_load_all((EXAMPLES / "keda.yaml").read_text())
+    (reference,) = authentication["spec"]["secretTargetRef"]
+    secret = world.cluster.get(kinds.SECRET, world.namespace, reference["name"])
+    assert secret is not None
+    assert reference["key"] in secret["data"]
+    (trigger,) = scaled["spec"]["triggers"]
+    assert trigger["authenticationRef"]["name"] == authentication["metadata"]["name"]
+    query = json.loads(trigger["metadata"]["query"].replace("RUN", run))
+    tasks = world.stores.mongo.collection(trigger["metadata"]["collection"])
+    assert tasks.count_documents(query) == overview.backlog(world.stores.mongo, run) == 3
+    target = scaled["spec"]["scaleTargetRef"]
+    pool = world.cluster.get(kinds.SAMPLER_POOL, world.namespace, target["name"])
+    assert pool is not None
+    assert (pool["apiVersion"], pool["kind"]) == (target["apiVersion"], target["kind"])
+    path = f"{kinds.SAMPLER_POOL.path(world.namespace, target['name'])}/scale"
+    assert json.loads(world.apiserver.kubectl("get", "--raw", path).stdout)["spec"]["replicas"] == 2
