@@ -12,38 +12,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from rl_contracts.documents.base import Record
 from rl_contracts.documents.batch import Batch, BatchState
-from rl_contracts.documents.run import DurablePointer, StepMetrics, Totals
+from rl_contracts.documents.run import DurablePointer
 from rl_contracts.retention.sweep import Sweeper
-from rl_trainer import artifacts, optimizer, report, retention
+from rl_trainer import artifacts, optimizer, report, retention, saved
 from rl_trainer.artifacts import Origin
 from rl_trainer.job import Job, Progress
-from rl_trainer.kl.controller import Controls
 from rl_trainer.learner import Learner
+from rl_trainer.saved import AUXILIARY, MASTERS, MOMENTS, STATE, State
 from rl_trainer.uploads import Uploader
 
 log = logging.getLogger(__name__)
-
-MASTERS, MOMENTS, STATE = "masters.safetensors", "optimizer.safetensors", "state.json"
-AUXILIARY = "auxiliary.safetensors"
-"""Critic and refreshed reference, where there are any."""
-
-
-class State(Record):
-    """What a checkpoint holds besides tensors."""
-
-    step: int
-    head: str
-    next_sequence: int
-    totals: Totals
-    metrics: list[StepMetrics]
-    controls: Controls | None = None
-    """None: as at the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +81,7 @@ class Checkpointer:
         learner = self._learner
         self._uploader.submit(
             _Pending(
-                masters=_masters(learner),
+                masters=saved.masters(learner),
                 moments=optimizer.state(learner.optimizer, learner.parameters),
                 auxiliary=learner.auxiliary(),
                 state=state,
@@ -183,53 +165,23 @@ class Checkpointer:
 
 
 def restore(job: Job, learner: Learner, pointer: DurablePointer) -> Progress:
-    """Put a checkpoint's weights and moments into the learner.
+    """Put a checkpoint of this run into the learner.
 
     Raises:
-        IntegrityError: a file is not the one that was written.
+        IntegrityError: a file is not the one that was written, or it is of another model.
         ObjectMissingError: a file is gone.
     """
-    with tempfile.TemporaryDirectory(dir=job.folder) as name:
-        folder = Path(name)
-        artifacts.download(
-            job.stores.objects,
-            folder,
-            prefix=pointer.prefix,
-            manifest_sha256=pointer.manifest_sha256,
-        )
-        masters = load_file(folder / MASTERS)
-        moments = load_file(folder / MOMENTS)
-        path = folder / AUXILIARY
-        auxiliary = load_file(path) if path.exists() else {}
-        state = State.model_validate_json((folder / STATE).read_bytes())
-    present = _tensors(learner)
-    assert masters.keys() == present.keys(), "the checkpoint is of another model"
-    with torch.no_grad():
-        for key, tensor in present.items():
-            tensor.copy_(masters[key])
-    optimizer.restore(learner.optimizer, learner.parameters, moments)
-    learner.restore_auxiliary(auxiliary)
-    if state.controls is not None:
-        learner.controls = state.controls
-    return Progress(
-        step=state.step,
-        head=state.head,
-        next_sequence=state.next_sequence,
-        totals=state.totals,
-        metrics=state.metrics,
+    found = saved.read(
+        job.stores.objects,
+        pointer.prefix,
+        manifest_sha256=pointer.manifest_sha256,
+        scratch=job.folder,
     )
-
-
-def _tensors(learner: Learner) -> dict[str, Tensor]:
-    module = learner.policy.module
-    return {
-        name: tensor
-        for name, tensor in module.state_dict().items()
-        if name not in module.all_tied_weights_keys
-    }
-
-
-def _masters(learner: Learner) -> dict[str, Tensor]:
-    return {
-        name: tensor.detach().to("cpu", copy=True) for name, tensor in _tensors(learner).items()
-    }
+    saved.put_back(found, learner)
+    return Progress(
+        step=found.state.step,
+        head=found.state.head,
+        next_sequence=found.state.next_sequence,
+        totals=found.state.totals,
+        metrics=found.state.metrics,
+    )

@@ -1,4 +1,4 @@
-"""The final model in Hugging Face layout: config and tokenizer as they came, weights as trained."""
+"""Models in Hugging Face layout: config and tokenizer as they came, weights as trained."""
 
 from __future__ import annotations
 
@@ -7,34 +7,46 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rl_contracts.documents.run import EvaluationResult
+from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import artifacts, weights
 from rl_trainer.artifacts import Origin
 from rl_trainer.job import Job
 from rl_trainer.model import Policy
 
 WEIGHT_FILES = (".safetensors", ".safetensors.index.json")
+FINAL, EXPORTS = "final/", "exports/"
 CONFIG_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 
 
-def export(job: Job, policy: Policy, *, base: Path, evaluations: Sequence[EvaluationResult]) -> str:
-    """Write the present weights to ``final/<epoch>/`` under the run's prefix.
+def export(
+    job: Job,
+    policy: Policy,
+    *,
+    base: Path,
+    step: int,
+    evaluations: Sequence[EvaluationResult],
+    root: str = FINAL,
+) -> str:
+    """Write the present weights to ``final/<epoch>/`` under the run's prefix, or below ``root``.
 
     Each epoch has a folder of its own: a trainer that was replaced without knowing it must not
     write over its successor's.
 
     Args:
         job: whose model.
-        policy: with the final weights.
+        policy: with the weights.
         base: folder of the model that training started from.
+        step: steps that the weights contain.
         evaluations: for the model card.
+        root: below the run's prefix, with a slash at its end.
 
     Returns:
         The folder's ``s3://`` URI.
     """
     precision = job.spec.training.precision
-    step = job.spec.training.total_steps
     with tempfile.TemporaryDirectory(dir=job.folder) as name:
         folder = Path(name)
         for path in base.iterdir():
@@ -44,38 +56,68 @@ def export(job: Job, policy: Policy, *, base: Path, evaluations: Sequence[Evalua
         config.pop("torch_dtype", None)  # the name before transformers 5
         config["dtype"] = CONFIG_DTYPES[precision]
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-        (folder / "README.md").write_text(model_card(job, evaluations))
+        (folder / "README.md").write_text(model_card(job, step=step, evaluations=evaluations))
         weights.write(weights.snapshot(policy, precision=precision), folder)
         uploaded = artifacts.upload(
             job.stores.objects,
             folder,
-            prefix=f"{job.prefix}final/{job.epoch}/",
+            prefix=f"{job.prefix}{root}{job.epoch}/",
             origin=Origin(kind="model", run=job.run, epoch=job.epoch, step=step),
         )
     return job.stores.objects.uri(uploaded.prefix)
 
 
+def export_due(
+    job: Job,
+    policy: Policy,
+    *,
+    base: Path,
+    step: int,
+    evaluations: Sequence[EvaluationResult],
+) -> None:
+    """Write ``exports/<step>/<epoch>/`` where ``checkpoint.exportEverySteps`` asks for the step.
+
+    Not again where it is complete already. An attempt that makes a step again writes what the one
+    before it could not.
+    """
+    every = job.spec.training.checkpoint.export_every_steps
+    if every is None or step % every or step == job.spec.training.total_steps:
+        return
+    root = f"{EXPORTS}{step:08d}/"
+    there = [one.key for one in job.stores.objects.list(job.prefix + root)]
+    if any(key.endswith(f"/{artifacts.MANIFEST}") for key in there):
+        return
+    for key in there:  # of an attempt that ended while it wrote
+        epoch = key.removeprefix(job.prefix + root).partition("/")[0]
+        if int(epoch) < job.epoch:
+            job.stores.objects.delete_prefix(f"{job.prefix}{root}{epoch}/")
+    job.heartbeat.say(f"writing the model of step {step}")
+    known = [one for one in evaluations if one.step <= step]
+    export(job, policy, base=base, step=step, evaluations=known, root=root)
+
+
 def delete_older(job: Job) -> None:
     """Delete what earlier epochs wrote of a final model that no outcome names."""
-    root = f"{job.prefix}final/"
+    root = f"{job.prefix}{FINAL}"
     epochs = {one.key.removeprefix(root).partition("/")[0] for one in job.stores.objects.list(root)}
     for epoch in epochs:
         if epoch.isdigit() and int(epoch) < job.epoch:
             job.stores.objects.delete_prefix(f"{root}{epoch}/")
 
 
-def model_card(job: Job, evaluations: Sequence[EvaluationResult]) -> str:
-    """A Markdown model card: where the model came from and how it scored."""
+def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) -> str:
+    """A Markdown model card: where the model came from, by which settings, and how it scored."""
     spec = job.spec
     algorithm, training = spec.algorithm, spec.training
     rows = [
         f"| {one.step} | {one.version} | {one.dataset} | {one.temperature:g} | {one.prompts} "
-        f"| {one.accuracy:.3f} |"
+        f"| {one.accuracy:.3f} | "
+        f"{', '.join(f'{k}: {rate:.3f}' for k, rate in one.pass_at.items())} |"
         for one in evaluations
     ]
     table = [
-        "| step | policy version | data | temperature | prompts | accuracy |",
-        "|---|---|---|---|---|---|",
+        "| step | policy version | data | temperature | prompts | accuracy | pass@k |",
+        "|---|---|---|---|---|---|---|",
         *rows,
     ]
     sources = ", ".join(f"`{one.uri}`" for one in spec.data.train)
@@ -89,10 +131,23 @@ def model_card(job: Job, evaluations: Sequence[EvaluationResult]) -> str:
         "",
         f"Trained from `{spec.model.uri}` on {sources} by RLJob `{job.name}`, run `{job.run}`.",
         "",
-        f"{training.total_steps} steps of {training.prompts_per_step} prompts with "
+        f"{step} of {training.total_steps} steps of {training.prompts_per_step} prompts with "
         f"{algorithm.group_size} responses each; {algorithm.estimator.kind} advantages, "
         f"{algorithm.loss.kind} loss, learning rate {training.optimizer.learning_rate:g}, "
         f"{training.precision}, staleness at most {algorithm.off_policy.max_staleness}.",
         *(["", *table] if rows else []),
+        *["", "Settings:", "", "```json", json.dumps(_settings(spec), indent=2), "```"],
     ]
     return "\n".join(lines) + "\n"
+
+
+def _settings(spec: RLJobSpec) -> dict[str, Any]:
+    """What the manifest and its defaults say of the training."""
+    return {
+        name: section.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for name, section in (
+            ("sampling", spec.agent.sampling),
+            ("algorithm", spec.algorithm),
+            ("training", spec.training),
+        )
+    }

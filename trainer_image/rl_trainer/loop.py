@@ -73,7 +73,12 @@ def train(job: Job, run: Run) -> Outcome:
     limits = inputs.limits(policy, job.spec)
     critic = inputs.critic_model(job.stores.objects, job.spec, job.folder / "critic", limits=limits)
     learner = Learner(policy, job.spec, critic=critic, clock=job.clock)
-    progress, undurable = replay.resume(job, learner, run)
+    progress, undurable = replay.resume(
+        job, learner, run,
+        made=lambda step: export.export_due(
+            job, policy, base=base, step=step, evaluations=run.evaluations
+        ),
+    )  # fmt: skip
     _tidy(job)
     crew = _Crew(
         learner=learner,
@@ -149,6 +154,10 @@ def _steps(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome:
         _step(job, crew, progress, collected)
         _hand_out(job, crew, progress)
         _evaluate(job, crew, progress)
+        export.export_due(
+            job, crew.learner.policy, base=base,
+            step=progress.step, evaluations=progress.evaluations,
+        )  # fmt: skip
     return _finish(job, crew, progress, base=base)
 
 
@@ -244,8 +253,8 @@ def _finish(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome
     crew.checkpointer.flush()
     crew.checkpointer.sweep()  # the trainer before may have ended in its last checkpoint
     final = export.export(
-        job, crew.learner.policy, base=base, evaluations=progress.evaluations
-    )  # fmt: skip
+        job, crew.learner.policy, base=base, step=progress.step, evaluations=progress.evaluations
+    )
     report.write_metrics(job.stores.objects, job.prefix, progress.metrics, epoch=job.epoch)
     run = job.stores.runs.get(job.run)
     assert run is not None

@@ -7,12 +7,13 @@ again in order gives the weights that the earlier trainer had; nothing is publis
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from rl_contracts.documents import trained
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run
-from rl_trainer import checkpoint
+from rl_trainer import beginning
 from rl_trainer.collect import ROLLOUTS_PER_READ
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.job import Job, Progress
@@ -23,20 +24,26 @@ from rl_trainer.samples import batch_samples, digest
 log = logging.getLogger(__name__)
 
 
-def resume(job: Job, learner: Learner, run: Run) -> tuple[Progress, list[Batch]]:
+def resume(
+    job: Job, learner: Learner, run: Run, *, made: Callable[[int], None]
+) -> tuple[Progress, list[Batch]]:
     """Bring the learner to the head of ``run``, which is as this epoch found it.
+
+    Args:
+        job: with the epoch that this trainer holds.
+        learner: as the manifest's model makes it.
+        run: as taking the epoch found it.
+        made: told each step whose weights the learner now holds.
 
     Returns:
         The progress at the head, and the batches that are trained but not durable yet.
 
     Raises:
+        RefusedError: the manifest forbids it, or names a checkpoint that cannot be used.
         TrainingFailedError: a document of the lineage is missing.
         IntegrityError: a batch would not train again what it trained before.
     """
-    progress = Progress()
-    if run.durable is not None:
-        job.heartbeat.say(f"loading the checkpoint of step {run.durable.step}")
-        progress = checkpoint.restore(job, learner, run.durable)
+    progress = beginning.begin(job, learner, run)
     batches = _lineage(job, run, after_step=progress.step)
     for batch in batches:
         job.heartbeat.check()
@@ -45,6 +52,7 @@ def resume(job: Job, learner: Learner, run: Run) -> tuple[Progress, list[Batch]]
         job.stores.batches.mark(batch, BatchState.TRAINED)
         # The earlier trainer may have ended between its commit and this.
         job.stores.tasks.retire(batch.tasks)
+        made(batch.step)
     if run.latest is not None and batches:
         progress.metrics[-1] = run.latest
     progress.totals = run.totals

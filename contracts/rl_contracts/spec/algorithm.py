@@ -20,7 +20,7 @@ class Algorithm(Model):
     model_config = rules(
         rule(
             "self.estimator.kind in ['REINFORCEPlusPlus', 'GAE'] || self.groupSize >= 2",
-            "this estimator.kind compares the members of a group: groupSize must be at least 2",
+            "this estimator.kind compares members: groupSize must be at least 2",
         ),
         rule(
             "!has(self.estimator.k) || self.estimator.k <= self.groupSize",
@@ -28,7 +28,7 @@ class Algorithm(Model):
         ),
         rule(
             "(self.estimator.kind == 'MaxEnt') == (self.loss.kind == 'MaxEnt')",
-            "estimator.kind MaxEnt and loss.kind MaxEnt go together: its advantages are weights",
+            "estimator.kind MaxEnt and loss.kind MaxEnt go together",
         ),
         rule(
             "self.estimator.kind != 'MaxEnt' || (self.shaping.advScaling == 1.0 && "
@@ -39,33 +39,32 @@ class Algorithm(Model):
         ),
         rule(
             "self.estimator.kind != 'MaxEnt' || !has(self.kl) || self.kl.placement == 'Loss'",
-            "estimator.kind MaxEnt has the reference in its weights: kl.placement must be Loss",
+            "with estimator.kind MaxEnt kl.placement must be Loss",
         ),
         rule(
             "!has(self.kl) || self.kl.placement != 'Reward' || "
             "(!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage))",
-            "under kl.placement Reward advantages are known only with the whole step: leave out "
-            "shaping.dropZeroAdvantage and minimalAdvantage",
+            "under kl.placement Reward leave out shaping.dropZeroAdvantage and minimalAdvantage",
         ),
         rule(
             "has(self.critic) == (self.estimator.kind == 'GAE')",
-            "estimator.kind GAE and the section critic go together: set both or neither",
+            "estimator.kind GAE and the section critic go together",
         ),
         rule(
             "!self.shaping.dynamicSampling || self.groupSize >= 2",
-            "shaping.dynamicSampling compares the members of a group: groupSize must be at least 2",
+            "shaping.dynamicSampling compares members: groupSize must be at least 2",
         ),
         rule(
             "!(self.estimator.kind.startsWith('REINFORCE') || self.estimator.kind == 'GAE') || "
             "(!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage))",
             "shaping.dropZeroAdvantage and minimalAdvantage need an estimator of single groups: "
-            "leave them out, or use dynamicSampling",
+            "use dynamicSampling",
         ),
         rule(
             "self.loss.kind != 'DecoupledPPO' || "
             "!(self.offPolicy.correction.kind in ['TIS', 'IcePop', 'MIS'])",
-            "loss.kind DecoupledPPO weighs by p / μ itself: use loss.importanceCap, "
-            "or another offPolicy.correction.kind than TIS, IcePop and MIS",
+            "loss.kind DecoupledPPO weighs by p / μ itself: "
+            "use another offPolicy.correction.kind than TIS, IcePop and MIS",
         ),
     )
     group_size: Annotated[int, Field(ge=1, le=1024)] = 8

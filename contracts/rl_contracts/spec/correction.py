@@ -34,11 +34,11 @@ class Correction(Model):
         ),
         rule(
             "has(self.threshold) == (self.kind == 'OPSM')",
-            "correction.threshold goes with kind OPSM: set it there and only there",
+            "correction.threshold goes with kind OPSM alone",
         ),
         rule(
             "(!has(self.decay) && !has(self.strictInBound)) || self.kind == 'ImportanceCap'",
-            "correction.decay and strictInBound are for kind ImportanceCap: leave them out",
+            "correction.decay and strictInBound are for kind ImportanceCap",
         ),
         rule(
             "!has(self.decay) || !has(self.strictInBound) || !self.strictInBound",

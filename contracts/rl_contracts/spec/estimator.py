@@ -36,16 +36,16 @@ class MaxEnt(Model):
 
 
 class Estimator(Model):
-    """Turns rewards into advantages; docs/algorithms.md has the formulas."""
+    """Turns rewards into advantages."""
 
     model_config = rules(
         rule(
             "!has(self.gamma) || self.kind in ['REINFORCEPlusPlus', 'GAE']",
-            "estimator.gamma is for kinds REINFORCEPlusPlus and GAE: leave it out",
+            "estimator.gamma is for kinds REINFORCEPlusPlus and GAE",
         ),
         rule(
             "!has(self.lam) || self.kind == 'GAE'",
-            "estimator.lam is for kind GAE: leave it out",
+            "estimator.lam is for kind GAE",
         ),
         rule(
             "has(self.k) == (self.kind == 'PassAtK')",
@@ -53,7 +53,7 @@ class Estimator(Model):
         ),
         rule(
             "!has(self.maxent) || self.kind == 'MaxEnt'",
-            "estimator.maxent is for kind MaxEnt: leave it out",
+            "estimator.maxent is for kind MaxEnt",
         ),
     )
     kind: Literal[
@@ -109,7 +109,7 @@ class Overlong(Model):
 
 
 class Shaping(Model):
-    """What is done to rewards before the estimator and to advantages after it."""
+    """Of rewards before the estimator, advantages after it."""
 
     model_config = rules(
         rule(

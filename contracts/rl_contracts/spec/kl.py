@@ -16,7 +16,7 @@ class KLController(Model):
         rule(
             "(has(self.target) && has(self.horizon)) == (self.kind == 'Adaptive') && "
             "has(self.target) == has(self.horizon)",
-            "kl.controller.target and horizon go with kind Adaptive: set both there and only there",
+            "kl.controller.target and horizon go with kind Adaptive alone",
         )
     )
     kind: Literal["Fixed", "Adaptive"] = "Fixed"
@@ -32,15 +32,15 @@ class KL(Model):
     model_config = rules(
         rule(
             "self.gradient == 'Plain' || self.placement == 'Loss'",
-            "kl.gradient is for placement Loss: leave it out",
+            "kl.gradient is for placement Loss",
         ),
         rule(
             "self.gradient != 'StraightThrough' || self.estimator != 'K2'",
-            "kl.gradient StraightThrough is what estimator K2 has anyway: leave it out",
+            "kl.gradient StraightThrough is what estimator K2 has anyway",
         ),
         rule(
             "self.gradient != 'Unbiased' || self.estimator in ['K1', 'K3']",
-            "kl.gradient Unbiased is for estimators K1 and K3: choose one, or leave it out",
+            "kl.gradient Unbiased is for estimators K1 and K3",
         ),
     )
     placement: Literal["Loss", "Reward"] = "Loss"

@@ -34,12 +34,12 @@ AGGREGATIONS: dict[str, Aggregation] = {
 
 
 class Loss(Model):
-    """The policy loss. What is unset is the kind's own; docs/algorithms.md lists it."""
+    """The policy loss; what is unset is the kind's own."""
 
     model_config = rules(
         rule(
             "!has(self.dualClip) || self.kind in ['PPOClip', 'DAPO', 'DecoupledPPO']",
-            "loss.dualClip is for kinds PPOClip, DAPO and DecoupledPPO: leave it out",
+            "loss.dualClip is for kinds PPOClip, DAPO and DecoupledPPO",
         ),
         rule(
             "!has(self.importanceCap) || self.kind == 'DecoupledPPO'",
@@ -56,7 +56,7 @@ class Loss(Model):
         ),
         rule(
             "has(self.length) == (has(self.aggregation) && self.aggregation == 'ConstantLength')",
-            "loss.length goes with aggregation ConstantLength: set both or neither",
+            "loss.length goes with aggregation ConstantLength",
         ),
     )
     kind: Literal["PPOClip", "DAPO", "GSPO", "CISPO", "MiniRL", "DecoupledPPO", "MaxEnt"] = (

@@ -11,13 +11,12 @@ from rl_contracts.spec.correction import Correction
 
 
 class OffPolicy(Model):
-    """How old trained tokens may be, and how often they are trained."""
+    """How old trained tokens may be, and how often."""
 
     model_config = rules(
         rule(
             "self.maxTrainings == 1 || self.retrainInterval <= self.maxStaleness",
-            "maxTrainings needs maxStaleness of at least retrainInterval: "
-            "else a rollout is too old before it is trained again",
+            "maxTrainings needs maxStaleness of at least retrainInterval",
         ),
         rule(
             "self.maxTrainings > 1 || self.retrainInterval == 1",
@@ -28,7 +27,7 @@ class OffPolicy(Model):
     max_staleness: Annotated[int, Field(ge=0, le=64)] = 1
     """In training steps, of the oldest token; 0 samples and trains in turns."""
     max_trainings: Annotated[int, Field(ge=1, le=64)] = 1
-    """Steps that may train one rollout; above 1 the trainer repeats rather than waits."""
+    """Steps that may train one rollout."""
     retrain_interval: Annotated[int, Field(ge=1, le=64)] = 1
     """Steps from one training of a rollout to the next."""
     max_dropped_share: Annotated[float, Field(gt=0, le=1)] = 0.5

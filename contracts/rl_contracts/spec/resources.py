@@ -49,8 +49,7 @@ class RLJobSpec(Model):
         ),
         rule(
             "self.weightSync.everySteps <= self.algorithm.offPolicy.maxStaleness + 1",
-            "weightSync.everySteps must be at most algorithm.offPolicy.maxStaleness + 1: "
-            "else no published policy is fresh enough to sample with",
+            "weightSync.everySteps must be at most algorithm.offPolicy.maxStaleness + 1",
         ),
         rule(
             "!has(self.rollouts.completion.minimum) || "
@@ -60,7 +59,7 @@ class RLJobSpec(Model):
         rule(
             "!has(self.rollouts.completion.minimum) || self.rollouts.completion.minimum >= 2 || "
             "self.algorithm.estimator.kind == 'REINFORCEPlusPlus'",
-            "this algorithm.estimator.kind compares the members of a group: "
+            "this algorithm.estimator.kind compares members: "
             "rollouts.completion.minimum must be at least 2",
         ),
         rule("self.runId == oldSelf.runId", "spec.runId cannot change"),

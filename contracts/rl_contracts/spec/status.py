@@ -69,6 +69,8 @@ class ProgressStatus(Model):
     """Mean reward of the last step's rollouts."""
     accuracy: float | None = None
     """Mean reward of the last evaluation over all validation data."""
+    pass_at_k: float | None = None
+    """Prompts that some sample answered, of all."""
     phase: ShortText = ""
     """The trainer's own words for what it does or waits for."""
     backlog: int = 0

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.base import Model, S3Uri, rule, rules
 
 
 class Optimizer(Model):
@@ -15,7 +15,7 @@ class Optimizer(Model):
     model_config = rules(
         rule(
             "!has(self.minimumRatio) || self.schedule != 'Constant'",
-            "optimizer.minimumRatio is for schedules Linear and Cosine: leave it out",
+            "optimizer.minimumRatio is for schedules Linear and Cosine",
         )
     )
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-6
@@ -31,16 +31,34 @@ class Optimizer(Model):
     max_gradient_norm: Annotated[float, Field(gt=0, le=1e6)] = 1.0
 
 
+class Resume(Model):
+    """What was trained before."""
+
+    model_config = rules(
+        rule(
+            "has(self.uri) == (self.mode == 'From')",
+            "resume.uri goes with mode From alone",
+        )
+    )
+    mode: Literal["Auto", "Never", "From"] = "Auto"
+    """``Never`` refuses a run with steps; ``From`` begins with uri."""
+    uri: S3Uri | None = None
+    """A checkpoint's folder."""
+
+
 class Checkpoint(Model):
-    """Durable training state in the bucket."""
+    """Training state in the bucket."""
 
     every_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
     """Bounds what is replayed after a crash."""
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 2
+    export_every_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Unset: only the final model."""
+    resume: Resume = Field(default_factory=Resume)
 
 
 class Evaluation(Model):
-    """Sampling the validation data through the pools, by exactly one policy version each time."""
+    """Sampling of the validation data by one policy version."""
 
     model_config = rules(
         rule(
@@ -55,17 +73,18 @@ class Evaluation(Model):
     temperatures: Annotated[
         list[Annotated[float, Field(ge=0.01, le=2.0)]], Field(min_length=1, max_length=4)
     ] = Field(default=[1.0])
-    """Every validation prompt is sampled once at each."""
+    """Every prompt is sampled at each."""
+    samples_per_prompt: Annotated[int, Field(ge=1, le=1024)] = 1
     timeout_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
 
 
 class Training(Model):
-    """Length, batches, precision and durability of the training."""
+    """Length, batches and precision."""
 
     model_config = rules(
         rule(
             "has(self.steps) != has(self.epochs)",
-            "training is as long as either steps or epochs say: set one of them",
+            "training is as long as either steps or epochs say: set one",
         ),
         rule(
             "!has(self.evaluation.everySteps) || !has(self.steps) || "
@@ -83,7 +102,7 @@ class Training(Model):
     )
     steps: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """As many steps as it takes to train so many times as many prompts as there are records."""
+    """Passes over the training records."""
     prompts_per_step: Annotated[int, Field(ge=1, le=65536)] = 64
     prompts_per_update: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Unset: one update from all prompts of the step."""
@@ -91,9 +110,9 @@ class Training(Model):
     """Times that a step trains its rollouts."""
     optimizer: Optimizer = Field(default_factory=Optimizer)
     precision: Literal["BF16", "FP32"] = "BF16"
-    """Of the forward and backward pass and of published weights; masters are FP32."""
+    """Of passes and published weights; masters are FP32."""
     gradient_checkpointing: bool = False
-    """Activations are computed again instead of being kept."""
+    """Runs layers again to keep less."""
     max_tokens_per_microbatch: Annotated[int, Field(ge=16, le=16_777_216)] = 32768
     max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)

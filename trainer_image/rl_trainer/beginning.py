@@ -1,0 +1,77 @@
+"""The state that an attempt begins with, as ``spec.training.checkpoint.resume`` says."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+
+from rl_contracts.documents.run import Run
+from rl_contracts.errors import IntegrityError, Refusal, RefusedError
+from rl_contracts.stores.objects import split_uri
+from rl_trainer import checkpoint, saved
+from rl_trainer.artifacts import MANIFEST
+from rl_trainer.job import Job, Progress
+from rl_trainer.learner import Learner
+from rl_trainer.refusing import refusing
+
+log = logging.getLogger(__name__)
+
+MODE, URI = "spec.training.checkpoint.resume.mode", "spec.training.checkpoint.resume.uri"
+
+
+def begin(job: Job, learner: Learner, run: Run) -> Progress:
+    """Put the state before the first batch that is to be trained (again) into the learner.
+
+    Under ``Auto`` that is the run's last checkpoint, or none. ``Never`` refuses to go on: it is for
+    a run that must owe nothing to an earlier attempt. ``From`` takes weights, moments,
+    coefficients, critic and reference from another run's checkpoint; steps and data begin anew, and
+    once this run has a checkpoint of its own it goes on from that.
+
+    Raises:
+        RefusedError: the mode forbids it, or the checkpoint cannot be used.
+        IntegrityError, ObjectMissingError: see ``checkpoint.restore``.
+    """
+    section = job.spec.training.checkpoint.resume
+    if section.mode == "Never" and run.step > 0:
+        raise RefusedError(_has_steps(run))
+    if run.durable is not None:
+        job.heartbeat.say(f"loading the checkpoint of step {run.durable.step}")
+        return checkpoint.restore(job, learner, run.durable)
+    if section.uri is not None:
+        job.heartbeat.say("loading another run's checkpoint")
+        _take_over(job, learner, section.uri)
+    return Progress()
+
+
+def _take_over(job: Job, learner: Learner, uri: str) -> None:
+    bucket_name, key = split_uri(uri)
+    prefix = key.rstrip("/") + "/"
+    bucket = job.stores.objects.of_bucket(bucket_name)
+    with refusing(URI, uri, missing="CheckpointNotFound"):
+        digest = hashlib.sha256(bucket.get(prefix + MANIFEST)).hexdigest()
+        try:
+            found = saved.read(bucket, prefix, manifest_sha256=digest, scratch=job.folder)
+            saved.put_back(found, learner)
+        except IntegrityError as error:
+            raise RefusedError(_unusable(uri, str(error))) from error
+    log.info("beginning with the state of step %d in %s", found.state.step, uri)
+
+
+def _has_steps(run: Run) -> Refusal:
+    return Refusal(
+        field=MODE,
+        value="Never",
+        reason="RunHasSteps",
+        message=f"Run {run.id} has {run.step} steps of an earlier attempt.",
+        remedy="Choose mode Auto to go on from them, or another spec.runId.",
+    )
+
+
+def _unusable(uri: str, why: str) -> Refusal:
+    return Refusal(
+        field=URI,
+        value=uri[:200],
+        reason="CheckpointUnusable",
+        message=f"It cannot be used: {why[:300]}.",
+        remedy="Name a checkpoint of a run with this model and algorithm.",
+    )
