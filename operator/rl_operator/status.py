@@ -5,7 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from rl_contracts.documents.run import EndedSamplers, Run, mean_accuracy
+from rl_contracts.documents.run import (
+    EndedSamplers,
+    EvaluationResult,
+    Run,
+    mean_accuracy,
+    mean_pass_rate,
+)
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import (
@@ -180,11 +186,14 @@ def _counters(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
         }
     serving = serving_samplers(situation)
     busy = run.totals.wait_seconds + run.totals.train_seconds
+    last = _last_evaluation(run, spec)
+    accuracy, passed = mean_accuracy(last), mean_pass_rate(last)
     progress = ProgressStatus(
         step=run.step,
         steps=run.steps,
         reward=round(run.latest.reward_mean, 4) if run.latest else None,
-        accuracy=_accuracy(situation, spec),
+        accuracy=None if accuracy is None else round(accuracy, 4),
+        pass_at_k=None if passed is None else round(passed, 4),
         phase=run.phase[:256],
         backlog=reading.backlog,
         tokens_per_second=round(sum(one.tokens_per_second for one in reading.samplers), 1),
@@ -216,16 +225,15 @@ def _datasets(run: Run) -> list[DatasetStatus]:
     ]
 
 
-def _accuracy(situation: Situation, spec: RLJobSpec) -> float | None:
-    evaluations = situation.reading.run.evaluations if situation.reading.run else []
-    validation = [one for one in evaluations if one.split == "validation"]
+def _last_evaluation(run: Run, spec: RLJobSpec) -> list[EvaluationResult]:
+    """Of the validation data, at the first temperature."""
+    validation = [one for one in run.evaluations if one.split == "validation"]
     first = spec.training.evaluation.temperatures[0]
-    mean = mean_accuracy(
+    return [
         one
         for one in validation
         if (one.version, one.temperature) == (validation[-1].version, first)
-    )
-    return None if mean is None else round(mean, 4)
+    ]
 
 
 def _seconds_left(situation: Situation) -> int | None:

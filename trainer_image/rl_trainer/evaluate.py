@@ -18,6 +18,7 @@ from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Limits, assemble
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
+from rl_trainer.pass_rates import pass_rates
 from rl_trainer.prompts import asked
 from rl_trainer.samples import sequences
 from rl_trainer.waiting import poll_seconds, scene
@@ -65,7 +66,7 @@ def evaluate(
     pointer: PolicyPointer,
     limits: Limits,
 ) -> list[EvaluationResult]:
-    """Have every example sampled once at each temperature and score the answers again.
+    """Have every example sampled at each temperature and score the answers again.
 
     Args:
         job: which run.
@@ -85,15 +86,15 @@ def evaluate(
     tasks = [task for part in parts for task in part.tasks]
     job.stores.tasks.insert(tasks)
     finished = {task.id: task for task in _wait(job, tasks, pointer=pointer)}
-    rollouts = [
-        _rollouts(job, [finished[task.id] for task in part.tasks], pointer=pointer, limits=limits)
+    groups = [
+        _groups(job, [finished[task.id] for task in part.tasks], pointer=pointer, limits=limits)
         for part in parts
     ]
     job.stores.tasks.retire([task.id for task in tasks])
     seconds = (job.clock() - started) / len(tasks)
     return [
         _result(learner, part, found, pointer=pointer, seconds=seconds * len(found))
-        for part, found in zip(parts, rollouts, strict=True)
+        for part, found in zip(parts, groups, strict=True)
     ]
 
 
@@ -138,7 +139,7 @@ def _task(
         run=job.run,
         queue=Queue.EVALUATION,
         sequence=sequence,
-        group_size=1,
+        group_size=job.spec.training.evaluation.samples_per_prompt,
         temperature=temperature,
         evaluation_version=pointer.version,
         created_step=pointer.step,
@@ -181,38 +182,40 @@ def _wait(job: Job, tasks: list[Task], *, pointer: PolicyPointer) -> list[Task]:
         job.heartbeat.pause(poll_seconds(len(tasks)))
 
 
-def _rollouts(
+def _groups(
     job: Job, tasks: list[Task], *, pointer: PolicyPointer, limits: Limits
-) -> list[Rollout]:
-    """Rollouts in the order of the tasks, each proven to be of the version."""
+) -> list[tuple[Rollout, ...]]:
+    """Rollouts of each task, in their order, each proven to be of the version."""
     ids = [rollout for task in tasks for rollout in task.rollouts]
     found: dict[str, Rollout] = {}
     for first in range(0, len(ids), ROLLOUTS_PER_READ):
         found |= job.stores.rollouts.get(ids[first : first + ROLLOUTS_PER_READ])
-    rollouts = []
+    groups = []
     for task in tasks:
         group = assemble(task, found, limits)
         if isinstance(group, str):
             raise TrainingFailedError(reason="EvaluationFailed", message=f"{task.id}: {group}.")
-        versions = {span.version for span in group.rollouts[0].spans}
+        versions = {span.version for one in group.rollouts for span in one.spans}
         if versions != {pointer.version}:
             raise TrainingFailedError(
                 reason="EvaluationFailed",
                 message=f"{task.id} was sampled by policy {sorted(versions)}, "
                 f"not by {pointer.version} alone.",
             )
-        rollouts.append(group.rollouts[0])
-    return rollouts
+        groups.append(group.rollouts)
+    return groups
 
 
 def _result(
     learner: Learner,
     part: _Part,
-    rollouts: list[Rollout],
+    groups: list[tuple[Rollout, ...]],
     *,
     pointer: PolicyPointer,
     seconds: float,
 ) -> EvaluationResult:
+    rewards = [[one.reward for one in group] for group in groups]
+    rollouts = [one for group in groups for one in group]
     samples = [one for rollout in rollouts for one in sequences(rollout)]
     gap = learner.score(samples, temperature=part.temperature)
     result = EvaluationResult(
@@ -222,16 +225,18 @@ def _result(
         dataset=part.dataset.source.name,
         temperature=part.temperature,
         accuracy=sum(rollout.reward for rollout in rollouts) / len(rollouts),
-        prompts=len(rollouts),
+        prompts=len(groups),
+        samples_per_prompt=len(groups[0]),
+        pass_at=pass_rates(rewards),
         tokens=gap.tokens,
         logprob_gap_mean=gap.mean,
         logprob_gap_max=gap.largest,
         seconds=seconds,
     )
     log.info(
-        "policy %d on %s at temperature %g: accuracy %.3f over %d prompts, "
+        "policy %d on %s at temperature %g: accuracy %.3f over %d prompts, pass@k %s, "
         "log-probability gap %.1e",
         pointer.version, result.dataset, part.temperature, result.accuracy, result.prompts,
-        gap.mean,
+        result.pass_at, gap.mean,
     )  # fmt: skip
     return result

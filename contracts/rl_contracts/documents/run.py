@@ -138,8 +138,12 @@ class EvaluationResult(Record):
     """Name of the source in the manifest."""
     temperature: float
     accuracy: float
-    """Mean reward over the prompts, each sampled once."""
+    """Mean reward of all samples: avg@k with ``samples_per_prompt`` of them."""
     prompts: int
+    samples_per_prompt: int = 1
+    pass_at: dict[str, float] = Field(default_factory=dict)
+    """Share of prompts that some of k samples answer, by k (trainer: pass_rates.py); empty in
+    documents of earlier releases."""
     tokens: int
     logprob_gap_mean: float
     """Mean |trainer - sampler| log-probability over all generated tokens, equal weights."""
@@ -152,6 +156,14 @@ def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:
     found = list(results)
     prompts = sum(one.prompts for one in found)
     return sum(one.accuracy * one.prompts for one in found) / prompts if prompts else None
+
+
+def mean_pass_rate(results: Iterable[EvaluationResult]) -> float | None:
+    """Share of the prompts that some sample answered; None where that was not measured."""
+    known = [one for one in results if one.pass_at]
+    passed = sum(one.pass_at[str(one.samples_per_prompt)] * one.prompts for one in known)
+    prompts = sum(one.prompts for one in known)
+    return passed / prompts if prompts else None
 
 
 class DatasetSummary(Record):

@@ -22,7 +22,7 @@ from tests.contract.rl_trainer.world import RUN, World
 from tests.waiting import until
 
 STEPS = 24
-EVALUATION = {"everySteps": 12, "temperatures": [1.0, 0.7]}
+EVALUATION = {"everySteps": 12, "temperatures": [1.0, 0.7], "samplesPerPrompt": 3}
 
 
 def learn(make_world: MakeWorld) -> tuple[World, list[TestSampler]]:
@@ -55,7 +55,11 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
         (step, temperature) for step in (0, 12, 24) for temperature in (1.0, 0.7)
     ]
     assert all(one.logprob_gap_mean < 1e-5 for one in run.evaluations)
-    assert all(one.prompts == 10 and one.tokens >= 10 for one in run.evaluations)
+    assert all(one.prompts == 10 and one.tokens >= 30 for one in run.evaluations)
+    for one in run.evaluations:
+        assert (one.samples_per_prompt, list(one.pass_at)) == (3, ["1", "2", "3"])
+        assert one.pass_at["1"] == pytest.approx(one.accuracy)  # rewards are 0 or 1
+        assert one.pass_at["1"] <= one.pass_at["2"] <= one.pass_at["3"]
 
     # Every version was published in order; the newest few and the durable state are kept.
     assert run.policy is not None

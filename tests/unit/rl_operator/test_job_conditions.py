@@ -280,6 +280,7 @@ def test_counters() -> None:
     evaluations = [
         EvaluationResult(
             step=3, version=4, temperature=temperature, accuracy=accuracy, prompts=1, tokens=1,
+            samples_per_prompt=2, pass_at={"1": accuracy, "2": min(1.0, 2 * accuracy)},
             logprob_gap_mean=0, logprob_gap_max=0, seconds=1,
         )
         for temperature, accuracy in ((1.0, 0.25), (0.7, 0.75))
@@ -295,7 +296,7 @@ def test_counters() -> None:
     after = compute(a_situation(reading=a_reading(run, samplers=(SAMPLER, behind), backlog=7)))
     progress, weights = after.progress, after.weights
     assert (progress.step, progress.steps, progress.backlog) == (5, 60, 7)
-    assert (progress.reward, progress.accuracy) == (0.5, 0.25)
+    assert (progress.reward, progress.accuracy, progress.pass_at_k) == (0.5, 0.25, 0.5)
     assert progress.seconds_left == 330  # 30 s for 5 steps, 55 to go
     assert progress.staleness == 2
     # One step behind what is published, two behind the trainer.
