@@ -10,106 +10,43 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from pymongo.errors import AutoReconnect
 
 from rl_contracts import ids
-from rl_contracts.documents.batch import Batch, BatchMember
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import Totals
-from rl_contracts.documents.task import Cause, Queue, Task, TaskState
-from rl_contracts.errors import FencedOutError, StoreUnavailableError
-from rl_contracts.stores.mongo import Mongo
+from rl_contracts.documents.task import Cause, Queue, Task
+from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.orphans import find_orphans
-from rl_contracts.stores.records import BatchStore
-from rl_contracts.stores.rollouts import RolloutStore
-from rl_contracts.stores.runs import RunStore
 from rl_contracts.stores.settings import StoreSettings
-from rl_contracts.stores.tasks import TaskStore
-from tests.documents import a_batch, a_rollout, a_run, a_step, a_task
+from rl_contracts.stores.tasks import LONGEST_LEASE_SECONDS
+from rl_sampler.rollout import adopted
+from tests.contract.rl_contracts.actors import (
+    FOR_GOOD,
+    Actor,
+    Dead,
+    Done,
+    FaultyMongo,
+    Learner,
+    State,
+    check_end,
+    check_move,
+)
+from tests.contract.rl_contracts.training_life import MAX_TASKS, Training
+from tests.contract.rl_contracts.watching import GROUP
+from tests.documents import a_rollout, a_run
 
-T = TypeVar("T")
-GROUP, PER_BATCH, MAX_TASKS = 2, 2, 12
 LEASE_SECONDS = 30.0
-FOR_GOOD = 99
+MAX_STALENESS = 1
+CLOCK_ERROR_SECONDS = 1.0
+"""A client measures the store's clock anew once a minute."""
 RUNS = itertools.count()
 
-State, Claimed, Done, Dead = TaskState, TaskState.CLAIMED, TaskState.DONE, TaskState.DEAD
-MOVES = {
-    (State.PENDING, Claimed), (State.RETRY, Claimed), (Claimed, Done), (Claimed, State.RETRY),
-    (Claimed, Dead), (Done, Dead), (State.PENDING, Dead), (Dead, Done),
-}  # fmt: skip
 
-
-class FaultyMongo(Mongo):
-    """A client whose clock jumps and whose replies get lost; every command itself arrives."""
-
-    def __init__(self, settings: StoreSettings) -> None:
-        super().__init__(settings, patience_seconds=10.0)
-        self.skew = 0.0
-        self.lose = 0
-
-    def now(self) -> float:
-        return super().now() + self.skew
-
-    def call(self, doing: str, operation: Callable[[], T]) -> T:
-        lost, self.lose = self.lose, 0
-        left = lost
-
-        def sent() -> T:
-            nonlocal left
-            answer = operation()
-            if lost == FOR_GOOD:
-                raise UnansweredError
-            if left:
-                left -= 1
-                raise AutoReconnect("the reply was lost")
-            return answer
-
-        try:
-            return super().call(doing, sent)
-        except UnansweredError as error:
-            raise StoreUnavailableError(store="store", doing=doing, cause="lost") from error
-
-
-class UnansweredError(Exception):
-    """Stands for patience that ran out after the command had arrived."""
-
-
-@dataclass
-class Actor:
-    """A process: its own connection, and what it believes."""
-
-    name: str
-    mongo: FaultyMongo
-    objects: Objects
-    claims: list[Task] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.tasks = TaskStore(self.mongo, retry_look_seconds=0)  # no clock in the model
-        self.rollouts = RolloutStore(self.mongo, self.objects)
-        self.runs, self.batches = RunStore(self.mongo), BatchStore(self.mongo)
-
-
-@dataclass
-class Learner:
-    """A trainer: what it believes of the run."""
-
-    actor: Actor
-    epoch: int
-    step: int
-    head: str | None
-    formed: Batch | None = None
-    committed: Batch | None = None
-
-
-class TaskLife(RuleBasedStateMachine):
+class TaskLife(Training, RuleBasedStateMachine):
     """See the module. ``settings`` is set by the test."""
 
     store_settings: ClassVar[StoreSettings]
@@ -122,11 +59,11 @@ class TaskLife(RuleBasedStateMachine):
         actors = [Actor(name, FaultyMongo(settings), Objects(settings)) for name in names]
         return type("TaskLifeHere", (cls,), {"store_settings": settings, "actors": actors})
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(attempts=st.integers(1, 3))
+    def begin(self, attempts: int) -> None:
         self.run = ids.RunId(f"{secrets.token_hex(3)}-{next(RUNS)}")
         for actor in self.actors:
-            actor.mongo.skew, actor.mongo.lose, actor.claims = 0.0, 0, []
+            actor.begin()
         self.workers, self.watcher = self.actors[:2], self.actors[4]
         self.inserted = 0
         self.written: dict[str, Rollout] = {}
@@ -136,102 +73,20 @@ class TaskLife(RuleBasedStateMachine):
         self.watcher.runs.create(a_run(id=self.run))
         self.trainers: list[Learner] = []
         self.new_trainer()
-        self.insert_some(self.trainers[0], number=4, attempts=3)
+        self.insert_some(self.trainers[0], number=4, attempts=attempts)
 
-    # Trainers
-
-    @rule()
-    def new_trainer(self) -> None:
-        """The next epoch; the trainer before it does not know and goes on."""
-        actor = self.actors[2 + len(self.trainers) % 2]
-        actor.mongo.lose = 0
-        run = actor.runs.take_epoch(self.run)
-        learner = Learner(actor, run.epoch, run.step, run.head_batch)
-        lineage = actor.batches.lineage(run.head_batch)
-        actor.tasks.retire([task for batch in lineage for task in batch.tasks])
-        self.trainers = [*self.trainers, learner][-2:]
-
-    @rule(number=st.integers(1, 4), attempts=st.integers(1, 3), which=st.integers(0, 1))
-    def insert(self, number: int, attempts: int, which: int) -> None:
-        self.insert_some(self.trainer(which), number=number, attempts=attempts)
-
-    def insert_some(self, trainer: Learner, *, number: int, attempts: int) -> None:
-        number = min(number, MAX_TASKS - self.inserted)
-        again = max(0, self.inserted - 1)  # one that is there already is left as it is
-        tasks = [self.task(one, attempts) for one in range(again, self.inserted + number)]
-        self.inserted += number
-        self.quietly(lambda: trainer.actor.tasks.insert(tasks))
-
-    @rule(which=st.integers(0, 1))
-    def form(self, which: int) -> None:
-        trainer = self.trainer(which)
-        ready = self.finished(trainer)[:PER_BATCH]
-        if len(ready) < PER_BATCH or trainer.committed:
-            return
-        step = trainer.step + 1
-        trainer.formed = a_batch(
-            step,
-            trainer.head,
-            id=ids.batch_id(self.run, step, trainer.epoch),
-            run=self.run,
-            epoch=trainer.epoch,
-            tasks=[task.id for task in ready],
-            members=[BatchMember(rollout=one, advantage=0.0) for t in ready for one in t.rollouts],
-        )
-        formed = trainer.formed
-        if not self.quietly(lambda: trainer.actor.batches.put([formed])):
-            trainer.formed = None
-
-    @rule(which=st.integers(0, 1))
-    def commit(self, which: int) -> None:
-        trainer = self.trainer(which)
-        batch = trainer.formed
-        if batch is None:
-            return
-        newest = trainer.epoch == max(one.epoch for one in self.trainers)
-        try:
-            trainer.actor.runs.commit_step(
-                self.run, epoch=trainer.epoch, head_batch=batch.id,
-                latest=a_step(batch.step), totals=Totals(),
-            )  # fmt: skip
-        except FencedOutError:
-            assert not newest
-            trainer.formed = None
-            return
-        except StoreUnavailableError:  # such a trainer ends
-            self.trainers.remove(trainer)
-            self.new_trainer()
-            return
-        assert newest, "an older trainer committed"
-        trainer.step, trainer.head = batch.step, batch.id
-        trainer.formed, trainer.committed = None, batch
-
-    @rule(which=st.integers(0, 1))
-    def retire(self, which: int) -> None:
-        trainer = self.trainer(which)
-        batch = trainer.committed
-        if batch and self.quietly(lambda: trainer.actor.tasks.retire(batch.tasks)):
-            trainer.committed = None
-
-    @rule(which=st.integers(0, 1))
-    def drop_one(self, which: int) -> None:
-        trainer = self.trainer(which)
-        ready = self.finished(trainer)
-        mine = trainer.formed or trainer.committed
-        spare = [one.id for one in ready if mine is None or one.id not in mine.tasks][-1:]
-        self.quietly(lambda: trainer.actor.tasks.drop(spare, reason="old", cause=Cause.STALE))
-
-    # Workers
-
-    @rule(who=st.integers(0, 1), times=st.integers(1, 3))
-    def claim(self, who: int, times: int) -> None:
+    @rule(who=st.integers(0, 1), times=st.integers(1, 3), lossy=st.booleans())
+    def claim(self, who: int, times: int, lossy: bool) -> None:
+        self.workers[who].mongo.lossy = lossy
         for _ in range(times):
             self.claim_one(self.workers[who])
+        self.workers[who].mongo.lossy = False
 
     def claim_one(self, worker: Actor) -> None:
         before = self.snapshot()
         lost = worker.mongo.lose == FOR_GOOD
         states = Counter(one.state for one in before.values() if one.queue is Queue.TRAIN)
+        asked = None if worker.mongo.lose or worker.mongo.lossy else worker.mongo.now()
         try:
             task = worker.tasks.claim(
                 self.run, queue=Queue.TRAIN, owner=worker.name, lease_seconds=LEASE_SECONDS
@@ -244,70 +99,150 @@ class TaskLife(RuleBasedStateMachine):
             return
         assert before[task.id].state is (State.RETRY if states[State.RETRY] else State.PENDING)
         assert task.attempt == before[task.id].attempt + 1
+        if asked is not None:
+            given = task.lease_until - LEASE_SECONDS - asked
+            assert -CLOCK_ERROR_SECONDS <= given <= worker.mongo.now() - asked + CLOCK_ERROR_SECONDS
         changed = [one for one in self.snapshot().values() if one != before[one.id]]
         assert changed == [task], "a lost reply cost another task an attempt"
         worker.claims.append(task)
 
+    @rule(
+        who=st.integers(0, 1),
+        cause=st.sampled_from([None, None, Cause.STOPPED, Cause.FAILED]),
+    )
+    def work(self, who: int, cause: Cause | None) -> None:
+        """A claim that nothing disturbs, to its end."""
+        worker = self.workers[who]
+        held = len(worker.claims)
+        self.claim_one(worker)
+        self.all_is_well()
+        for task in worker.claims[held:]:
+            if cause is None:
+                self.finish(worker, task)
+            else:
+                self.give_back(worker, task, cause)
+                worker.claims.remove(task)
+
     @precondition(lambda self: any(one.claims for one in self.workers))
-    @rule(data=st.data(), member=st.integers(0, GROUP - 1))
-    def write(self, data: st.DataObject, member: int) -> None:
+    @rule(data=st.data(), member=st.integers(0, GROUP - 1), age=st.integers(0, 2))
+    def write(self, data: st.DataObject, member: int, age: int) -> None:
         worker, task = self.a_claim(data)
-        rollout = a_rollout(task, member, sampler=worker.name)
-        self.written.setdefault(rollout.id, rollout)
-        self.quietly(lambda: worker.rollouts.put([rollout]))
+        rollout = self.a_member(task, member, step=self.known_run().step - age)
+        with self.changing(task, ours=False):
+            self.quietly(lambda: worker.rollouts.put([rollout]))
 
     @precondition(lambda self: any(one.claims for one in self.workers))
     @rule(data=st.data())
     def complete(self, data: st.DataObject) -> None:
-        """Adopt what is there of earlier attempts, write the rest, finish."""
-        worker, task = self.a_claim(data)
+        self.finish(*self.a_claim(data))
+
+    def finish(self, worker: Actor, task: Task) -> None:
+        """Adopt what is there of earlier attempts and fresh, write the rest, finish."""
+        step = self.known_run().step
         try:
-            found = {one.member: one for one in worker.rollouts.of_task(task.id)}
+            found = adopted(
+                worker.rollouts.of_task(task.id), task=task, oldest_step=step - MAX_STALENESS
+            )
             for member in range(GROUP):
-                found.setdefault(member, a_rollout(task, member, sampler=worker.name))
+                if member not in found:
+                    found[member] = self.a_member(task, member, step=step)
             wanted = [found[member].id for member in range(GROUP)]
-            self.written |= {found[member].id: found[member] for member in range(GROUP)}
             worker.rollouts.put(list(found.values()))
-            done = worker.tasks.complete(task, rollouts=wanted)
+            with self.changing(task, ours=self.is_ours(task)):
+                done = worker.tasks.complete(task, rollouts=wanted)
         except StoreUnavailableError:
             return
+        fresh = [self.written[one].oldest_step >= step - MAX_STALENESS for one in wanted]
+        own = [self.written[one].attempt == task.attempt for one in wanted]
+        assert all(a or b for a, b in zip(fresh, own, strict=True)), "a stale member was adopted"
         if done:
             assert self.promised.setdefault(task.id, (task.attempt, wanted)) == (
                 task.attempt, wanted,
             ), "completed twice"  # fmt: skip
             worker.claims.remove(task)
+            worker.finished.append((task, wanted))
+
+    @precondition(lambda self: any(one.finished for one in self.workers))
+    @rule(who=st.integers(0, 1))
+    def complete_again(self, who: int) -> None:
+        """A process that thaws says once more what is long done, and something else."""
+        worker = self.workers[who]
+        for task, wanted in worker.finished[-1:]:
+            with self.changing(task, ours=False):
+                self.quietly(lambda: worker.tasks.complete(task, rollouts=wanted[::-1]))  # noqa: B023
 
     @precondition(lambda self: any(one.claims for one in self.workers))
     @rule(data=st.data(), cause=st.sampled_from([Cause.FAILED, Cause.STOPPED, Cause.PROMPT]))
     def give_up(self, data: st.DataObject, cause: Cause) -> None:
         worker, task = self.a_claim(data)
-        end = worker.tasks.kill if cause is Cause.PROMPT else worker.tasks.hand_back
-        self.quietly(lambda: end(task, reason="tested", cause=cause))
+        self.give_back(worker, task, cause)
         # Sometimes it goes on all the same: a process that was paused knows nothing.
         if data.draw(st.booleans()):
             worker.claims.remove(task)
 
+    def give_back(self, worker: Actor, task: Task, cause: Cause = Cause.FAILED) -> None:
+        end = worker.tasks.kill if cause is Cause.PROMPT else worker.tasks.hand_back
+        with self.changing(task, ours=self.is_ours(task)):
+            self.quietly(lambda: end(task, reason="tested", cause=cause))
+
     @precondition(lambda self: any(one.claims for one in self.workers))
     @rule(data=st.data())
     def renew(self, data: st.DataObject) -> None:
-        worker, task = self.a_claim(data)
-        held = self.snapshot()[task.id]
-        ours = (held.state, held.owner, held.attempt) == (Claimed, worker.name, task.attempt)
+        self.extend(*self.a_claim(data))
+
+    def extend(self, worker: Actor, task: Task) -> None:
+        ours = self.is_ours(task)
         try:
-            renewed = worker.tasks.renew(task, lease_seconds=LEASE_SECONDS)
+            with self.changing(task, ours=ours):
+                renewed = worker.tasks.renew(task, lease_seconds=LEASE_SECONDS)
         except StoreUnavailableError:
             return
         assert renewed == ours
+
+    @precondition(lambda self: any(one.claims for one in self.workers))
+    @rule(data=st.data())
+    def freeze(self, data: st.DataObject) -> None:
+        """A process sleeps past its lease, somebody else takes its task, and it knows nothing."""
+        worker, task = self.a_claim(data)
+        self.time_passes(40.0)
+        self.reap(3)
+        self.all_is_well()
+        self.claim_one(self.workers[1 - self.workers.index(worker)])
+        self.all_is_well()
+        data.draw(st.sampled_from([self.finish, self.give_back, self.extend]))(worker, task)
 
     @rule(who=st.integers(0, 1))
     def crash(self, who: int) -> None:
         self.workers[who].claims = []
 
-    # The world
-
     @rule(who=st.integers(0, 3))
     def reap(self, who: int) -> None:
-        self.quietly(lambda: self.actors[who].tasks.reap(self.run))
+        reaper, before = self.actors[who], self.snapshot()
+        self.quietly(lambda: reaper.tasks.reap(self.run))
+        latest = reaper.mongo.now()
+        for name, task in self.snapshot().items():
+            lease = before[name].lease_until
+            if task.state is not before[name].state:
+                assert lease < latest, "a living claim was taken back"
+            elif task != before[name]:
+                assert task.lease_until < lease, "a reaper made a lease longer"
+                assert task.lease_until <= latest + LONGEST_LEASE_SECONDS
+
+    @precondition(lambda self: any(one.claims for one in self.workers))
+    @rule(data=st.data(), who=st.integers(2, 3))
+    def renew_while_reaped(self, data: st.DataObject, who: int) -> None:
+        """The renewal comes after the reaper has looked and before it acts."""
+        worker, task = self.a_claim(data)
+        self.time_passes(40.0)
+        reaper, renewed = self.actors[who], []
+        reaper.mongo.meanwhile = lambda: renewed.append(
+            self.quietly(lambda: worker.tasks.renew(task, lease_seconds=LEASE_SECONDS))
+        )
+        ours = self.is_ours(task)
+        self.quietly(lambda: reaper.tasks.reap(self.run))
+        reaper.mongo.meanwhile = None
+        if ours and renewed:
+            assert self.is_ours(task), "a claim was taken back that had just been renewed"
 
     @rule(who=st.integers(0, 3), seconds=st.sampled_from([-86_400.0, -40.0, 40.0, 86_400.0]))
     def jump(self, who: int, seconds: float) -> None:
@@ -337,17 +272,9 @@ class TaskLife(RuleBasedStateMachine):
         assert set(self.before) <= set(after), "a task was lost"
         for name, task in after.items():
             assert task.attempt - task.excused <= task.max_attempts
-            was = self.before.get(name)
-            if was is None:
-                continue
-            assert was.attempt <= task.attempt
-            moved = (was.state, task.state)
-            assert was.state is task.state or moved in MOVES, f"{name} moved {moved}"
-            assert not (was.queue is Queue.CONSUMED and task.queue is not Queue.CONSUMED)
-            if was.queue is Queue.CONSUMED and moved[0] is not moved[1]:
-                assert moved == (Dead, Done), "a retired task was dropped"
-            if was.state is Done and task.state is not was.state:
-                assert task.queue is Queue.CONSUMED, "a finished task was taken back"
+            check_end(task)
+            if name in self.before:
+                check_move(self.before[name], task)
         self.before = after
 
     def what_was_promised_stands(self) -> None:
@@ -359,15 +286,8 @@ class TaskLife(RuleBasedStateMachine):
             assert len(set(task.rollouts)) == GROUP
             self.promised.setdefault(task.id, (task.attempt, task.rollouts))
 
-    def counts_are_queries(self) -> None:
-        open_ones = [one for one in self.before.values() if one.queue is Queue.TRAIN]
-        counts = self.watcher.tasks.count(self.run, queue=Queue.TRAIN)
-        assert counts == Counter(one.state for one in open_ones)
-        assert self.watcher.tasks.total(self.run, queue=Queue.TRAIN) == len(open_ones)
-
     def nothing_is_trained_twice(self) -> None:
-        run = self.watcher.runs.get(self.run)
-        assert run is not None
+        run = self.known_run()
         if run.head_batch == self.head:
             return
         self.head = run.head_batch
@@ -405,31 +325,6 @@ class TaskLife(RuleBasedStateMachine):
         assert kept == self.written, "a late writer changed what was written"
         assert not find_orphans(honest.mongo, self.run)
 
-    def task(self, sequence: int, attempts: int) -> Task:
-        name = ids.task_id(self.run, "train", sequence)
-        return a_task(sequence, id=name, run=self.run, group_size=GROUP, max_attempts=attempts)
-
-    def trainer(self, which: int) -> Learner:
-        return self.trainers[which % len(self.trainers)]
-
     def a_claim(self, data: st.DataObject) -> tuple[Actor, Task]:
         held = [(one, task) for one in self.workers for task in one.claims]
         return held[data.draw(st.integers(0, len(held) - 1))]
-
-    def finished(self, trainer: Learner) -> list[Task]:
-        try:
-            return trainer.actor.tasks.find(self.run, queue=Queue.TRAIN, state=Done)
-        except StoreUnavailableError:
-            return []
-
-    def snapshot(self) -> dict[str, Task]:
-        found = self.watcher.mongo.collection("tasks").find({"run": self.run})
-        return {one["_id"]: Task.from_mongo(one) for one in found}
-
-    def quietly(self, command: Callable[[], Any]) -> bool:
-        """Send it; False where its sender will never know what became of it."""
-        try:
-            command()
-        except StoreUnavailableError:
-            return False
-        return True

@@ -1,0 +1,37 @@
+"""The life of tasks fails for every planted fault, so what it says of the stores is worth a lot."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from tests.chaos.rl_contracts.faults import FAULTS
+from tests.contract.rl_contracts.task_life import TaskLife
+
+HUNT = settings(
+    max_examples=150,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    report_multiple_bugs=False,
+    phases=[Phase.generate],
+)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_life_of_tasks_meets_it(
+    monkeypatch: pytest.MonkeyPatch, stores: Stores, store_settings: StoreSettings, fault: str
+) -> None:
+    FAULTS[fault](monkeypatch)
+    machine = TaskLife.of(store_settings)
+    try:
+        with pytest.raises(AssertionError):
+            run_state_machine_as_test(machine, settings=HUNT)
+    finally:
+        for actor in machine.actors:
+            actor.mongo.close()
