@@ -75,8 +75,10 @@ class Failover:
         """
         for _ in range(ROUNDS):
             await self._closed.wait()
-            complaints = []
-            for server in self._awake():
+            complaints: list[str] = []
+            for server in self._in_turn():
+                if self._rests_now(server) and not complaints:
+                    break  # asked early only where those that answer are of no use
                 try:
                     return read(await self._complete(server, messages))
                 except EndpointDownError:
@@ -93,9 +95,11 @@ class Failover:
             self._probing.cancel()
             await asyncio.wait({self._probing})
 
-    def _awake(self) -> list[Server]:
-        now = time.monotonic()
-        return [server for server, rest in self._rests.items() if rest.until <= now]
+    def _in_turn(self) -> list[Server]:
+        return sorted(self._rests, key=self._rests_now)  # stable: as listed, those at rest last
+
+    def _rests_now(self, server: Server) -> bool:
+        return self._rests[server].until > time.monotonic()
 
     async def _complete(self, server: Server, messages: Messages) -> str:
         outcome = "answered"

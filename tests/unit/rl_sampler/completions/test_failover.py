@@ -1,0 +1,69 @@
+"""Whom a list of endpoints asks, and when it gives up; the endpoints are a script here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from rl_sampler.completions.endpoint import Completion, Messages, Server
+from rl_sampler.completions.errors import EndpointDownError, UnreadableError
+from rl_sampler.completions.failover import Failover
+from rl_sampler.completions.outages import Outages
+from rl_sampler.problems import Problems
+from rl_sampler.scorers.response import ScoringError
+from rl_sampler.serving import Serving
+from rl_sampler.tally import Tally
+
+QUESTION: Messages = ({"role": "user", "content": "How good is it?"},)
+
+
+@dataclass(eq=False)
+class Script:
+    """Answers in turn; None is no answer."""
+
+    name: str
+    answers: list[str | None]
+    asked: int = 0
+    endpoint: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(model="m"))
+
+    async def complete(self, messages: Messages) -> Completion:
+        self.asked += 1
+        text = self.answers.pop(0)
+        if text is None:
+            raise EndpointDownError(f"{self.name} does not answer")
+        return Completion(text=text, prompt_tokens=1, completion_tokens=1)
+
+
+def failover(*scripts: Script) -> Failover:
+    outages = Outages(serving=Serving(), problems=Problems())
+    return Failover("Judge", [cast(Server, one) for one in scripts], tally=Tally(), outages=outages)
+
+
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UnreadableError(f"{text!r} is no number") from error
+
+
+async def test_the_next_is_asked_where_the_first_does_not_answer_and_rests() -> None:
+    first, second = Script("first", [None]), Script("second", ["0.5", "0.6"])
+    asking = failover(first, second)
+    assert [await asking.ask(QUESTION, number) for _ in range(2)] == [0.5, 0.6]
+    assert (first.asked, second.asked) == (1, 2)
+
+
+async def test_one_at_rest_is_asked_before_giving_up() -> None:
+    first, second = Script("first", [None, "0.9"]), Script("second", ["0.5", "good"])
+    asking = failover(first, second)
+    assert await asking.ask(QUESTION, number) == 0.5
+    assert await asking.ask(QUESTION, number) == 0.9
+
+
+async def test_nobody_of_use_is_an_error_with_each_complaint() -> None:
+    asking = failover(Script("first", ["well"]), Script("second", ["good"]))
+    with pytest.raises(ScoringError, match="'well' is no number; 'good' is no number"):
+        await asking.ask(QUESTION, number)
