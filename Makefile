@@ -46,7 +46,8 @@ cluster: venv images ## The whole product on the local cluster
 test: unit contract cluster ## All tiers
 
 soak: venv images ## Long faults, the local cluster's own among them: it is replaced
-	$(VENV)/pytest tests/chaos -q
+	$(VENV)/pytest tests/unit -q --hypothesis-profile explore
+	$(VENV)/pytest tests/chaos -q --hypothesis-profile explore
 	cd local/go/store && go test -tags ferretdb_no_postgresql ./...
 
 BENCHMARKS := $(filter-out __init__ bucket result,$(basename $(notdir $(wildcard benchmarks/*.py))))

@@ -8,6 +8,7 @@ and a size that was too small is not tried again for a while: so it does not fla
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ PROBE_COOLDOWNS = 4
 PROBE_SHRINK = 0.125
 TOO_SMALL_SECONDS = 1800.0
 """For so long a size is not tried again at which the trainer had to wait; doubles each time."""
+REGRET = 3.0
+"""So many times longer a size must be calm for each shrink that was taken back lately."""
 NO_GAIN_SECONDS = 600.0
 LEAST_GAIN = 0.2
 """Share of the expected gain that a growth must bring before the next one."""
@@ -186,7 +189,7 @@ def _shrink(
         return stay
     if busy >= room and not probes:
         return stay
-    if age < wanted.scale_down_cooldown_seconds:
+    if age < wanted.scale_down_cooldown_seconds * REGRET ** _regrets(history):
         return Advice(replicas=n, reason="Cooldown")
     share_down = MAX_SHRINK if busy < room else PROBE_SHRINK
     enough = math.ceil(n * busy / BUSY) if busy < room else 0
@@ -199,6 +202,14 @@ def _shrink(
         f"{evidence.tokens_per_second / n:.0f} tokens/s per pod."
     )
     return Advice(replicas=target, reason="SamplersIdle", message=message)
+
+
+def _regrets(history: Sequence[ScaleStatus]) -> int:
+    """How many shrinks of the history the trainer had to wait for."""
+    return sum(
+        one.reason == "SamplersIdle" and after.reason == "TrainerWaits"
+        for one, after in itertools.pairwise(history)
+    )
 
 
 def _use(evidence: Evidence, history: Sequence[ScaleStatus]) -> float:
