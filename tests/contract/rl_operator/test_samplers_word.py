@@ -7,7 +7,7 @@ from rl_operator import kinds
 from rl_operator.kinds import Key
 from tests.contract.rl_operator.world import World
 
-POD = "job-main-x-1"
+POD, OTHER = "job-main-x-1", "job-main-x-2"
 REFUSAL = Refusal(
     field="spec.reward.scorers[0].entryPoint",
     value="mine:poetry",
@@ -19,13 +19,15 @@ SCORERS = [{"kind": "Mine", "entryPoint": "mine:poetry"}]
 
 
 def with_a_sampler(world: World, **said: object) -> tuple[Key, str]:
-    """A job whose one sampler has registered."""
+    """A job whose two samplers have registered; the first says something."""
     world.make_secret()
     world.upload_inputs()
     job = world.make_job(reward={"scorers": SCORERS})
     run = str(world.settle(job)["runId"])
     (deployment,) = world.objects(kinds.DEPLOYMENT)
-    world.start_pod(POD, of=deployment)
+    for pod in (POD, OTHER):
+        world.start_pod(pod, of=deployment)
+    world.register(run, OTHER, scorers=["Mine"])
     world.register(run, POD, scorers=["Mine"], **said)
     return job, run
 
@@ -48,7 +50,7 @@ def test_a_judge_that_is_away_is_named_until_it_is_back(world: World) -> None:
     world.settle(job)
     away = world.condition(job, "ScorerUnavailable")
     assert (away["status"], away["reason"]) == ("True", "NobodyAnswers")
-    assert away["message"].startswith("Scorer Mine: m at http://j answers 503. Samplers claim")
+    assert away["message"].startswith("Scorer Mine: m at http://j answers 503. Some samplers claim")
     world.register(run, POD, scorers=["Mine"])
     world.settle(job)
     assert world.condition(job, "ScorerUnavailable")["status"] == "False"
