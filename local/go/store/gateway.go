@@ -15,6 +15,8 @@ import (
 const bufferBytes = 1 << 16
 
 // gateway passes one command at a time to a backend whose commands are not atomic by themselves.
+// Only hello, which touches no data, waits for no turn: drivers watch the server by it, and cancel
+// all that is under way when it is not answered in time.
 //
 // The turn is held only while the backend works: a whole request is read before it is taken and
 // the reply is written after it is given back, so that a slow client keeps nobody waiting. It is
@@ -80,10 +82,13 @@ func (b *backend) ask(request message) (message, error) {
 
 // exchange waits for the turn, asks the backend, and waits no longer than the deadline of a command.
 func (g *gateway) exchange(ctx context.Context, b *backend, request message) (message, error) {
-	select {
-	case g.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	inTurn := !request.isHello()
+	if inTurn {
+		select {
+		case g.turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	type answer struct {
 		reply message
@@ -92,7 +97,9 @@ func (g *gateway) exchange(ctx context.Context, b *backend, request message) (me
 	answered := make(chan answer, 1)
 	go func() {
 		reply, err := b.ask(request)
-		<-g.turn
+		if inTurn {
+			<-g.turn
+		}
 		answered <- answer{reply, err}
 	}()
 	deadline := time.NewTimer(g.timeout)

@@ -179,6 +179,46 @@ func TestPastTheDeadlineTheTurnStaysWithTheCommand(t *testing.T) {
 	}
 }
 
+func TestHelloWaitsForNoTurn(t *testing.T) {
+	query := bytes.Clone(ping())
+	binary.LittleEndian.PutUint32(query[12:], opQuery)
+	for name, hello := range map[string]message{
+		"hello": command("hello"), "isMaster": command("isMaster"), "ismaster": command("ismaster"),
+		"OP_QUERY": query,
+	} {
+		t.Run(name, func(t *testing.T) {
+			release := make(chan struct{})
+			var first atomic.Bool
+			r := &recorder{work: func() {
+				if first.CompareAndSwap(false, true) {
+					<-release
+				}
+			}}
+			address := start(t, r, patience)
+			slow, watching := connect(t, address), connect(t, address)
+			send(t, slow, request(0))
+			for !first.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			send(t, watching, hello)
+			receive(t, watching)
+			close(release)
+			receive(t, slow)
+		})
+	}
+}
+
+func TestWhatOnlyBeginsLikeHelloWaits(t *testing.T) {
+	for _, name := range []string{"helloAgain", "find", ""} {
+		if command(name).isHello() {
+			t.Errorf("%q is no hello", name)
+		}
+	}
+	if message(ping()[:headerBytes+5]).isHello() {
+		t.Error("a command without a name is no hello")
+	}
+}
+
 func TestBreachesOfTheProtocolCloseTheConnection(t *testing.T) {
 	header := func(size, opcode uint32) []byte {
 		m := bytes.Clone(ping())

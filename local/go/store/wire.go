@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -47,6 +48,23 @@ func (m message) moreToCome() bool {
 	return m.opcode() == opMsg && binary.LittleEndian.Uint32(m[headerBytes:])&flagMoreToCome != 0
 }
 
+// isHello tells whether drivers ask what server this is, by which they also watch that it lives.
+// OP_QUERY serves nothing else.
+func (m message) isHello() bool {
+	const kind, name = headerBytes + 4, headerBytes + 4 + 1 + 4 + 1
+	if m.opcode() == opQuery {
+		return true
+	}
+	if m.moreToCome() || len(m) <= name || m[kind] != 0 {
+		return false
+	}
+	switch command, _, _ := bytes.Cut(m[name:], []byte{0}); string(command) {
+	case "hello", "isMaster", "ismaster":
+		return true
+	}
+	return false
+}
+
 // checkRequest refuses what would not be answered by exactly one reply without saying so.
 func (m message) checkRequest() error {
 	if code := m.opcode(); code != opMsg && code != opQuery {
@@ -55,9 +73,11 @@ func (m message) checkRequest() error {
 	return nil
 }
 
-// ping is the command {ping: 1, $db: "admin"}.
-func ping() message {
-	document := []byte("\x10ping\x00\x01\x00\x00\x00\x02$db\x00\x06\x00\x00\x00admin\x00\x00")
+func ping() message { return command("ping") }
+
+// command is {name: 1, $db: "admin"}.
+func command(name string) message {
+	document := []byte("\x10" + name + "\x00\x01\x00\x00\x00\x02$db\x00\x06\x00\x00\x00admin\x00\x00")
 	body := make([]byte, 0, 64)
 	body = binary.LittleEndian.AppendUint32(body, uint32(4+len(document)))
 	body = append(body, document...)
