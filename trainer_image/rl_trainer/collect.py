@@ -226,10 +226,13 @@ class Collector:
         self._ledger.drop(cause, reason, group.rollouts if group else ())
 
     def _publishing_lags(self, step: int) -> bool:
-        """Whether what is published is too old itself, so that nothing fresh can be sampled."""
+        """Whether a policy that is due is not published yet, so that samplers lack what is fresh.
+
+        The step stands still meanwhile, so this ends with the publication or with its error.
+        """
         run = self._job.stores.runs.get(self._job.run)
         published = run.policy.step if run is not None and run.policy is not None else -1
-        return published < step - self._off_policy.max_staleness
+        return published < step - step % self._job.spec.weight_sync.every_steps
 
     def _guard(self, *, silent: float, have: int, step: int) -> None:
         row = self._ledger.in_a_row

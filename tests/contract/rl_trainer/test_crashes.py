@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -137,9 +137,10 @@ def test_a_run_outlives_its_stores(
     with (
         running_store(tmp_path / "store") as store,
         running_minio(tmp_path / "minio") as minio,
+        ExitStack() as opened,
     ):
         settings = settings_of(store, minio)
-        stores = Stores.connect(settings, patience_seconds=30)
+        stores = opened.enter_context(closing(Stores.connect(settings, patience_seconds=30)))
         stores.objects.make_bucket()
         world = World.make(tmp_path / "world", stores, settings, steps=10)
         with sampling(TestSampler(stores, RUN)), ThreadPoolExecutor(1) as executor:
@@ -151,7 +152,6 @@ def test_a_run_outlives_its_stores(
             assert job.result(timeout=HUNG_SECONDS) == 0
         assert world.run.epoch == 1
         world.check_lineage()
-        stores.close()
 
 
 def test_a_bucket_that_stays_away_is_what_the_outcome_names(
@@ -160,9 +160,9 @@ def test_a_bucket_that_stays_away_is_what_the_outcome_names(
     monkeypatch.setattr("tests.contract.rl_trainer.world.PATIENCE_SECONDS", 1.0)
     for name in ("minio", "world"):
         (tmp_path / name).mkdir()
-    with running_minio(tmp_path / "minio") as minio:
+    with running_minio(tmp_path / "minio") as minio, ExitStack() as opened:
         settings = settings_of(store_server, minio)
-        stores = Stores.connect(settings, patience_seconds=30)
+        stores = opened.enter_context(closing(Stores.connect(settings, patience_seconds=30)))
         stores.objects.make_bucket()
         world = World.make(tmp_path / "world", stores, settings, steps=1000)
         # Without new policies it goes on sampling, until all that it samples is stale.
@@ -174,4 +174,3 @@ def test_a_bucket_that_stays_away_is_what_the_outcome_names(
             assert job.result(timeout=HUNG_SECONDS) == 1
         assert (world.outcome.kind, world.outcome.reason) == ("Failed", "StoreUnavailable")
         assert "bucket did not answer while" in world.outcome.message
-        stores.close()
