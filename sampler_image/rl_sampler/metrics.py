@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from rl_sampler.problems import Problems
 from rl_sampler.serving import Serving
 from rl_sampler.tally import Tally
 
@@ -15,8 +16,8 @@ from rl_sampler.tally import Tally
 class AgentCollector(Collector):
     """Yields the agent's figures; names begin with ``rl_sampler_``."""
 
-    def __init__(self, *, serving: Serving, tally: Tally) -> None:
-        self._serving, self._tally = serving, tally
+    def __init__(self, *, serving: Serving, tally: Tally, problems: Problems) -> None:
+        self._serving, self._tally, self._problems = serving, tally, problems
 
     def collect(self) -> Iterator[Metric]:
         """All figures as they are now."""
@@ -57,6 +58,13 @@ class AgentCollector(Collector):
             "judge_tokens", "Tokens that their servers counted.", ["scorer", "model", "kind"],
             tally.judge_tokens,
         )  # fmt: skip
+        standing = GaugeMetricFamily(
+            "rl_sampler_problem", "1 while this stands in the way; the log says why.",
+            labels=["topic"],
+        )  # fmt: skip
+        for topic in self._problems.topics:
+            standing.add_metric([topic], 1)
+        yield standing
 
 
 def labelled(
@@ -69,8 +77,8 @@ def labelled(
     return family
 
 
-def agent_registry(*, serving: Serving, tally: Tally) -> CollectorRegistry:
+def agent_registry(*, serving: Serving, tally: Tally, problems: Problems) -> CollectorRegistry:
     """A registry with the agent's figures alone."""
     registry = CollectorRegistry()
-    registry.register(AgentCollector(serving=serving, tally=tally))
+    registry.register(AgentCollector(serving=serving, tally=tally, problems=problems))
     return registry

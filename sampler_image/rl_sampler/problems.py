@@ -34,6 +34,11 @@ class Problems:
             logger.info("%s: well again", topic)
             self._told.pop(topic, None)
 
+    @property
+    def topics(self) -> list[str]:
+        """What has a problem now."""
+        return sorted(self._standing)
+
     def __str__(self) -> str:
         """All of them in one line; empty when there is none."""
         shown = "; ".join(f"{topic}: {text}" for topic, text in sorted(self._standing.items()))

@@ -90,7 +90,7 @@ class Agent:
             serving=self.serving,
             health=self.health,
             problems=self.problems,
-            registry=agent_registry(serving=self.serving, tally=self.tally),
+            registry=agent_registry(serving=self.serving, tally=self.tally, problems=self.problems),
         )
 
 

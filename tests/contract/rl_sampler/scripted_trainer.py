@@ -68,6 +68,24 @@ class ScriptedTrainer:
         manifest_of: bytes | None = None,
     ) -> PolicyPointer:
         """Publish a version; ``damage`` changes what lies in the bucket, not its manifest."""
+        return self.point(
+            self.write(seed=seed, weights=weights, damage=damage, manifest_of=manifest_of)
+        )
+
+    def point(self, pointer: PolicyPointer) -> PolicyPointer:
+        """Tell of a version that was written."""
+        self.stores.runs.publish(self.run, epoch=self.epoch, pointer=pointer)
+        return pointer
+
+    def write(
+        self,
+        *,
+        seed: int = 0,
+        weights: Tensors | None = None,
+        damage: Damage = lambda data: data,
+        manifest_of: bytes | None = None,
+    ) -> PolicyPointer:
+        """Put a version into the bucket that nobody knows of yet."""
         weights = tensors(seed) if weights is None else weights
         version = self.stores.runs.reserve_version(self.run, epoch=self.epoch)
         data = save(weights, metadata={"format": "pt"}) if manifest_of is None else manifest_of
@@ -77,15 +95,13 @@ class ScriptedTrainer:
         prefix = f"{self.stores.run_prefix(self.run)}policies/{version:08d}-{self.epoch}-abcd/"
         self.stores.objects.put(prefix + "model.safetensors", damage(data))
         self.stores.objects.put(prefix + "manifest.json", manifest)
-        pointer = PolicyPointer(
+        return PolicyPointer(
             version=version,
             epoch=self.epoch,
             step=self.step,
             prefix=prefix,
             manifest_sha256=digest(manifest),
         )
-        self.stores.runs.publish(self.run, epoch=self.epoch, pointer=pointer)
-        return pointer
 
     def advance(self) -> None:
         """Commit a training step."""

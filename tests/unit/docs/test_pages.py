@@ -15,6 +15,7 @@ from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.stores.settings import StoreSettings
 from rl_operator import metrics as operator_metrics
 from rl_sampler.metrics import agent_registry
+from rl_sampler.problems import Problems
 from rl_sampler.serving import Serving
 from rl_sampler.tally import Tally
 from tests.unit.docs.pages import (
@@ -195,7 +196,7 @@ def names_of(registry: CollectorRegistry) -> set[str]:
     ("prefix", "registry"),
     [
         ("rl_operator_", operator_metrics.REGISTRY),
-        ("rl_sampler_", agent_registry(serving=Serving(), tally=Tally())),
+        ("rl_sampler_", agent_registry(serving=Serving(), tally=Tally(), problems=Problems())),
     ],
 )
 def test_metrics_are_described(prefix: str, registry: CollectorRegistry) -> None:

@@ -1,0 +1,7 @@
+"""The contract tier's engine and pods."""
+
+from __future__ import annotations
+
+from tests.contract.rl_sampler.conftest import engine_server, make_pod, tiny_model
+
+__all__ = ["engine_server", "make_pod", "tiny_model"]
