@@ -43,9 +43,9 @@ def accumulate(
             step=step,
             kl_coefficient=kl_coefficient,
         )
-        (terms.total / below).backward()  # type: ignore[no-untyped-call]
+        (terms.total / below).backward()  # type: ignore[no-untyped-call]  # torch's
         found.append(terms.without_gradient())
     gradient: Tensor | None = leaf.grad
     assert gradient is not None, "a microbatch has generated tokens"
-    states.backward(gradient)  # type: ignore[no-untyped-call]
+    states.backward(gradient)  # type: ignore[no-untyped-call]  # torch's
     return found

@@ -114,7 +114,7 @@ class Critic:
             if broken:
                 raise _not_finite(step, f"loss of rollout {_name(samples, packed, broken[0])}")
             part = losses.sum()
-            (part / count).backward()  # type: ignore[no-untyped-call]
+            (part / count).backward()  # type: ignore[no-untyped-call]  # torch's
             total += float(part.detach())
         norm = torch.nn.utils.clip_grad_norm_(
             self.parameters.values(), self._section.max_gradient_norm

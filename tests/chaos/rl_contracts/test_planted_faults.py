@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from tests.chaos.rl_contracts.faults import FAULTS
-from tests.contract.rl_contracts.task_life import TaskLife
+from tests.contract.rl_contracts.task_life import play
 
 HUNT = settings(
     max_examples=150,
@@ -28,10 +27,5 @@ def test_the_life_of_tasks_meets_it(
     monkeypatch: pytest.MonkeyPatch, stores: Stores, store_settings: StoreSettings, fault: str
 ) -> None:
     FAULTS[fault](monkeypatch)
-    machine = TaskLife.of(store_settings)
-    try:
-        with pytest.raises(AssertionError):
-            run_state_machine_as_test(machine, settings=HUNT)
-    finally:
-        for actor in machine.actors:
-            actor.mongo.close()
+    with pytest.raises(AssertionError):
+        play(store_settings, settings=HUNT)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
-from tests.contract.rl_contracts.task_life import TaskLife
+from tests.contract.rl_contracts.task_life import play
 
 LONG = settings(
     max_examples=150,
@@ -22,9 +21,4 @@ LONG = settings(
 def test_no_interleaving_loses_or_doubles_a_task_in_the_long_run(
     stores: Stores, store_settings: StoreSettings
 ) -> None:
-    machine = TaskLife.of(store_settings)
-    try:
-        run_state_machine_as_test(machine, settings=LONG)
-    finally:
-        for actor in machine.actors:
-            actor.mongo.close()
+    play(store_settings, settings=LONG)

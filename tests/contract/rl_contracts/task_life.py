@@ -12,8 +12,16 @@ import secrets
 from collections import Counter
 from typing import ClassVar
 
+import hypothesis
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from rl_contracts import ids
 from rl_contracts.documents.rollout import Rollout
@@ -328,3 +336,13 @@ class TaskLife(Training, RuleBasedStateMachine):
     def a_claim(self, data: st.DataObject) -> tuple[Actor, Task]:
         held = [(one, task) for one in self.workers for task in one.claims]
         return held[data.draw(st.integers(0, len(held) - 1))]
+
+
+def play(store: StoreSettings, *, settings: hypothesis.settings) -> None:
+    """Play lives on this store; raises what the machine finds wrong."""
+    machine = TaskLife.of(store)
+    try:
+        run_state_machine_as_test(machine, settings=settings)
+    finally:
+        for actor in machine.actors:
+            actor.mongo.close()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
-from tests.contract.rl_contracts.task_life import TaskLife
+from tests.contract.rl_contracts.task_life import play
 
 SHORT = settings(
     max_examples=15,
@@ -22,9 +21,4 @@ SHORT = settings(
 def test_no_interleaving_loses_or_doubles_a_task(
     stores: Stores, store_settings: StoreSettings
 ) -> None:
-    machine = TaskLife.of(store_settings)
-    try:
-        run_state_machine_as_test(machine, settings=SHORT)
-    finally:
-        for actor in machine.actors:
-            actor.mongo.close()
+    play(store_settings, settings=SHORT)

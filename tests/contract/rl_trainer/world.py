@@ -134,7 +134,7 @@ class World:
         return self.run.outcome
 
     def at_step(self, step: int) -> Callable[[], Run | None]:
-        """For ``wait``: the run once it has committed so many steps."""
+        """For ``until``: the run once it has committed so many steps."""
 
         def look() -> Run | None:
             found = self.stores.runs.get(RUN)
