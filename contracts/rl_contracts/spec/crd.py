@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_contracts.spec.resources import GROUP, VERSION, RLJob, SamplerPool
-from rl_contracts.spec.schema import Schema, structural, without_defaults
+from rl_contracts.spec.schema import Schema, as_written_by_us, structural
 
 # An uninstalled chart must not take every run of the cluster with it.
 KEEP = {"helm.sh/resource-policy": "keep"}
@@ -47,7 +47,7 @@ POOL_COLUMNS = [
 
 
 def _crd(*, kind: str, plural: str, short: str, schema: Schema, version: Schema) -> Schema:
-    status = without_defaults(schema["properties"]["status"])
+    status = as_written_by_us(schema["properties"]["status"])
     # GitOps tools take an object without observedGeneration for finished: it starts at -1.
     schema["properties"] = {
         "metadata": {"type": "object"},

@@ -2,12 +2,13 @@
 
 A structural schema allows less than JSON schema: no references, no ``additionalProperties: false``
 beside ``properties`` and no null type. Defaults of nested sections are written as ``{}``, and the
-API server fills in the defaults of their fields; a section with rules has them in full.
+API server fills in the defaults of their fields; a section with rules has what the rules ask for.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -17,6 +18,11 @@ from rl_contracts.spec.base import RULES
 
 Schema = dict[str, Any]
 DROPPED = ("title", "additionalProperties", "$defs", "discriminator")
+OURS_TO_KEEP = ("default", "minimum", "maximum", "minLength", "maxLength", "maxItems", "pattern")
+CLASS_DOC = "x-class-doc"
+DESCRIBED_DEPTH = 2
+"""``spec.algorithm`` says what it is; of ``spec.algorithm.shaping`` its fields do. What a field's
+own docstring says of its section stays at any depth: 60 KB have to do for a CRD."""
 
 
 def structural(model: type[BaseModel]) -> Schema:
@@ -24,6 +30,7 @@ def structural(model: type[BaseModel]) -> Schema:
     schema = model.model_json_schema(by_alias=True)
     resolved = _resolve(schema, schema.get("$defs", {}))
     assert isinstance(resolved, dict)
+    _describe_classes(resolved, 0)
     _describe_once(resolved, "", {})
     _quote(resolved)
     return resolved
@@ -38,6 +45,17 @@ def _quote(node: Any) -> None:
             _quote(value)
 
 
+def _describe_classes(node: Schema, depth: int) -> None:
+    said = node.pop(CLASS_DOC, None)
+    if said and depth <= DESCRIBED_DEPTH:
+        node["description"] = said
+    for field in node.get("properties", {}).values():
+        _describe_classes(field, depth + 1)
+    for values in (node.get("items"), node.get("additionalProperties")):
+        if isinstance(values, dict):
+            _describe_classes(values, depth + 1)
+
+
 def _describe_once(node: Schema, path: str, known: dict[str, str]) -> None:
     """Where a section or field stands a second time, name its first place instead of describing it.
 
@@ -50,7 +68,8 @@ def _describe_once(node: Schema, path: str, known: dict[str, str]) -> None:
     if fields:
         first = known.setdefault(json.dumps(fields), path)
         if first != path:
-            node["description"] = f"As {first}: {node['description']}"
+            said = node.get("description")
+            node["description"] = f"As {first}: {said}" if said else f"As {first}."
             fields = node["properties"] = _undescribed(fields)
     for name, field in fields.items():
         place = f"{path}.{name}".lstrip(".")
@@ -83,8 +102,12 @@ def _resolve(node: Any, definitions: Schema) -> Any:
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
-        target = definitions[node["$ref"].rsplit("/", 1)[1]]
+        target = dict(definitions[node["$ref"].rsplit("/", 1)[1]])
+        if "description" in target:
+            target[CLASS_DOC] = target.pop("description")
         node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+        if "description" in node:
+            node.pop(CLASS_DOC, None)
     node = _without_null(node, definitions)
     node = _openapi_3_0(node)
     result = {
@@ -121,10 +144,9 @@ def _properties(fields: Schema, definitions: Schema, *, required: Collection[str
         schema = _resolve(field, definitions)
         if schema.get("type") == "array" and name not in required:
             schema.setdefault("default", [])  # a rule may ask for its size
-        section = schema.get("type") == "object" and "properties" in schema
-        if section and name not in required and _all_optional(schema):
+        if _is_section(schema) and name not in required and _all_optional(schema):
             # Rules are tried on a default as it stands, without the defaults of its fields.
-            schema.setdefault("default", _filled(schema) if RULES in schema else {})
+            schema.setdefault("default", _asked_for(schema))
         if schema.get("default", ...) is None:
             del schema["default"]
         if schema.get("default") == {} and "additionalProperties" in schema:
@@ -133,13 +155,27 @@ def _properties(fields: Schema, definitions: Schema, *, required: Collection[str
     return resolved
 
 
-def _filled(schema: Schema) -> Schema:
-    """The value of a section whose user wrote nothing."""
+def _asked_for(schema: Schema) -> Schema:
+    """Of the value of a section whose user wrote nothing, what its rules ask for."""
+    rules = " ".join(one["rule"] for one in schema.get(RULES, ()))
     return {
-        name: _filled(field) if field.get("type") == "object" and "properties" in field else written
+        name: {**_asked_for(field), **_named(field, rules)} if _is_section(field) else written
         for name, field in schema["properties"].items()
-        if (written := field.get("default")) is not None
+        if re.search(rf"self\.{name}\b", rules) and (written := field.get("default")) is not None
     }
+
+
+def _named(section: Schema, rules: str) -> Schema:
+    """The defaults of a section's fields that an outer section's rules name."""
+    return {
+        name: field["default"]
+        for name, field in section["properties"].items()
+        if "default" in field and re.search(rf"\.{name}\b", rules)
+    }
+
+
+def _is_section(schema: Schema) -> bool:
+    return schema.get("type") == "object" and "properties" in schema
 
 
 def _all_optional(schema: Schema) -> bool:
@@ -156,10 +192,12 @@ def _without_null(node: Schema, definitions: Schema) -> Schema:
     return {**resolved, **{key: value for key, value in node.items() if key != "anyOf"}}
 
 
-def without_defaults(node: Any) -> Any:
-    """The schema of what no user writes: nothing is filled in."""
-    if isinstance(node, list):
-        return [without_defaults(one) for one in node]
-    if not isinstance(node, dict):
-        return node
-    return {key: without_defaults(value) for key, value in node.items() if key != "default"}
+def as_written_by_us(schema: Schema) -> Schema:
+    """The schema of what no user writes: nothing is filled in, and the model keeps the bounds."""
+    kept = {key: value for key, value in schema.items() if key not in OURS_TO_KEEP}
+    if "properties" in kept:
+        fields = kept["properties"].items()
+        kept["properties"] = {name: as_written_by_us(field) for name, field in fields}
+    if "items" in kept:
+        kept["items"] = as_written_by_us(kept["items"])
+    return kept
