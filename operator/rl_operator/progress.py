@@ -185,7 +185,7 @@ class Connections:
 def count_lost(
     samplers: Sequence[Sampler],
     *,
-    resumed: Sequence[float] = (),
+    suspended: Sequence[float] = (),
     forgotten: EndedSamplers = NONE_FORGOTTEN,
 ) -> int:
     """Sampler pods that died, or ended in good order and were replaced by the same kind of pod.
@@ -195,7 +195,9 @@ def count_lost(
 
     Args:
         samplers: the registrations of a run.
-        resumed: times at which the run went on after a suspension, which had ended them all.
+        suspended: times within suspensions, each of which ended all pods that were there. Their
+            successors register as soon as the run goes on, which may be before its next attempt
+            begins, and before all of them have.
         forgotten: those that have no registration any more; they count here when they died.
     """
     gone = [
@@ -208,7 +210,7 @@ def count_lost(
     for ended in sorted((one for one in gone if one.drained), key=lambda one: one.heartbeat_at):
         for later in successors:
             wait = later.registered_at - ended.heartbeat_at
-            stopped = any(ended.heartbeat_at <= one <= later.registered_at for one in resumed)
+            stopped = any(ended.registered_at <= at <= later.registered_at for at in suspended)
             replaced = 0 <= wait <= REPLACED_SECONDS and not stopped
             if _template(later) == _template(ended) and replaced:
                 successors.remove(later)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from rl_contracts.documents.run import (
@@ -25,6 +24,7 @@ from rl_contracts.spec.status import (
 )
 from rl_operator import attempt_records, names
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted
+from rl_operator.conditions import find
 from rl_operator.operation import at_rest, operation
 from rl_operator.progress import count_lost
 from rl_operator.situation import Situation, over
@@ -118,9 +118,8 @@ def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
 
 def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
     reading, snapshot = situation.reading, situation.snapshot
-    resumed = [parse_time(one.start_time) or 0.0 for one in _resumptions(after)]
     ended = reading.run.samplers_ended if reading.run else EndedSamplers()
-    lost = count_lost(reading.registrations, resumed=resumed, forgotten=ended)
+    lost = count_lost(reading.registrations, suspended=_suspensions(after), forgotten=ended)
     restarts = max(lost, after.samplers.restarts)
     kept = snapshot.job.keeps_samplers
     if (over(after) and not kept) or (snapshot.job.suspended and not snapshot.sampler_pods()):
@@ -142,9 +141,13 @@ def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
     )
 
 
-def _resumptions(status: RLJobStatus) -> list[AttemptStatus]:
-    pairs = itertools.pairwise(status.attempts)
-    return [after for before, after in pairs if before.result == "Suspended"]
+def _suspensions(status: RLJobStatus) -> list[float]:
+    """A time within each suspension; one between two attempts left no record but its condition."""
+    times = [one.end_time for one in status.attempts if one.result == "Suspended"]
+    condition = find(status.conditions, "Suspended")
+    if condition is not None:
+        times.append(condition.last_transition_time)
+    return [at for one in times if (at := parse_time(one)) is not None]
 
 
 def serving_samplers(situation: Situation) -> list[Sampler]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rl_contracts.documents.run import EndedSamplers
 from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.spec.status import AttemptStatus, Condition, RLJobStatus
+from rl_operator.attempts import Wait
+from rl_operator.job_conditions import compute
 from rl_operator.progress import count_lost, plain
+from rl_operator.situation import Situation
+from rl_operator.snapshot import format_time
 from tests.documents import a_sampler
+from tests.unit.rl_operator.builders import NOW, a_reading, a_run_document, a_snapshot
 
 
 def a_registration(pod: str, start: float, end: float | None, *, drained: bool = True) -> Sampler:
@@ -57,6 +65,80 @@ CASES: dict[str, tuple[list[Sampler], int]] = {
 @pytest.mark.parametrize(("samplers", "lost"), CASES.values(), ids=CASES.keys())
 def test_lost_samplers(samplers: list[Sampler], lost: int) -> None:
     assert count_lost(samplers) == lost
+
+
+SUSPENDED: dict[str, tuple[list[Sampler], int]] = {
+    "all ended by it": (
+        [
+            a_registration("p-a-1", 0, 50.9), a_registration("p-a-2", 0, 51.4),
+            a_registration("p-a-3", 53, None), a_registration("p-a-4", 60, None),
+        ],
+        0,
+    ),
+    "one has registered again": (
+        [
+            a_registration("p-a-1", 0, 50.9), a_registration("p-a-2", 0, 51.4),
+            a_registration("p-a-3", 53, None),
+        ],
+        0,
+    ),
+    "drained for longer than the trainer": (
+        [a_registration("p-a-1", 0, 75), a_registration("p-a-2", 80, None)], 0
+    ),
+    "replaced before it": (
+        [
+            a_registration("p-a-1", 0, 20), a_registration("p-a-2", 25, 51),
+            a_registration("p-a-3", 60, None),
+        ],
+        1,
+    ),
+    "replaced after it": (
+        [
+            a_registration("p-a-1", 0, 51), a_registration("p-a-2", 60, 80),
+            a_registration("p-a-3", 85, None),
+        ],
+        1,
+    ),
+    "died in it": (
+        [a_registration("p-a-1", 0, 51, drained=False), a_registration("p-a-2", 60, None)], 1
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("samplers", "lost"), SUSPENDED.values(), ids=SUSPENDED.keys())
+def test_what_a_suspension_ended_is_not_lost(samplers: list[Sampler], lost: int) -> None:
+    assert count_lost(samplers, suspended=[51.0]) == lost
+
+
+RECORD = AttemptStatus(
+    attempt=1, result="Suspended", start_time=format_time(NOW), end_time=format_time(NOW + 51)
+)
+CONDITION = Condition(
+    type="Suspended", status="False", reason="Resumed", observed_generation=1,
+    last_transition_time=format_time(NOW + 51),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("known", "restarts"),
+    [({"attempts": [RECORD]}, 0), ({"conditions": [CONDITION]}, 0), ({}, 1)],
+    ids=["in a running attempt", "between two attempts", "not at all"],
+)
+def test_samplers_that_come_back_before_the_next_attempt_begins(
+    known: dict[str, Any], restarts: int
+) -> None:
+    """It begins as soon as all of them are there; the first is there before."""
+    status = RLJobStatus(attempt=1, **known)
+    samplers = (
+        a_registration("p-a-1", NOW, NOW + 50.2), a_registration("p-a-2", NOW + 52.9, None)
+    )  # fmt: skip
+    situation = Situation(
+        snapshot=a_snapshot(status),
+        reading=a_reading(a_run_document(), samplers=samplers[1:], registrations=samplers),
+        decision=Wait(why="Samplers"),
+        now=NOW + 53.0,
+    )
+    assert compute(situation).samplers.restarts == restarts
 
 
 def test_lost_samplers_count_on_when_their_registrations_are_deleted() -> None:
