@@ -34,7 +34,7 @@ MAX_GROWTH = 2.0
 MAX_SHRINK = 0.25
 PROBE_COOLDOWNS = 4
 PROBE_SHRINK = 0.125
-TOO_SMALL_SECONDS = 1800.0
+TOO_SMALL_SECONDS = 3600.0
 """For so long a size is not tried again at which the trainer had to wait; doubles each time."""
 REGRET = 3.0
 """So many times longer a size must be calm for each shrink that was taken back lately."""

@@ -75,11 +75,11 @@ ADVICE: dict[str, tuple[Observation, Evidence | None, list[ScaleStatus], int, st
     ),
     "shrinks slowly": (seen(), evidence(0.0, 0.3, age=200), [], 4, "Cooldown"),
     "not to what was too small lately": (
-        seen(), evidence(0.0, 0.3), [scaled(3, 4, age=900)], 4, "Balanced"
+        seen(), evidence(0.0, 0.3), [scaled(3, 4, age=3500)], 4, "Balanced"
     ),
     "to what was too small long ago": (
         seen(), dataclasses.replace(evidence(0.0, 0.3), tokens_per_second=100.0),
-        [scaled(3, 4, age=1900)], 3, "SamplersIdle",
+        [scaled(3, 4, age=3700)], 3, "SamplersIdle",
     ),
     "pods are starting": (seen(serving=2), None, [], 4, "PodsStarting"),
     "below the minimum": (seen(replicas=1, serving=1), None, [], 2, "BelowMinimum"),

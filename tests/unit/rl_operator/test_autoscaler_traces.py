@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from rl_contracts.spec.status import ScaleStatus
@@ -172,6 +172,10 @@ def test_growing_is_fast_and_shrinking_slow() -> None:
     later=st.floats(0.3, 3.0),
     seed=st.integers(0, 1000),
 )
+@example(  # six turns while a size that was too small was tried again after half an hour
+    rate=1.3127923273337723, train=31.103874398115593, start=280.3114150737754,
+    noise=0.2706133260306233, staleness=0, later=1.4016709844368103, seed=871,
+)  # fmt: skip
 def test_no_trace_flaps(
     rate: float,
     train: float,
