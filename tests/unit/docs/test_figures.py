@@ -45,7 +45,7 @@ IN_WORDS = [
     ("audit.md", "more than half a minute ago", orphans.LEASE_GRACE_SECONDS, 30),
     ("operator.md", "a minute over their grace", attempts.LINGER_SECONDS, 60),
     ("operator.md", "runs for two minutes without being heard", pool_pods.SILENT_SECONDS, 120),
-    ("operator.md", "not tried again for half an hour", autoscaler.TOO_SMALL_SECONDS, 1800),
+    ("operator.md", "not tried again for an hour", autoscaler.TOO_SMALL_SECONDS, 3600),
     ("operator.md", "not followed by another for ten minutes", autoscaler.NO_GAIN_SECONDS, 600),
     ("operator.md", "at most to the double", autoscaler.MAX_GROWTH, 2),
     ("operator.md", "by at most a quarter", autoscaler.MAX_SHRINK, 0.25),
