@@ -23,7 +23,13 @@ from rl_operator import kinds, metrics, names
 from rl_operator.adoption import Adoption
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.claims import Claims
-from rl_operator.cluster import Cluster, ClusterError, connect
+from rl_operator.cluster import (
+    ApiMissingError,
+    ApiUnavailableError,
+    Cluster,
+    ClusterError,
+    connect,
+)
 from rl_operator.endpoint import Endpoint
 from rl_operator.events import Journal
 from rl_operator.inputs import InputsReader
@@ -52,6 +58,8 @@ TRUST_SECONDS = 60.0
 """A ConfigMap that somebody else has changed or deleted is put right after so long at most."""
 LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
+KIND_SECONDS = 2.0
+"""Between two looks for a kind that is not installed."""
 STOP_SECONDS = 10.0
 EXIT_SECONDS = 20.0
 """From the first thing that ends to the end of the process; within a pod's grace."""
@@ -86,7 +94,7 @@ class _Operator:
         self._loop = asyncio.get_running_loop()
         leadership = self._leadership()
         cluster = self._connect(leadership.check)
-        await asyncio.to_thread(_require_kinds, cluster, self._settings)
+        trains = await asyncio.to_thread(_require_kinds, cluster, self._settings)
         endpoint = Endpoint(
             self._settings.listen_port, healthy=self._is_alive, ready=self._watching.is_set
         )
@@ -100,6 +108,7 @@ class _Operator:
                 ("reconciling", self._reconcile(cluster, leadership)),
                 ("heartbeat", self._beat()),
                 ("watchdog", self._guard()),
+                ("kinds", self._await_trainer_kind(cluster, there=trains)),
             )
         ]
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -151,6 +160,18 @@ class _Operator:
             for path, seconds in self._streams.silences().items():
                 metrics.WATCH_SILENCE.labels(path).set(seconds)
             await asyncio.sleep(1)
+
+    async def _await_trainer_kind(self, cluster: Cluster, *, there: bool) -> None:
+        """Return once PyTorchJob is there that was not at the start: kopf does not look again."""
+        if there:
+            await self._stop.wait()
+            return
+        log.warning("the cluster has no PyTorchJob kind: jobs wait for it")
+        while True:
+            if await asyncio.to_thread(_has_trainer_kind, cluster, self._settings):
+                log.info("PyTorchJob is there now: the process ends, for the next one watches it")
+                return
+            await asyncio.sleep(KIND_SECONDS)
 
     def _is_alive(self) -> bool:
         return time.monotonic() - self._loop_alive_at < LOOP_SILENT_SECONDS
@@ -324,7 +345,23 @@ def _reconcilers(
     return {kinds.RLJOB.name: jobs.reconcile, kinds.SAMPLER_POOL.name: pools.reconcile}
 
 
-def _require_kinds(cluster: Cluster, settings: Settings) -> None:
-    """Raise ApiMissingError where our own CRDs are not installed."""
+def _require_kinds(cluster: Cluster, settings: Settings) -> bool:
+    """Whether PyTorchJobs can be made; raises ApiMissingError without our own definitions."""
     for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
-        cluster.names(kind, settings.watch_namespaces[:1] or (settings.namespace,))
+        if not cluster.serves(kind, _some_namespace(settings)):
+            message = f"there is no {kind.name}: install the definitions of rl-operator"
+            raise ApiMissingError(doing="starting", status=404, message=message)
+    return cluster.serves(kinds.PYTORCH_JOB, _some_namespace(settings))
+
+
+def _has_trainer_kind(cluster: Cluster, settings: Settings) -> bool:
+    """Whether PyTorchJobs can be made; no, while the API server does not answer."""
+    try:
+        return cluster.serves(kinds.PYTORCH_JOB, _some_namespace(settings))
+    except ApiUnavailableError:
+        return False
+
+
+def _some_namespace(settings: Settings) -> str:
+    """One that the operator may read."""
+    return (*settings.watch_namespaces, settings.namespace)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import urllib3
@@ -100,33 +100,42 @@ class Cluster:
         Raises:
             ApiMissingError: when the API server does not know the kind.
         """
-        found: list[Manifest] = []
-        token = ""
-        while True:
-            query = {"labelSelector": labels, "limit": str(PAGE)}
-            page = self._send(
-                "GET",
-                kind.path(namespace),
-                query | ({"continue": token} if token else {}),
-                asking=("list", kind),
-            )
-            # Items of a list name neither; those of a single read do.
-            stamp = {"apiVersion": kind.api_version, "kind": kind.name}
-            found += [stamp | one for one in page["items"]]
-            token = page["metadata"].get("continue", "")
-            if not token:
-                return found
+        # Items of a list name neither; those of a single read do.
+        stamp = {"apiVersion": kind.api_version, "kind": kind.name}
+        pages = self._pages(kind, kind.path(namespace), {"labelSelector": labels})
+        return [stamp | one for page in pages for one in page["items"]]
 
     def names(self, kind: Kind, namespaces: tuple[str, ...]) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a kind; no namespaces: the whole cluster."""
         paths = [kind.path(one) for one in namespaces] or [kind.everywhere()]
-        found: list[tuple[str, str]] = []
-        for path in paths:
-            page = self._send("GET", path, asking=("list", kind))
-            found += [
-                (one["metadata"]["namespace"], one["metadata"]["name"]) for one in page["items"]
-            ]
-        return found
+        return [
+            (one["metadata"]["namespace"], one["metadata"]["name"])
+            for path in paths
+            for page in self._pages(kind, path, {})
+            for one in page["items"]
+        ]
+
+    def serves(self, kind: Kind, namespace: str) -> bool:
+        """Whether the API server knows a kind."""
+        try:
+            self._send("GET", kind.path(namespace), {"limit": "1"}, asking=("list", kind))
+        except ApiMissingError:
+            return False
+        return True
+
+    def _pages(self, kind: Kind, path: str, query: Json) -> Iterator[Manifest]:
+        token = ""
+        while True:
+            page = self._send(
+                "GET",
+                path,
+                {**query, "limit": str(PAGE)} | ({"continue": token} if token else {}),
+                asking=("list", kind),
+            )
+            yield page
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return
 
     def apply(
         self, kind: Kind, manifest: Manifest, *, manager: str, subresource: str = ""

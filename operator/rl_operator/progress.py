@@ -8,6 +8,7 @@ import logging
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +24,7 @@ from rl_contracts.errors import (
     StoreUnavailableError,
 )
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.settings import StoreSettings
 from rl_operator.cluster import ApiRefusedError, Cluster
 from rl_operator.kinds import SECRET
@@ -97,7 +99,11 @@ class StoresOf:
 
 
 class Connections:
-    """Clients of the stores, one set for each version of a Secret."""
+    """Clients of the stores, one set for each version of a Secret.
+
+    Those of a version that is no more are closed when the last of their readers lets go of them:
+    a Secret may change while a long read is under way.
+    """
 
     def __init__(
         self,
@@ -174,12 +180,15 @@ class Connections:
             found = self._open.get((namespace, secret))
             if found is not None and found.version == version:
                 return found
-            made = _Connection(version, Stores.connect(settings, patience_seconds=self._patience))
-            self._open[(namespace, secret)] = made
-            if found is not None:
-                self._buckets.pop(id(found.stores), None)
-                found.stores.close()
+            stores = Stores.connect(settings, patience_seconds=self._patience)
+            unused = weakref.finalize(stores, self._end, id(stores), stores.mongo)
+            unused.atexit = False  # the process ends without waiting for a server
+            made = self._open[(namespace, secret)] = _Connection(version, stores)
         return made
+
+    def _end(self, identity: int, mongo: Mongo) -> None:
+        self._buckets.pop(identity, None)
+        mongo.close()
 
 
 def count_lost(

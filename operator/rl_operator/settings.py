@@ -15,6 +15,8 @@ class Images:
     sampler: str
     engine: str
     pull_policy: str
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets of the jobs' namespaces by which their pods pull images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,9 @@ def parse(arguments: Sequence[str]) -> Settings:
     parser.add_argument(
         "--image-pull-policy", default="IfNotPresent", choices=["Always", "IfNotPresent", "Never"]
     )
+    parser.add_argument(
+        "--image-pull-secret", action="append", default=[], help="of the jobs' pods; repeatable"
+    )
     parser.add_argument("--progress-seconds", type=_seconds, default=5.0)
     parser.add_argument("--workers", type=_positive, default=8)
     parser.add_argument("--watch-silence-seconds", type=_positive, default=180)
@@ -68,6 +73,7 @@ def parse(arguments: Sequence[str]) -> Settings:
             sampler=given.sampler_image,
             engine=given.engine_image,
             pull_policy=given.image_pull_policy,
+            pull_secrets=tuple(given.image_pull_secret),
         ),
         progress_seconds=given.progress_seconds,
         workers=given.workers,

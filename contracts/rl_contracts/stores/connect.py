@@ -14,7 +14,7 @@ from rl_contracts.stores.settings import StoreSettings
 from rl_contracts.stores.tasks import TaskStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Stores:
     """The shared state."""
 

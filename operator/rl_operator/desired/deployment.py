@@ -99,6 +99,7 @@ def _pod(
     pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        **pods.pull_secrets(images),
         "securityContext": pods.pod_security(),
         "terminationGracePeriodSeconds": spec.template.drain.timeout_seconds + END_SECONDS,
         # The engine is a native sidecar: it outlives the agent, which hands back what it holds.

@@ -9,6 +9,7 @@ from typing import Any
 from rl_contracts.spec.base import EnvironmentVariable
 from rl_contracts.spec.workers import Placement
 from rl_operator.names import SPEC_KEY
+from rl_operator.settings import Images
 
 Manifest = dict[str, Any]
 
@@ -47,6 +48,13 @@ def environment(
         {"name": one.name, "value": one.value} for one in extra or [] if one.name not in fixed
     ]
     return chosen + [{"name": name, "value": value} for name, value in fixed.items()]
+
+
+def pull_secrets(images: Images) -> Manifest:
+    """What a pod spec says of the Secrets that its images are pulled by; nothing without any."""
+    if not images.pull_secrets:
+        return {}
+    return {"imagePullSecrets": [{"name": name} for name in images.pull_secrets]}
 
 
 def spec_volumes(*, config: str, secret: str) -> list[Manifest]:

@@ -103,6 +103,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
     pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        **pods.pull_secrets(images),
         "securityContext": pods.pod_security(),
         "terminationGracePeriodSeconds": spec.lifecycle.suspend_grace_seconds,
         "containers": [container],

@@ -8,17 +8,29 @@ from kubernetes import client, config
 
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
-from rl_local import binaries, versions
 from rl_operator.cluster import Cluster
 from tests.apiserver import ApiServer
-from tests.contract.rl_operator.world import World, Writes, a_namespace, install_trainer_kind
+from tests.contract.rl_operator.processes import Starter, grant, trainer_kind
+from tests.contract.rl_operator.world import World, Writes, a_namespace
 
 
 @pytest.fixture(scope="session")
 def with_trainer_kind(apiserver: ApiServer) -> ApiServer:
-    module = binaries.module_folder(binaries.TRAINING_OPERATOR, versions.TRAINING_OPERATOR)
-    install_trainer_kind(apiserver, Path(module))
+    trainer_kind(apiserver)
     return apiserver
+
+
+@pytest.fixture(scope="session")
+def rights(with_trainer_kind: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kubeconfig of the operator's service account, with the chart's rights and no others."""
+    return grant(with_trainer_kind, tmp_path_factory.mktemp("rights"))
+
+
+@pytest.fixture
+def start(rights: Path, tmp_path: Path) -> Iterator[Starter]:
+    starter = Starter(folder=tmp_path, kubeconfig=rights)
+    yield starter
+    starter.stop()
 
 
 @pytest.fixture(scope="session")

@@ -2,133 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-
-import pytest
-import yaml
 
 from rl_operator import kinds
-from tests.apiserver import ApiServer, kubeconfig
+from tests.contract.rl_operator.processes import Starter, holder
 from tests.contract.rl_operator.world import World
-from tests.servers import ROOT, Server, binary, free_port
 from tests.waiting import until
 
-SYSTEM = "rl-system"
 SOON_SECONDS = 10.0  # well within the Lease, which is not waited for
 TAKEOVER_SECONDS = 15.0 + 5.0
-IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
-RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-
-
-@dataclass
-class Process:
-    """One operator process."""
-
-    server: Server
-    identity: str
-    url: str
-
-    def lines(self) -> list[dict[str, str]]:
-        """What it logged."""
-        return [json.loads(one) for one in self.server.log.read_text().splitlines()]
-
-    def metrics(self) -> dict[str, float]:
-        """Its samples, by name and labels as they are written."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        samples = (one.rpartition(" ") for one in text.splitlines() if not one.startswith("#"))
-        return {name: float(value) for name, _, value in samples}
-
-    def ended(self) -> bool:
-        """Whether it has ended by itself."""
-        return self.server.process is not None and self.server.process.poll() is not None
-
-    def complaints(self) -> list[str]:
-        """What it logged of errors and of rights that it lacks."""
-        return [
-            one["message"]
-            for one in self.lines()
-            if (one["level"] == "ERROR" and one["logger"].startswith("rl_operator"))
-            or "forbidden" in one["message"]
-        ]
-
-
-@dataclass
-class Starter:
-    """Starts operators as the chart's service account."""
-
-    folder: Path
-    kubeconfig: Path
-    started: list[Process] = field(default_factory=list)
-
-    def __call__(self, identity: str, *extra: str, wait: bool = True) -> Process:
-        port = free_port()
-        images = [f"--{name}-image={name}:1" for name in ("trainer", "sampler", "engine")]
-        server = Server(
-            command=[
-                sys.executable, "-m", "rl_operator", "--namespace", SYSTEM, "--identity", identity,
-                "--listen-port", str(port), "--progress-seconds", "1", *images, *extra,
-            ],
-            ready_url=f"http://127.0.0.1:{port}/readyz",
-            log=self.folder / f"{identity}.log",
-            environment={
-                "KUBECONFIG": str(self.kubeconfig),
-                "PYTHONPATH": os.pathsep.join(str(ROOT / one) for one in ("contracts", "operator")),
-            },
-        )  # fmt: skip
-        process = Process(server=server, identity=identity, url=f"http://127.0.0.1:{port}")
-        self.started.append(process)
-        if wait:
-            server.start()
-        else:
-            with server.log.open("ab") as log:
-                server.process = subprocess.Popen(
-                    server.command, env={**os.environ, **server.environment}, stdout=log, stderr=log
-                )
-        return process
-
-
-@pytest.fixture(scope="module")
-def rights(with_trainer_kind: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kubeconfig of the operator's service account, with the chart's rights and no others."""
-    apiserver = with_trainer_kind
-    images = [f"--set=images.{name}={name}:1" for name in IMAGES]
-    rendered = subprocess.run(
-        [
-            binary("helm"), "template", "rl-operator", str(ROOT / "charts/rl-operator"),
-            "--namespace", SYSTEM, "--kube-version", "1.34.0", *images,
-        ],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
-    wanted = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in RIGHTS]
-    apiserver.kubectl("create", "namespace", SYSTEM)
-    items = {"apiVersion": "v1", "kind": "List", "items": wanted}
-    apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(items))
-    token = apiserver.kubectl("-n", SYSTEM, "create", "token", "rl-operator").stdout.strip()
-    path = tmp_path_factory.mktemp("rights") / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig(apiserver, token)))
-    return path
-
-
-@pytest.fixture
-def start(rights: Path, tmp_path: Path) -> Iterator[Starter]:
-    starter = Starter(folder=tmp_path, kubeconfig=rights)
-    yield starter
-    for process in starter.started:
-        process.server.stop(signal.SIGTERM)
-
-
-def holder(world: World) -> str:
-    lease = world.cluster.get(kinds.LEASE, SYSTEM, "rl-operator")
-    return str(lease["spec"]["holderIdentity"]) if lease else ""
 
 
 def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: Starter) -> None:

@@ -40,6 +40,7 @@ ARGUMENTS = [
 def test_settings_have_defaults() -> None:
     parsed = settings.parse(ARGUMENTS)
     assert (parsed.watch_namespaces, parsed.workers, parsed.progress_seconds) == ((), 8, 5.0)
+    assert (parsed.watch_silence_seconds, parsed.images.pull_secrets) == (180, ())
 
 
 @pytest.mark.parametrize(

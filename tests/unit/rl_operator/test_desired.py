@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,28 @@ def test_pods_meet_the_restricted_standard(manifest: dict[str, Any]) -> None:
         assert {"/tmp"} <= {one["mountPath"] for one in container["volumeMounts"]}
         declared = {one["name"] for one in pod["volumes"]}
         assert {one["name"] for one in container["volumeMounts"]} <= declared
+
+
+def test_pods_pull_by_the_secrets_of_the_installation_and_of_their_template() -> None:
+    images = replace(IMAGES, pull_secrets=("registry", "mirror"))
+    own = {"spec": {"imagePullSecrets": [{"name": "own"}]}}
+    spec = a_spec(trainer={"podTemplate": own})
+    pods = [
+        pod_of(trainer.render(JOB, spec, attempt=1, images=images)),
+        pod_of(
+            deployment.render(
+                POOL,
+                SamplerPoolSpec(job="job", template=spec.samplers[0].template),
+                job=JOB,
+                job_spec=spec,
+                replicas=1,
+                images=images,
+            )
+        ),
+    ]
+    named = [[one["name"] for one in pod["imagePullSecrets"]] for pod in pods]
+    assert named == [["registry", "mirror", "own"], ["registry", "mirror"]]
+    assert "imagePullSecrets" not in pod_of(a_deployment())
 
 
 def test_a_hub_is_asked_only_where_the_data_come_from_it() -> None:
