@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rl_console import programs
 from rl_console.errors import RequestRefusedError
 from rl_console.tools import Tools
 
 READY_SECONDS = 30.0
-END_SECONDS = 10.0
 POLL_SECONDS = 0.05
 FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 
@@ -38,7 +38,7 @@ def port_forward(tools: Tools, *, namespace: str, service: str, port: int) -> It
         try:
             yield _await_port(process, Path(log.name), service)
         finally:
-            _end(process)
+            programs.end(process)
 
 
 def _await_port(process: subprocess.Popen[bytes], log: Path, service: str) -> int:
@@ -54,12 +54,3 @@ def _await_port(process: subprocess.Popen[bytes], log: Path, service: str) -> in
         time.sleep(POLL_SECONDS)
     cause = log.read_text().strip() or f"no answer in {READY_SECONDS:.0f} s"
     raise RequestRefusedError(doing=f"forwarding a port to {service}", cause=cause)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

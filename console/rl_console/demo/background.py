@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from rl_console import programs
 from rl_console.demo.stages import Stages
 from rl_console.errors import StageFailedError
 
-END_SECONDS = 10.0
 LOG_LINES = 25
 LINE_CHARACTERS = 160
 
@@ -87,10 +87,4 @@ def background(command: Sequence[str], log: Path) -> Iterator[Background]:
     try:
         yield Background(process, log)
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(timeout=END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        programs.end(process)
