@@ -40,6 +40,8 @@ class Claim:
     """Why its work was ended on purpose."""
     cause: Cause = Cause.FAILED
     """The same as a class."""
+    kept: bool = False
+    """Tokens were sampled for it that stay."""
     lost: bool = False
     """Somebody else may have it: nothing that we write for it counts."""
     _work: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -48,6 +50,11 @@ class Claim:
         """Tokens are sampled now; those of the first call are the oldest."""
         if self.begun_step is None:
             self.begun_step = step
+
+    def drop(self) -> None:
+        """What was sampled last is thrown away; where it was all, nothing is begun any more."""
+        if not self.kept:
+            self.begun_step = None
 
     async def attend(self, work: Coroutine[Any, Any, T]) -> T:
         """Do a part of its work, which ends when the claim is ended.

@@ -126,6 +126,7 @@ class EpisodeRunner:
             watch=self.watch,
             serving=self.serving,
             slots=self.slots,
+            tally=self.tally,
         )
         prompt = chat.opening(task.messages)
         return Group(agent=agent, task=task, chat=chat, tools=tools, policy=policy, prompt=prompt)

@@ -38,6 +38,7 @@ class AgentCollector(Collector):
             "groups_expired": ("Groups aborted as too old to train.", tally.groups_expired),
             "members_adopted": ("Members taken over.", tally.members_adopted),
             "tokens_generated": ("Tokens generated.", tally.tokens_generated),
+            "requests_repeated": ("Requests that an update spoilt.", tally.requests_repeated),
             "updates": ("Policies loaded.", tally.updates),
             "update_failures": ("Policies not staged or not loaded.", tally.update_failures),
             "update_pause_seconds": ("Seconds paused for updates.", tally.pause_seconds_total),

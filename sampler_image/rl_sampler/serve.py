@@ -179,7 +179,7 @@ async def _work(agent: Agent, brought: Brought, watch: EngineWatch, *, stop: asy
         serving=agent.serving,
         tally=agent.tally,
         problems=agent.problems,
-        timeout_seconds=spec.weight_sync.timeout_seconds,
+        sync=spec.weight_sync,
     )
     async with asyncio.TaskGroup() as group:
         following = group.create_task(follower.run(), name="policy follower")

@@ -27,6 +27,9 @@ class Serving:
     """The engine is taking a policy over."""
     commits: int = 0
     """How often that was begun."""
+    cache_key: str = ""
+    """Keeps prefixes apart that were computed under other weights, where the cache outlives an
+    update; unique for each time that a policy was loaded."""
     known: dict[str, PolicyPointer] = field(default_factory=dict)
     """Every policy that this agent gave the engine, by the label of its tokens."""
     changes: int = 0

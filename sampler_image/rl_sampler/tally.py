@@ -19,6 +19,8 @@ class Tally:
     members_adopted: int = 0
     """Finished by earlier attempts and taken over."""
     tokens_generated: int = 0
+    requests_repeated: int = 0
+    """Asked again because an update of the weights made the answer useless."""
     tool_calls: Counter[str] = field(default_factory=Counter)
     """By outcome."""
     judge_requests: Counter[tuple[str, ...]] = field(default_factory=Counter)

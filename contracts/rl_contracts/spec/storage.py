@@ -35,13 +35,16 @@ class Transport(Model):
     """Samplers also take versions from pods of their pool."""
 
 
+Pause = Literal["Retract", "InPlace", "Abort"]
+
+
 class WeightSync(Model):
     """How policies reach the samplers."""
 
     every_steps: Annotated[int, Field(ge=1, le=1000)] = 1
     """A version is published after every so many training steps, and after the last."""
-    pause: Literal["Retract"] = "Retract"
-    """Running requests are taken back and recomputed under the new weights."""
+    pause: Pause = "Retract"
+    """Running requests: recomputed under new weights; kept as they are; dropped, asked again."""
     timeout_seconds: Annotated[int, Field(ge=5, le=86400)] = 600
     """Longest time a sampler may take to stage and load one version."""
     keep_last: Annotated[int, Field(ge=2, le=10000)] = 8

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Queue
 from rl_contracts.spec.agents import Sampling
 from rl_sampler.agents.errors import UnusableError
 from rl_sampler.claims import Claim
-from rl_sampler.engine.client import Engine
+from rl_sampler.engine.client import GENERATE_SECONDS, Engine
 from rl_sampler.engine.errors import EngineUnavailableError
 from rl_sampler.engine.protocol import GenerateRequest, Generation
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.prompt import tokens_left
-from rl_sampler.serving import Serving
+from rl_sampler.serving import Serving, label_of
 from rl_sampler.slots import Slots
+from rl_sampler.tally import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class Policy:
     watch: EngineWatch
     serving: Serving
     slots: Slots
+    tally: Tally
 
     def room(self, context: int) -> int:
         """Tokens that may follow ``context`` tokens; less than 1 where it is full."""
@@ -88,6 +91,25 @@ class Policy:
         )
 
     async def _ask(self, request: GenerateRequest) -> list[Generation]:
+        """Ask until no update of the weights spoils the answer."""
+        serving = self.serving
+        while True:
+            if serving.committing:
+                resumed = serving.wait_until(
+                    lambda: not serving.committing, seconds=GENERATE_SECONDS
+                )  # fmt: skip
+                await self.claim.attend(resumed)
+            policy, key, commits = self._served(), serving.cache_key, serving.commits
+            self.claim.begin(policy.step)
+            found = await self._attempt(replace(request, cache_key=key))
+            updated = serving.committing or serving.commits != commits
+            if not is_spoilt(found, label=label_of(policy), salted=bool(key), updated=updated):
+                self.claim.kept = True
+                return found
+            self.claim.drop()
+            self.tally.requests_repeated += 1
+
+    def _served(self) -> PolicyPointer:
         policy, task = self.serving.policy, self.claim.task
         if policy is None:
             raise EngineUnavailableError("engine serves no published policy")
@@ -95,9 +117,32 @@ class Policy:
             raise UnusableError(
                 f"wants version {task.evaluation_version}, the engine serves {policy.version}"
             )
-        self.claim.begin(policy.step)
+        return policy
+
+    async def _attempt(self, request: GenerateRequest) -> list[Generation]:
         try:
             return await self.claim.attend(self.engine.generate(request))
         except EngineUnavailableError:
             self.watch.doubt()
             raise
+
+
+def is_spoilt(
+    generations: Sequence[Generation], *, label: str, salted: bool, updated: bool
+) -> bool:
+    """Whether an update of the weights made an answer useless.
+
+    Where the cache outlives updates, a request that reached the engine only after one may have
+    been given a prefix that older weights computed: then its first token is of other weights than
+    its key.
+
+    Args:
+        generations: the answer.
+        label: of the weights that were served when it was asked for.
+        salted: whether it had their key, because the cache outlives updates.
+        updated: whether an update has begun since.
+    """
+    if updated and any(one.meta_info.finish_reason.type == "abort" for one in generations):
+        return True
+    firsts = [one.meta_info.weight_versions[:1] for one in generations]
+    return salted and any(span.version != label for first in firsts for span in first)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import aiohttp
 from pydantic import TypeAdapter, ValidationError
 
+from rl_contracts.spec.storage import Pause
 from rl_sampler.engine.errors import (
     EngineProtocolError,
     EngineRefusedError,
@@ -44,6 +45,9 @@ GENERATIONS = TypeAdapter(list[Generation])
 SERVER_INFO = TypeAdapter(ServerInfo)
 MODEL_INFO = TypeAdapter(ModelInfo)
 FOUND_CALLS = TypeAdapter(FoundCalls)
+
+
+MODES: dict[Pause, str] = {"Retract": "retract", "InPlace": "in_place", "Abort": "abort"}
 
 
 class Pulse(Enum):
@@ -131,27 +135,36 @@ class Engine:
         )  # fmt: skip
         return _parsed(FOUND_CALLS, found, "/parse_function_call")
 
-    async def pause(self) -> None:
-        """Take running requests back; they are recomputed when resumed."""
-        await self._send("POST", "/pause_generation", doing="pausing", body={"mode": "retract"})
+    async def pause(self, mode: Pause) -> None:
+        """Stop sampling; requests that come now wait.
+
+        Args:
+            mode: running requests are taken back and recomputed when resumed (``Retract``), keep
+                their cache (``InPlace``), or end with what they have (``Abort``; waits for them).
+        """
+        await self._send("POST", "/pause_generation", doing="pausing", body={"mode": MODES[mode]})
 
     async def resume(self) -> None:
         """Go on after a pause."""
         await self._send("POST", "/continue_generation", doing="resuming", body={})
 
-    async def load(self, folder: Path, *, label: str, seconds: float) -> None:
+    async def load(
+        self, folder: Path, *, label: str, seconds: float, empty_cache: bool = True
+    ) -> None:
         """Load weights that were verified; anything else may kill the server.
 
         Args:
             folder: safetensors in Hugging Face layout.
             label: what tokens sampled from them are marked with.
             seconds: how long it may take.
+            empty_cache: forget all prefixes; refused while requests run, though the weights are
+                changed.
         """
-        body = {
+        body: dict[str, object] = {
             "model_path": str(folder),
             "load_format": "safetensors",
             "weight_version": label,
-            "flush_cache": True,
+            "flush_cache": empty_cache,
         }
         doing = f"loading weights {label}"
         await self._send(

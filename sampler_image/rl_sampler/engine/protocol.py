@@ -49,9 +49,10 @@ class MetaInfo(Answer):
     """What the engine says of one sequence."""
 
     finish_reason: FinishReason
-    output_token_logprobs: list[tuple[float, int, str | None]]
-    """``[log-probability, token, text]``; of the full distribution at the sampling temperature."""
-    weight_versions: list[EngineSpan]
+    output_token_logprobs: list[tuple[float, int, str | None]] = []
+    """``[log-probability, token, text]``; of the full distribution at the sampling temperature.
+    Left out where the request was aborted before it began."""
+    weight_versions: list[EngineSpan] = []
 
 
 class Generation(Answer):
@@ -85,10 +86,13 @@ class GenerateRequest:
     temperature: float
     max_new_tokens: int
     stop_tokens: tuple[int, ...]
+    cache_key: str = ""
+    """Prefixes are shared with requests of the same key alone."""
 
     def to_json(self) -> dict[str, object]:
         """The body of ``/generate``: the whole distribution, nothing cut off it."""
-        return {
+        salt = {"extra_key": self.cache_key} if self.cache_key else {}
+        return salt | {
             "input_ids": self.prompt,
             "sampling_params": {
                 "n": self.members,

@@ -16,6 +16,7 @@ from rl_contracts.errors import (
     ObjectMissingError,
     StoreUnavailableError,
 )
+from rl_contracts.spec.storage import WeightSync
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.health import EngineHealth
@@ -91,7 +92,7 @@ class PolicyFollower:
         serving: Serving,
         tally: Tally,
         problems: Problems,
-        timeout_seconds: float,
+        sync: WeightSync,
     ) -> None:
         """Wire it up; nothing happens before ``run``.
 
@@ -103,12 +104,12 @@ class PolicyFollower:
             serving: what is kept up to date.
             tally: where updates are counted.
             problems: where failures are told.
-            timeout_seconds: the manifest's ``weightSync.timeoutSeconds``.
+            sync: the manifest's ``weightSync``.
         """
         self._engine, self._health, self._stager = engine, health, stager
         self._weights, self._serving = weights, serving
         self._tally, self._problems = tally, problems
-        self._timeout = timeout_seconds
+        self._timeout, self._pause = sync.timeout_seconds, sync.pause
         self._backoff = Backoff()
         self._good: Staged | None = None
         self._before: Path | None = None
@@ -203,7 +204,9 @@ class PolicyFollower:
         # From here until the check the engine may sample under either label.
         serving.known[label_of(new.pointer)] = new.pointer
         try:
-            paused = await commit(self._engine, new, old=again, seconds=self._timeout)
+            paused = await commit(
+                self._engine, new, old=again, seconds=self._timeout, pause=self._pause
+            )
         except RolledBackError as error:
             self._failed(new.pointer, f"loading version {new.pointer.version}: {error}")
         except WeightsUnknownError as error:
@@ -224,6 +227,8 @@ class PolicyFollower:
             self._before = self._good.folder
         self._good = new
         self._serving.policy = new.pointer
+        if self._pause == "InPlace":
+            self._serving.cache_key = f"{label_of(new.pointer)}.{self._serving.commits}"
         self._weights.link_current(new.folder)
         self._health.acquit()
         self._backoff.succeeded(new.pointer.version)

@@ -58,6 +58,7 @@ class EngineServer:
     port: int
     model: Path
     folder: Path
+    dtype: str = "float32"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -69,7 +70,7 @@ class EngineServer:
         command = [
             str(ENGINE_PYTHON), "-m", "sglang.launch_server",
             "--model-path", str(self.model), "--weight-version", "base",
-            "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32",
+            "--host", "127.0.0.1", "--port", str(self.port), "--dtype", self.dtype,
             "--device", "cpu", "--attention-backend", "torch_native", "--sleep-on-idle",
             "--max-total-tokens", "32768", "--max-running-requests", "64",
             "--skip-server-warmup",

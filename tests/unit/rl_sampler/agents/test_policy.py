@@ -1,0 +1,111 @@
+"""What the policy does with answers that an update of the weights made useless."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.spec.agents import Sampling
+from rl_sampler.agents.policy import Policy, is_spoilt
+from rl_sampler.claims import Claim
+from rl_sampler.engine.protocol import GenerateRequest, Generation, ServerInfo
+from rl_sampler.serving import Serving
+from rl_sampler.slots import Slots
+from rl_sampler.tally import Tally
+from tests.documents import a_task
+
+ENGINE = ServerInfo(version="0.5.23", max_running_requests=64, max_req_input_len=512)
+
+
+def said(kind: str = "stop", version: str = "1") -> Generation:
+    return Generation.model_validate(
+        {
+            "output_ids": [7],
+            "meta_info": {
+                "finish_reason": {"type": kind},
+                "output_token_logprobs": [[-0.5, 7, None]],
+                "weight_versions": [{"version": version, "start": 0, "end": 1}],
+            },
+        }
+    )
+
+
+def pointer(version: int, step: int) -> PolicyPointer:
+    return PolicyPointer(version=version, epoch=1, step=step, prefix="p/", manifest_sha256="0")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "versions", "salted", "updated", "spoilt"),
+    [
+        (("stop", "stop"), ("1", "1"), False, True, False),
+        (("stop", "abort"), ("1", "1"), False, True, True),
+        (("stop", "abort"), ("1", "1"), False, False, False),
+        (("stop", "stop"), ("1", "2"), False, True, False),
+        (("stop", "stop"), ("1", "2"), True, True, True),
+        (("stop", "length"), ("1", "1"), True, True, False),
+    ],
+)
+def test_only_an_update_spoils_answers(
+    kinds: tuple[str, ...], versions: tuple[str, ...], salted: bool, updated: bool, spoilt: bool
+) -> None:
+    answer = [said(kind, version) for kind, version in zip(kinds, versions, strict=True)]
+    assert is_spoilt(answer, label="1", salted=salted, updated=updated) is spoilt
+
+
+class UpdatedEngine:
+    """Takes version 2 over while it answers the first request."""
+
+    def __init__(self, serving: Serving, first: Callable[[], Generation]) -> None:
+        self.serving, self.first = serving, first
+        self.keys: list[str] = []
+
+    async def generate(self, request: GenerateRequest) -> list[Generation]:
+        self.keys.append(request.cache_key)
+        if len(self.keys) > 1:
+            return [said(version="2")]
+        self.serving.commits += 1
+        self.serving.policy, self.serving.cache_key = pointer(2, 6), self.serving.cache_key and "2"
+        return [self.first()]
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "keys"),
+    [("", lambda: said("abort"), ["", ""]), ("1", lambda: said(version="2"), ["1", "2"])],
+)
+async def test_a_spoilt_answer_is_thrown_away_and_asked_for_again(
+    key: str, first: Callable[[], Generation], keys: list[str]
+) -> None:
+    serving = Serving(engine=ENGINE, policy=pointer(1, 5), cache_key=key)
+    engine, tally, claim = UpdatedEngine(serving, first), Tally(), Claim(a_task(), renewed=0.0)
+    policy = a_policy(claim, serving=serving, engine=engine, tally=tally)
+    sampled = await policy.sample([1, 2])
+    assert sampled.generations == [said(version="2")]
+    assert (engine.keys, tally.requests_repeated) == (keys, 1)
+    assert claim.begun_step == 6, "its oldest tokens are of the second answer"
+
+
+def test_what_was_sampled_before_keeps_a_claims_age() -> None:
+    claim = Claim(a_task(), renewed=0.0)
+    claim.begin(5)
+    claim.kept = True
+    claim.begin(6)
+    claim.drop()
+    assert claim.begun_step == 5
+
+
+def a_policy(claim: Claim, *, serving: Serving, engine: Any, tally: Tally) -> Policy:
+    watch: Any = SimpleNamespace(doubt=lambda: None)
+    return Policy(
+        claim=claim,
+        sampling=Sampling(),
+        stop_tokens=(257,),
+        engine=engine,
+        watch=watch,
+        serving=serving,
+        slots=Slots(),
+        tally=tally,
+    )
