@@ -1,0 +1,182 @@
+"""What the engine does when its weights change under running requests: why we do it as we do.
+
+Each test is one behaviour that the agent relies on or keeps away from. What ends the server
+altogether is in tests/chaos/rl_sampler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from safetensors.numpy import save
+
+from rl_sampler.engine.client import open_session
+from tests.contract.rl_sampler.conftest import EngineServer
+from tests.contract.rl_sampler.tiny_model import tensors
+from tests.waiting import HUNG_SECONDS
+
+PROMPT = [258, 16, 257, 18, 19, 20, 259]
+LONG = 700
+
+
+@dataclass
+class Server:
+    """The session's engine, called directly."""
+
+    url: str
+    session: aiohttp.ClientSession
+    folder: Path
+    loaded: int = 920
+
+    async def post(self, path: str, **body: Any) -> tuple[int, Any]:
+        """Status and answer."""
+        limit = aiohttp.ClientTimeout(total=HUNG_SECONDS)
+        async with self.session.post(self.url + path, json=body, timeout=limit) as answer:
+            text = await answer.text()
+            return answer.status, json.loads(text) if text.startswith(("{", "[")) else text
+
+    async def load(self, **fields: Any) -> tuple[int, str]:
+        """Load other weights; returns the status and their label."""
+        self.loaded += 1
+        at = self.folder / str(self.loaded)
+        at.mkdir()
+        (at / "model.safetensors").write_bytes(
+            save(tensors(self.loaded), metadata={"format": "pt"})
+        )
+        label = str(self.loaded)
+        status, _ = await self.post(
+            "/update_weights_from_disk", model_path=str(at), load_format="safetensors",
+            weight_version=label, **fields,
+        )  # fmt: skip
+        return status, label
+
+    async def sample(self, tokens: int = 4, **fields: Any) -> dict[str, Any]:
+        """A whole response's ``meta_info``."""
+        status, answer = await self.post("/generate", **a_request(tokens), **fields)
+        assert status == 200, answer
+        meta: dict[str, Any] = answer["meta_info"]
+        return meta
+
+    async def running(self, **fields: Any) -> asyncio.Task[dict[str, Any]]:
+        """A long request whose first token is there; its end is the task's result."""
+        begun = asyncio.Event()
+
+        async def stream() -> dict[str, Any]:
+            body = a_request(LONG) | {"stream": True} | fields
+            last = b""
+            async with self.session.post(self.url + "/generate", json=body) as answer:
+                async for line in answer.content:
+                    if line.startswith(b"data: {"):
+                        last = line
+                        begun.set()
+            meta: dict[str, Any] = json.loads(last[len(b"data: ") :])["meta_info"]
+            return meta
+
+        task = asyncio.create_task(stream())
+        async with asyncio.timeout(HUNG_SECONDS):
+            await begun.wait()
+        return task
+
+
+def a_request(tokens: int) -> dict[str, Any]:
+    return {
+        "input_ids": PROMPT, "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True},
+    }  # fmt: skip
+
+
+def versions(meta: dict[str, Any]) -> list[str]:
+    return [one["version"] for one in meta["weight_versions"]]
+
+
+@pytest.fixture
+async def server(engine_server: EngineServer, tmp_path: Path) -> AsyncIterator[Server]:
+    async with open_session() as session:
+        found = Server(engine_server.url, session, tmp_path)
+        assert (await found.load())[0] == 200
+        yield found
+        await found.post("/continue_generation")
+        assert (await found.load())[0] == 200, "nothing runs any more and the cache is empty"
+
+
+async def test_without_a_pause_an_update_waits_for_what_runs(server: Server) -> None:
+    running, before = await server.running(), str(server.loaded)
+    status, label = await server.load()
+    assert status == 200
+    assert versions(await running) == [before]
+    assert versions(await server.sample()) == [label]
+
+
+async def test_an_update_may_abort_what_runs(server: Server) -> None:
+    running, before = await server.running(), str(server.loaded)
+    assert (await server.load(abort_all_requests=True))[0] == 200
+    meta = await running
+    assert meta["finish_reason"]["type"] == "abort"
+    assert versions(meta) == [before]
+
+
+async def test_a_retracted_request_goes_on_under_the_new_weights(server: Server) -> None:
+    running, before = await server.running(), str(server.loaded)
+    assert (await server.post("/pause_generation", mode="retract"))[0] == 200
+    status, label = await server.load()
+    assert status == 200
+    await server.post("/continue_generation")
+    meta = await running
+    assert (versions(meta), meta["num_retractions"]) == ([before, label], 1)
+
+
+async def test_in_place_older_prefixes_stay_in_the_cache_for_whoever_has_no_other_key(
+    server: Server,
+) -> None:
+    running, before = await server.running(extra_key="before"), str(server.loaded)
+    assert (await server.post("/pause_generation", mode="in_place"))[0] == 200
+    status, label = await server.load(flush_cache=False)
+    assert status == 200
+    await server.post("/continue_generation")
+    assert versions(await running) == [before, label]
+    stale = await server.sample(extra_key="before")
+    assert (stale["cached_tokens"], versions(stale)) == (len(PROMPT) - 1, [label])
+    fresh = await server.sample(extra_key="after")
+    assert (fresh["cached_tokens"], versions(fresh)) == (0, [label])
+    again = await server.sample(extra_key="after")
+    assert again["cached_tokens"] == len(PROMPT) - 1
+
+
+async def test_in_place_an_update_that_cannot_empty_the_cache_is_refused_and_applied(
+    server: Server,
+) -> None:
+    running, before = await server.running(), str(server.loaded)
+    assert (await server.post("/pause_generation", mode="in_place"))[0] == 200
+    status, label = await server.load()
+    assert status == 400
+    async with server.session.get(server.url + "/model_info") as answer:
+        assert (await answer.json())["weight_version"] == before, "its own report is not enough"
+    await server.post("/continue_generation")
+    assert versions(await running) == [before, label]
+
+
+async def test_during_a_pause_a_ping_is_answered_and_readiness_is_not(server: Server) -> None:
+    assert (await server.post("/pause_generation", mode="retract"))[0] == 200
+    found = {}
+    for path in ("/ping", "/ready"):
+        async with server.session.get(server.url + path) as answer:
+            found[path] = answer.status
+    assert found == {"/ping": 200, "/ready": 503}
+    await server.post("/continue_generation")
+    async with server.session.get(server.url + "/ready") as answer:
+        assert answer.status == 200
+
+
+async def test_a_groups_members_share_one_prefill(server: Server) -> None:
+    status, answer = await server.post(
+        "/generate", input_ids=PROMPT, sampling_params={"n": 4, "max_new_tokens": 2}
+    )
+    assert status == 200
+    cached = [one["meta_info"]["cached_tokens"] for one in answer]
+    assert cached == 4 * [len(PROMPT) - 1]
