@@ -45,7 +45,7 @@ class Workers:
             self.running.append(
                 subprocess.Popen(
                     [sys.executable, str(script), uri, database, RUN, name],
-                    env=os.environ | {"PYTHONPATH": str(ROOT / "contracts")},
+                    env=os.environ | {"PYTHONPATH": f"{ROOT / 'contracts'}{os.pathsep}{ROOT}"},
                     stdout=log,
                     stderr=log,
                 )

@@ -10,15 +10,13 @@ import random
 import sys
 import time
 
-from rl_contracts.documents.arrays import pack_float32, pack_int32
-from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
 from rl_contracts.documents.task import Queue, Task
-from rl_contracts.ids import TaskId, rollout_id
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.settings import StoreSettings
 from rl_contracts.stores.tasks import TaskStore
+from tests.documents import a_rollout
 
 LEASE_SECONDS = 4.0
 MEMBER_SECONDS = 0.1
@@ -26,33 +24,12 @@ IDLE_SECONDS = 0.05
 FAILING_SHARE = 0.03
 
 
-def a_member(task: Task, member: int) -> Rollout:
-    return Rollout(
-        id=rollout_id(TaskId(task.id), task.attempt, member),
-        run=task.run,
-        task=task.id,
-        attempt=task.attempt,
-        member=member,
-        sampler=task.owner,
-        temperature=task.temperature,
-        tokens=pack_int32([5, 6, 7, 2]),
-        mask=b"\0\0\1\1",
-        logprobs=pack_float32([0, 0, -0.5, -0.25]),
-        spans=[VersionSpan(version=1, step=0, start=2, end=4)],
-        text="2",
-        stop_reason=StopReason.STOP,
-        reward=1.0,
-        parts=[],
-        timings=Timings(claimed_at=1.0, generate_seconds=0.1, score_seconds=0.0),
-    )
-
-
 def work(tasks: TaskStore, rollouts: RolloutStore, task: Task) -> None:
     members = {one.member: one.id for one in rollouts.of_task(task.id)}
     for member in range(task.group_size):
         if member not in members:
             time.sleep(random.uniform(0, 2 * MEMBER_SECONDS))
-            fresh = a_member(task, member)
+            fresh = a_rollout(task, member, sampler=task.owner)
             rollouts.put([fresh])
             members[member] = fresh.id
     if random.random() < FAILING_SHARE:

@@ -21,13 +21,12 @@ from safetensors.torch import load_file
 
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.manifest import Manifest
-from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
+from rl_contracts.documents.rollout import Rollout, StopReason, VersionSpan
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import Queue, Task
-from rl_contracts.ids import TaskId, rollout_id
 from rl_contracts.stores.connect import Stores
-from tests.documents import a_sampler
+from tests.documents import a_rollout, a_sampler
 from tests.tiny_model import ASSISTANT, END, tiny_model, tiny_tokenizer
 from tests.waiting import HUNG_SECONDS
 
@@ -161,14 +160,10 @@ class TestSampler:
         start, end = len(prompt), len(prompt) + len(tokens)
         held = self.held
         span = VersionSpan(version=held.version, step=held.step, start=start, end=end)
-        return Rollout(
-            id=rollout_id(TaskId(task.id), task.attempt, member),
-            run=self.run,
-            task=task.id,
-            attempt=task.attempt,
-            member=member,
+        return a_rollout(
+            task,
+            member,
             sampler=self.name,
-            temperature=task.temperature,
             tokens=pack_int32([*prompt, *tokens]),
             mask=bytes(start) + bytes([1] * len(tokens)),
             logprobs=pack_float32([0.0] * start + logprobs),
@@ -176,8 +171,6 @@ class TestSampler:
             text=self._tokenizer.decode(tokens),
             stop_reason=StopReason.STOP if tokens[-1] == END else StopReason.LENGTH,
             reward=self.reward(task, tokens),
-            parts=[],
-            timings=Timings(claimed_at=0.0, generate_seconds=0.0, score_seconds=0.0),
         )
 
     @torch.no_grad()
