@@ -6,24 +6,60 @@ from collections.abc import Iterator
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.agents import Agent
+from rl_contracts.spec.data import DatasetSource
+from rl_contracts.spec.resources import RLJobSpec
 
-NEEDED = {"Custom": ("entry_point",)}
-"""By kind."""
-ONLY_OF = {"entry_point": ("Custom",), "options": ("Custom",)}
-"""Kinds that read an option; what is not here the API server's own rules tell."""
+ONLY_OF = {
+    "entry_point": ("Custom",),
+    "options": ("Custom",),
+    "user": ("Conversation",),
+    "min_turns": ("ToolLoop", "ReAct"),
+    "tool_call_format": ("ToolLoop", "Conversation", "Custom"),
+}
+"""Kinds that read an option; of what is not here the API server's own rules tell."""
 
 
-def of_agent(agent: Agent) -> Iterator[Refusal]:
+def of_agent(spec: RLJobSpec) -> Iterator[Refusal]:
     """What of ``spec.agent`` nobody would read, and what its kind cannot do without."""
+    agent = spec.agent
     for name, kinds in ONLY_OF.items():
         if getattr(agent, name) is not None and agent.kind not in kinds:
             yield _refused(
                 name, str(getattr(agent, name)), f"Kind {agent.kind} does not read it.",
                 f"Remove it, or use kind {' or '.join(kinds)}.",
             )  # fmt: skip
-    for name in NEEDED.get(agent.kind, ()):
-        if getattr(agent, name) is None:
-            yield _refused(name, "unset", f"Kind {agent.kind} needs it.", "Set it.")
+    if agent.kind == "Custom" and agent.entry_point is None:
+        yield _refused("entry_point", "unset", "Kind Custom needs it.", "Set it.")
+    if agent.kind == "ReAct" and agent.context and agent.context.overflow == "DiscardTools":
+        yield _refused(
+            "context", "DiscardTools", "ReAct has no tool messages that could be discarded.",
+            "Use overflow DiscardAll or Stop.",
+        )  # fmt: skip
+    yield from _of_scenarios(spec)
+
+
+def _of_scenarios(spec: RLJobSpec) -> Iterator[Refusal]:
+    talks = spec.agent.kind == "Conversation"
+    for name, sources in _sources(spec):
+        for index, source in enumerate(sources):
+            at, column = f"spec.data.{name}[{index}].columns.scenario", source.columns.scenario
+            if column is not None and not talks:
+                yield Refusal(
+                    field=at, value=column, reason="AgentMalformed",
+                    message=f"Kind {spec.agent.kind} does not read it.",
+                    remedy="Remove it, or use kind Conversation.",
+                )  # fmt: skip
+            if column is None and talks and spec.agent.user is None:
+                yield Refusal(
+                    field=at, value="unset", reason="AgentMalformed",
+                    message="Nobody says what the user's further turns are.",
+                    remedy="Name the column that holds them, or set spec.agent.user.",
+                )  # fmt: skip
+
+
+def _sources(spec: RLJobSpec) -> list[tuple[str, list[DatasetSource]]]:
+    data = spec.data
+    return [("train", [*data.train]), ("validation", data.validation), ("test", data.test)]
 
 
 def _refused(name: str, value: str, message: str, remedy: str) -> Refusal:

@@ -27,7 +27,7 @@ ABBREVIATED = ("--quant", "--torchao", "--modelopt")
 
 def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     """What of a spec cannot be honoured, whatever the cluster looks like."""
-    yield from of_agent(spec.agent)
+    yield from of_agent(spec)
     yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)

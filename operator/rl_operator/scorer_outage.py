@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rl_contracts.documents.sampler import SIMULATED_USER
 from rl_operator.conditions import Said, find
 from rl_operator.situation import Situation
 
@@ -28,9 +29,13 @@ def words(situation: Situation) -> str:
         away |= sampler.unavailable
     if not away:
         return ""
-    told = ". ".join(f"Scorer {kind}: {why}" for kind, why in sorted(away.items()))
+    told = ". ".join(f"{_named(name)}: {why}" for name, why in sorted(away.items()))
     who = "Samplers" if stops_all(situation) else "Some samplers"
     return f"{told}. {who} claim nothing and score nothing until it is back; then they go on."
+
+
+def _named(name: str) -> str:
+    return "The simulated user" if name == SIMULATED_USER else f"Scorer {name}"
 
 
 def stops_all(situation: Situation) -> bool:

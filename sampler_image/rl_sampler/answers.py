@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 OPEN, CLOSE = "<answer>", "</answer>"
+FINAL = "Final Answer:"
 BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 INNERMOST = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 
@@ -33,6 +34,12 @@ def boxed_answer(response: str) -> str | None:
     return found
 
 
+def final_answer(response: str) -> str | None:
+    """What follows the last ``Final Answer:``; None where there is none."""
+    _, mark, answer = response.rpartition(FINAL)
+    return answer.strip() if mark else None
+
+
 def whole_response(response: str) -> str | None:
     """The response as it is."""
     return response
@@ -41,6 +48,7 @@ def whole_response(response: str) -> str | None:
 ANSWERS: dict[str, Callable[[str], str | None]] = {
     "Answer": tagged_answer,
     "Boxed": boxed_answer,
+    "FinalAnswer": final_answer,
     "Raw": whole_response,
 }
 """By the manifest's ``reward.answerSchema``."""

@@ -19,8 +19,11 @@ from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.errors import UnusableError
 from rl_sampler.agents.member import Group, Member, Opening
 from rl_sampler.agents.policy import Policy
+from rl_sampler.agents.react import introduced
+from rl_sampler.agents.user import Users
 from rl_sampler.answers import ANSWERS
 from rl_sampler.claims import LEASE_SECONDS, Claim, EpisodeEndedError
+from rl_sampler.completions.errors import NoCompletionError
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.watch import EngineWatch
@@ -55,6 +58,7 @@ class EpisodeRunner:
     stop_tokens: tuple[int, ...]
     toolbox: Toolbox
     act: Agent
+    users: Users
     scorers: Scorers
     shared: SharedState
     serving: Serving
@@ -117,7 +121,11 @@ class EpisodeRunner:
     async def _group(self, claim: Claim) -> Group:
         agent, task = self.spec.agent, claim.task
         tools = await claim.attend(self.toolbox.open())
-        chat = self.chats.of(tools.listed, several_turns=agent.kind != "SingleTurn")
+        in_text = agent.kind == "ReAct"
+        messages = introduced(task.messages, tools.listed) if in_text else task.messages
+        chat = self.chats.of(
+            [] if in_text else tools.listed, several_turns=agent.kind != "SingleTurn"
+        )
         policy = Policy(
             claim=claim,
             sampling=agent.sampling,
@@ -128,8 +136,16 @@ class EpisodeRunner:
             slots=self.slots,
             tally=self.tally,
         )
-        prompt = chat.opening(task.messages)
-        return Group(agent=agent, task=task, chat=chat, tools=tools, policy=policy, prompt=prompt)
+        return Group(
+            agent=agent,
+            task=task,
+            chat=chat,
+            tools=tools,
+            users=self.users,
+            policy=policy,
+            messages=messages,
+            prompt=chat.opening(messages),
+        )
 
     async def _play_apart(
         self, claim: Claim, group: Group, missing: Sequence[int], *, enough: int
@@ -207,7 +223,7 @@ class EpisodeRunner:
             ending = await self._score(member, group.task, reason)
         except (PromptError, EpisodeEndedError):
             raise  # these end the whole group
-        except (EngineError, ToolDownError, UnusableError) as error:
+        except (EngineError, ToolDownError, NoCompletionError, UnusableError) as error:
             ending = _failed(str(error))
         except UserCodeError as error:
             logger.warning("member %d of %s: %s", number, group.task.id, error)

@@ -52,12 +52,12 @@ class AgentCollector(Collector):
             {(outcome,): made for outcome, made in tally.tool_calls.items()},
         )  # fmt: skip
         yield labelled(
-            "judge_requests", "Requests to language models.", ["scorer", "model", "outcome"],
-            tally.judge_requests,
+            "completions", "Requests to judges and simulated users.",
+            ["caller", "model", "outcome"], tally.completions,
         )  # fmt: skip
         yield labelled(
-            "judge_tokens", "Tokens that their servers counted.", ["scorer", "model", "kind"],
-            tally.judge_tokens,
+            "completion_tokens", "Tokens that their servers counted.",
+            ["caller", "model", "kind"], tally.completion_tokens,
         )  # fmt: skip
         standing = GaugeMetricFamily(
             "rl_sampler_problem", "1 while this stands in the way; the log says why.",

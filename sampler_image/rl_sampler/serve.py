@@ -230,6 +230,7 @@ async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claim
         stop_tokens=prompts.stop_tokens,
         toolbox=toolbox,
         act=brought.own.agent or AGENTS[spec.agent.kind],
+        users=brought.users,
         scorers=brought.scorers,
         shared=agent.shared,
         serving=agent.serving,

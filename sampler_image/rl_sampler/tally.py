@@ -23,10 +23,10 @@ class Tally:
     """Asked again because an update of the weights made the answer useless."""
     tool_calls: Counter[str] = field(default_factory=Counter)
     """By outcome."""
-    judge_requests: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    """By scorer, model and outcome."""
-    judge_tokens: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    """By scorer, model and kind: prompt or completion."""
+    completions: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """Of judges and simulated users, by who asked, model and outcome."""
+    completion_tokens: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """By who asked, model and kind: prompt or completion."""
     updates: int = 0
     update_failures: int = 0
     pause_seconds_last: float = 0.0

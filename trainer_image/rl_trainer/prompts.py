@@ -19,6 +19,7 @@ class Asked(TypedDict):
     answer: str
     scorer: str
     answer_schema: str
+    scenario: list[str]
 
 
 def asked(dataset: Dataset, example: Example, *, system_prompt: str) -> Asked:
@@ -31,6 +32,7 @@ def asked(dataset: Dataset, example: Example, *, system_prompt: str) -> Asked:
         answer=example.answer,
         scorer=example.scorer,
         answer_schema=example.answer_schema,
+        scenario=list(example.scenario),
     )
 
 

@@ -12,6 +12,8 @@ from rl_contracts.errors import Refusal
 
 SILENT_SECONDS = 15.0
 """A sampler beats every two seconds; one that was silent for longer is taken for dead."""
+SIMULATED_USER = "simulated user"
+"""Its name in ``unavailable``; no scorer can be called that."""
 CLOCK_STEP_SECONDS = 120.0
 """A heartbeat further in the future was made before the store's clock was set back."""
 
@@ -51,7 +53,8 @@ class Sampler(Document):
     refusals: list[Refusal] = Field(default_factory=list)
     """What of the manifest it cannot honour; then it claims nothing."""
     unavailable: dict[str, str] = Field(default_factory=dict)
-    """Scorers that cannot judge now, by kind, and why; meanwhile it claims nothing."""
+    """Scorers, by kind, and a simulated user that do not answer now, and why; meanwhile it claims
+    nothing."""
     registered_at: float
     heartbeat_at: float
     """Store time."""

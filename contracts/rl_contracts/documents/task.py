@@ -115,6 +115,8 @@ class Task(Document):
     """Judges this task alone; empty: the manifest's scorers do."""
     answer_schema: str = ""
     """Empty: the manifest's."""
+    scenario: list[str] = Field(default_factory=list)
+    """Of a Conversation: the user's further turns, or what the simulated user wants."""
     group_size: int
     temperature: float
     evaluation_version: int = 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from rl_contracts.spec.base import Model, Opaque, rule, rules
+from rl_contracts.spec.endpoints import Completions
 from rl_contracts.spec.tools import Context, McpServer, ToolCallFormat
 from rl_contracts.spec.user_code import EntryPoint, PythonTool
 
@@ -41,6 +42,21 @@ class Sampling(Model):
     """Prompt and response together."""
 
 
+class SimulatedUser(Completions):
+    """A language model that plays the user."""
+
+    prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
+    """Of docs/agents.md; unset: the samplers' own."""
+    timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+
+
+UserSection = Annotated[
+    SimulatedUser,
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+"""Checked by the operator alone: it would be the largest part of the CRD's agent."""
+
+
 class Agent(Model):
     """Who acts out an episode. ``ToolLoop`` goes on until a response that calls no tool."""
 
@@ -53,23 +69,23 @@ class Agent(Model):
             "self.kind != 'SingleTurn' || (size(self.mcpServers) == 0 && size(self.tools) == 0 && "
             "!has(self.toolCallFormat) && !has(self.maxToolResultCharacters) && "
             "!has(self.context))",
-            "kind SingleTurn has no tools: these options are for ToolLoop",
+            "kind SingleTurn has no tools: these options are for other kinds",
         ),
         rule(
-            "self.kind == 'ToolLoop' || (!has(self.maxTurns) && !has(self.minTurns) && "
-            "!has(self.repetitionLimit))",
-            "maxTurns, minTurns and repetitionLimit: these options are for ToolLoop",
+            "self.kind in ['ToolLoop', 'ReAct', 'Conversation'] || (!has(self.maxTurns) && "
+            "!has(self.minTurns) && !has(self.repetitionLimit))",
+            "maxTurns, minTurns and repetitionLimit are for kinds of several turns",
         ),
         rule(
-            "self.kind != 'ToolLoop' || size(self.mcpServers) + size(self.tools) > 0",
-            "kind ToolLoop needs at least one of mcpServers and tools",
+            "!(self.kind in ['ToolLoop', 'ReAct']) || size(self.mcpServers) + size(self.tools) > 0",
+            "this kind needs at least one of mcpServers and tools",
         ),
         rule(
             "!has(self.minTurns) || self.minTurns <= (has(self.maxTurns) ? self.maxTurns : 10)",
             "minTurns must not exceed maxTurns, which is 10 when unset",
         ),
     )
-    kind: Literal["SingleTurn", "ToolLoop", "Custom"] = "SingleTurn"
+    kind: Literal["SingleTurn", "ToolLoop", "ReAct", "Conversation", "Custom"] = "SingleTurn"
     entry_point: EntryPoint | None = None
     """``module:attribute`` in the agent's image."""
     options: Opaque | None = None
@@ -89,6 +105,8 @@ class Agent(Model):
     repetition_limit: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Repeated responses that end the episode; unset: 3."""
     context: Context | None = None
+    user: UserSection | None = None
+    """Of docs/agents.md; unset: ``columns.scenario`` has its turns."""
     sampling: Sampling = Field(default_factory=Sampling)
 
     @property

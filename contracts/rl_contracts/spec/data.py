@@ -40,6 +40,8 @@ class Columns(Model):
     """Names the scorer that judges the record, in place of all of ``reward.scorers``."""
     answer_schema: Column | None = None
     """Names the record's answer schema, in place of ``reward.answerSchema``."""
+    scenario: Column | None = None
+    """Kind Conversation: the user's further turns, or what it wants."""
 
 
 BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/"

@@ -10,7 +10,7 @@ from rl_contracts.spec.base import Model, Opaque, rule, rules
 from rl_contracts.spec.endpoints import Completions
 from rl_contracts.spec.user_code import EntryPoint
 
-AnswerSchema = Literal["Answer", "Boxed", "Raw"]
+AnswerSchema = Literal["Answer", "Boxed", "FinalAnswer", "Raw"]
 
 
 class Judge(Completions):
@@ -58,8 +58,8 @@ class Reward(Model):
 
     scorers: Annotated[list[Scorer], Field(min_length=1, max_length=16)]
     answer_schema: AnswerSchema = "Answer"
-    """``Answer``: the text of the last ``<answer>…</answer>``; ``Boxed``: of the last
-    ``\\boxed{…}`` or ``\\fbox{…}``; ``Raw``: the whole response."""
+    """``Answer``: the last ``<answer>…</answer>``; ``Boxed``: the last ``\\boxed{…}`` or
+    ``\\fbox{…}``; ``FinalAnswer``: what follows these words; ``Raw``: all."""
 
     def of_record(self, *, scorer: str, answer_schema: str) -> Reward:
         """The reward of a record that names a scorer or an answer schema of its own.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_contracts.spec.endpoints import token_folder
+from rl_contracts.spec.endpoints import Endpoint, token_folder
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.tools import SecretKeyReference
 from rl_operator.desired.pods import READ_BY_GROUP
@@ -52,9 +52,15 @@ def _tokens(spec: RLJobSpec) -> Iterator[_Token]:
         if server.token_secret_ref is not None:
             folder = f"{FOLDER}/{server.name}"
             yield _Token(f"tool-{server.name}", folder, server.token_secret_ref)
+    for name, endpoint in _endpoints(spec):
+        if endpoint.token_secret_ref is not None:
+            folder = f"{ENDPOINTS_FOLDER}/{name}"
+            yield _Token(f"endpoint-{name}", folder, endpoint.token_secret_ref)
+
+
+def _endpoints(spec: RLJobSpec) -> Iterator[tuple[str, Endpoint]]:
     for number, scorer in enumerate(spec.reward.scorers):
         for index, endpoint in enumerate(scorer.judge.endpoints if scorer.judge else ()):
-            if endpoint.token_secret_ref is not None:
-                name = token_folder("scorer", number, index)
-                folder = f"{ENDPOINTS_FOLDER}/{name}"
-                yield _Token(f"endpoint-{name}", folder, endpoint.token_secret_ref)
+            yield token_folder("scorer", number, index), endpoint
+    for index, endpoint in enumerate(spec.agent.user.endpoints if spec.agent.user else ()):
+        yield token_folder("user", index), endpoint

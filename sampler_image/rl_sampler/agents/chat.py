@@ -50,6 +50,10 @@ class Chat:
         """The message that holds a tool's result."""
         return tool_message(self._prompts.harmless(tool), self._prompts.harmless(text))
 
+    def said(self, role: str, text: str) -> Mapping[str, Any]:
+        """A message whose text comes from outside."""
+        return {"role": role, "content": self._prompts.harmless(text)}
+
 
 class Chats:
     """Chats by their tools, each template tried once."""

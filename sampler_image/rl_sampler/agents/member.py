@@ -15,6 +15,7 @@ from rl_contracts.spec.agents import Agent
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.trace import Trace
+from rl_sampler.agents.user import User, Users
 from rl_sampler.engine.protocol import Generation
 from rl_sampler.tools.formats import Parsed, WantedCall, parse_calls
 from rl_sampler.tools.tool import ToolDownError
@@ -67,6 +68,7 @@ class Member:
     chat: Chat
     policy: Policy
     tools: Tools
+    user: User
     trace: Trace = field(default_factory=Trace)
     turns: list[Turn] = field(default_factory=list)
     history: list[Segment] = field(default_factory=list)
@@ -154,10 +156,15 @@ class Member:
         )
 
     async def use(self, wanted: Sequence[WantedCall]) -> list[Mapping[str, Any]]:
-        """Make the calls of the last response, side by side; returns the messages that answer.
+        """Make the calls of the last response; returns the messages that answer; raises as make."""
+        return [self.chat.result(call.tool, call.result) for call in await self.make(wanted)]
+
+    async def make(self, wanted: Sequence[WantedCall]) -> list[ToolCall]:
+        """Make the calls of the last response, side by side.
 
         Raises:
             ToolDownError: a tool does not work; the calls are written down all the same.
+            UserCodeError: a function of the user's own failed.
         """
         began = time.monotonic()
         calls = await self.policy.claim.attend(self._call_all(wanted))
@@ -166,7 +173,11 @@ class Member:
         for call in calls:
             if call.outcome == "down":
                 raise ToolDownError(call.result)
-        return [self.chat.result(call.tool, call.result) for call in calls]
+        return calls
+
+    async def listen(self) -> str | None:
+        """What the user says next; None where nothing more. Raises NoCompletionError."""
+        return await self.policy.claim.attend(self.user.speak(self.conversation))
 
     def blame(self, message: str) -> None:
         """Write down what the policy did wrong in its last turn."""
@@ -204,14 +215,18 @@ class Group:
     chat: Chat
     policy: Policy
     tools: Tools
+    users: Users
+    messages: Sequence[Message]
+    """The task's, with what the agent adds to them."""
     prompt: Sequence[int]
 
     def member(self) -> Member:
         """A member before its first response."""
         return Member(
             agent=self.agent,
-            messages=self.task.messages,
+            messages=self.messages,
             chat=self.chat,
             policy=self.policy,
             tools=self.tools,
+            user=self.users(self.task),
         )

@@ -18,3 +18,7 @@ class EndpointRefusedError(RLError):
 
 class UnreadableError(RLError):
     """A reply does not say what it was asked for."""
+
+
+class NoCompletionError(RLError):
+    """Those that answer do not answer what was asked: an infrastructure error, never a reward."""

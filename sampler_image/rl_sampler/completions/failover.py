@@ -17,10 +17,10 @@ from rl_sampler.completions.endpoint import Messages, Server
 from rl_sampler.completions.errors import (
     EndpointDownError,
     EndpointRefusedError,
+    NoCompletionError,
     UnreadableError,
 )
 from rl_sampler.completions.outages import Outages
-from rl_sampler.scorers.response import ScoringError
 from rl_sampler.tally import Tally
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Failover:
         """Prepare.
 
         Args:
-            name: whose list it is, e.g. a scorer's kind.
+            name: whose list it is, a scorer's kind or SIMULATED_USER.
             servers: in the order in which they are asked.
             tally: counts requests and tokens.
             outages: is told when nobody answers.
@@ -71,7 +71,7 @@ class Failover:
             read: takes a reply's text; raises UnreadableError.
 
         Raises:
-            ScoringError: those that answer do not answer what was asked.
+            NoCompletionError: those that answer do not answer what was asked.
         """
         for _ in range(ROUNDS):
             await self._closed.wait()
@@ -86,8 +86,8 @@ class Failover:
                 except (EndpointRefusedError, UnreadableError) as error:
                     complaints.append(str(error))
             if complaints:
-                raise ScoringError(f"{self._name}: {'; '.join(complaints)}")
-        raise ScoringError(f"{self._name}: no answer to this request, though to others")
+                raise NoCompletionError(f"{self._name}: {'; '.join(complaints)}")
+        raise NoCompletionError(f"{self._name}: no answer to this request, though to others")
 
     async def close(self) -> None:
         """Look for nobody any more."""
@@ -114,9 +114,9 @@ class Failover:
             self._back(server)
             raise
         finally:
-            self._tally.judge_requests[(self._name, server.endpoint.model, outcome)] += 1
+            self._tally.completions[(self._name, server.endpoint.model, outcome)] += 1
         self._back(server)
-        tokens = self._tally.judge_tokens
+        tokens = self._tally.completion_tokens
         tokens[(self._name, server.endpoint.model, "prompt")] += found.prompt_tokens
         tokens[(self._name, server.endpoint.model, "completion")] += found.completion_tokens
         return found.text

@@ -6,11 +6,11 @@ import math
 import re
 from string import Template
 
-from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.reward import Reward
 from rl_sampler.completions.directory import Directory
 from rl_sampler.completions.errors import UnreadableError
 from rl_sampler.completions.failover import Failover
+from rl_sampler.completions.prompts import prompt_of, transcript
 from rl_sampler.scorers.response import Response
 
 SCORE = re.compile(r"<score>([^<>]*)</score>")
@@ -43,7 +43,7 @@ class Judge:
         Without an answer 0, where the prompt asks for the answer: nobody is asked.
 
         Raises:
-            ScoringError: judges answer, but give no score.
+            NoCompletionError: judges answer, but give no score.
         """
         if response.answer is None and self._asks_answer:
             return 0.0
@@ -58,36 +58,12 @@ def judges(reward: Reward, directory: Directory) -> dict[str, Judge]:
         if one.judge is not None:
             field = f"spec.reward.scorers[{index}].judge.prompt"
             found[one.kind] = Judge(
-                prompt_of(one.judge.prompt, field=field),
+                prompt_of(one.judge.prompt or PROMPT, PLACEHOLDERS, field=field),
                 directory.failover(
                     one.kind, one.judge, seconds=one.seconds, place=("scorer", index)
                 ),
             )
     return found
-
-
-def prompt_of(text: str | None, *, field: str) -> Template:
-    """The template of a manifest, or ours where it has none.
-
-    Raises:
-        RefusedError: it has a placeholder that nobody fills, or a ``$`` that begins none.
-    """
-    template = Template(PROMPT if text is None else text)
-    unknown = sorted(set(template.get_identifiers()) - set(PLACEHOLDERS))
-    if template.is_valid() and not unknown:
-        return template
-    known = ", ".join(f"${{{one}}}" for one in PLACEHOLDERS)
-    raise RefusedError(
-        Refusal(
-            field=field,
-            value=str(text)[:200],
-            reason="PromptMalformed",
-            message=f"It has an unknown placeholder ${{{unknown[0]}}}."
-            if unknown
-            else "It has a $ that begins no placeholder.",
-            remedy=f"Use {known}; write $$ for a dollar sign.",
-        )
-    )
 
 
 def read_score(reply: str) -> float:
@@ -111,7 +87,7 @@ def _values(response: Response) -> dict[str, str]:
     asked = [one["content"] for one in response.messages if one["role"] == "user"]
     return {
         "answer": response.answer or "",
-        "conversation": "\n".join(f"{one['role']}: {one['content']}" for one in response.messages),
+        "conversation": transcript(response.messages),
         "question": asked[0] if asked else "",
         "reference": response.reference,
         "response": response.text,

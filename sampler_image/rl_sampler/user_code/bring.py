@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rl_contracts.documents.task import Task
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.resources import RLJobSpec
+from rl_sampler.agents.user import User, Users, users_of
 from rl_sampler.completions.directory import Directory
 from rl_sampler.problems import Problems
 from rl_sampler.scorers import AsyncScorer, Scorers
@@ -24,9 +26,14 @@ class Brought:
 
     own: OwnCode
     scorers: Scorers
+    users: Users
     known: list[str]
     """Kinds of scorers; those of refused code are among them: what is wrong is the refusal."""
     refusals: tuple[Refusal, ...] = ()
+
+
+def _nobody(task: Task) -> User:
+    raise AssertionError("what was refused claims nothing")
 
 
 async def bring(
@@ -42,9 +49,11 @@ async def bring(
         loading.cancel()
         return None
     theirs: Mapping[str, AsyncScorer] = {}
+    users: Users = _nobody
     refusals: tuple[Refusal, ...] = ()
     try:
         own = loading.result()
+        users = users_of(spec.agent, directory)
         theirs = {**own.scorers, **judges(spec.reward, directory)}
     except RefusedError as error:
         problems.note(TOPIC, str(error))
@@ -53,4 +62,4 @@ async def bring(
         problems.clear(TOPIC)
     scorers = Scorers(theirs)
     known = sorted({*scorers.known, *(one.kind for one in spec.reward.scorers if one.is_own)})
-    return Brought(own=own, scorers=scorers, known=known, refusals=refusals)
+    return Brought(own=own, scorers=scorers, users=users, known=known, refusals=refusals)

@@ -19,11 +19,14 @@ def tool_loop(*, server: Manifest | None = None, **options: Any) -> Manifest:
 REFUSED_AGENTS = {
     "tools for one turn": (
         changed("spec.agent", {"mcpServers": [{"name": "a", "url": "http://a/mcp"}]}),
-        "options are for ToolLoop",
+        "options are for other kinds",
     ),
-    "turns for one turn": (changed("spec.agent.maxTurns", 3), "options are for ToolLoop"),
+    "turns for one turn": (changed("spec.agent.maxTurns", 3), "are for kinds of several turns"),
     "a tool loop without tools": (
         changed("spec.agent", {"kind": "ToolLoop"}), "needs at least one of mcpServers"
+    ),
+    "a ReAct agent without tools": (
+        changed("spec.agent", {"kind": "ReAct"}), "needs at least one of mcpServers"
     ),
     "too few turns": (changed("spec.agent", tool_loop(minTurns=11)), "must not exceed maxTurns"),
     "a server with two ways": (
@@ -51,7 +54,7 @@ REFUSED_AGENTS = {
     ),
     "turns of an agent of one's own": (
         changed("spec.agent", {"kind": "Custom", "entryPoint": "a:b", "maxTurns": 3}),
-        "options are for ToolLoop",
+        "are for kinds of several turns",
     ),
     "code and a judge": (
         changed("spec.reward.scorers", [{

@@ -2,7 +2,8 @@
 
 Its models: ``steady`` gives 0.75, ``vague`` no score, ``broken`` fails, ``busy`` has no time,
 ``strict`` takes no request, ``slow`` never answers, ``chatty`` answers no JSON, ``echo`` what it
-was told last; ``shy`` answers a probe alone.
+was told last; ``shy`` answers a probe alone; ``curious``, ``silent`` and
+``hangup`` play users.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from aiohttp import web
 
 STATUS = {"broken": 500, "busy": 429, "strict": 400}
 SAYS = {
+    "curious": "Go on.",
+    "silent": " ",
+    "hangup": "Thanks. <end>",
     "steady": "Half of it is right. <score>1</score>, no: <score> 0.75 </score>",
     "vague": "Good!",
 }

@@ -14,10 +14,11 @@ from rl_contracts.documents.task import TaskState
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.reward import Reward
 from rl_sampler.completions.directory import Directory
+from rl_sampler.completions.errors import NoCompletionError
 from rl_sampler.completions.outages import Outages
 from rl_sampler.problems import Problems
 from rl_sampler.scorers.judge import Judge, judges
-from rl_sampler.scorers.response import Response, ScoringError
+from rl_sampler.scorers.response import Response
 from rl_sampler.serving import Serving
 from rl_sampler.tally import Tally
 from tests.contract.rl_sampler.conftest import MakePod
@@ -81,15 +82,15 @@ async def test_the_next_endpoint_judges_where_one_does_not(
     for _ in range(2):
         assert await judge(RIGHT) == 0.75
     assert court.outages.known == {}
-    assert court.tally.judge_requests[("Fair", "steady", "answered")] == 2
-    assert court.tally.judge_requests[("Fair", "gone", "down")] >= 1
+    assert court.tally.completions[("Fair", "steady", "answered")] == 2
+    assert court.tally.completions[("Fair", "gone", "down")] >= 1
 
 
 async def test_requests_and_tokens_are_counted(court: Court, server: JudgeServer) -> None:
     judge = court.judge(server.endpoint("echo"), prompt="${answer} <score>0.5</score>")
     assert await judge(RIGHT) == 0.5
-    assert court.tally.judge_requests == {("Fair", "echo", "answered"): 1}
-    assert court.tally.judge_tokens == {
+    assert court.tally.completions == {("Fair", "echo", "answered"): 1}
+    assert court.tally.completion_tokens == {
         ("Fair", "echo", "prompt"): 2, ("Fair", "echo", "completion"): 5,
     }  # fmt: skip
 
@@ -113,7 +114,7 @@ async def test_no_answer_is_worth_nothing_and_costs_nothing(
 ) -> None:
     empty = Response(text="4", answer=None, reference="4")
     assert await court.judge(server.endpoint())(empty) == 0.0
-    assert court.tally.judge_requests == {}
+    assert court.tally.completions == {}
     assert await court.judge(server.endpoint(), prompt="${response}")(empty) == 0.75
 
 
@@ -130,7 +131,7 @@ async def test_a_judge_that_says_nothing_of_use_is_no_outage_and_no_reward(
     court: Court, server: JudgeServer, model: str, said: str
 ) -> None:
     judge = court.judge(server.endpoint(model), prompt="<score>2</score>")
-    with pytest.raises(ScoringError, match=said):
+    with pytest.raises(NoCompletionError, match=said):
         await judge(RIGHT)
     assert court.outages.known == {}
 
@@ -143,8 +144,8 @@ async def test_who_asks_waits_through_an_outage(court: Court, server: JudgeServe
     (why,) = court.outages.known.values()
     assert f"steady at {server.url} cannot be reached" in why
     assert "gone at" in why
-    down = court.tally.judge_requests[("Fair", "steady", "down")]
-    await court.wait(lambda: court.tally.judge_requests[("Fair", "steady", "down")] > down)
+    down = court.tally.completions[("Fair", "steady", "down")]
+    await court.wait(lambda: court.tally.completions[("Fair", "steady", "down")] > down)
     assert court.outages.known == {"Fair": why}, "the words change"
     assert not any(one.done() for one in asking)
     server.start()
@@ -165,7 +166,7 @@ async def test_a_judge_that_never_answers_is_away(court: Court, server: JudgeSer
 async def test_a_request_that_alone_gets_no_answer_is_given_up(
     court: Court, server: JudgeServer
 ) -> None:
-    with pytest.raises(ScoringError, match="no answer to this request, though to others"):
+    with pytest.raises(NoCompletionError, match="no answer to this request, though to others"):
         await court.judge(server.endpoint("shy"), seconds=1)(RIGHT)
 
 
@@ -235,6 +236,6 @@ def test_a_judge_that_is_down_pauses_the_sampler_and_is_never_a_reward(
     assert {task.attempt for task in tasks} == {1}
     pod.wait_document(lambda one: not one.unavailable, what="the end of the outage")
     metrics = pod.get("/metrics")[1]
-    answered = 'rl_sampler_judge_requests_total{model="steady",outcome="answered",scorer="Fair"}'
+    answered = 'rl_sampler_completions_total{caller="Fair",model="steady",outcome="answered"}'
     assert f"{answered} 2" in metrics
-    assert 'rl_sampler_judge_tokens_total{kind="completion",model="steady"' in metrics
+    assert 'rl_sampler_completion_tokens_total{caller="Fair",kind="completion"' in metrics

@@ -186,15 +186,17 @@ def test_only_the_agent_gets_the_tokens_of_mcp_servers() -> None:
         assert mount not in other["volumeMounts"]
 
 
-def test_only_the_agent_gets_the_tokens_of_judges() -> None:
+def test_only_the_agent_gets_the_tokens_of_judges_and_users() -> None:
     endpoints = [
         {"url": "https://a/v1", "model": "m"},
         {"url": "https://b/v1", "model": "m", "tokenSecretRef": {"name": "keys", "key": "b"}},
     ]
     scorers = [{"kind": "ExactMatch"}, {"kind": "Fair", "judge": {"endpoints": endpoints}}]
-    pod = pod_of(a_deployment(reward={"scorers": scorers}))
+    talk = {"kind": "Conversation", "user": {"endpoints": endpoints[1:]}}
+    pod = pod_of(a_deployment(reward={"scorers": scorers}, agent=talk))
     (agent,) = pod["containers"]
-    (volume,) = [one for one in pod["volumes"] if one["name"].startswith("endpoint-")]
+    volume, users = [one for one in pod["volumes"] if one["name"].startswith("endpoint-")]
+    assert users["name"] == f"endpoint-{token_folder('user', 0)}"
     assert volume["secret"]["items"] == [{"key": "b", "path": "token"}]
     (mount,) = [one for one in agent["volumeMounts"] if one["name"] == volume["name"]]
     folder = env.SamplerEnv.parse(environment_of(agent)).endpoint_secrets_folder

@@ -58,6 +58,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {"agent": {"entryPoint": "a:b"}}, "spec.agent.entryPoint", "AgentMalformed"
     ),
     "options of nobody": ({"agent": {"options": {"a": 1}}}, "spec.agent.options", "AgentMalformed"),
+    "a user of another kind": (
+        {"agent": {"user": {"endpoints": [{"url": "http://a/v1", "model": "m"}]}}},
+        "spec.agent.user", "AgentMalformed",
+    ),
+    "results that ReAct lacks": (
+        {"agent": {"kind": "ReAct", "context": {"overflow": "DiscardTools"}}},
+        "spec.agent.context", "AgentMalformed",
+    ),
+    "a parser of ReAct": (
+        {"agent": {"kind": "ReAct", "toolCallFormat": "Hermes"}}, "spec.agent.toolCallFormat",
+        "AgentMalformed",
+    ),
+    "a scenario of nobody": (
+        {"data": {"train": [{
+            "name": "a", "uri": "s3://abc/a.jsonl", "columns": {"scenario": "aim"}}]}},
+        "spec.data.train[0].columns.scenario", "AgentMalformed",
+    ),
+    "a user without words": (
+        {"agent": {"kind": "Conversation"},
+         "data": {"train": [{"name": "a", "uri": "s3://abc/a.jsonl"}]}},
+        "spec.data.train[0].columns.scenario", "AgentMalformed",
+    ),
     "no code": ({"agent": {"kind": "Custom"}}, "spec.agent.entryPoint", "AgentMalformed"),
 }  # fmt: skip
 

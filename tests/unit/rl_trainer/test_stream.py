@@ -34,6 +34,12 @@ def test_a_task_says_all_that_a_sampler_needs(make_spec: MakeSpec) -> None:
     assert (task.split, task.dataset, task.dataset_epoch, task.example) == ("train", "sums", 7, "e")
 
 
+def test_a_task_has_its_records_scenario(make_spec: MakeSpec) -> None:
+    talk = an_example(scenario=("And?", "Thanks."))
+    task = TrainStream(run="r", spec=make_spec(), datasets=[a_dataset(talk)]).task(0, step=0)
+    assert task.scenario == ["And?", "Thanks."]
+
+
 def test_no_system_prompt_is_added_to_a_record_with_its_own(make_spec: MakeSpec) -> None:
     own = an_example("1+1=", Message(role="system", content="Own."))
     spec = make_spec(agent={"systemPrompt": "Add."})

@@ -49,17 +49,20 @@ class Spool(Sequence[Example]):
 
 
 def _encode(example: Example) -> bytes:
-    values = {
+    values: dict[str, object] = {
         "id": example.id,
         "messages": [one.model_dump() for one in example.messages],
         "answer": example.answer,
         "scorer": example.scorer,
         "answer_schema": example.answer_schema,
     }
+    if example.scenario:  # the digest of data without any is that of earlier releases
+        values["scenario"] = example.scenario
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _decode(line: bytes) -> Example:
     values = json.loads(line)
     messages = tuple(Message.model_validate(one) for one in values.pop("messages"))
-    return Example(messages=messages, **values)
+    scenario = tuple(values.pop("scenario", ()))
+    return Example(messages=messages, scenario=scenario, **values)

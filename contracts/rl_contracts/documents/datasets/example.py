@@ -21,3 +21,5 @@ class Example:
     """Judges it alone; empty: the manifest's scorers do."""
     answer_schema: str = ""
     """Empty: the manifest's."""
+    scenario: tuple[str, ...] = ()
+    """The user's further turns, or what a simulated one wants."""

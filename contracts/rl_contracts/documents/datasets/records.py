@@ -51,6 +51,7 @@ def parse_record(record: object, *, columns: Columns, place: str) -> Example:
         answer=answer,
         scorer=_scorer(record, columns.scorer),
         answer_schema=_answer_schema(record, columns.answer_schema),
+        scenario=_scenario(record, columns.scenario),
     )  # fmt: skip
 
 
@@ -82,14 +83,25 @@ def _answer_schema(record: Values, column: str | None) -> str:
     return name
 
 
+def _scenario(record: Values, column: str | None) -> tuple[str, ...]:
+    if column is None:
+        return ()
+    value = record.get(column)
+    if not _is_list(value):
+        return (_text(record, column),)
+    turns = [_text({column: one}, column) for one in value]
+    if not turns:
+        _refuse(column, "has no turn of a user")
+    return tuple(turns)
+
+
 def columns_of(columns: Columns) -> tuple[list[str], list[str]]:
     """Columns that every record must have, and those that it may have."""
     if columns.messages is None:
         needed = [columns.query or "query", columns.answer or "answer"]
     else:
         needed = [columns.messages, *([columns.answer] if columns.answer else [])]
-    if columns.id:
-        needed.append(columns.id)
+    needed += [one for one in (columns.id, columns.scenario) if one]
     others = [columns.scorer, columns.answer_schema, None if columns.id else "id"]
     return needed, [one for one in others if one]
 

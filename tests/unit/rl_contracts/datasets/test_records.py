@@ -129,3 +129,13 @@ def test_a_bad_conversation_names_its_field(messages: Any, message: str) -> None
     with pytest.raises(BadRecordError) as bad:
         parse(record, CHAT)
     assert message in str(bad.value)
+
+
+def test_a_scenario_is_a_text_or_the_users_turns() -> None:
+    columns = Columns(scenario="aim")
+    record = {"query": "x", "answer": "y"}
+    assert parse(record | {"aim": "Wants 42."}, columns).scenario == ("Wants 42.",)
+    assert parse(record | {"aim": ["And?", "Thanks."]}, columns).scenario == ("And?", "Thanks.")
+    for bad in (None, [], [""], [["a"]], ["a\0"], {"a": 1}):
+        with pytest.raises(BadRecordError, match="aim"):
+            parse(record | {"aim": bad}, columns)

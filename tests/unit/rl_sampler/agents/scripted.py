@@ -17,6 +17,8 @@ from rl_sampler.agents import AGENTS, Agent
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.policy import Policy, Sampled
+from rl_sampler.agents.react import introduced
+from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.claims import Claim
 from rl_sampler.engine.protocol import FoundCalls, Generation
 from rl_sampler.prompt import Prompts
@@ -80,7 +82,7 @@ class ScriptedPolicy:
         self.contexts.append(self.prompts.decode([*context, -1][:-1]))
         room = min(limit or self.per_turn, self.room(len(context)))
         assert room >= 1, "the policy was asked without room for a token"
-        whole = self.prompts.tokens(self.script.pop(0) + "<|im_end|>")
+        whole = self.prompts.tokens(self.script.pop(0) + self.prompts.stop_texts[0])
         output = whole[:room]
         generation = Generation.model_validate(
             {
@@ -98,9 +100,11 @@ class ScriptedPolicy:
 class TableOfTools:
     """Answers from a table: a text, or an outcome and a text."""
 
-    def __init__(self, answers: Mapping[str, str | tuple[str, str]]) -> None:
+    def __init__(
+        self, answers: Mapping[str, str | tuple[str, str]], tools: Sequence[Tool]
+    ) -> None:  # fmt: skip
         self._answers = answers
-        self.listed = [TOOL]
+        self.listed = list(tools)
 
     async def call(self, wanted: WantedCall) -> ToolCall:
         answer = self._answers.get(wanted.arguments, "?")
@@ -129,9 +133,12 @@ async def play(
     room: int = 4096,
     per_turn: int = 512,
     act: Agent | None = None,
+    model: str = "qwen3",
+    user: Sequence[str] = (),
+    tools: Sequence[Tool] = (TOOL,),
     **options: Any,
 ) -> Played:
-    """Act a script out as a ToolLoop of Qwen 3 whose prompt leaves ``room`` tokens.
+    """Act a script out, as a ToolLoop by default, whose prompt leaves ``room`` tokens.
 
     Args:
         script: what the policy says.
@@ -139,11 +146,17 @@ async def play(
         room: tokens of the context behind the prompt.
         per_turn: most tokens of a response.
         act: in the place of the manifest's agent.
+        model: whose chat template it is.
+        user: what a scripted user says.
+        tools: that are offered.
         options: of the manifest's agent.
     """
-    prompts = real_prompts("qwen3")
-    chat = Chat(prompts, [TOOL.to_chat()])
-    prompt = chat.opening(QUESTION)
+    prompts = real_prompts(model)
+    in_text = options.get("kind") == "ReAct"
+    messages = introduced(QUESTION, tools) if in_text else QUESTION
+    chat = Chat(prompts, [] if in_text else [tool.to_chat() for tool in tools])
+    chat.check()
+    prompt = chat.opening(messages)
     longest = len(prompt) + room
     policy = ScriptedPolicy(prompts, list(script), longest=longest, per_turn=per_turn)
     agent = AgentSpec.model_validate(
@@ -156,10 +169,11 @@ async def play(
     )
     member = Member(
         agent=agent,
-        messages=QUESTION,
+        messages=messages,
+        user=ScriptedUser(user),
         chat=chat,
         policy=cast(Policy, policy),
-        tools=cast(Tools, TableOfTools(answers or {})),
+        tools=cast(Tools, TableOfTools(answers or {}, tools)),
     )
     (opening,) = Opening.of_group(prompt, await policy.sample(prompt))
     member.open(opening)

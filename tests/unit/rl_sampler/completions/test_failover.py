@@ -9,11 +9,10 @@ from typing import cast
 import pytest
 
 from rl_sampler.completions.endpoint import Completion, Messages, Server
-from rl_sampler.completions.errors import EndpointDownError, UnreadableError
+from rl_sampler.completions.errors import EndpointDownError, NoCompletionError, UnreadableError
 from rl_sampler.completions.failover import Failover
 from rl_sampler.completions.outages import Outages
 from rl_sampler.problems import Problems
-from rl_sampler.scorers.response import ScoringError
 from rl_sampler.serving import Serving
 from rl_sampler.tally import Tally
 
@@ -65,5 +64,5 @@ async def test_one_at_rest_is_asked_before_giving_up() -> None:
 
 async def test_nobody_of_use_is_an_error_with_each_complaint() -> None:
     asking = failover(Script("first", ["well"]), Script("second", ["good"]))
-    with pytest.raises(ScoringError, match="'well' is no number; 'good' is no number"):
+    with pytest.raises(NoCompletionError, match="'well' is no number; 'good' is no number"):
         await asking.ask(QUESTION, number)

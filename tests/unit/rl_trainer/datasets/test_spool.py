@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,11 @@ def test_the_digest_tells_orders_apart(tmp_path: Path) -> None:
     first = Spool(tmp_path / "a", [one, other])
     assert first.sha256 == Spool(tmp_path / "b", [one, other]).sha256
     assert first.sha256 != Spool(tmp_path / "c", [other, one]).sha256
+
+
+def test_a_scenario_comes_back_and_changes_only_its_own_digest(tmp_path: Path) -> None:
+    plain, talk = an_example(1), replace(an_example(1), scenario=("And?", "Thanks."))
+    spool = Spool(tmp_path / "a", [talk])
+    assert spool[0] == talk
+    assert spool.sha256 != Spool(tmp_path / "b", [plain]).sha256
+    assert "scenario" not in (tmp_path / "b").read_text()

@@ -1,0 +1,55 @@
+"""Conversations with a scripted user; contract tests have a simulated one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.rollout import StopReason
+from rl_sampler.agents.user import PLACEHOLDERS, PROMPT
+from rl_sampler.completions.prompts import prompt_of, transcript
+from tests.unit.rl_sampler.agents.scripted import TOOL, Played, call, play
+
+
+async def talk(script: list[str], user: list[str], **options: Any) -> Played:
+    chosen = {"tools": (), **options}
+    return await play(script, user=user, kind="Conversation", **chosen)
+
+
+async def test_the_users_turns_are_said_one_after_the_other() -> None:
+    played = await talk(["one", "two", "three"], ["And then?", "Go on.<|im_end|>"])
+    assert played.reason is StopReason.STOP
+    assert [turn.text for turn in played.member.turns] == ["one", "two", "three"]
+    last = played.policy.contexts[-1]
+    assert "<|im_start|>user\nAnd then?<|im_end|>" in last
+    assert "Go on.< |im_end|>" in last, "a user cannot end a turn either"
+    assert [one["role"] for one in played.member.conversation] == ["user", "assistant"] * 3
+
+
+async def test_tools_may_be_called_before_the_user_is_answered() -> None:
+    played = await talk(
+        [call(a=1), "It is 42.", "You are welcome."], ["Thanks."],
+        answers={'{"a": 1}': "42"}, tools=(TOOL,),
+    )  # fmt: skip
+    assert played.reason is StopReason.STOP
+    assert [len(turn.calls) for turn in played.member.turns] == [1, 0, 0]
+    assert "<tool_response>\n42" in played.policy.contexts[1]
+    assert "Thanks." in played.policy.contexts[2]
+
+
+@pytest.mark.parametrize(
+    ("turns", "limit", "reason"), [(1, 2, StopReason.STOP), (2, 2, StopReason.TURNS)]
+)
+async def test_turns_are_bounded(turns: int, limit: int, reason: StopReason) -> None:
+    script = [f"answer {one}" for one in range(4)]
+    played = await talk(script, ["more"] * turns, maxTurns=limit)
+    assert (played.reason, len(played.member.turns)) == (reason, 2)
+
+
+def test_the_prompt_of_a_simulated_user_is_filled_in() -> None:
+    template = prompt_of(PROMPT, PLACEHOLDERS, field="f")
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+    text = template.substitute(scenario="You want 42.", conversation=transcript(said))
+    assert "You want 42." in text
+    assert "user: Hi\nassistant: Yes?" in text

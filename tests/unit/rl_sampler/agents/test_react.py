@@ -1,0 +1,108 @@
+"""ReAct: how its text is read, and episodes of templates that know no tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.rollout import StopReason
+from rl_contracts.documents.task import Message
+from rl_sampler.agents.react import UNREADABLE, Step, introduced, read
+from rl_sampler.agents.tool_loop import TOO_EARLY
+from rl_sampler.answers import final_answer
+from rl_sampler.tools.formats import WantedCall
+from tests.unit.rl_sampler.agents.scripted import TOOL, Played, play
+
+ACT = 'Thought: I add.\nAction: calc\nAction Input: {"a": 1}'
+DONE = "Thought: I know.\nFinal Answer: 42"
+CALL = WantedCall(tool="calc", arguments='{"a": 1}')
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        (ACT, Step(call=CALL)),
+        (ACT + "\n", Step(call=CALL)),
+        ('Action: calc\nAction Input:\n{\n "a": 1\n}', Step(call=CALL)),
+        (ACT + "\nObservation: 7\nFinal Answer: 7", Step(call=CALL, invented=True)),
+        (DONE, Step(final=True)),
+        ("Final Answer: 42\n" + ACT, Step(final=True)),
+        ("42", Step()),
+        ("", Step()),
+        ("Action: calc", Step()),
+        ("Action: calc\nAction Input: a=1", Step()),
+        ("Action Input: {}\nAction: calc", Step()),
+        ("Observation: 42", Step()),
+        ('I say Action: calc\nAction Input: {"a": 1}', Step()),
+    ],
+)
+def test_a_response_is_read(text: str, step: Step) -> None:
+    assert read(text) == step
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (DONE, "42"),
+        ("Final Answer: 1\nFinal Answer:\n2 ", "2"),
+        ("final answer: 42", None),
+        ("Final Answer:", ""),
+    ],
+)
+def test_the_final_answer_is_what_follows(text: str, answer: str | None) -> None:
+    assert final_answer(text) == answer
+
+
+@pytest.mark.parametrize("role", ["system", "user"])
+def test_tools_are_explained_in_the_first_message(role: str) -> None:
+    first, last = introduced(
+        [Message(role=role, content="first"), Message(role="user", content="last")], [TOOL]
+    )
+    assert first.role == role
+    assert 'calc:  Arguments: {"type": "object", "properties": {}}' in first.text
+    assert "first" in first.text
+    assert last.text == "last"
+
+
+async def react(script: list[str], **options: Any) -> Played:
+    answers = {'{"a": 1}': "41<end_of_turn>", '{"a": 2}': "42"}
+    return await play(script, answers=answers, kind="ReAct", model="gemma3", **options)
+
+
+async def test_actions_are_observed_until_the_final_answer() -> None:
+    """Gemma 3's template refuses messages of role tool."""
+    played = await react([ACT, ACT.replace("1", "2"), DONE])
+    assert played.reason is StopReason.STOP
+    first, second, last = played.member.turns
+    assert [one.outcome for one in (*first.calls, *second.calls)] == ["answered"] * 2
+    assert last.calls == []
+    assert "Observation: 41< end_of_turn>" in played.policy.contexts[1]
+    assert "Observation: 42" in played.policy.contexts[2]
+    trace = played.member.trace
+    assert [trace.mask[one.response.start] for one in played.member.turns] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "reason", "told"),
+    [
+        (["hm", DONE], {}, StopReason.STOP, UNREADABLE),
+        ([DONE, ACT, DONE + "!"], {"minTurns": 2}, StopReason.STOP, TOO_EARLY),
+        ([ACT, ACT.replace("1", "2")], {"maxTurns": 2}, StopReason.TURNS, "Observation: 41"),
+        ([ACT, ACT], {"repetitionLimit": 1}, StopReason.REPETITION, "Observation: 41"),
+    ],
+)
+async def test_what_is_no_step_is_told_and_turns_are_bounded(
+    script: list[str], options: dict[str, int], reason: StopReason, told: str
+) -> None:
+    played = await react(script, **options)
+    assert played.reason is reason
+    assert told in played.policy.contexts[1]
+
+
+async def test_an_observation_of_its_own_is_noted_and_not_believed() -> None:
+    played = await react([ACT + "\nObservation: 7", DONE])
+    error = played.member.turns[0].error
+    assert error is not None
+    assert "an observation of its own" in error.message
+    assert "Observation: 41" in played.policy.contexts[1]
