@@ -58,8 +58,8 @@ def settings_of(uri: str) -> StoreSettings:
             "mongoDatabase": "rl_claims",
             "s3Endpoint": "http://127.0.0.1:1",
             "s3Bucket": "none",
-            "s3AccessKey": "",
-            "s3SecretKey": "",
+            "s3AccessKey": "none",
+            "s3SecretKey": "none",
         }
     )
 
