@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl_contracts.documents.batch import BatchState
 from rl_contracts.documents.run import StepMetrics
-from rl_contracts.documents.task import Queue
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
@@ -249,3 +249,39 @@ def test_without_staleness_sampling_and_training_take_turns(make_world: MakeWorl
         assert world.attempt() == 0
     world.check_lineage()
     assert world.run.totals.max_staleness_seen == 0
+
+
+class Patchy(TestSampler):
+    """Gives every fourth group up, and of every second one leaves out the last two members."""
+
+    def _answer(self, task: Task) -> None:
+        if task.sequence % 4 == 0:
+            self.stores.tasks.hand_back(task, reason="the judge is down")
+            return
+        rollouts = self._rollouts(task)
+        kept = rollouts[:2] if task.sequence % 2 else rollouts
+        self.stores.rollouts.put(kept)
+        self.stores.tasks.complete(task, rollouts=[one.id for one in kept])
+
+
+def test_dead_groups_make_room_and_small_ones_train(make_world: MakeWorld) -> None:
+    world = make_world(steps=3)
+    rollouts = {
+        "maxAttempts": 1, "completion": {"kind": "Minimum", "minimum": 2, "deadlineSeconds": 60}
+    }  # fmt: skip
+    world.spec = world.spec.model_validate(
+        world.spec.model_dump(by_alias=True) | {"rollouts": rollouts}
+    )
+    world.write_mounts()
+    with sampling(Patchy(world.stores, RUN)):
+        assert world.attempt() == 0
+    world.check_lineage()
+    assert world.run.totals.drops.by_cause[Cause.FAILED] > 0
+    sizes = {
+        len([one for one in rollouts if one.task == task])
+        for rollouts in world.trained()
+        for task in {one.task for one in rollouts}
+    }
+    assert sizes == {2, 4}
+    dead = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DEAD)
+    assert {one.sequence % 4 for one in dead if one.cause is Cause.FAILED} == {0}
