@@ -53,6 +53,10 @@ def test_the_examples_scorer_tool_and_agent_work(
         expected = min(1.0, 8 / max(1, len(rollout.text.split())))
         assert parts["Brevity"].value == expected
         assert rollout.reward == pytest.approx(0.1 * expected)
+        timings = rollout.timings
+        assert min(timings.claimed_at, timings.generate_seconds, timings.score_seconds) > 0
+        assert timings.queue_seconds == sum(turn.queue_seconds for turn in rollout.turns)
+        assert timings.tool_seconds == sum(turn.tool_seconds for turn in rollout.turns)
     document = pod.wait_document(lambda one: True, what="the registration")
     assert "Brevity" in document.scorers
     assert document.refusals == []

@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.documents.run import Drops, EvaluationResult, Outcome, PolicyPointer, Totals
+from rl_contracts.documents.run import (
+    DatasetSummary,
+    Drops,
+    EvaluationResult,
+    Outcome,
+    PolicyPointer,
+    Totals,
+)
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import (
     AttemptStatus,
     Condition,
+    DatasetStatus,
     OperationStatus,
     RLJobStatus,
     SamplerPoolStatus,
@@ -285,11 +293,14 @@ def test_counters() -> None:
         )
         for temperature, accuracy in ((1.0, 0.25), (0.7, 0.75))
     ]  # fmt: skip
+    skipped: dict[str, Any] = {"skipped": 2, "first_skipped": ["s3://b/d.jsonl line 3 is not JSON"]}
+    found = DatasetSummary(split="train", name="d", uri="s3://b/d.jsonl", records=9, **skipped)
     policy = POLICY.model_copy(update={"version": 6, "step": 4})
     latest = a_step(3, reward_mean=0.5, time=NOW, staleness_max=2)
     run = RUN.model_copy(
         update={
             "evaluations": evaluations, "step": 5, "epoch": 3, "policy": policy, "latest": latest,
+            "datasets": [found],
         }
     )  # fmt: skip
     behind = a_sampler("b", pod="gone-pod", version=1, step=0)
@@ -304,6 +315,7 @@ def test_counters() -> None:
     assert weights.uri == "s3://b/p/"
     assert after.trainer.restarts == 2
     assert after.samplers.serving == 1
+    assert after.datasets == [DatasetStatus(split="train", name="d", records=9, **skipped)]
 
 
 def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
