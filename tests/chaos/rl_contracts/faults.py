@@ -10,10 +10,14 @@ import pytest
 from pymongo import ReplaceOne
 
 from rl_contracts import ids
+from rl_contracts.documents.base import Document
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores import tasks
 from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.records import RecordStore
+from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.tasks import TaskStore
+from rl_sampler import rollout
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Change = Callable[[Stored, Stored], None]
@@ -126,6 +130,15 @@ def _kept_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TaskStore, "count", count)
 
 
+def _writes_half(patch: pytest.MonkeyPatch) -> None:
+    real = RecordStore.put
+
+    def put(self: RecordStore[Any], documents: Sequence[Document]) -> None:
+        real(self, documents[: len(documents) - 1] if len(documents) > 1 else documents)
+
+    patch.setattr(RolloutStore, "put", put)
+
+
 FAULTS: dict[str, Plant] = {
     "a claim leaves the attempt as it is": tampered("find_one_and_update", _same_attempt),
     "a claim takes what another one holds": tampered("find_one_and_update", _claimed_ones_too),
@@ -147,9 +160,18 @@ FAULTS: dict[str, Plant] = {
     "nobody reaps": replaced(TaskStore, "reap", lambda self, run: 0),
     "no attempt is the last": replaced(tasks, "_returned", _returned_for_ever),
     "a sampler that is stopped costs an attempt": replaced(tasks, "_returned", _returned_at_a_cost),
+    "members that are too old are adopted": replaced(rollout, "is_usable", lambda *_, **__: True),
     "a late writer's member takes the new one's id": replaced(
         ids, "rollout_id", lambda task, attempt, member: f"{task}.1.{member}"
     ),
+    "members get lost while they are written": _writes_half,
     "counts are kept, not asked": _kept_counts,
     "a task that is there is inserted anew": replaced(TaskStore, "insert", _inserts_anew),
+    "a drop takes back what was trained": tampered(
+        "update_many", forgetting("queue", when=becomes(TaskState.DEAD))
+    ),
+    "what was trained stays in the queue": replaced(TaskStore, "retire", lambda self, wanted: None),
+    "an older trainer commits": tampered(
+        "update_one", forgetting("epoch", when=lambda one: "head_batch" in one)
+    ),
 }

@@ -43,7 +43,7 @@ from tests.contract.rl_contracts.actors import (
     check_end,
     check_move,
 )
-from tests.contract.rl_contracts.training_life import MAX_TASKS, Training
+from tests.contract.rl_contracts.training_life import MAX_TASKS, PER_BATCH, Training
 from tests.contract.rl_contracts.watching import GROUP
 from tests.documents import a_rollout, a_run
 
@@ -130,6 +130,19 @@ class TaskLife(Training, RuleBasedStateMachine):
             else:
                 self.give_back(worker, task, cause)
                 worker.claims.remove(task)
+
+    @rule(who=st.integers(0, 1), which=st.integers(0, 1), times=st.integers(1, 2))
+    def learn(self, who: int, which: int, times: int) -> None:
+        """Whole steps that nothing disturbs: without them few lives come as far as training."""
+        for _ in range(times):
+            self.insert_some(self.trainer(which), number=PER_BATCH, attempts=3)
+            for _ in range(PER_BATCH):
+                self.work(who, None)
+                self.all_is_well()
+            self.train(which)
+            self.all_is_well()
+            self.retire(which)
+            self.all_is_well()
 
     @precondition(lambda self: any(one.claims for one in self.workers))
     @rule(data=st.data(), member=st.integers(0, GROUP - 1), age=st.integers(0, 2))
@@ -219,6 +232,25 @@ class TaskLife(Training, RuleBasedStateMachine):
         self.all_is_well()
         data.draw(st.sampled_from([self.finish, self.give_back, self.extend]))(worker, task)
 
+    @precondition(lambda self: any(one.claims for one in self.workers))
+    @rule(data=st.data(), member=st.integers(0, GROUP - 1), age=st.integers(0, 2))
+    def die_half_done(self, data: st.DataObject, member: int, age: int) -> None:
+        """A process is killed between two members; another one takes up what it left."""
+        worker, task = self.a_claim(data)
+        rollout = self.a_member(task, member, step=self.known_run().step - age)
+        with self.changing(task, ours=False):
+            self.quietly(lambda: worker.rollouts.put([rollout]))
+        worker.claims.remove(task)
+        self.time_passes(40.0)
+        self.reap(3)
+        self.all_is_well()
+        heir = self.workers[1 - self.workers.index(worker)]
+        held = len(heir.claims)
+        self.claim_one(heir)
+        self.all_is_well()
+        for taken in heir.claims[held:]:
+            self.finish(heir, taken)
+
     @rule(who=st.integers(0, 1))
     def crash(self, who: int) -> None:
         self.workers[who].claims = []
@@ -251,6 +283,20 @@ class TaskLife(Training, RuleBasedStateMachine):
         reaper.mongo.meanwhile = None
         if ours and renewed:
             assert self.is_ours(task), "a claim was taken back that had just been renewed"
+
+    @precondition(lambda self: len(self.trainers) > 1)
+    @rule()
+    def drop_late(self) -> None:
+        """An older trainer sleeps between its look and its drop; the newer one trains meanwhile."""
+        old = self.trainers[0]
+        mine = old.formed or old.committed
+        ready = [one.id for one in self.finished(old) if not mine or one.id not in mine.tasks]
+        self.train(1)
+        self.retire(1)
+        self.all_is_well()
+        self.quietly(
+            lambda: old.actor.tasks.drop(ready[:PER_BATCH], reason="old", cause=Cause.STALE)
+        )
 
     @rule(who=st.integers(0, 3), seconds=st.sampled_from([-86_400.0, -40.0, 40.0, 86_400.0]))
     def jump(self, who: int, seconds: float) -> None:
