@@ -24,7 +24,6 @@ import pytest
 from tests.servers import ROOT, Server, binary, free_port
 from tests.waiting import HUNG_SECONDS
 
-START_SECONDS = 120.0
 program = functools.cache(binary)
 
 
@@ -143,7 +142,7 @@ def _wait_until_ready(server: ApiServer, process: Server) -> None:
     request = urllib.request.Request(
         f"{server.url}/readyz", headers={"Authorization": f"Bearer {server.token}"}
     )
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + HUNG_SECONDS
     while True:
         try:
             with urllib.request.urlopen(request, timeout=2, context=context):

@@ -6,7 +6,9 @@ Another MongoDB or S3 takes their place where ``RL_TEST_MONGO_*`` or ``RL_TEST_S
 
 from __future__ import annotations
 
+import functools
 import os
+import random
 import secrets
 import signal
 import socket
@@ -17,7 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,17 +29,37 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.settings import StoreSettings
+from tests.waiting import HUNG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
-START_SECONDS = 60.0
 BUCKET = "rl-data"
 
 
+PORTS = range(11_000, 30_000)
+"""Not those that the kernel gives to connections: one of these could take a port found free."""
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of the loopback interface that nobody listens on; no two calls give the same."""
+    while True:
+        port = random.choice(PORTS)
+        if port in _given:
+            continue
+        _given.add(port)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+@functools.cache
+def deaf_port() -> int:
+    """A TCP port that refuses connections: this process holds it to its end and never listens."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    port = int(held.getsockname()[1])
+    held.detach()  # the kernel closes it
+    return port
 
 
 def binary(name: str) -> str:
@@ -72,9 +94,10 @@ class Server:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=os.environ | self.environment
             )
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + HUNG_SECONDS
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
                 pytest.fail(f"{self.command[0]} did not start: {self.log.read_text()[-2000:]}")
             time.sleep(0.05)
 
@@ -93,7 +116,7 @@ class Server:
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=HUNG_SECONDS)
             self.process = None
 
 
