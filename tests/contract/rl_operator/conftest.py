@@ -60,3 +60,5 @@ def world(
     yield made
     if made.operator is not None:
         made.operator.close()
+    writes.crash_after = None
+    made.clear()

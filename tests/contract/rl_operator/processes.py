@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -18,6 +19,7 @@ from rl_operator import kinds
 from tests.apiserver import ApiServer, kubeconfig
 from tests.contract.rl_operator.world import World, install_trainer_kind
 from tests.servers import ROOT, Server, binary, free_port
+from tests.waiting import HUNG_SECONDS
 
 SYSTEM = "rl-system"
 IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
@@ -33,12 +35,13 @@ class Process:
     url: str
 
     def lines(self) -> list[dict[str, str]]:
-        """What it logged."""
-        return [json.loads(one) for one in self.server.log.read_text().splitlines()]
+        """What it logged; of a line that is being written the end is still to come."""
+        whole = self.server.log.read_text().rpartition("\n")[0]
+        return [json.loads(one) for one in whole.splitlines()]
 
     def metrics(self) -> dict[str, float]:
         """Its samples, by name and labels as they are written."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=HUNG_SECONDS) as answer:
             text = answer.read().decode()
         samples = (one.rpartition(" ") for one in text.splitlines() if not one.startswith("#"))
         return {name: float(value) for name, _, value in samples}
@@ -123,6 +126,11 @@ def trainer_kind(apiserver: ApiServer) -> None:
     install_trainer_kind(apiserver, Path(module))
 
 
+def lease(world: World) -> dict[str, Any]:
+    """The operators' Lease, empty before there is one."""
+    found = world.cluster.get(kinds.LEASE, SYSTEM, "rl-operator")
+    return dict(found["spec"]) if found else {}
+
+
 def holder(world: World) -> str:
-    lease = world.cluster.get(kinds.LEASE, SYSTEM, "rl-operator")
-    return str(lease["spec"]["holderIdentity"]) if lease else ""
+    return str(lease(world).get("holderIdentity", ""))

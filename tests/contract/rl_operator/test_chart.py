@@ -10,6 +10,7 @@ import yaml
 
 from tests.contract.rl_operator.world import World
 from tests.servers import ROOT, binary
+from tests.waiting import HUNG_SECONDS
 
 IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
 
@@ -42,7 +43,7 @@ def helm(world: World, verb: str, *options: str) -> subprocess.CompletedProcess[
             "--namespace", "default", "--dry-run=server", "--kubeconfig",
             str(world.apiserver.kubeconfig),
         ],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HUNG_SECONDS, check=False,
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +9,12 @@ import pytest
 
 from rl_operator import kinds
 from tests.contract.rl_operator.world import TRAIN, World
-from tests.servers import free_port
-from tests.waiting import HUNG_SECONDS
+from tests.servers import deaf_port
+from tests.waiting import until
 
 Change = Callable[[World], None]
+IMPATIENT_SECONDS = 0.3
+"""With a store that is not there."""
 
 
 def no_secret(world: World) -> None:
@@ -51,11 +52,11 @@ BAD: dict[str, tuple[Change, str, str, str]] = {
     ),
     "no URI": (secret_with(mongoUri="http://x"), "StoresSecretMalformed", SECRET, "mongodb://"),
     "store is down": (
-        secret_with(mongoUri=f"mongodb://127.0.0.1:{free_port()}/"), "StateStoreUnreachable",
+        secret_with(mongoUri=f"mongodb://127.0.0.1:{deaf_port()}/"), "StateStoreUnreachable",
         SECRET, "bring the server up",
     ),
     "bucket server is down": (
-        secret_with(s3Endpoint=f"http://127.0.0.1:{free_port()}"), "BucketUnreachable", SECRET,
+        secret_with(s3Endpoint=f"http://127.0.0.1:{deaf_port()}"), "BucketUnreachable", SECRET,
         "bring the server up",
     ),
     "wrong key": (
@@ -84,6 +85,8 @@ def test_a_bad_input_stalls_and_is_mended(
     world.make_secret()
     world.upload_inputs()
     spoil(world)
+    if reason.endswith("Unreachable"):
+        world.patience_seconds = IMPATIENT_SECONDS
     job = world.make_job()
     world.settle(job)
     stalled = world.condition(job, "Stalled")
@@ -100,10 +103,12 @@ def test_a_bad_input_stalls_and_is_mended(
 
     world.make_secret()
     world.upload_inputs()
-    deadline = time.monotonic() + HUNG_SECONDS
-    while world.condition(job, "Stalled"):
-        assert time.monotonic() < deadline, world.status(job)
+
+    def mended() -> bool:
         world.settle(job)
+        return not world.condition(job, "Stalled")
+
+    until(mended, what="the job to go on", seen=lambda: world.status(job))
     assert [one["metadata"]["name"] for one in world.objects(kinds.SAMPLER_POOL)] == ["job-main"]
 
 
@@ -151,10 +156,16 @@ def test_the_store_goes_down_and_comes_back_mid_run(world: World) -> None:
     run = str(world.settle(job)["runId"])
     world.start_samplers(run)
     assert world.settle(job)["attempt"] == 1
-    world.make_secret(mongoUri=f"mongodb://127.0.0.1:{free_port()}/")
+    world.patience_seconds = IMPATIENT_SECONDS
+    world.start_operator()
+    world.make_secret(mongoUri=f"mongodb://127.0.0.1:{deaf_port()}/")
     status = world.settle(job)
     assert world.condition(job, "StateStoreReachable")["status"] == "False"
     assert (status["phase"], status["attempt"]) == ("Recovering", 1)
     world.make_secret()
-    world.settle(job)
-    assert world.condition(job, "StateStoreReachable")["status"] == "True"
+
+    def reached() -> bool:
+        world.settle(job)
+        return world.condition_now(job, "StateStoreReachable")
+
+    until(reached, what="the store to be reached again", seen=lambda: world.status(job))

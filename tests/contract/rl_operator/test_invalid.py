@@ -165,7 +165,7 @@ def test_what_the_schema_cannot_say_stalls_by_name(
 ) -> None:
     world.make_secret()
     world.upload_inputs()
-    operator = world.start_operator(trust_seconds=60.0)
+    operator = world.start_operator(trust_seconds=3600.0)
     key = world.make_job(**sections)
     for _ in range(ROUNDS):
         operator.jobs.reconcile(key)

@@ -13,10 +13,11 @@ from rl_contracts.stores import overview
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.overview import Overview
+from rl_operator import readings
 from rl_operator.progress import REACHED, Connections, Reach, StoresOf
 from rl_operator.readings import ProgressReader
 from tests.documents import a_run, a_sampler, a_task
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 RUNS = [f"r{index}" for index in range(12)]
 
@@ -45,7 +46,7 @@ def found(stores: Stores) -> StoresOf:
 
 @pytest.fixture
 def reader() -> Iterator[ProgressReader]:
-    made = ProgressReader(BucketIsThere(), clock=time.monotonic, fresh_seconds=60.0)
+    made = ProgressReader(BucketIsThere(), clock=time.monotonic, fresh_seconds=3600.0)
     yield made
     made.close()
 
@@ -65,10 +66,11 @@ def test_one_read_serves_all_runs_of_a_namespace(
         return ask(mongo, runs)
 
     monkeypatch.setattr(overview, "of_runs", counted)
+    monkeypatch.setattr(readings, "ANSWER_SECONDS", HUNG_SECONDS)
     reader.read(RUNS[0], found)
     with ThreadPoolExecutor(len(RUNS)) as threads:
-        readings = list(threads.map(lambda run: reader.read(run, found), RUNS))
-    for index, reading in enumerate(readings):
+        said = list(threads.map(lambda run: reader.read(run, found), RUNS))
+    for index, reading in enumerate(said):
         assert reading.known
         assert reading.run is not None
         assert reading.run.steps == index + 1

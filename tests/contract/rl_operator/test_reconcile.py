@@ -83,7 +83,7 @@ def test_a_quiet_world_is_left_alone_even_by_a_new_operator(world: World, job: K
 
 
 def test_a_failed_attempt_is_repeated_and_the_last_one_is_final(world: World, job: Key) -> None:
-    world.make_job(lifecycle={"backoffLimit": 1, "restartBackoffSeconds": 1})
+    world.make_job(lifecycle={"backoffLimit": 1, "restartBackoffSeconds": 60})
     run = start_samplers(world, job)
     start_trainer(world, job)
     world.write_run(run)
@@ -94,7 +94,7 @@ def test_a_failed_attempt_is_repeated_and_the_last_one_is_final(world: World, jo
     assert status["lastFailure"]["pod"] == "job-1-worker-0"
 
     assert world.operator is not None
-    world.operator.skew = 5  # the backoff is over
+    world.operator.skew = 65  # the backoff is over
     start_trainer(world, job, attempt=2)
     world.end_trainer("job-2", "Failed", exit_code=1)
     status = world.settle(job)
@@ -214,7 +214,7 @@ def test_a_crash_after_any_write_leads_to_the_same_world(world: World, job: Key)
 def test_a_quiet_look_costs_few_requests(
     world: World, job: Key, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator = world.start_operator(trust_seconds=60.0)
+    operator = world.start_operator(trust_seconds=3600.0)
     run = start_samplers(world, job)
     start_trainer(world, job)
     world.write_run(run, policy=POLICY, step=1, steps=60)

@@ -42,7 +42,8 @@ from tests.manifests import a_job
 from tests.waiting import HUNG_SECONDS
 
 IMAGES = Images(trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent")
-PATIENCE_SECONDS = 0.3
+PATIENCE_SECONDS = 20.0
+"""With stores that are there; a test that takes one away has less of it."""
 RETRY_SECONDS = 0.2
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 TRAIN = b'{"id": "1", "query": "1+1=", "answer": "2"}\n'
@@ -69,10 +70,12 @@ class Writes:
 class Operator:
     """One life of the operator process."""
 
-    def __init__(self, cluster: Cluster, *, now: float = 0.0, trust_seconds: float = 0.0) -> None:
-        self.skew = now
+    def __init__(
+        self, cluster: Cluster, *, patience_seconds: float, trust_seconds: float = 0.0
+    ) -> None:
+        self.skew = 0.0
         connections = self.connections = Connections(
-            cluster, patience_seconds=PATIENCE_SECONDS, secret_seconds=trust_seconds
+            cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds
         )
         self.reader = ProgressReader(connections, clock=time.monotonic, fresh_seconds=0)
         self.preflight = Preflight(
@@ -128,12 +131,18 @@ class World:
     namespace: str
     writes: Writes = field(default_factory=Writes)
     operator: Operator | None = None
+    patience_seconds: float = PATIENCE_SECONDS
+    """Of the operator with its stores."""
+    registered: set[str] = field(default_factory=set)
+    """Samplers; they beat whenever time passes in ``settle``."""
 
     def start_operator(self, *, trust_seconds: float = 0.0) -> Operator:
         """A new process: nothing is remembered."""
         if self.operator is not None:
             self.operator.close()
-        self.operator = Operator(self.cluster, trust_seconds=trust_seconds)
+        self.operator = Operator(
+            self.cluster, patience_seconds=self.patience_seconds, trust_seconds=trust_seconds
+        )
         return self.operator
 
     # What a user does.
@@ -177,6 +186,7 @@ class World:
         deadline = time.monotonic() + HUNG_SECONDS
         while True:
             before = self.writes.count
+            self.beat()
             operator.jobs.reconcile(key)
             for one in self.objects(kinds.SAMPLER_POOL):
                 name = one["metadata"]["name"]
@@ -263,7 +273,25 @@ class World:
             **{"scorers": ["ExactMatch"], "state": "starting", **changes},
         )  # fmt: skip
         self.stores.samplers.put([sampler])
+        self.registered.add(sampler.id)
         return sampler
+
+    def beat(self) -> None:
+        """Samplers whose registration is there go on beating, however slow the test is."""
+        beaten = {"$set": {"heartbeat_at": self.stores.mongo.now()}}
+        self.stores.mongo.collection("samplers").update_many(
+            {"_id": {"$in": sorted(self.registered)}}, beaten
+        )
+
+    def clear(self) -> None:
+        """Leave no job to the operators of later tests."""
+        for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
+            for found in self.objects(kind):
+                meta = found["metadata"]
+                if meta.get("finalizers"):
+                    bare = {"name": meta["name"], "namespace": self.namespace, "finalizers": None}
+                    self.cluster.merge(kind, {"metadata": bare})
+                self.cluster.delete(kind, self.namespace, meta["name"], uid=meta["uid"])
 
     def task(self, run: str, sequence: int) -> Task:
         return a_task(sequence, id=f"{run}.train.{sequence}", run=run)
