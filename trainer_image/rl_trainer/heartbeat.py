@@ -22,6 +22,8 @@ SWEEP_SECONDS = 4.0
 FORGET_SECONDS = 600.0
 SAMPLER_SILENT_SECONDS = 20.0
 """Samplers report every two seconds; a busy node may hold one up for several of them."""
+AWAY_SECONDS = 10.0
+"""A store that takes so long for a command was away, and samplers could not reach it either."""
 
 
 class Heartbeat:
@@ -48,6 +50,7 @@ class Heartbeat:
         self._phase = "Starting"
         self._logged = clock()
         self._forgot: float | None = None
+        self._judges_from = clock()
         self._ended = threading.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
         self._thread: Future[None] | None = None
@@ -99,20 +102,31 @@ class Heartbeat:
     def _beat(self) -> None:
         swept = self._clock()
         while True:
+            began = self._clock()
             self._stores.runs.heartbeat(self._run, epoch=self._epoch, phase=self._phase)
+            self._note_absence(since=began)
             if self._clock() - swept >= SWEEP_SECONDS:
                 self._sweep()
                 swept = self._clock()
             if self._ended.wait(self._beat_seconds):
                 return
 
+    def _note_absence(self, *, since: float) -> None:
+        """After an outage nobody counts as silent before having had the time to report again."""
+        now = self._clock()
+        if now - since > AWAY_SECONDS:
+            self._judges_from = now + SAMPLER_SILENT_SECONDS
+
     def _sweep(self) -> None:
+        began = self._clock()
         taken = self._stores.tasks.reap(self._run)
+        self._note_absence(since=began)
         if taken:
             log.warning("took back %d claims whose lease ran out", taken)
-        silent = self._stores.samplers.expire(self._run, silent_seconds=SAMPLER_SILENT_SECONDS)
-        for sampler in silent:
-            log.warning("sampler %s (pod %s) is silent", sampler.id, sampler.pod)
+        if self._clock() >= self._judges_from:
+            silent = self._stores.samplers.expire(self._run, silent_seconds=SAMPLER_SILENT_SECONDS)
+            for sampler in silent:
+                log.warning("sampler %s (pod %s) is silent", sampler.id, sampler.pod)
         if self._forgot is None or self._clock() - self._forgot >= FORGET_SECONDS:
             forgotten = forget_ended(self._stores, run=self._run, epoch=self._epoch)
             if forgotten:
