@@ -12,6 +12,8 @@ from rl_local import processes, records
 from rl_local.components import Component, answers
 from rl_local.errors import CommandFailedError, LocalError
 from rl_local.layout import Layout
+from tests.servers import free_port
+from tests.waiting import HUNG_SECONDS, until
 
 
 @pytest.fixture
@@ -25,9 +27,7 @@ def layout(tmp_path: Path) -> Iterator[Layout]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def web(layout: Layout, port: int) -> Component:
         healthy=lambda: answers("http", port, "/"),
         files=(config,),
         ports=(port,),
-        start_seconds=20,
+        start_seconds=HUNG_SECONDS,
     )
 
 
@@ -61,7 +61,7 @@ def test_what_died_is_started_again(layout: Layout, web: Component) -> None:
     record = processes.recorded(layout)["web"]
     records.kill_all([record])
     assert processes.ensure(layout, [web]) == ["web"]
-    assert web.healthy()
+    until(web.healthy, what="an answer")
     assert pid(layout) != record.pid
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from rl_local import progress, records
 from rl_local.errors import CommandFailedError, DeadlinePassedError, LocalError
+from tests.waiting import HUNG_SECONDS
 
 TIED = """
 import sys
@@ -38,12 +39,14 @@ def test_a_program_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     with subprocess.Popen([sys.executable, "-c", TIED, str(log)]) as starter:
         progress.wait_until(
-            lambda: log.exists() and log.read_text().endswith("\n"), what="its start", seconds=30
+            lambda: log.exists() and log.read_text().endswith("\n"),
+            what="its start",
+            seconds=HUNG_SECONDS,
         )
         program = records.of_process(int(log.read_text()), "")
         starter.kill()
     assert program is not None
-    progress.wait_until(lambda: not program.alive(), what="its end", seconds=30)
+    progress.wait_until(lambda: not program.alive(), what="its end", seconds=HUNG_SECONDS)
 
 
 def test_a_wait_in_vain_names_what_it_was_for() -> None:

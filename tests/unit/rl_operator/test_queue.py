@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
+from tests.waiting import HUNG_SECONDS
 
 
 class Clock:
@@ -153,10 +154,10 @@ async def test_workers_wake_for_keys_and_for_time() -> None:
     await queue.add_after("later", 0.05)
     await queue.add("now")
     await queue.add("also")
-    found = await asyncio.wait_for(asyncio.gather(*taken), 5)
+    found = await asyncio.wait_for(asyncio.gather(*taken), HUNG_SECONDS)
     assert sorted(found) == ["also", "later", "now"]
     await queue.done("now", again_after=0.01)
-    assert await asyncio.wait_for(queue.take(), 5) == "now"
+    assert await asyncio.wait_for(queue.take(), HUNG_SECONDS) == "now"
     assert await queue.failed("now") == 0.5
 
 

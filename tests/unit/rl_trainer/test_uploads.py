@@ -9,8 +9,7 @@ import pytest
 from rl_trainer.errors import TerminatedError
 from rl_trainer.heartbeat import Heartbeat
 from rl_trainer.uploads import Uploader
-
-SECONDS = 20.0
+from tests.waiting import HUNG_SECONDS
 
 
 class Quiet:
@@ -34,7 +33,7 @@ class Bucket:
 
     def upload(self, item: int) -> None:
         self.begun.release()
-        assert self.let.acquire(timeout=SECONDS)
+        assert self.let.acquire(timeout=HUNG_SECONDS)
         if item < 0:
             raise ValueError(f"item {item}")
         self.taken.append(item)
@@ -61,7 +60,7 @@ def test_the_newest_takes_the_place_of_the_one_that_waits(
     bucket: Bucket, uploader: Uploader[int]
 ) -> None:
     uploader.submit(1)
-    assert bucket.begun.acquire(timeout=SECONDS)
+    assert bucket.begun.acquire(timeout=HUNG_SECONDS)
     for item in (2, 3, 4):
         uploader.submit(item)
     bucket.let.release(2)
@@ -73,7 +72,7 @@ def test_an_error_surfaces_at_the_next_chance_and_only_once(
     bucket: Bucket, uploader: Uploader[int]
 ) -> None:
     uploader.submit(-1)
-    assert bucket.begun.acquire(timeout=SECONDS)
+    assert bucket.begun.acquire(timeout=HUNG_SECONDS)
     uploader.submit(-2)
     bucket.let.release(2)
     with pytest.raises(ValueError, match="item -1"):

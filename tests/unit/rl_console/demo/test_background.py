@@ -1,7 +1,9 @@
 import io
+import itertools
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -9,6 +11,7 @@ from rich.console import Console
 from rl_console.demo.background import background
 from rl_console.demo.stages import Stages
 from rl_console.errors import StageFailedError
+from tests.waiting import HUNG_SECONDS
 
 PYTHON = [sys.executable, "-c"]
 
@@ -19,7 +22,7 @@ def stages(printed: io.StringIO) -> Stages:
 
 def test_a_program_that_ends_well_is_waited_for(tmp_path: Path) -> None:
     with background([*PYTHON, "print('done')"], tmp_path / "a" / "log") as program:
-        program.wait(stages(io.StringIO()), what="it", seconds=30, remedy="none")
+        program.wait(stages(io.StringIO()), what="it", seconds=HUNG_SECONDS, remedy="none")
         assert program.lines() == ["done"]
 
 
@@ -29,7 +32,9 @@ def test_a_failure_has_the_last_lines_and_the_remedy(tmp_path: Path) -> None:
         background([*PYTHON, script], tmp_path / "log") as program,
         pytest.raises(StageFailedError) as caught,
     ):
-        program.wait(stages(io.StringIO()), what="making it", seconds=30, remedy="Try again.")
+        program.wait(
+            stages(io.StringIO()), what="making it", seconds=HUNG_SECONDS, remedy="Try again."
+        )
     assert caught.value.condition == "making it ended with exit code 1: no such file"
     assert caught.value.remedy == "Try again."
     assert caught.value.log == ["first", "second", "no such file"]
@@ -45,9 +50,11 @@ def test_a_program_past_its_deadline_is_ended(tmp_path: Path) -> None:
     assert program.ended
 
 
-def test_a_stage_says_how_long_it_took() -> None:
-    printed = io.StringIO()
+def test_a_stage_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed, ticks = io.StringIO(), itertools.count(100.0, 2.5)
+    clock = SimpleNamespace(monotonic=lambda: next(ticks))
+    monkeypatch.setattr("rl_console.demo.stages.time", clock)
     with stages(printed).stage("thinking"):
         pass
     assert "thinking …" in printed.getvalue()
-    assert "thinking: done in 0.0 s" in printed.getvalue()
+    assert "thinking: done in 2.5 s" in printed.getvalue()
