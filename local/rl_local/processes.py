@@ -17,6 +17,8 @@ from rl_local.layout import Layout
 
 # The API server waits up to a minute for its watchers, and loses nothing when it is killed.
 STOP_SECONDS = 5
+RECOVER_SECONDS = 20.0
+"""So long a process that runs may not answer: a busy machine is no reason to restart it."""
 
 
 def fingerprint(component: Component) -> str:
@@ -87,7 +89,7 @@ def _start_unless_running(layout: Layout, component: Component) -> bool:
 
 def _recovers(component: Component, record: records.Record) -> bool:
     """Whether a running process is healthy, or becomes so: a young one may still be starting."""
-    seconds = max(5.0, component.start_seconds - record.age_seconds())
+    seconds = max(RECOVER_SECONDS, component.start_seconds - record.age_seconds())
     return _settles(component, record, seconds) and record.alive()
 
 
