@@ -26,6 +26,7 @@ from rl_contracts.stores.settings import StoreSettings
 from tests.contract.policy_broadcast.publishing import RUN, Trainer
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, moved, strange
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
+from tests.waiting import HUNG_SECONDS
 
 ROOM = 1 << 30
 LITTLE = 4096
@@ -49,9 +50,11 @@ def limit(server: MinioServer, settings: StoreSettings, size: int) -> None:
 
 @contextmanager
 def connected(settings: StoreSettings, *, patience_seconds: float) -> Iterator[Stores]:
-    with closing(Stores.connect(settings, patience_seconds=patience_seconds)) as stores:
+    """Stores that are there, with so much patience for a bucket that takes nothing."""
+    with closing(Stores.connect(settings, patience_seconds=HUNG_SECONDS)) as stores:
         stores.mongo.ensure_indexes()
         stores.objects.make_bucket()
+        stores.objects._patience = patience_seconds
         yield stores
 
 
@@ -59,7 +62,7 @@ def test_a_full_bucket_costs_versions_but_no_step(
     minio_server: MinioServer, store_server: StoreServer, tmp_path: Path
 ) -> None:
     settings = settings_of(store_server, minio_server)
-    with connected(settings, patience_seconds=60) as stores:
+    with connected(settings, patience_seconds=HUNG_SECONDS) as stores:
         trainer = Trainer.start(stores, tmp_path)
         trainer.publisher.require(step=1)
         limit(minio_server, settings, LITTLE)

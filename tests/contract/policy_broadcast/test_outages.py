@@ -69,7 +69,7 @@ class Outage:
 def test_a_publication_survives_a_restart(
     minio: MinioServer, settings: StoreSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line, outage = Line(bucket(settings, patience_seconds=60)), Outage(minio)
+    line, outage = Line(bucket(settings, patience_seconds=HUNG_SECONDS)), Outage(minio)
 
     class Interrupted(ShardContent):
         read_bytes = 0
@@ -90,7 +90,7 @@ def test_a_publication_survives_a_restart(
 def test_a_download_survives_a_restart_and_repeats_no_part(
     minio: MinioServer, settings: StoreSettings, tmp_path: Path
 ) -> None:
-    line, outage = Line(bucket(settings, patience_seconds=60)), Outage(minio)
+    line, outage = Line(bucket(settings, patience_seconds=HUNG_SECONDS)), Outage(minio)
     pointer = line.publish(large())
     subscriber = Subscriber.make(tmp_path / "weights", line.objects, large())
     received = after(subscriber, parts=2, then=outage)
@@ -103,15 +103,21 @@ def test_an_outage_longer_than_patience_costs_only_what_was_missing(
     minio: MinioServer, settings: StoreSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "PARTS_AT_A_TIME", 1)
-    line = Line(bucket(settings, patience_seconds=60))
+    line = Line(bucket(settings, patience_seconds=HUNG_SECONDS))
     pointer = line.publish(large())
-    impatient = bucket(settings, patience_seconds=0.5)
-    subscriber = Subscriber.make(tmp_path / "weights", impatient, large())
-    received = after(subscriber, parts=2, then=minio.server.kill)
+    taken = bucket(settings, patience_seconds=HUNG_SECONDS)
+    subscriber = Subscriber.make(tmp_path / "weights", taken, large())
+
+    def kill() -> None:
+        taken._patience = 0.5
+        minio.server.kill()
+
+    received = after(subscriber, parts=2, then=kill)
     with pytest.raises(StoreUnavailableError):
         subscriber.stage(pointer)
     assert all(name.endswith(".partial") for name in subscriber.names)
     minio.server.start()
+    taken._patience = HUNG_SECONDS
     assert content(subscriber.stage(pointer)) == line.states[1]
     assert sum(received) == line.manifest(1).full_bytes
 
@@ -119,7 +125,7 @@ def test_an_outage_longer_than_patience_costs_only_what_was_missing(
 def test_a_range_goes_on_with_the_byte_after_the_last(
     minio: MinioServer, settings: StoreSettings
 ) -> None:
-    objects, outage = bucket(settings, patience_seconds=60), Outage(minio)
+    objects, outage = bucket(settings, patience_seconds=HUNG_SECONDS), Outage(minio)
     data, come = random.Random(0).randbytes(40 << 20), bytearray()
     objects.put("one", data)
 
@@ -136,7 +142,7 @@ def test_a_range_goes_on_with_the_byte_after_the_last(
 def test_an_upload_that_the_bucket_forgot_begins_anew(
     minio: MinioServer, settings: StoreSettings
 ) -> None:
-    objects = bucket(settings, patience_seconds=60)
+    objects = bucket(settings, patience_seconds=HUNG_SECONDS)
     data, asked = random.Random(0).randbytes(80 << 20), []
 
     def source(offset: int, size_bytes: int) -> list[memoryview]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -52,8 +53,10 @@ def reach(
 
 
 def test_own_authority_client_certificate_and_password(
-    reach: Any, authority: Authority, tmp_path: Path
+    reach: Any, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "files").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "files"))
     stores, _ = reach(
         f"mongodb://{USER}:{ESCAPED}@127.0.0.1:{{port}}/?authSource=admin",
         settings={"mongoCa": authority.pem, "mongoClientCertificate": authority.issue("me").both},
@@ -65,7 +68,7 @@ def test_own_authority_client_certificate_and_password(
     stores.tasks.insert([a_task()])
     claimed = stores.tasks.claim(RUN, queue=Queue.TRAIN, owner="me", lease_seconds=60)
     assert claimed is not None
-    assert not list(Path("/tmp").glob("certificates-*/tlsC*"))
+    assert list((tmp_path / "files").iterdir()) == [], "a private key was left there"
 
 
 def test_a_replica_set_is_written_and_read_by_majority_with_retries(reach: Any) -> None:

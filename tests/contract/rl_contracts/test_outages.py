@@ -26,6 +26,7 @@ from tests.servers import (
     running_store,
     settings_of,
 )
+from tests.waiting import HUNG_SECONDS
 
 
 @contextmanager
@@ -43,8 +44,10 @@ def outage(server: Server) -> Iterator[None]:
     server.kill()
     restart = threading.Timer(1.0, server.start)
     restart.start()
-    yield
-    restart.join()
+    try:
+        yield
+    finally:
+        restart.join()
 
 
 def test_a_killed_document_store_keeps_every_acknowledged_write(
@@ -52,7 +55,7 @@ def test_a_killed_document_store_keeps_every_acknowledged_write(
 ) -> None:
     with (
         running_store(tmp_path) as mine,
-        connected(mine, minio_server, patience_seconds=30) as stores,
+        connected(mine, minio_server, patience_seconds=HUNG_SECONDS) as stores,
     ):
         stores.runs.create(a_run())
         stores.tasks.insert([a_task(i) for i in range(20)])
@@ -76,7 +79,7 @@ def test_a_store_that_stays_away_is_named_after_our_patience(
 def test_a_bucket_that_comes_back_is_used_again(tmp_path: Path, store_server: StoreServer) -> None:
     with (
         running_minio(tmp_path) as mine,
-        connected(store_server, mine, patience_seconds=30) as stores,
+        connected(store_server, mine, patience_seconds=HUNG_SECONDS) as stores,
     ):
         stores.objects.make_bucket()
         stores.objects.put("a/b", b"kept")
