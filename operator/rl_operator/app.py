@@ -62,7 +62,9 @@ KIND_SECONDS = 2.0
 """Between two looks for a kind that is not installed."""
 STOP_SECONDS = 10.0
 EXIT_SECONDS = 20.0
-"""From the first thing that ends to the end of the process; within a pod's grace."""
+"""From the first failure to the end of the process; within a pod's grace."""
+ASKED_EXIT_SECONDS = 120.0
+"""From the wish that it stops to its end, where the kubelet does not set a limit."""
 
 
 def run(settings: Settings) -> int:
@@ -230,12 +232,13 @@ class _Operator:
 
 def _end_in_time(status: int) -> None:
     """End the process, whatever hangs: one that has lost its Lease must not linger."""
+    seconds = EXIT_SECONDS if status else ASKED_EXIT_SECONDS
 
     def end() -> None:
-        log.error("something did not stop within %.0f s: the process ends", EXIT_SECONDS)
+        log.error("something did not stop within %.0f s: the process ends", seconds)
         os._exit(status or 1)
 
-    timer = threading.Timer(EXIT_SECONDS, end)
+    timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
 
