@@ -57,6 +57,9 @@ class TestSampler:
     """Before each answer, as of a slow engine."""
     max_staleness: int | None = None
     """When set it claims, as the agent does, only while what it holds can still be trained."""
+    rest_at: int = 0
+    """When set, nothing is claimed to train once so many steps are made. What was answered before
+    lets the trainer go at most ``maxStaleness`` steps further: it does not end by itself."""
     hold: int = 0
     """When set, versions after this one are not loaded."""
     held: PolicyPointer | None = None
@@ -97,7 +100,8 @@ class TestSampler:
             return False
         bound = self.max_staleness
         too_old = bound is not None and self.held.step < run.step - bound
-        queues = [] if too_old else [Queue.TRAIN]
+        rests = bool(self.rest_at) and run.step >= self.rest_at
+        queues = [] if too_old or rests else [Queue.TRAIN]
         if self.held.version == run.policy.version:
             queues.insert(0, Queue.EVALUATION)
         for queue in queues:

@@ -15,6 +15,7 @@ import pytest
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.run import Run
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
@@ -36,8 +37,10 @@ def outage(server: Server) -> Iterator[None]:
     server.kill()
     restart = threading.Timer(1.0, server.start)
     restart.start()
-    yield
-    restart.join()
+    try:
+        yield
+    finally:
+        restart.join()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -72,12 +75,14 @@ def test_crashes_between_any_two_commands_lose_nothing(
 
 def test_a_killed_process_is_replaced_and_replays(make_world: MakeWorld) -> None:
     world = make_world(steps=12, checkpoint={"everySteps": 5})
-    with sampling(TestSampler(world.stores, RUN)):
+    sampler = TestSampler(world.stores, RUN, rest_at=8)
+    with sampling(sampler):
         process = world.process()
         killed = until(world.at_step(8), what="step 8")
         process.send_signal(signal.SIGKILL)
         assert process.wait(timeout=HUNG_SECONDS) == -signal.SIGKILL
         before = committed(world.stores)
+        sampler.rest_at = 0
         assert world.attempt() == 0
     assert killed.epoch == 1
     assert world.run.epoch == 2
@@ -96,13 +101,15 @@ def committed(stores: Stores) -> list[tuple[str, list[str]]]:
 
 def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: MakeWorld) -> None:
     world = make_world(steps=10, checkpoint={"everySteps": 100})
-    with sampling(TestSampler(world.stores, RUN)):
+    sampler = TestSampler(world.stores, RUN, rest_at=2)
+    with sampling(sampler):
         process = world.process()
         until(world.at_step(2), what="step 2")
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=HUNG_SECONDS) == 143
         stopped = world.run
         assert stopped.outcome is None
+        sampler.rest_at = 0
         assert world.attempt() == 0
     assert stopped.step >= 2
     assert stopped.durable is not None
@@ -113,12 +120,14 @@ def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: M
 
 def test_a_trainer_that_was_replaced_stops_and_changes_nothing(make_world: MakeWorld) -> None:
     world = make_world(steps=8)
-    with sampling(TestSampler(world.stores, RUN)), ThreadPoolExecutor(1) as executor:
+    sampler = TestSampler(world.stores, RUN, rest_at=2)
+    with sampling(sampler), ThreadPoolExecutor(1) as executor:
         old = executor.submit(world.attempt)
         until(world.at_step(2), what="step 2")
         taken = world.stores.runs.take_epoch(RUN)
         assert old.result(timeout=HUNG_SECONDS) == 3
         assert unchanged(taken, world.run)
+        sampler.rest_at = 0
         assert world.attempt() == 0
     assert world.run.epoch == 3
     world.check_lineage()
@@ -140,7 +149,9 @@ def test_a_run_outlives_its_stores(
         ExitStack() as opened,
     ):
         settings = settings_of(store, minio)
-        stores = opened.enter_context(closing(Stores.connect(settings, patience_seconds=30)))
+        stores = opened.enter_context(
+            closing(Stores.connect(settings, patience_seconds=HUNG_SECONDS))
+        )
         stores.objects.make_bucket()
         world = World.make(tmp_path / "world", stores, settings, steps=10)
         with sampling(TestSampler(stores, RUN)), ThreadPoolExecutor(1) as executor:
@@ -157,12 +168,21 @@ def test_a_run_outlives_its_stores(
 def test_a_bucket_that_stays_away_is_what_the_outcome_names(
     tmp_path: Path, store_server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.contract.rl_trainer.world.PATIENCE_SECONDS", 1.0)
+    connected: list[Stores] = []
+
+    def connect(settings: StoreSettings, **options: float) -> Stores:
+        connected.append(Stores.connect(settings, **options))
+        return connected[-1]
+
+    monkeypatch.setattr("tests.contract.rl_trainer.world.connect", connect)
+    monkeypatch.setattr("tests.contract.rl_trainer.world.PATIENCE_SECONDS", 20.0)
     for name in ("minio", "world"):
         (tmp_path / name).mkdir()
     with running_minio(tmp_path / "minio") as minio, ExitStack() as opened:
         settings = settings_of(store_server, minio)
-        stores = opened.enter_context(closing(Stores.connect(settings, patience_seconds=30)))
+        stores = opened.enter_context(
+            closing(Stores.connect(settings, patience_seconds=HUNG_SECONDS))
+        )
         stores.objects.make_bucket()
         world = World.make(tmp_path / "world", stores, settings, steps=1000)
         # Without new policies it goes on sampling, until all that it samples is stale.
@@ -170,6 +190,7 @@ def test_a_bucket_that_stays_away_is_what_the_outcome_names(
         with sampling(content), ThreadPoolExecutor(1) as executor:
             job = executor.submit(world.attempt)
             until(world.at_step(1), what="step 1")
+            connected[0].objects._patience = 1.0
             minio.server.kill()
             assert job.result(timeout=HUNG_SECONDS) == 1
         assert (world.outcome.kind, world.outcome.reason) == ("Failed", "StoreUnavailable")

@@ -25,7 +25,7 @@ from tests.waiting import HUNG_SECONDS, until
 def interrupted(make_world: MakeWorld) -> World:
     """A run whose trainer was killed after a few steps, none of them durable."""
     world = make_world(steps=5, checkpoint={"everySteps": 100})
-    with sampling(TestSampler(world.stores, RUN)):
+    with sampling(TestSampler(world.stores, RUN, rest_at=2)):
         process = world.process()
         until(world.at_step(2), what="step 2")
         process.send_signal(signal.SIGKILL)

@@ -32,9 +32,12 @@ from rl_trainer.learner import Learner
 from rl_trainer.samples import batch_samples
 from tests.servers import ROOT
 from tests.tiny_model import save_tiny
+from tests.waiting import HUNG_SECONDS
 
 RUN = "11111111-2222"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = HUNG_SECONDS
+connect: Callable[..., Stores] = Stores.connect
+"""A test may put its own in this place."""
 
 
 @dataclass
@@ -104,7 +107,7 @@ class World:
         return attempt.run(
             TrainerEnv.parse(self.environment),
             terminated=terminated or threading.Event(),
-            connect=partial(Stores.connect, patience_seconds=PATIENCE_SECONDS),
+            connect=partial(connect, patience_seconds=PATIENCE_SECONDS),
             scratch=self.folder,
         )
 
