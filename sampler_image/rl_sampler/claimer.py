@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_sampler.assignment import Assignment
@@ -14,6 +14,7 @@ from rl_sampler.completions.outages import Outages
 from rl_sampler.episode import EpisodeRunner
 from rl_sampler.serving import Serving
 from rl_sampler.shared import OUTAGES, SharedState
+from rl_sampler.slots import Slots
 from rl_sampler.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,21 @@ def open_queues(serving: Serving, *, max_staleness: int) -> list[Queue]:
     return queues
 
 
+def has_room(claims: Iterable[Claim], *, demand: int, slots: int) -> bool:
+    """Whether the engine has slots for another group, or the one that waits for them can be it.
+
+    One group waits at most, so that the engine finds work when slots are freed; what more were
+    claimed others could sample.
+
+    Args:
+        claims: that are worked on.
+        demand: sequences that are with the engine or wait for it.
+        slots: sequences that it decodes side by side.
+    """
+    unasked = sum(one.task.group_size for one in claims if not one.asked)
+    return demand + unasked <= slots
+
+
 class Claimer:
     """Claims tasks and has them worked on."""
 
@@ -56,14 +72,16 @@ class Claimer:
         book: ClaimBook,
         runner: EpisodeRunner,
         serving: Serving,
+        slots: Slots,
         tally: Tally,
         outages: Outages,
     ) -> None:
-        self._outages = outages
+        self._outages, self._slots = outages, slots
         self._assignment, self._shared, self._book = assignment, shared, book
         self._runner, self._serving, self._tally = runner, serving, tally
         self._stopping = False
         self._freed = asyncio.Event()
+        slots.when_freed = self._freed.set
         self._idle_seconds = FIRST_IDLE_SECONDS
         self._evaluation_from = 0.0
         self._episodes: dict[asyncio.Task[None], Claim] = {}
@@ -72,7 +90,7 @@ class Claimer:
         """Claim until told to stop; episodes then go on in ``group``."""
         await self._release_leftovers()
         while not self._stopping:
-            if len(self._episodes) >= self._assignment.template.max_concurrent_groups:
+            if self._is_full():
                 self._freed.clear()
                 await self._freed.wait()
                 continue
@@ -121,6 +139,14 @@ class Claimer:
         if run is not None:
             staleness = self._assignment.spec.algorithm.off_policy.max_staleness
             self._book.end_stale(oldest_step=run.step - staleness)
+
+    def _is_full(self) -> bool:
+        running, info = self._episodes, self._serving.engine
+        if len(running) >= self._assignment.template.max_concurrent_groups:
+            return True
+        return info is not None and not has_room(
+            running.values(), demand=self._slots.demand, slots=info.max_running_requests
+        )
 
     def _queues(self) -> list[Queue]:
         if self._outages:

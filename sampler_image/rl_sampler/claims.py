@@ -34,6 +34,8 @@ class Claim:
     """Monotonic time of the last renewal."""
     taken: float = field(default_factory=time.monotonic)
     """Monotonic time of the claim."""
+    asked: bool = False
+    """The engine was asked for it: from then on it counts by the slots that it takes."""
     begun_step: int | None = None
     """Step of the policy that its first tokens are of; None while none are needed."""
     ended: str = ""

@@ -222,6 +222,7 @@ async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claim
         tally=agent.tally,
         own=brought.own.tools,
     )
+    slots = Slots()
     runner = EpisodeRunner(
         spec=spec,
         engine=agent.engine,
@@ -234,7 +235,7 @@ async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claim
         scorers=brought.scorers,
         shared=agent.shared,
         serving=agent.serving,
-        slots=Slots(),
+        slots=slots,
         tally=agent.tally,
         problems=agent.problems,
     )
@@ -245,6 +246,7 @@ async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claim
         book=book,
         runner=runner,
         serving=agent.serving,
+        slots=slots,
         tally=agent.tally,
         outages=agent.outages,
     )

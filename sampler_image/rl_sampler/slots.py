@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
@@ -12,18 +12,31 @@ class Slots:
 
     def __init__(self) -> None:
         self._used = 0
+        self._waiting = 0
         self._freed = asyncio.Condition()
+        self.when_freed: Callable[[], object] = lambda: None
+        """Called when somebody gives slots back."""
+
+    @property
+    def demand(self) -> int:
+        """Sequences that are with the engine or wait for it."""
+        return self._used + self._waiting
 
     @asynccontextmanager
     async def take(self, number: int, *, of: int) -> AsyncIterator[None]:
         """Hold ``number`` of ``of`` slots; a group larger than the engine waits to be alone."""
         wanted = min(number, of)
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._used + wanted <= of)
-            self._used += wanted
+        self._waiting += wanted
+        try:
+            async with self._freed:
+                await self._freed.wait_for(lambda: self._used + wanted <= of)
+                self._used += wanted
+        finally:
+            self._waiting -= wanted
         try:
             yield
         finally:
             async with self._freed:
                 self._used -= wanted
                 self._freed.notify_all()
+            self.when_freed()

@@ -80,7 +80,7 @@ class Policy:
             ),
             stop_tokens=self.stop_tokens,
         )
-        asked = time.monotonic()
+        asked, self.claim.asked = time.monotonic(), True
         async with self.slots.take(members, of=info.max_running_requests):
             begun = time.monotonic()
             generations = await self._ask(request)

@@ -173,6 +173,16 @@ async def test_during_a_pause_a_ping_is_answered_and_readiness_is_not(server: Se
         assert answer.status == 200
 
 
+async def test_people_may_chat_with_the_policy_that_is_served(server: Server) -> None:
+    said = [{"role": "user", "content": "1+1="}]
+    status, answer = await server.post(
+        "/v1/chat/completions", model="policy", messages=said, max_tokens=4
+    )
+    assert status == 200
+    assert answer["usage"]["prompt_tokens"] == len("1+1=") + 3, "by the chat template"
+    assert answer["metadata"]["weight_version"] == str(server.loaded)
+
+
 async def test_a_groups_members_share_one_prefill(server: Server) -> None:
     status, answer = await server.post(
         "/generate", input_ids=PROMPT, sampling_params={"n": 4, "max_new_tokens": 2}

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rl_contracts.documents.run import Outcome, PolicyPointer
 from rl_contracts.documents.task import Queue
-from rl_sampler.claimer import open_queues
+from rl_sampler.claimer import Claimer, has_room, open_queues
 from rl_sampler.claims import Claim, EpisodeEndedError
 from rl_sampler.engine.protocol import ServerInfo
 from rl_sampler.problems import Problems
 from rl_sampler.serving import Serving
 from rl_sampler.slots import Slots
+from rl_sampler.tally import Tally
 from tests.documents import a_run, a_task
 from tests.waiting import HUNG_SECONDS
 
@@ -123,3 +126,67 @@ def test_problems_stand_until_they_are_cleared(caplog: pytest.LogCaptureFixture)
     problems.clear("store")
     problems.clear("never stood")
     assert str(problems) == "policy: damaged"
+
+
+@pytest.mark.parametrize(
+    ("unasked", "demand", "room"),
+    [([], 0, True), ([], 16, True), ([], 17, False), ([8], 8, True), ([8], 9, False)],
+)
+def test_one_group_more_is_claimed_than_the_engine_has_slots_for(
+    unasked: list[int], demand: int, room: bool
+) -> None:
+    asked = Claim(task=a_task(group_size=8), renewed=0.0, asked=True)
+    claims = [Claim(task=a_task(group_size=size), renewed=0.0) for size in unasked]
+    assert has_room([asked, *claims], demand=demand, slots=16) is room
+
+
+class EndlessBook:
+    """There is always another task of eight members."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    async def take(self, run: str, *, queue: Queue, owner: str) -> Claim:
+        self.taken += 1
+        return Claim(task=a_task(self.taken, group_size=8), renewed=0.0)
+
+    def drop(self, claim: Claim) -> None:
+        pass
+
+
+async def test_no_more_is_claimed_until_the_engine_gives_slots_back() -> None:
+    slots, book, done = Slots(), EndlessBook(), asyncio.Queue[None]()
+    served = pointer(1, 0)
+    serving = Serving(engine=ServerInfo(version="0.5.23", max_running_requests=16,
+                                        max_req_input_len=512),
+                      policy=served, run=a_run(policy=served))  # fmt: skip
+
+    class Runner:
+        async def run(self, claim: Claim) -> None:
+            claim.asked = True
+            async with slots.take(8, of=16):
+                await done.get()
+
+    class Shared(SimpleNamespace):
+        async def insist(self, *_: Any, **__: Any) -> int:
+            return 0
+
+    stores = SimpleNamespace(tasks=None)
+    parts: dict[str, Any] = {
+        "shared": Shared(stores=stores), "book": book, "runner": Runner(), "outages": None,
+    }  # fmt: skip
+    wide = SimpleNamespace(max_concurrent_groups=64)
+    spec = SimpleNamespace(algorithm=SimpleNamespace(off_policy=SimpleNamespace(max_staleness=4)))
+    assignment: Any = SimpleNamespace(template=wide, spec=spec, run="r", sampler="s")
+    claimer = Claimer(assignment, serving=serving, slots=slots, tally=Tally(), **parts)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(claimer.run(group))
+        for given_back in range(3):
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert (book.taken, slots.demand) == (3 + given_back, 24)
+            done.put_nowait(None)
+        claimer.stop()
+        for _ in range(5):
+            done.put_nowait(None)
+        await running
