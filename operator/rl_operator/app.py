@@ -35,6 +35,7 @@ from rl_operator.events import Journal
 from rl_operator.inputs import InputsReader
 from rl_operator.kinds import Key
 from rl_operator.leadership import Leadership
+from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.preflight import Preflight
 from rl_operator.progress import Connections
@@ -54,8 +55,10 @@ WATCHED_CHILDREN = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD)
 RESYNC_SECONDS = 600.0
 SECRET_SECONDS = 30.0
 """A change of the stores' Secret is seen after so long at most."""
-TRUST_SECONDS = 60.0
-"""A ConfigMap that somebody else has changed or deleted is put right after so long at most."""
+TRUST_SECONDS = 120.0
+"""What is read by name and was changed or deleted by others is put right after so long at most."""
+LOOK_SECONDS = 300.0
+"""What a watch has failed to tell of is seen after so long at most."""
 LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
 KIND_SECONDS = 2.0
@@ -96,6 +99,7 @@ class _Operator:
         self._loop = asyncio.get_running_loop()
         leadership = self._leadership()
         cluster = self._connect(leadership.check)
+        self._looks = Looks(cluster, clock=time.monotonic, seconds=LOOK_SECONDS)
         trains = await asyncio.to_thread(_require_kinds, cluster, self._settings)
         endpoint = Endpoint(
             self._settings.listen_port, healthy=self._is_alive, ready=self._watching.is_set
@@ -182,7 +186,7 @@ class _Operator:
         settings = self._settings
         await leadership.gained.wait()
         metrics.LEADER.set(1)
-        reconcilers = _reconcilers(cluster, settings, wake=self._wake)
+        reconcilers = _reconcilers(cluster, settings, looks=self._looks, wake=self._wake)
         executor = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         workers = [work(self._queue, reconcilers, executor) for _ in range(settings.workers)]
         try:
@@ -200,6 +204,7 @@ class _Operator:
             await asyncio.sleep(RESYNC_SECONDS * (1 + random.random() / 4))
 
     def _wake(self, key: Key) -> None:
+        self._looks.changed(key)
         asyncio.run_coroutine_threadsafe(self._queue.add(key), self._loop)
 
     async def _watch(self) -> None:
@@ -226,6 +231,8 @@ class _Operator:
         return _listened_to(found, self._streams) if found is not None else None
 
     async def _enqueue(self, body: kopf.Body, **_: Any) -> None:
+        for key in read_with(body):
+            self._looks.changed(key)
         for key in keys_of(body):
             await self._queue.add(key)
 
@@ -267,6 +274,17 @@ def keys_of(body: Any) -> list[Key]:
     return [*found, Key(kinds.SAMPLER_POOL.name, namespace, pool)] if pool else found
 
 
+def read_with(body: Any) -> list[Key]:
+    """The objects of ours of which an object is read at a look."""
+    found = keys_of(body)
+    if body["kind"] == kinds.RLJOB.name:
+        meta = body["metadata"]
+        for group in body["spec"].get("samplers", []):
+            pool = names.pool(meta["name"], group["name"])
+            found.append(Key(kinds.SAMPLER_POOL.name, meta["namespace"], pool))
+    return found
+
+
 def _listened_to(info: kopf.ConnectionInfo, streams: Streams) -> kopf.AiohttpSession:
     """What kopf would make of its credentials, but with watches that the watchdog hears."""
     session = session_for(
@@ -303,7 +321,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
 
 
 def _reconcilers(
-    cluster: Cluster, settings: Settings, *, wake: Callable[[Key], None]
+    cluster: Cluster, settings: Settings, *, looks: Looks, wake: Callable[[Key], None]
 ) -> dict[str, Reconcile]:
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
     reader = ProgressReader(connections, clock=time.monotonic)
@@ -328,6 +346,7 @@ def _reconcilers(
         images=settings.images,
         progress_seconds=settings.progress_seconds,
         pace=Pace(settings.progress_seconds),
+        looks=looks,
         wake=wake,
         now=time.time,
     )
@@ -341,11 +360,15 @@ def _reconcilers(
         images=settings.images,
         progress_seconds=settings.progress_seconds,
         pace=Pace(settings.progress_seconds),
+        looks=looks,
         now=time.time,
         clock=time.monotonic,
         scaler=PoolScaler(cluster=cluster, now=time.time),
     )
-    return {kinds.RLJOB.name: jobs.reconcile, kinds.SAMPLER_POOL.name: pools.reconcile}
+    return {
+        kinds.RLJOB.name: looks.guarded(jobs.reconcile),
+        kinds.SAMPLER_POOL.name: looks.guarded(pools.reconcile),
+    }
 
 
 def _require_kinds(cluster: Cluster, settings: Settings) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rl_contracts.spec.base import Model
 from rl_operator import observe
 from rl_operator.cluster import ApiRefusedError, Cluster
-from rl_operator.kinds import CONFIG_MAP, Key, Kind
+from rl_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key, Kind
 from rl_operator.names import APPLIED_ANNOTATION, STATUS_MANAGER
 from rl_operator.plan import Action, Apply, Conflict, Wanted, plan
 from rl_operator.situation import Stall
@@ -18,7 +18,7 @@ from rl_operator.snapshot import Child, Meta
 
 log = logging.getLogger(__name__)
 
-READ_BY_NAME = (CONFIG_MAP,)
+READ_BY_NAME = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY)
 """Kinds that are not listed: each look at one is a request of its own."""
 KEPT_SIGHTS = 20_000
 

@@ -1,4 +1,8 @@
-"""Reads what concerns one object: live, by name and by label."""
+"""Reads what concerns one object: live, by name and by label.
+
+ConfigMaps, NetworkPolicies and PodDisruptionBudgets are left to the applier, which reads them by
+name when they are to be made: the operator lists none.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from pydantic import BaseModel, ValidationError
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator import kinds, names
-from rl_operator.cluster import ApiMissingError, Cluster
+from rl_operator.cluster import ApiMissingError
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import Key, Kind
+from rl_operator.looks import Reads
 from rl_operator.snapshot import (
     Child,
     DeploymentState,
@@ -26,19 +31,16 @@ from rl_operator.snapshot import (
 )
 
 S = TypeVar("S", bound=BaseModel)
-JOB_CHILDREN = (kinds.NETWORK_POLICY, kinds.SAMPLER_POOL)
-"""ConfigMaps are read by name: the operator lists none."""
-POOL_CHILDREN = (kinds.DEPLOYMENT, kinds.DISRUPTION_BUDGET)
 
 
-def job_snapshot(cluster: Cluster, key: Key) -> JobSnapshot | None:
+def job_snapshot(cluster: Reads, key: Key) -> JobSnapshot | None:
     """Everything that concerns an RLJob; None when it is gone."""
     raw = cluster.get(kinds.RLJOB, key.namespace, key.name)
     if raw is None:
         return None
     found = _job(raw)
     labels = f"{names.JOB_LABEL}={key.name}"
-    children = _children(cluster, key, JOB_CHILDREN, labels=labels)
+    children = _children(cluster, key, [kinds.SAMPLER_POOL], labels=labels)
     has_trainer_kind = True
     try:
         children += _children(cluster, key, [kinds.PYTORCH_JOB], labels=labels)
@@ -65,7 +67,7 @@ def job_snapshot(cluster: Cluster, key: Key) -> JobSnapshot | None:
     )
 
 
-def pool_snapshot(cluster: Cluster, key: Key) -> PoolSnapshot | None:
+def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
     """Everything that concerns a SamplerPool; None when it is gone."""
     raw = cluster.get(kinds.SAMPLER_POOL, key.namespace, key.name)
     if raw is None:
@@ -75,10 +77,9 @@ def pool_snapshot(cluster: Cluster, key: Key) -> PoolSnapshot | None:
     if pool.spec is not None:
         stored = cluster.get(kinds.RLJOB, key.namespace, pool.spec.job)
         served = _job(stored) if stored else None
-    labels = f"{names.POOL_LABEL}={key.name}"
-    children = _children(cluster, key, POOL_CHILDREN, labels=labels)
-    deployment = next((one for one in children if one.kind == kinds.DEPLOYMENT.name), None)
-    pods = cluster.select(kinds.POD, key.namespace, labels=labels)
+    children = named(cluster, key, [(kinds.DEPLOYMENT, key.name)])
+    deployment = next((one for one in children if one.meta.owner_uid == pool.meta.uid), None)
+    pods = cluster.select(kinds.POD, key.namespace, labels=f"{names.POOL_LABEL}={key.name}")
     return PoolSnapshot(
         key=key,
         pool=pool,
@@ -89,14 +90,14 @@ def pool_snapshot(cluster: Cluster, key: Key) -> PoolSnapshot | None:
     )
 
 
-def named(cluster: Cluster, key: Key, wanted: Iterable[tuple[Kind, str]]) -> list[Child]:
-    """Objects of these names that carry none of our labels, and so were not found by them."""
+def named(cluster: Reads, key: Key, wanted: Iterable[tuple[Kind, str]]) -> list[Child]:
+    """Objects of these names, whoever has them."""
     found = [(kind, cluster.get(kind, key.namespace, name)) for kind, name in wanted]
     return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for kind, raw in found if raw]
 
 
 def _children(
-    cluster: Cluster, key: Key, wanted: Iterable[Kind], *, labels: str
+    cluster: Reads, key: Key, wanted: Iterable[Kind], *, labels: str
 ) -> list[Child]:  # fmt: skip
     return [
         Child(kind=kind.name, meta=Meta.parse(raw), raw=raw)

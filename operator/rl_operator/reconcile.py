@@ -17,6 +17,7 @@ from rl_operator.desired import job as desired
 from rl_operator.events import Journal, of_actions, of_change
 from rl_operator.inputs import Inputs, InputsReader
 from rl_operator.kinds import Key
+from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.settings import Images
 from rl_operator.situation import Situation, Stall
@@ -43,6 +44,7 @@ class JobReconciler:
     images: Images
     progress_seconds: float
     pace: Pace
+    looks: Looks
     wake: Callable[[Key], None]
     """Asks for another object to be reconciled."""
     now: Callable[[], float]
@@ -50,10 +52,11 @@ class JobReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one job; return after how many seconds to look again, if at all."""
-        snapshot = observe.job_snapshot(self.cluster, key)
+        snapshot, again = self.looks.observe(key, lambda one: observe.job_snapshot(one, key))
         if snapshot is None:
             self.inputs.forget(key)
             self.pace.forget(key)
+            self.looks.forget(key)
             return None
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
         if snapshot.job.meta.deleted_at is not None:
@@ -64,15 +67,18 @@ class JobReconciler:
             stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
             self._tell(snapshot, self._situation(snapshot, stall=stall))
             return None
-        return self._advance(snapshot, snapshot.job.spec)
+        return self._advance(snapshot, snapshot.job.spec, again=again)
 
-    def _advance(self, snapshot: JobSnapshot, spec: RLJobSpec) -> float:
+    def _advance(self, snapshot: JobSnapshot, spec: RLJobSpec, *, again: bool) -> float:
         status = snapshot.job.status
         idle = spec.suspend and (status.attempt == 0 or attempt_records.ended(status))
         inputs = Inputs() if idle else self.inputs.read(snapshot, spec)
         if self._settle_finalizer(snapshot, spec, checked=inputs.checked):
             return SOON_SECONDS
         decision = attempts.decide(view_of(snapshot, spec, inputs, self.now()))
+        if again and not isinstance(decision, Wait):
+            self.looks.changed(snapshot.key)  # a turn is decided by what is there now
+            return SOON_SECONDS
         if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
             self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
         stall = inputs.stall
@@ -99,10 +105,13 @@ class JobReconciler:
             observed=snapshot.children,
             owner_uid=snapshot.job.meta.uid,
         )
+        if made.done:
+            self.looks.changed(snapshot.key)
         self.journal.post(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
         return made.stall
 
     def _finished(self, snapshot: JobSnapshot) -> float:
+        self.looks.changed(snapshot.key)
         self.applier.make(
             snapshot.key,
             wanted=[],
@@ -129,6 +138,7 @@ class JobReconciler:
     def _delete(self, snapshot: JobSnapshot) -> float | None:
         if not deletion.has_finalizer(snapshot.job.meta):
             return None  # the garbage collector does the rest
+        self.looks.changed(snapshot.key)
         step = deletion.proceed(snapshot, self.inputs.connections, now=self.now())
         for action in step.actions:
             self.applier.perform(snapshot.key, action)
@@ -144,6 +154,7 @@ class JobReconciler:
         if wanted == deletion.has_finalizer(snapshot.job.meta):
             return False
         deletion.set_finalizer(self.cluster, snapshot.job.meta, present=wanted)
+        self.looks.changed(snapshot.key)
         return True
 
     def _situation(
@@ -178,6 +189,8 @@ class JobReconciler:
             after=after,
             may_wait=only_counters_differ(before, after),
         )
+        if wait is None and before != after:
+            self.looks.changed(snapshot.key)
         if wait is None:
             if before.observed_generation != after.observed_generation:
                 self._wake_pools(snapshot)

@@ -14,6 +14,7 @@ from rl_operator.conditions import is_true
 from rl_operator.desired import deployment, objects
 from rl_operator.events import Journal, Note
 from rl_operator.kinds import Key
+from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.plan import Wanted
 from rl_operator.pool_status import Scaled
@@ -43,6 +44,7 @@ class PoolReconciler:
     images: Images
     progress_seconds: float
     pace: Pace
+    looks: Looks
     now: Callable[[], float]
     """Seconds since 1970."""
     clock: Callable[[], float]
@@ -53,9 +55,10 @@ class PoolReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one pool; return after how many seconds to look again, if at all."""
-        snapshot = observe.pool_snapshot(self.cluster, key)
+        snapshot, _ = self.looks.observe(key, lambda one: observe.pool_snapshot(one, key))
         if snapshot is None or snapshot.pool.meta.deleted_at is not None:
             self.pace.forget(key)
+            self.looks.forget(key)
             return None
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
             return None  # its job has created it and is about to say what its pods look like
@@ -106,6 +109,8 @@ class PoolReconciler:
             observed=snapshot.children,
             owner_uid=meta.uid,
         )
+        if made.done:
+            self.looks.changed(snapshot.key)
         return made.stall
 
     def _choose_victims(self, snapshot: PoolSnapshot, reading: Reading, replicas: int) -> bool:
@@ -123,6 +128,7 @@ class PoolReconciler:
                 mark.pod,
                 {names.DELETION_COST: str(mark.cost) if mark.cost else None},
             )
+            self.looks.changed(snapshot.key)
         return not any(mark.cost for mark in todo)
 
     def _replace(
@@ -196,6 +202,8 @@ class PoolReconciler:
             after=after,
             may_wait=pool_status.only_counters_differ(before, after),
         )
+        if scaled.record is not None or replaced or (wait is None and before != after):
+            self.looks.changed(snapshot.key)
         if wait is None and stall is not None and before != after:
             note = Note(stall.reason, stall.message, "Warning")
             self.journal.post(meta, kinds.SAMPLER_POOL, [note])

@@ -7,9 +7,16 @@ from datetime import datetime
 
 from rl_operator import kinds
 from rl_operator.leadership import RENEW_DEADLINE_SECONDS
-from tests.contract.rl_operator.processes import Starter, holder, lease
+from tests.contract.rl_operator.processes import Process, Starter, holder, lease
 from tests.contract.rl_operator.world import World
 from tests.waiting import HUNG_SECONDS, until
+
+
+def begins(world: World, run: str) -> bool:
+    """The samplers are heard of; whether there is a trainer."""
+    for number in (1, 2):
+        world.register(run, f"job-main-x-{number}")
+    return bool(world.objects(kinds.PYTORCH_JOB))
 
 
 def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: Starter) -> None:
@@ -21,12 +28,7 @@ def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: 
     run = str(world.status(job)["runId"])
     world.start_samplers(run)
 
-    def attempted() -> bool:
-        for number in (1, 2):
-            world.register(run, f"job-main-x-{number}")
-        return bool(world.objects(kinds.PYTORCH_JOB))
-
-    until(attempted, what="the trainer")
+    until(lambda: begins(world, run), what="the trainer")
 
     def told() -> set[str]:
         return {one["reason"] for one in world.objects(kinds.EVENT)}
@@ -125,6 +127,38 @@ def test_a_process_tells_of_its_work(world: World, start: Starter) -> None:
 
     until(lambda: "phase Stalled" in [one["message"] for one in told()], what="the line")
     assert all("attempt" in one and "object" in one for one in told())
+
+
+def reads(operator: Process) -> tuple[float, float]:
+    """Reads of the API server but for Leases, and looks at jobs, so far."""
+    found = operator.metrics()
+    start = "rl_operator_api_requests_total{"
+    asked = (name for name in found if name.startswith(start) and 'kind="Lease"' not in name)
+    read = sum(found[one] for one in asked if 'verb="get"' in one or 'verb="list"' in one)
+    return read, found['rl_operator_reconciles_total{kind="RLJob",result="ok"}']
+
+
+def test_a_running_job_at_rest_is_looked_at_without_reads(world: World, start: Starter) -> None:
+    operator = start("resting")
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job()
+    until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the pool's Deployment")
+    run = str(world.status(job)["runId"])
+    world.start_samplers(run)
+    until(lambda: begins(world, run), what="the trainer")
+    found: list[tuple[float, float]] = []
+
+    def rests() -> bool:
+        """Two looks went by without a read."""
+        begins(world, run)  # samplers that fell silent would be news
+        found.append(reads(operator))
+        same = [looks for read, looks in found if read == found[-1][0]]
+        return same[-1] - same[0] >= 2
+
+    until(rests, what="looks without reads", seen=lambda: found[-5:])
+    world.apiserver.kubectl("-n", world.namespace, "delete", "deployment", "job-main")
+    until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the deletion to be put right")
 
 
 def test_a_silent_watch_ends_the_process(world: World, start: Starter) -> None:

@@ -105,6 +105,21 @@ def test_a_failed_attempt_is_repeated_and_the_last_one_is_final(world: World, jo
     assert names_of(world, kinds.SAMPLER_POOL) == []
 
 
+def test_a_turn_is_decided_by_what_is_there_now(world: World, job: Key) -> None:
+    """A look that is used again, for no watch has told of anything, ends no attempt."""
+    run = start_samplers(world, job)
+    start_trainer(world, job)
+    world.write_run(run, policy=POLICY, step=1, steps=60)
+    operator = world.start_operator(look_seconds=3600.0)
+    world.settle(job)
+    world.end_trainer("job-1", "Failed", exit_code=137)
+    late = world.stores.mongo.now() - 5000  # longer than progressDeadlineSeconds
+    world.write_run(run, policy=POLICY, step=1, steps=60, progress_at=late)
+    operator.jobs.reconcile(job)  # nobody has told it that the trainer has ended
+    status = world.settle(job)
+    assert (status["failures"], status["lastFailure"]["exitCode"]) == (1, 137)
+
+
 def test_success_without_an_outcome_is_a_failure(world: World, job: Key) -> None:
     run = start_samplers(world, job)
     start_trainer(world, job)
@@ -229,5 +244,5 @@ def test_a_quiet_look_costs_few_requests(
     monkeypatch.setattr(world.cluster, "_send", counted)
     operator.jobs.reconcile(job)
     operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
-    assert len(asked) == 10, asked
+    assert len(asked) == 8, asked
     assert all(one.startswith("GET") for one in asked)

@@ -27,6 +27,7 @@ from rl_operator.cluster import Cluster
 from rl_operator.events import Journal
 from rl_operator.inputs import InputsReader
 from rl_operator.kinds import Key, Kind
+from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.preflight import Preflight
 from rl_operator.progress import Connections
@@ -71,7 +72,12 @@ class Operator:
     """One life of the operator process."""
 
     def __init__(
-        self, cluster: Cluster, *, patience_seconds: float, trust_seconds: float = 0.0
+        self,
+        cluster: Cluster,
+        *,
+        patience_seconds: float,
+        trust_seconds: float = 0.0,
+        look_seconds: float = 0.0,
     ) -> None:
         self.skew = 0.0
         connections = self.connections = Connections(
@@ -89,6 +95,7 @@ class Operator:
             "images": IMAGES,
             "progress_seconds": 1.0,
             "pace": Pace(1.0),
+            "looks": Looks(cluster, clock=time.monotonic, seconds=look_seconds),
             "now": self.now,
         }
         inputs = InputsReader(
@@ -136,12 +143,17 @@ class World:
     registered: set[str] = field(default_factory=set)
     """Samplers; they beat whenever time passes in ``settle``."""
 
-    def start_operator(self, *, trust_seconds: float = 0.0) -> Operator:
-        """A new process: nothing is remembered."""
+    def start_operator(
+        self, *, trust_seconds: float = 0.0, look_seconds: float = 0.0
+    ) -> Operator:  # fmt: skip
+        """A new process: nothing is remembered. It has no watches: looks are not to be trusted."""
         if self.operator is not None:
             self.operator.close()
         self.operator = Operator(
-            self.cluster, patience_seconds=self.patience_seconds, trust_seconds=trust_seconds
+            self.cluster,
+            patience_seconds=self.patience_seconds,
+            trust_seconds=trust_seconds,
+            look_seconds=look_seconds,
         )
         return self.operator
 

@@ -1,0 +1,124 @@
+"""A look is used again exactly as long as nothing is known to have happened since it began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rl_operator.app import read_with
+from rl_operator.cluster import ApiConflictError, ApiMissingError
+from rl_operator.kinds import POD, PYTORCH_JOB, RLJOB, Key, Kind
+from rl_operator.looks import Looks, Reads
+
+KEY, OTHER = Key("RLJob", "ns", "job"), Key("RLJob", "ns", "other")
+
+
+class Server:
+    """Counts what it is asked; its objects are numbered by how often they were read."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.missing: set[str] = set()
+
+    def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any]:
+        self.asked += 1
+        self.meanwhile()
+        return {"kind": kind.name, "name": name, "read": self.asked}
+
+    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[dict[str, Any]]:
+        if kind.name in self.missing:
+            raise ApiMissingError(doing="GET", status=404, message="no such kind")
+        return [self.get(kind, namespace, labels)]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def look(reads: Reads) -> tuple[Any, Any]:
+    return reads.get(RLJOB, "ns", "job"), reads.select(POD, "ns", labels="a=b")
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def looks(server: Server, clock: Clock) -> Looks:
+    return Looks(server, clock=clock, seconds=120.0)  # type: ignore[arg-type]
+
+
+def test_answers_are_used_again_until_their_time_is_over(
+    looks: Looks, server: Server, clock: Clock
+) -> None:
+    first = looks.observe(KEY, look)
+    clock.now = 119.0
+    assert looks.observe(KEY, look) == (first[0], True)
+    assert server.asked == 2
+    clock.now = 120.0
+    found, again = looks.observe(KEY, look)
+    assert (found != first[0], again, server.asked) == (True, False, 4)
+
+
+def test_a_change_is_looked_at(looks: Looks, server: Server) -> None:
+    looks.observe(KEY, look)
+    looks.changed(OTHER)
+    assert looks.observe(KEY, look)[1]
+    looks.changed(KEY)
+    assert not looks.observe(KEY, look)[1]
+    assert server.asked == 4
+
+
+def test_a_change_during_a_look_is_not_lost(looks: Looks, server: Server) -> None:
+    server.meanwhile = lambda: looks.changed(KEY)
+    looks.observe(KEY, look)
+    server.meanwhile = lambda: None
+    assert not looks.observe(KEY, look)[1]
+    assert looks.observe(KEY, look)[1]
+
+
+def test_a_look_without_a_kind_is_not_kept(looks: Looks, server: Server) -> None:
+    server.missing = {PYTORCH_JOB.name}
+
+    def without(reads: Reads) -> bool:
+        reads.get(RLJOB, "ns", "job")
+        try:
+            reads.select(PYTORCH_JOB, "ns", labels="a=b")
+        except ApiMissingError:
+            return False
+        return True
+
+    assert looks.observe(KEY, without) == (False, False)
+    server.missing = set()
+    assert looks.observe(KEY, without) == (True, False)
+
+
+def test_after_a_failure_it_looks_anew(looks: Looks) -> None:
+    def fail(key: Key) -> float | None:
+        looks.observe(key, look)
+        raise ApiConflictError(doing="PATCH", status=409, message="changed meanwhile")
+
+    with pytest.raises(ApiConflictError):
+        looks.guarded(fail)(KEY)
+    assert not looks.observe(KEY, look)[1]
+
+
+def test_a_job_is_read_with_its_pools() -> None:
+    body = {
+        "kind": "RLJob",
+        "metadata": {"name": "job", "namespace": "ns"},
+        "spec": {"samplers": [{"name": "main"}]},
+    }
+    assert read_with(body) == [KEY, Key("SamplerPool", "ns", "job-main")]
