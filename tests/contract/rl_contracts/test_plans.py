@@ -72,7 +72,8 @@ def test_hot_questions_use_an_index(
         told = stores.mongo.collection(collection).database.command(explain)
         if "ferretdbVersion" in told["serverInfo"]:
             folder = store_server.server.log.parent / "data"
-            with closing(sqlite3.connect(folder / f"{store_settings.mongo_database}.sqlite")) as db:
+            file = f"file:{folder}/{store_settings.mongo_database}.sqlite?mode=ro"
+            with closing(sqlite3.connect(file, uri=True)) as db:
                 assert "USING INDEX" in embedded_plan(db, told, query)
         else:
             stages = set(stages_of(told["queryPlanner"]["winningPlan"]))
