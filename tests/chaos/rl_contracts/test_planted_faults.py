@@ -11,7 +11,7 @@ from tests.chaos.rl_contracts.faults import FAULTS
 from tests.contract.rl_contracts.task_life import play
 
 HUNT = settings(
-    max_examples=150,
+    max_examples=400,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),
