@@ -23,13 +23,15 @@ from benchmarks.result import Result, is_quick
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
+from rl_contracts.stores.tasks import RETRY_LOOK_SECONDS
 from tests.documents import a_task
 from tests.servers import running_store
 
 WORKERS = (1, 8, 32)
 TASKS, FEW = 100_000, 1_000
-ROUNDS, SECONDS = 8, 1.0
-LATENCY_CLAIMS = 100
+ROUNDS, SECONDS = 4, RETRY_LOOK_SECONDS
+"""A turn is as long as a look for tasks to be retried is believed, so that it holds one of them."""
+LATENCY_ROUNDS, LATENCY_CLAIMS = 8, 100
 INSERTED_AT_ONCE = 5_000
 DEADLINE_SECONDS = 300.0
 
@@ -43,10 +45,10 @@ def main() -> None:
         with closing(Stores.connect(settings)) as stores:
             stores.mongo.ensure_indexes()
             fill(stores, "few", FEW)
-            fill(stores, "many", TASKS // 10 if quick else TASKS)
-            latency(stores, result, rounds=3 if quick else ROUNDS)
+            fill(stores, "many", TASKS // 5 if quick else TASKS)
+            latency(stores, result, rounds=3 if quick else LATENCY_ROUNDS)
             for workers in WORKERS:
-                throughput(settings, result, workers, rounds=2 if quick else ROUNDS)
+                throughput(settings, result, workers, rounds=1 if quick else ROUNDS)
     result.print()
 
 
