@@ -71,9 +71,13 @@ BINARIES = {
             patch=(FERRETDB, versions.FERRETDB, "sqlite-index.patch"),
         ),
         Binary(name="minio", module=f"github.com/minio/minio@{versions.MINIO}"),
+        Binary(name="kwok", module=f"sigs.k8s.io/kwok/cmd/kwok@{versions.KWOK}"),
         Binary(name="helm", module=f"helm.sh/helm/v3/cmd/helm@{versions.HELM}"),
     )
 }
+
+ON_DEMAND = ("kwok",)
+"""Not of the local cluster: built when something calls for them."""
 
 
 def digest(parts: list[bytes]) -> str:

@@ -1,0 +1,124 @@
+"""A control plane of one's own with fake nodes: its parts are the real ones, but for kubelets.
+
+kwok plays the kubelets: a pod is Ready ``READY_MILLISECONDS`` after it was bound to a node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.scale.api import MERGE, Api
+from rl_local import binaries, versions
+from tests import apiserver
+from tests.apiserver import ApiServer
+from tests.servers import ROOT, binary
+from tests.waiting import until
+
+NODES = 50
+READY_MILLISECONDS = 500
+PYTORCHJOB_CRD = "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"
+KWOK = "sigs.k8s.io/kwok"
+CONTROLLERS = "deployment-controller,replicaset-controller,disruption-controller," \
+    "garbage-collector-controller,namespace-controller"  # fmt: skip
+RATES = ("--kube-api-qps", "1000", "--kube-api-burst", "2000")
+"""Those of the defaults are what one would measure otherwise."""
+
+
+@contextlib.contextmanager
+def control_plane(folder: Path, *, nodes: int = NODES) -> Iterator[ApiServer]:
+    """Start everything on ports and data of its own, and stop it."""
+    folder.mkdir()
+    with contextlib.ExitStack() as running:
+        server = apiserver.start(folder, running)
+        server.install(ROOT / "crds")
+        module = binaries.module_folder(binaries.TRAINING_OPERATOR, versions.TRAINING_OPERATOR)
+        server.install(module / PYTORCHJOB_CRD)
+        _controllers(server, folder, running)
+        _kubelets(server, folder, running)
+        for number in range(nodes):
+            _make_node(Api(server), f"fake-{number}")
+        until(lambda: _all_ready(server), what="the fake nodes", seconds=120)
+        yield server
+
+
+def _controllers(server: ApiServer, folder: Path, running: contextlib.ExitStack) -> None:
+    kubernetes, config = binary("kubernetes"), ("--kubeconfig", str(server.kubeconfig))
+    _start(
+        running, folder, "controller-manager",
+        kubernetes, "kube-controller-manager", *config, "--leader-elect=false", *RATES,
+        "--controllers", CONTROLLERS, "--secure-port", "0",
+        "--concurrent-deployment-syncs", "20", "--concurrent-replicaset-syncs", "20",
+    )  # fmt: skip
+    _start(
+        running, folder, "scheduler",
+        kubernetes, "kube-scheduler", *config, "--leader-elect=false", *RATES,
+        "--secure-port", "0",
+    )  # fmt: skip
+
+
+def _kubelets(server: ApiServer, folder: Path, running: contextlib.ExitStack) -> None:
+    stages = folder / "stages.yaml"
+    stages.write_text(yaml.safe_dump_all(_stages()))
+    _start(
+        running, folder, "kwok",
+        binary("kwok"), "--kubeconfig", str(server.kubeconfig), "--manage-all-nodes",
+        "--config", str(stages), "--cidr", "10.64.0.1/10",
+    )  # fmt: skip
+
+
+def _stages() -> list[dict[str, Any]]:
+    """Kwok's own fast stages, with a pause before a pod is Ready."""
+    folder = binaries.module_folder(KWOK, versions.KWOK) / "kustomize/stage"
+    files = (
+        "node/fast/node-initialize.yaml",
+        "pod/fast/pod-ready.yaml",
+        "pod/fast/pod-delete.yaml",
+    )
+    stages = [yaml.safe_load((folder / one).read_text()) for one in files]
+    stages[1]["spec"]["delay"] = {"durationMilliseconds": READY_MILLISECONDS}
+    return stages
+
+
+def _start(running: contextlib.ExitStack, folder: Path, name: str, *command: str) -> None:
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def stop() -> None:
+        process.terminate()
+        process.wait(30)
+
+    running.callback(stop)
+
+
+def _make_node(api: Api, name: str) -> None:
+    api.send("POST", "/api/v1/nodes", _node(name))
+    # A new node is tainted as not ready; what would take that away wants heartbeats, too.
+    api.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, content=MERGE)
+
+
+def _node(name: str) -> dict[str, Any]:
+    size = {"cpu": "1k", "memory": "1Ti", "pods": "1k"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": size, "capacity": size},
+    }
+
+
+def _all_ready(server: ApiServer) -> bool:
+    found = json.loads(Api(server).text("/api/v1/nodes"))["items"]
+    return all(
+        any(
+            one["type"] == "Ready" and one["status"] == "True"
+            for one in node["status"].get("conditions", [])
+        )
+        for node in found
+    )

@@ -1,0 +1,149 @@
+"""What runs in the pods of a real cluster: trainers are made, samplers register, policies come out.
+
+Stands in for training-operator (a pod for each PyTorchJob) and for what the agents and trainers say
+to the stores, which is written as one small file for each run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.scale.api import Api, ApiError, Manifest
+from rl_operator import names
+
+THREADS = 8
+PYTORCHJOBS = "/apis/kubeflow.org/v1/pytorchjobs"
+
+
+@dataclass
+class Team:
+    """The pods of one run."""
+
+    samplers: dict[str, str] = field(default_factory=dict)
+    """Pool by pod, of those that have a node."""
+    ready: set[str] = field(default_factory=set)
+    trains: bool = False
+    trainer_ready: bool = False
+    over: bool = False
+
+
+Told = Callable[[str, Team], None]
+
+
+class Fleet:
+    """All pods, as a watch tells of them."""
+
+    def __init__(self, api: Api, folder: Path, *, told: Told = lambda run, team: None) -> None:
+        """Prepare.
+
+        Args:
+            api: where.
+            folder: where the files of the runs go.
+            told: called with a run and its pods whenever one of them has become ready.
+        """
+        self._api, self._folder, self._told = api, folder, told
+        self._teams: dict[str, Team] = {}
+        self._ended = threading.Event()
+        self._executor = ThreadPoolExecutor(THREADS)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[Fleet]:
+        """Play until the end of the block."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        loops = [threading.Thread(target=one) for one in (self._pods, self._trainers)]
+        for one in loops:
+            one.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            for one in loops:
+                one.join()
+            self._executor.shutdown()
+
+    def finish(self) -> None:
+        """All trainers say that they have succeeded."""
+        for run, team in self._teams.items():
+            team.over = True
+            self._write(run, team)
+
+    def _pods(self) -> None:
+        for kind, pod in self._api.watch("/api/v1/pods", self._ended):
+            labels = pod["metadata"].get("labels", {})
+            run = labels.get(names.RUN_LABEL)
+            if run is None:
+                continue
+            team = self._teams.setdefault(run, Team())
+            changed = self._gone(team, pod) if kind == "DELETED" else self._seen(team, pod, labels)
+            if changed:
+                self._write(run, team)
+            if _is_ready(pod) and kind != "DELETED":
+                self._ready(run, team, pod, labels)
+
+    def _gone(self, team: Team, pod: Manifest) -> bool:
+        team.ready.discard(pod["metadata"]["name"])
+        return team.samplers.pop(pod["metadata"]["name"], None) is not None
+
+    def _seen(self, team: Team, pod: Manifest, labels: dict[str, str]) -> bool:
+        """Whether a pod that has got its node is news."""
+        name = pod["metadata"]["name"]
+        if not pod["spec"].get("nodeName"):
+            return False
+        if labels[names.COMPONENT_LABEL] == "trainer":
+            news, team.trains = not team.trains, True
+            return news
+        news = name not in team.samplers
+        team.samplers[name] = labels[names.POOL_LABEL]
+        return news
+
+    def _ready(self, run: str, team: Team, pod: Manifest, labels: dict[str, str]) -> None:
+        name = pod["metadata"]["name"]
+        if labels[names.COMPONENT_LABEL] == "trainer":
+            news, team.trainer_ready = not team.trainer_ready, True
+        else:
+            news = name not in team.ready
+            team.ready.add(name)
+        if news:
+            self._executor.submit(self._told, run, team)
+
+    def _write(self, run: str, team: Team) -> None:
+        said = {"samplers": team.samplers, "trains": team.trains, "over": team.over}
+        half = self._folder / f".{run}"
+        half.write_text(json.dumps(said))
+        half.replace(self._folder / run)
+
+    def _trainers(self) -> None:
+        for kind, job in self._api.watch(PYTORCHJOBS, self._ended):
+            if kind == "ADDED":
+                self._executor.submit(self._make, job)
+
+    def _make(self, job: Manifest) -> None:
+        with contextlib.suppress(ApiError):  # it is there already
+            self._api.send(
+                "POST", f"/api/v1/namespaces/{job['metadata']['namespace']}/pods", _pod(job)
+            )
+
+
+def _pod(job: Manifest) -> dict[str, Any]:
+    template = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    meta = job["metadata"]
+    owner = {
+        "apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"],
+        "uid": meta["uid"], "controller": True,
+    }  # fmt: skip
+    metadata = {
+        **template["metadata"], "name": f"{meta['name']}-worker-0", "ownerReferences": [owner],
+    }  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -1,0 +1,169 @@
+"""The floor: a script that makes every object that the operator makes, and thinks of nothing.
+
+What is to be made is recorded from one job that the operator has brought up, statuses and Events
+included. The script keeps the operator's one order that costs time: a trainer is made when the
+samplers of its job are ready.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.scale.api import MERGE, Api
+from benchmarks.scale.fleet import Fleet, Team
+from benchmarks.scale.jobs import CREATORS, HUNG_SECONDS, SAMPLERS, Times, manifest, path
+from tests.waiting import until
+
+RECORDED = ("recorded-namespace", "recorded-job")
+SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
+BEFORE = (
+    "/api/v1/{}/configmaps", "/apis/networking.k8s.io/v1/{}/networkpolicies",
+    "/apis/rl-operator.io/v1alpha1/{}/samplerpools", "/apis/apps/v1/{}/deployments",
+    "/apis/policy/v1/{}/poddisruptionbudgets",
+)  # fmt: skip
+"""Collections of what is made at once; the pool comes before what it owns."""
+EVENTS = "/apis/events.k8s.io/v1/{}/events"
+TRAINERS = "/apis/kubeflow.org/v1/{}/pytorchjobs"
+POOLS = BEFORE[2]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that is made for one job: path of its collection, and its text."""
+
+    job_uid: str
+    pool_uid: str
+    before: list[tuple[str, str]]
+    trainer: tuple[str, str]
+    events: list[tuple[str, str]]
+    job_status: str
+    pool_status: str
+
+    def save(self, path: Path) -> None:
+        """Write it into a file."""
+        path.write_text(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> Recipe:
+        """Read what ``save`` has written."""
+        found = json.loads(path.read_text())
+        pairs = {key: [(at, text) for at, text in found[key]] for key in ("before", "events")}
+        return cls(**{**found, **pairs, "trainer": tuple(found["trainer"])})
+
+    @classmethod
+    def recorded(cls, api: Api) -> Recipe:
+        """What there is for the recorded job."""
+        namespace, name = RECORDED
+        job = api.send("GET", path(namespace, name))
+
+        def listed(collection: str) -> list[dict[str, Any]]:
+            at = collection.format(f"namespaces/{namespace}")
+            return list(api.send("GET", at)["items"])
+
+        def texts(collection: str) -> list[tuple[str, str]]:
+            found = [one for one in listed(collection) if name in json.dumps(one)]
+            return [(collection, json.dumps(_bare(one))) for one in found]
+
+        (pool,) = listed(POOLS)
+        return cls(
+            job_uid=job["metadata"]["uid"],
+            pool_uid=pool["metadata"]["uid"],
+            before=[one for collection in BEFORE for one in texts(collection)],
+            trainer=texts(TRAINERS)[0],
+            events=[
+                (EVENTS, json.dumps(_bare(one)))
+                for one in listed(EVENTS)
+                if one["reportingController"] == "rl-operator"
+            ],
+            job_status=json.dumps({"status": job["status"]}),
+            pool_status=json.dumps({"status": pool["status"]}),
+        )
+
+
+def _bare(item: dict[str, Any]) -> dict[str, Any]:
+    metadata = {key: one for key, one in item["metadata"].items() if key not in SERVERS_OWN}
+    return {key: one for key, one in item.items() if key != "status"} | {"metadata": metadata}
+
+
+class Script:
+    """Makes jobs by the recipe."""
+
+    def __init__(self, api: Api, recipe: Recipe) -> None:
+        self._api, self._recipe = api, recipe
+        self._times = Times()
+        self._jobs: dict[str, tuple[str, str, str]] = {}
+        self._lock = threading.Lock()
+
+    def told(self, run: str, team: Team) -> None:
+        """Go on with a job when its samplers, or its trainer, have become ready."""
+        namespace, name, pool_uid = self._jobs[run]
+        with self._lock:
+            starts = len(team.ready) == SAMPLERS and not team.trainer_ready
+        if starts:
+            self._status(path(namespace, name), self._recipe.job_status, run, pool_uid, name)
+            self._make(self._recipe.trainer, namespace, name, run, pool_uid)
+        elif team.trainer_ready:
+            self._finish(namespace, name, run, pool_uid)
+
+    def _finish(self, namespace: str, name: str, run: str, pool_uid: str) -> None:
+        pool = POOLS.format(f"namespaces/{namespace}") + f"/{name}-main"
+        self._status(pool, self._recipe.pool_status, run, pool_uid, name)
+        for event in self._recipe.events:
+            self._make(event, namespace, name, run, pool_uid)
+        self._status(path(namespace, name), self._recipe.job_status, run, pool_uid, name)
+        self._times.ready[(namespace, name)] = time.monotonic()
+
+    def _status(self, at: str, text: str, run: str, pool_uid: str, name: str) -> None:
+        filled = self._filled(text, at.split("/")[5], name, run, pool_uid)
+        self._api.send("PATCH", f"{at}/status", filled, content=MERGE)
+
+    def _make(
+        self, what: tuple[str, str], namespace: str, name: str, run: str, pool_uid: str
+    ) -> dict[str, Any]:
+        at = what[0].format(f"namespaces/{namespace}")
+        return self._api.send("POST", at, self._filled(what[1], namespace, name, run, pool_uid))
+
+    def _filled(self, text: str, namespace: str, name: str, run: str, pool_uid: str) -> str:
+        return (
+            text.replace(RECORDED[0], namespace)
+            .replace(RECORDED[1], name)
+            .replace(self._recipe.job_uid, run)
+            .replace(self._recipe.pool_uid, pool_uid or self._recipe.pool_uid)
+        )
+
+    def begin(self, job: tuple[str, str]) -> None:
+        """Make all that needs no pod."""
+        namespace, name = job
+        self._times.asked[job] = time.monotonic()
+        stored = self._api.send("POST", path(namespace), manifest(name, namespace))
+        run, pool_uid = stored["metadata"]["uid"], ""
+        for what in self._recipe.before:
+            if what[0] == POOLS:
+                pool_uid = self._make(what, namespace, name, run, "")["metadata"]["uid"]
+                self._jobs[run] = (namespace, name, pool_uid)
+            else:
+                self._make(what, namespace, name, run, pool_uid)
+
+    def run(self, jobs: list[tuple[str, str]]) -> Times:
+        """Make jobs from as many threads as create them for the operator."""
+        with ThreadPoolExecutor(CREATORS) as threads:
+            list(threads.map(self.begin, jobs))
+        until(
+            lambda: len(self._times.ready) >= len(jobs), what="all pods of the floor",
+            seconds=HUNG_SECONDS, seen=lambda: f"{len(self._times.ready)} of {len(jobs)}",
+        )  # fmt: skip
+        return self._times
+
+
+def bring_up(api: Api, recipe: Recipe, folder: Path, jobs: list[tuple[str, str]]) -> Times:
+    """Make jobs and wait until all that belongs to them is there and ready."""
+    script = Script(api, recipe)
+    with Fleet(api, folder, told=script.told).at_work():
+        return script.run(jobs)

@@ -1,0 +1,109 @@
+"""RLJobs that are created at once, and when each of them is Ready."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.scale.api import Api
+from tests.manifests import a_job
+from tests.waiting import until
+
+RLJOBS = "/apis/rl-operator.io/v1alpha1/rljobs"
+PER_NAMESPACE = 100
+CREATORS = 16
+SAMPLERS = 3
+HUNG_SECONDS = 1800.0
+
+
+def path(namespace: str, name: str = "") -> str:
+    """URL path of a namespace's RLJobs, or of one of them."""
+    root = f"/apis/rl-operator.io/v1alpha1/namespaces/{namespace}/rljobs"
+    return f"{root}/{name}" if name else root
+
+
+def manifest(name: str, namespace: str) -> dict[str, Any]:
+    """A job of four pods: a trainer and one pool."""
+    template = {"autoscaling": {"minReplicas": SAMPLERS}}
+    return a_job(name, namespace=namespace, samplers=[{"name": "main", "template": template}])
+
+
+@dataclass
+class Times:
+    """When jobs were asked for and when they were Ready, by namespace and name."""
+
+    asked: dict[tuple[str, str], float] = field(default_factory=dict)
+    ready: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def latencies(self) -> list[float]:
+        """Seconds from create to Ready, sorted."""
+        return sorted(self.ready[one] - at for one, at in self.asked.items())
+
+    def figures(self) -> dict[str, float]:
+        """All Ready, and per job."""
+        found = self.latencies()
+        whole = max(self.ready.values()) - min(self.asked.values())
+        return {
+            "all_ready_s": round(whole, 2),
+            "create_to_ready_p50_s": round(statistics.median(found), 2),
+            "create_to_ready_p99_s": round(percentile(found, 0.99), 2),
+        }
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The value below which a share of the ordered ones lies."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def names_of(count: int, prefix: str) -> list[tuple[str, str]]:
+    """Namespaces and names of some jobs."""
+    return [(f"{prefix}-{one // PER_NAMESPACE}", f"{prefix}-{one:05d}") for one in range(count)]
+
+
+def make_namespaces(api: Api, jobs: list[tuple[str, str]]) -> None:
+    """Create the namespaces of some jobs."""
+    for name in dict.fromkeys(namespace for namespace, _ in jobs):
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        api.send("POST", "/api/v1/namespaces", body)
+
+
+def create(api: Api, jobs: list[tuple[str, str]], times: Times) -> None:
+    """Create jobs from some threads; times count from the request."""
+
+    def one(job: tuple[str, str]) -> None:
+        namespace, name = job
+        times.asked[job] = time.monotonic()
+        api.send("POST", path(namespace), manifest(name, namespace))
+
+    with ThreadPoolExecutor(CREATORS) as threads:
+        list(threads.map(one, jobs))
+
+
+def watch_ready(api: Api, times: Times, ended: threading.Event) -> None:
+    """Note when each job is Ready, and no longer Reconciling."""
+    for _, job in api.watch(RLJOBS, ended):
+        key = (job["metadata"]["namespace"], job["metadata"]["name"])
+        conditions = job.get("status", {}).get("conditions", [])
+        if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+            times.ready.setdefault(key, time.monotonic())
+
+
+def bring_up(api: Api, jobs: list[tuple[str, str]]) -> Times:
+    """Create jobs and wait until an operator has made them all Ready."""
+    times, ended = Times(), threading.Event()
+    watcher = threading.Thread(target=watch_ready, args=(api, times, ended))
+    watcher.start()
+    try:
+        create(api, jobs, times)
+        until(
+            lambda: len(times.ready) >= len(jobs), what="all jobs to be Ready",
+            seconds=HUNG_SECONDS, seen=lambda: f"{len(times.ready)} of {len(jobs)}",
+        )  # fmt: skip
+    finally:
+        ended.set()
+        watcher.join()
+    return times

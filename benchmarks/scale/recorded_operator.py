@@ -1,0 +1,26 @@
+"""The operator as it is, but for its stores: ``python -m benchmarks.scale.recorded_operator``."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.scale.recorded import PassedPreflight, RecordedConnections, RecordedReader
+from rl_operator import app, logs, settings
+
+
+def main() -> int:
+    """Run until told to stop."""
+    replaced = {
+        "Connections": RecordedConnections,
+        "ProgressReader": RecordedReader,
+        "Preflight": PassedPreflight,
+    }
+    for name, stand_in in replaced.items():
+        setattr(app, name, stand_in)
+    parsed = settings.parse(sys.argv[1:])
+    logs.configure(parsed.log_level)
+    return app.run(parsed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The sides that are compared: a script, our operator, a plain one; a control plane for each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.scale import floor, jobs, writes
+from benchmarks.scale.api import Api
+from benchmarks.scale.control_plane import control_plane
+from benchmarks.scale.fleet import Fleet
+from benchmarks.scale.idiomatic_operator import RECIPE
+from benchmarks.scale.process import Measured, running
+from tests.apiserver import ApiServer
+from tests.waiting import until
+
+OURS = "benchmarks.scale.recorded_operator"
+PLAIN = "benchmarks.scale.idiomatic_operator"
+SETTLED_SECONDS, UNSETTLED_SECONDS = 30.0, 600.0
+LOOKED = 'rl_operator_reconciles_total{{kind="{}",result="ok"}}'
+
+
+@dataclass
+class Side:
+    """What one operator has done."""
+
+    times: jobs.Times
+    cpu_s: float = 0.0
+    """Of the operator's process, until all jobs were Ready."""
+    writes_per_job: float = 0.0
+    memory_mb: tuple[float, float] = (0.0, 0.0)
+    """At the end and at its highest."""
+    quiet: dict[str, Any] = field(default_factory=dict)
+    cold_start_s: float = 0.0
+
+    def figures(self) -> dict[str, Any]:
+        """For the benchmark's result."""
+        return {
+            **self.times.figures(),
+            "cpu_s": round(self.cpu_s, 1),
+            "writes_per_job": self.writes_per_job,
+            "rss_mb": self.memory_mb,
+            "quiet": self.quiet,
+            "cold_start_s": self.cold_start_s,
+        }
+
+
+def record(folder: Path) -> floor.Recipe:
+    """What the operator makes of one job."""
+    with control_plane(folder, nodes=2) as server:
+        api, files = Api(server), folder / "recorded"
+        with Fleet(api, files).at_work(), running(server, folder, module=OURS, recorded=files):
+            jobs.make_namespaces(api, [floor.RECORDED])
+            jobs.bring_up(api, [floor.RECORDED])
+            return floor.Recipe.recorded(api)
+
+
+def of_floor(folder: Path, recipe: floor.Recipe, count: int) -> jobs.Times:
+    """The script's times."""
+    with control_plane(folder) as server:
+        api, wanted = Api(server), jobs.names_of(count, "bare")
+        jobs.make_namespaces(api, wanted)
+        times = floor.bring_up(api, recipe, folder / "recorded", wanted)
+    print(f"floor, {count} jobs: {times.figures()}", flush=True)
+    return times
+
+
+def of_operator(
+    folder: Path,
+    count: int,
+    *,
+    module: str,
+    quiet_seconds: float,
+    environment: dict[str, str] | None = None,
+) -> Side:
+    """An operator's times and what it costs, and how ours starts among so many."""
+    with control_plane(folder) as server:
+        api, files, wanted = Api(server), folder / "recorded", jobs.names_of(count, "ours")
+        with Fleet(api, files).at_work():
+            with running(
+                server, folder, module=module, recorded=files, environment=environment
+            ) as operator:
+                jobs.make_namespaces(api, wanted)
+                before = writes.counted(api)
+                side = Side(times=jobs.bring_up(api, wanted))
+                side.cpu_s = operator.cpu_seconds()
+                print(f"{module}, {count} jobs: {side.times.figures()}", flush=True)
+                settle(api)
+                side.writes_per_job = writes.of_operator(
+                    writes.since(before, writes.counted(api)), jobs=count
+                )
+                side.quiet = quietness(api, operator, seconds=quiet_seconds)
+                side.memory_mb = operator.memory_mb()
+            if module == OURS:
+                side.cold_start_s = cold_start(server, folder, files, count)
+    print(side.figures(), flush=True)
+    return side
+
+
+def settle(api: Api) -> None:
+    """Wait until nothing has been written for a while, or until that has taken too long."""
+    before, since = writes.counted(api), time.monotonic()
+    deadline = since + UNSETTLED_SECONDS
+    while time.monotonic() - since < SETTLED_SECONDS and time.monotonic() < deadline:
+        time.sleep(1)
+        now = writes.counted(api)
+        if writes.since(before, now):
+            before, since = now, time.monotonic()
+
+
+def quietness(api: Api, operator: Measured, *, seconds: float) -> dict[str, Any]:
+    """What is written in a while of rest, Leases left out, and what it costs."""
+    before, cpu = writes.counted(api), operator.cpu_seconds()
+    time.sleep(seconds)
+    share = (operator.cpu_seconds() - cpu) / seconds
+    moved = writes.since(before, writes.counted(api))
+    return {"seconds": seconds, "writes": moved, "cpu_share": round(share, 3)}
+
+
+def cold_start(server: ApiServer, folder: Path, files: Path, count: int) -> float:
+    """Seconds from the start of a process to its having looked at every object."""
+    started = time.monotonic()
+    with running(server, folder, module=OURS, recorded=files) as operator:
+
+        def looked() -> bool:
+            found = operator.samples()
+            done = (found.get(LOOKED.format(one), 0) >= count for one in ("RLJob", "SamplerPool"))
+            return all(done) and not found["rl_operator_queue_length"]
+
+        until(looked, what="all objects to be looked at", seconds=600)
+        return round(time.monotonic() - started, 1)
+
+
+def of_plain(folder: Path, recipe: floor.Recipe, count: int, *, quiet_seconds: float) -> Side:
+    """The plain operator's times."""
+    file = folder.with_suffix(".json")
+    recipe.save(file)
+    return of_operator(
+        folder, count, module=PLAIN, quiet_seconds=quiet_seconds, environment={RECIPE: str(file)}
+    )

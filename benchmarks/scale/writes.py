@@ -1,0 +1,42 @@
+"""Writes as the API server itself counts them."""
+
+from __future__ import annotations
+
+from benchmarks.scale.api import Api
+
+VERBS = ("APPLY", "PATCH", "PUT", "POST", "DELETE")
+MADE = (
+    "rljobs", "samplerpools", "configmaps", "networkpolicies", "poddisruptionbudgets",
+    "deployments", "pytorchjobs",
+)  # fmt: skip
+"""What an operator of RLJobs writes, and but for PUTs, by which controllers say statuses, nobody
+else."""
+
+
+def counted(api: Api) -> dict[str, float]:
+    """Successful writes so far by verb and resource."""
+    found: dict[str, float] = {}
+    for line in api.text("/metrics").splitlines():
+        if not line.startswith("apiserver_request_total{"):
+            continue
+        labels, value = line.removeprefix("apiserver_request_total{").rsplit("} ", 1)
+        said = dict(one.split("=", 1) for one in labels.split(","))
+        verb, code = said["verb"].strip('"'), said["code"].strip('"')
+        if verb in VERBS and code.startswith("2"):
+            key = f"{verb} {said['resource'].strip(chr(34))}"
+            found[key] = found.get(key, 0) + float(value)
+    return found
+
+
+def since(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """What has been written between two counts; Leases and trials left out."""
+    moved = {key: one - before.get(key, 0) for key, one in after.items()}
+    return {key: one for key, one in moved.items() if one and not key.endswith(" leases")}
+
+
+def of_operator(moved: dict[str, float], *, jobs: int) -> float:
+    """Writes of an operator for each job, without the user's own creation and without Events."""
+    ours = sum(
+        one for key, one in moved.items() if key.split()[1] in MADE and not key.startswith("PUT ")
+    )
+    return round(ours / jobs - 1, 2)
