@@ -1,0 +1,1 @@
+"""Runs the policy's programs: a server in a container of its own, each program a confined child."""

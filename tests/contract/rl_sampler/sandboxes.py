@@ -1,0 +1,38 @@
+"""The sandbox's server as a process without capabilities, as in its container."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.servers import ROOT
+from tests.waiting import HUNG_SECONDS, until
+
+SECRET = "nobody-else-may-read-this"
+WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+
+
+def command(path: Path, *, slots: int) -> list[str]:
+    """What starts a server; root's own is started without capabilities."""
+    prefix = WITHOUT_CAPABILITIES if os.geteuid() == 0 else ()
+    server = [sys.executable, "-m", "rl_sampler.sandbox.server", str(path)]
+    return [*prefix, *server, "--slots", str(slots)]
+
+
+@contextmanager
+def serving(path: Path, *, slots: int = 2) -> Iterator[subprocess.Popen[bytes]]:
+    """A server that listens."""
+    sources = [str(ROOT / one) for one in ("contracts", "sampler_image")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sources), "SECRET": SECRET}
+    process = subprocess.Popen(command(path, slots=slots), env=environment)
+    try:
+        until(path.exists, what="the sandbox to listen")
+        assert process.poll() is None
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=HUNG_SECONDS)
