@@ -24,6 +24,7 @@ POD_IP = "RL_POD_IP"
 DRAIN_SECONDS = "RL_DRAIN_SECONDS"
 TOOL_SECRETS_FOLDER = "RL_TOOL_SECRETS_FOLDER"
 ENDPOINT_SECRETS_FOLDER = "RL_ENDPOINT_SECRETS_FOLDER"
+SANDBOX_SOCKET = "RL_SANDBOX_SOCKET"
 
 
 class EnvironmentVariableError(ValueError):
@@ -107,6 +108,8 @@ class SamplerEnv:
     """Where policies are handed to other samplers; None without a relay."""
     pod_ip: str = ""
     """Known where there is a relay."""
+    sandbox_socket: Path | None = None
+    """Where programs are run; None without a sandbox."""
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> SamplerEnv:
@@ -125,6 +128,7 @@ class SamplerEnv:
             listen_port=integer(environ, LISTEN_PORT),
             relay_port=integer(environ, RELAY_PORT) if RELAY_PORT in environ else None,
             pod_ip=required(environ, POD_IP) if RELAY_PORT in environ else "",
+            sandbox_socket=Path(environ[SANDBOX_SOCKET]) if SANDBOX_SOCKET in environ else None,
             drain_seconds=integer(environ, DRAIN_SECONDS),
             tool_secrets_folder=Path(required(environ, TOOL_SECRETS_FOLDER)),
             endpoint_secrets_folder=Path(required(environ, ENDPOINT_SECRETS_FOLDER)),

@@ -8,15 +8,19 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.agents import Agent
 from rl_contracts.spec.data import DatasetSource
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.sandbox import CODE
 
 ONLY_OF = {
     "entry_point": ("Custom",),
     "options": ("Custom",),
     "user": ("Conversation",),
-    "min_turns": ("ToolLoop", "ReAct"),
+    "min_turns": ("ToolLoop", "ReAct", "Code"),
     "tool_call_format": ("ToolLoop", "Conversation", "Custom"),
 }
 """Kinds that read an option; of what is not here the API server's own rules tell."""
+
+IN_TEXT = ("ReAct", "Code")
+"""Kinds whose tools answer in the user's messages."""
 
 
 def of_agent(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -30,12 +34,28 @@ def of_agent(spec: RLJobSpec) -> Iterator[Refusal]:
             )  # fmt: skip
     if agent.kind == "Custom" and agent.entry_point is None:
         yield _refused("entry_point", "unset", "Kind Custom needs it.", "Set it.")
-    if agent.kind == "ReAct" and agent.context and agent.context.overflow == "DiscardTools":
+    if agent.kind in IN_TEXT and agent.context and agent.context.overflow == "DiscardTools":
         yield _refused(
-            "context", "DiscardTools", "ReAct has no tool messages that could be discarded.",
+            "context", "DiscardTools",
+            f"{agent.kind} has no tool messages that could be discarded.",
             "Use overflow DiscardAll or Stop.",
         )  # fmt: skip
+    yield from _of_programs(spec)
     yield from _of_scenarios(spec)
+
+
+def _of_programs(spec: RLJobSpec) -> Iterator[Refusal]:
+    for name in ("tools", "mcp_servers"):
+        if spec.agent.kind == CODE and getattr(spec.agent, name):
+            yield _refused(
+                name, "set", "Kind Code has no tool but Python.", "Remove it, or use kind ToolLoop."
+            )
+    if spec.sandbox is not None and not spec.runs_programs:
+        yield Refusal(
+            field="spec.sandbox", value="set", reason="AgentMalformed",
+            message="Nothing of this job runs programs.",
+            remedy="Remove it, or use agent kind Code or scorer kind Code.",
+        )  # fmt: skip
 
 
 def _of_scenarios(spec: RLJobSpec) -> Iterator[Refusal]:

@@ -14,12 +14,11 @@ from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
 from rl_sampler import completion
-from rl_sampler.agents import Agent
+from rl_sampler.agents import IN_TEXT, Agent, introduced
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.errors import UnusableError
 from rl_sampler.agents.member import Group, Member, Opening
 from rl_sampler.agents.policy import Policy
-from rl_sampler.agents.react import introduced
 from rl_sampler.agents.user import Users
 from rl_sampler.answers import ANSWERS
 from rl_sampler.claims import LEASE_SECONDS, Claim, EpisodeEndedError
@@ -121,11 +120,10 @@ class EpisodeRunner:
     async def _group(self, claim: Claim) -> Group:
         agent, task = self.spec.agent, claim.task
         tools = await claim.attend(self.toolbox.open())
-        in_text = agent.kind == "ReAct"
-        messages = introduced(task.messages, tools.listed) if in_text else task.messages
-        chat = self.chats.of(
-            [] if in_text else tools.listed, several_turns=agent.kind != "SingleTurn"
-        )
+        messages, listed = task.messages, tools.listed
+        if agent.kind in IN_TEXT:
+            messages, listed = introduced(messages, IN_TEXT[agent.kind](listed)), []
+        chat = self.chats.of(listed, several_turns=agent.kind != "SingleTurn")
         policy = Policy(
             claim=claim,
             sampling=agent.sampling,

@@ -33,6 +33,7 @@ from rl_sampler.prompt import PromptError, load_prompts
 from rl_sampler.reaper import Reaper
 from rl_sampler.relay.wiring import relay_listening, relay_of
 from rl_sampler.run_watch import RunWatch
+from rl_sampler.sandbox.wiring import sandbox_of
 from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
 from rl_sampler.slots import Slots
@@ -129,7 +130,11 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             relay_listening(assignment, stores),
         ):
             brought = await bring(
-                assignment.spec, directory=directory, problems=problems, stop=stop
+                assignment.spec,
+                directory=directory,
+                sandbox=sandbox_of(assignment),
+                problems=problems,
+                stop=stop,
             )
             if brought is not None:
                 await _live(agent, brought, stop)
@@ -220,7 +225,7 @@ async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claim
         secrets=agent.assignment.env.tool_secrets_folder,
         longest=spec.agent.result_characters,
         tally=agent.tally,
-        own=brought.own.tools,
+        own=brought.tools,
     )
     slots = Slots()
     runner = EpisodeRunner(

@@ -72,7 +72,7 @@ class Agent(Model):
             "kind SingleTurn has no tools: these options are for other kinds",
         ),
         rule(
-            "self.kind in ['ToolLoop', 'ReAct', 'Conversation'] || (!has(self.maxTurns) && "
+            "self.kind in ['ToolLoop', 'ReAct', 'Code', 'Conversation'] || (!has(self.maxTurns) && "
             "!has(self.minTurns) && !has(self.repetitionLimit))",
             "maxTurns, minTurns and repetitionLimit are for kinds of several turns",
         ),
@@ -85,7 +85,9 @@ class Agent(Model):
             "minTurns must not exceed maxTurns, which is 10 when unset",
         ),
     )
-    kind: Literal["SingleTurn", "ToolLoop", "ReAct", "Conversation", "Custom"] = "SingleTurn"
+    kind: Literal["SingleTurn", "ToolLoop", "ReAct", "Code", "Conversation", "Custom"] = (
+        "SingleTurn"
+    )
     entry_point: EntryPoint | None = None
     """``module:attribute`` in the agent's image."""
     options: Opaque | None = None

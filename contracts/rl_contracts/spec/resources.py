@@ -13,6 +13,7 @@ from rl_contracts.spec.data import Data, ModelSource
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.reward import Reward
 from rl_contracts.spec.rollouts import Rollouts
+from rl_contracts.spec.sandbox import CODE, Sandbox
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.spec.storage import Storage, WeightSync
 from rl_contracts.spec.training import Training
@@ -23,8 +24,8 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 FIXED_ONCE_STARTED = (
-    "model", "data", "agent", "reward", "algorithm", "rollouts", "training", "storage",
-    "weightSync",
+    "model", "data", "agent", "reward", "algorithm", "rollouts", "training",
+    "storage", "weightSync",
 )  # fmt: skip
 FIXED_UNLESS_SUSPENDED = ("trainer",)
 
@@ -72,6 +73,8 @@ class RLJobSpec(Model):
     data: Data
     agent: Agent = Field(default_factory=Agent)
     reward: Reward
+    sandbox: Sandbox | None = None
+    """Of kind Code, agent or scorer; unset: its defaults."""
     algorithm: Algorithm = Field(default_factory=Algorithm)
     rollouts: Rollouts = Field(default_factory=Rollouts)
     training: Training
@@ -80,6 +83,17 @@ class RLJobSpec(Model):
     weight_sync: WeightSync = Field(default_factory=WeightSync)
     storage: Storage = Field(default_factory=Storage)
     lifecycle: Lifecycle = Field(default_factory=Lifecycle)
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether samplers run programs that the policy writes."""
+        scorers = [one.kind for one in self.reward.scorers if not one.is_own]
+        return CODE in (self.agent.kind, *scorers)
+
+    @property
+    def program_limits(self) -> Sandbox:
+        """Limits of such a program."""
+        return self.sandbox or Sandbox()
 
 
 class SamplerPoolSpec(Model):

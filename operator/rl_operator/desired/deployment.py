@@ -7,7 +7,7 @@ from typing import Any
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator import kinds, names
-from rl_operator.desired import pods, tool_secrets
+from rl_operator.desired import pods, sandbox, tool_secrets
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.overrides import laid_over
 from rl_operator.settings import Images
@@ -94,6 +94,11 @@ def _pod(
     if job_spec.weight_sync.transport.relay:
         _relay(agent, stage)
     agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec)]
+    volumes: list[Manifest] = []
+    sidecars: list[Manifest] = []
+    if job_spec.runs_programs:
+        agent = sandbox.reached_by(agent)
+        volumes, sidecars = [sandbox.volume()], [sandbox.container(agent, job_spec)]
     engine = _engine(spec, precision=job_spec.training.precision, images=images)
     config = names.spec_config(job.name, job_spec)
     pod = {
@@ -103,11 +108,12 @@ def _pod(
         "securityContext": pods.pod_security(),
         "terminationGracePeriodSeconds": spec.template.drain.timeout_seconds + END_SECONDS,
         # The engine is a native sidecar: it outlives the agent, which hands back what it holds.
-        "initContainers": [stage, engine],
+        "initContainers": [stage, engine, *sidecars],
         "containers": [agent],
         "volumes": [
             *pods.spec_volumes(config=config, secret=job_spec.storage.secret_name),
             *tool_secrets.volumes(job_spec),
+            *volumes,
             {"name": "weights", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "engine-tmp", "emptyDir": {}},

@@ -15,14 +15,14 @@ OWN_PREFIXES = (
     "app.kubernetes.io/managed-by", "controller.kubernetes.io/pod-deletion-cost",
 )  # fmt: skip
 OWN_POD_KEYS = ("restartPolicy", "terminationGracePeriodSeconds")
-OWN_CONTAINERS = ("pytorch", "agent", "engine", "stage")
+OWN_CONTAINERS = ("pytorch", "agent", "engine", "stage", "sandbox")
 OWN_CONTAINER_KEYS = (
     "image", "command", "args", "restartPolicy", "livenessProbe", "readinessProbe", "startupProbe",
     "terminationMessagePath", "terminationMessagePolicy",
 )  # fmt: skip
 SET_BY_SPEC = ("pytorch", "engine")
 """Containers whose resources are a field of the spec."""
-OWN_VOLUMES = ("spec", "stores", "hub")
+OWN_VOLUMES = ("spec", "stores", "hub", "sandbox")
 OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
 CONTAINER_LISTS = ("containers", "initContainers")
 SHAPES: dict[str, dict[str, type]] = {

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts.documents.rollout import StopReason, Turn
-from rl_contracts.documents.task import Message
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.tool_loop import TOO_EARLY
 from rl_sampler.agents.turns import Place, in_turns
@@ -55,12 +54,9 @@ async def react(member: Member) -> StopReason:
     return await in_turns(member, _reply)
 
 
-def introduced(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-    """The task's messages with the tools explained: in its system message, or else its first."""
-    told = INSTRUCTIONS.format(tools="\n".join(_line(one) for one in tools))
-    first, *others = messages
-    content = f"{first.text}\n\n{told}" if first.role == "system" else f"{told}\n\n{first.text}"
-    return [Message(role=first.role, content=content), *others]
+def instructions(tools: Sequence[Tool]) -> str:
+    """How the policy is told what it can do."""
+    return INSTRUCTIONS.format(tools="\n".join(_line(one) for one in tools))
 
 
 def read(text: str) -> Step:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rl_contracts.documents.task import Task
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.sandbox import CODE
 from rl_sampler.agents.user import User, Users, users_of
 from rl_sampler.completions.directory import Directory
 from rl_sampler.problems import Problems
+from rl_sampler.sandbox.client import Sandbox
+from rl_sampler.sandbox.tool import PythonTool
 from rl_sampler.scorers import AsyncScorer, Scorers
+from rl_sampler.scorers.code import CodeScorer
 from rl_sampler.scorers.judge import judges
+from rl_sampler.tools.tool import ToolSource
 from rl_sampler.user_code.code import user_threads
 from rl_sampler.user_code.own import OwnCode, load_own
 
@@ -27,6 +31,8 @@ class Brought:
     own: OwnCode
     scorers: Scorers
     users: Users
+    tools: ToolSource | None
+    """Beside MCP servers."""
     known: list[str]
     """Kinds of scorers; those of refused code are among them: what is wrong is the refusal."""
     refusals: tuple[Refusal, ...] = ()
@@ -37,7 +43,12 @@ def _nobody(task: Task) -> User:
 
 
 async def bring(
-    spec: RLJobSpec, *, directory: Directory, problems: Problems, stop: asyncio.Event
+    spec: RLJobSpec,
+    *,
+    directory: Directory,
+    sandbox: Sandbox | None,
+    problems: Problems,
+    stop: asyncio.Event,
 ) -> Brought | None:
     """Import the user's code, in a thread; None when told to stop before that was done."""
     problems.note(TOPIC, "is being imported")
@@ -48,13 +59,15 @@ async def bring(
     if not loading.done():
         loading.cancel()
         return None
-    theirs: Mapping[str, AsyncScorer] = {}
+    theirs: dict[str, AsyncScorer] = {}
     users: Users = _nobody
     refusals: tuple[Refusal, ...] = ()
     try:
         own = loading.result()
         users = users_of(spec.agent, directory)
         theirs = {**own.scorers, **judges(spec.reward, directory)}
+        if sandbox is not None:
+            theirs[CODE] = CodeScorer(sandbox)
     except RefusedError as error:
         problems.note(TOPIC, str(error))
         own, refusals = OwnCode(), (error.refusal,)
@@ -62,4 +75,11 @@ async def bring(
         problems.clear(TOPIC)
     scorers = Scorers(theirs)
     known = sorted({*scorers.known, *(one.kind for one in spec.reward.scorers if one.is_own)})
-    return Brought(own=own, scorers=scorers, users=users, known=known, refusals=refusals)
+    return Brought(
+        own=own,
+        scorers=scorers,
+        users=users,
+        tools=PythonTool(sandbox) if sandbox and spec.agent.kind == CODE else own.tools,
+        known=known,
+        refusals=refusals,
+    )

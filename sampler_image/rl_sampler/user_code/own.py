@@ -11,6 +11,7 @@ from rl_contracts.spec import agents as spec_agents
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
 from rl_contracts.spec.reward import Scorer as ScorerSpec
+from rl_contracts.spec.sandbox import CODE
 from rl_sampler.agents import Agent
 from rl_sampler.agents.member import ContextFullError, Member
 from rl_sampler.scorers import SCORERS, AsyncScorer
@@ -54,7 +55,7 @@ def load_own(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> OwnCode:
 
 def _scorers(reward: Reward, threads: ThreadPoolExecutor) -> dict[str, AsyncScorer]:
     found: dict[str, AsyncScorer] = {}
-    taken = set(SCORERS)
+    taken = {*SCORERS, CODE}
     for index, one in enumerate(reward.scorers):
         at = f"spec.reward.scorers[{index}]"
         if one.is_own and one.kind in taken:

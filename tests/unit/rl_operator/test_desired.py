@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,38 +16,15 @@ from rl_operator.desired import deployment, objects, pool, trainer
 from rl_operator.desired.deployment import ENGINE_ARGUMENTS
 from rl_operator.snapshot import Child
 from tests.unit.rl_operator.builders import IMAGES, RUN, a_meta, a_spec
-
-JOB = a_meta()
-POOL = a_meta("job-main", uid="pool-uid", owner_uid=RUN)
-
-
-def a_trainer_manifest(**sections: Any) -> dict[str, Any]:
-    return trainer.render(JOB, a_spec(**sections), attempt=2, images=IMAGES)
-
-
-def a_deployment(**sections: Any) -> dict[str, Any]:
-    spec = a_spec(**sections)
-    of_pool = SamplerPoolSpec(job="job", replicas=2, template=spec.samplers[0].template)
-    return deployment.render(
-        POOL, of_pool, job=JOB, job_spec=spec, replicas=of_pool.replicas, images=IMAGES
-    )
-
-
-def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    spec = manifest["spec"]
-    if manifest["kind"] == "PyTorchJob":
-        spec = spec["pytorchReplicaSpecs"]["Worker"]
-    found: dict[str, Any] = spec["template"]["spec"]
-    return found
-
-
-def containers_of(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from pod.get("initContainers", [])
-    yield from pod["containers"]
-
-
-def environment_of(container: dict[str, Any]) -> dict[str, str]:
-    return {one["name"]: one.get("value", "from the pod") for one in container["env"]}
+from tests.unit.rl_operator.rendered import (
+    JOB,
+    POOL,
+    a_deployment,
+    a_trainer_manifest,
+    containers_of,
+    environment_of,
+    pod_of,
+)
 
 
 @pytest.mark.parametrize("manifest", [a_trainer_manifest(), a_deployment()])

@@ -80,6 +80,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
          "data": {"train": [{"name": "a", "uri": "s3://abc/a.jsonl"}]}},
         "spec.data.train[0].columns.scenario", "AgentMalformed",
     ),
+    "a sandbox of nobody": ({"sandbox": {"seconds": 3}}, "spec.sandbox", "AgentMalformed"),
+    "tools of programs": (
+        {"agent": {"kind": "Code", "mcpServers": [{"name": "a", "url": "http://a/mcp"}]}},
+        "spec.agent.mcpServers", "AgentMalformed",
+    ),
+    "results that Code lacks": (
+        {"agent": {"kind": "Code", "context": {"overflow": "DiscardTools"}}},
+        "spec.agent.context", "AgentMalformed",
+    ),
     "no code": ({"agent": {"kind": "Custom"}}, "spec.agent.entryPoint", "AgentMalformed"),
 }  # fmt: skip
 

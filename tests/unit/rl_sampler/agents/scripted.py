@@ -13,11 +13,10 @@ from rl_contracts.documents.rollout import StopReason, ToolCall
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Message
 from rl_contracts.spec.agents import Agent as AgentSpec
-from rl_sampler.agents import AGENTS, Agent
+from rl_sampler.agents import AGENTS, IN_TEXT, Agent, introduced
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.policy import Policy, Sampled
-from rl_sampler.agents.react import introduced
 from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.claims import Claim
 from rl_sampler.engine.protocol import FoundCalls, Generation
@@ -152,8 +151,8 @@ async def play(
         options: of the manifest's agent.
     """
     prompts = real_prompts(model)
-    in_text = options.get("kind") == "ReAct"
-    messages = introduced(QUESTION, tools) if in_text else QUESTION
+    in_text = IN_TEXT.get(options.get("kind", ""))
+    messages = introduced(QUESTION, in_text(tools)) if in_text else QUESTION
     chat = Chat(prompts, [] if in_text else [tool.to_chat() for tool in tools])
     chat.check()
     prompt = chat.opening(messages)

@@ -8,7 +8,8 @@ import pytest
 
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.documents.task import Message
-from rl_sampler.agents.react import UNREADABLE, Step, introduced, read
+from rl_sampler.agents import introduced
+from rl_sampler.agents.react import UNREADABLE, Step, instructions, read
 from rl_sampler.agents.tool_loop import TOO_EARLY
 from rl_sampler.answers import final_answer
 from rl_sampler.tools.formats import WantedCall
@@ -57,7 +58,8 @@ def test_the_final_answer_is_what_follows(text: str, answer: str | None) -> None
 @pytest.mark.parametrize("role", ["system", "user"])
 def test_tools_are_explained_in_the_first_message(role: str) -> None:
     first, last = introduced(
-        [Message(role=role, content="first"), Message(role="user", content="last")], [TOOL]
+        [Message(role=role, content="first"), Message(role="user", content="last")],
+        instructions([TOOL]),
     )
     assert first.role == role
     assert 'calc:  Arguments: {"type": "object", "properties": {}}' in first.text

@@ -1,0 +1,42 @@
+"""What the operator renders for a spec, and parts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_operator.desired import deployment, trainer
+from tests.unit.rl_operator.builders import IMAGES, RUN, a_meta, a_spec
+
+JOB = a_meta()
+POOL = a_meta("job-main", uid="pool-uid", owner_uid=RUN)
+
+
+def a_trainer_manifest(**sections: Any) -> dict[str, Any]:
+    return trainer.render(JOB, a_spec(**sections), attempt=2, images=IMAGES)
+
+
+def a_deployment(**sections: Any) -> dict[str, Any]:
+    spec = a_spec(**sections)
+    of_pool = SamplerPoolSpec(job="job", replicas=2, template=spec.samplers[0].template)
+    return deployment.render(
+        POOL, of_pool, job=JOB, job_spec=spec, replicas=of_pool.replicas, images=IMAGES
+    )
+
+
+def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    spec = manifest["spec"]
+    if manifest["kind"] == "PyTorchJob":
+        spec = spec["pytorchReplicaSpecs"]["Worker"]
+    found: dict[str, Any] = spec["template"]["spec"]
+    return found
+
+
+def containers_of(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from pod.get("initContainers", [])
+    yield from pod["containers"]
+
+
+def environment_of(container: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one.get("value", "from the pod") for one in container["env"]}

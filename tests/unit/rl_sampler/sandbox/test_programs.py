@@ -1,0 +1,86 @@
+"""Programs in responses, tests in records, and what is said of how programs end."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_sampler.sandbox.programs import NOTHING, last_block, told
+from rl_sampler.sandbox.server import unfit
+from rl_sampler.sandbox.wire import Ending, Outcome
+from rl_sampler.scorers.code import Case, read_cases
+from rl_sampler.scorers.response import ScoringError
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("```python\na = 1\n```", "a = 1\n"),
+        ("First\n```python\na\n```\nthen\n```py\nb\n```\nEnd.", "b\n"),
+        ("```python\nprint('```')\n```", "print('```')\n"),
+        ("```python\n```", ""),
+        ("```python\r\na\n```", None),
+        ("```bash\nls\n```", None),
+        ("```python\na", None),
+        ("a = 1", None),
+        ("", None),
+    ],
+)
+def test_the_last_block_is_the_program(text: str, program: str | None) -> None:
+    assert last_block(text) == program
+
+
+@pytest.mark.parametrize(
+    ("ending", "output", "errors", "words"),
+    [
+        ("ended", "4\n", "", "4"),
+        ("ended", "", "", NOTHING),
+        ("failed", "4\n", "Traceback\n", "4\nTraceback"),
+        ("processor", "", "", "[ended: it used all of its processor time]"),
+        ("wall", "4", "", "4\n[ended: it waited for too long]"),
+    ],
+)
+def test_the_policy_is_told_what_came_of_it(
+    ending: Ending, output: str, errors: str, words: str
+) -> None:
+    assert told(Outcome(ending=ending, output=output, errors=errors)) == words
+
+
+def test_a_list_is_cases_and_anything_else_is_python() -> None:
+    assert read_cases('[{"input": "1", "output": "2"}, {"output": "3"}]') == [
+        Case(input="1", output="2"),
+        Case(output="3"),
+    ]
+    assert read_cases("assert f(1) == 2") is None
+    assert read_cases("2") is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("[]", "empty"),
+        ("[1]", "no cases"),
+        ('[{"in": "1", "out": "2"}]', "no cases"),
+        ("assert f(1) ==", "no Python"),
+        ("\0", "no Python"),
+    ],
+)
+def test_tests_that_are_none_are_no_reward(reference: str, why: str) -> None:
+    with pytest.raises(ScoringError, match=why):
+        read_cases(reference)
+
+
+@pytest.mark.parametrize(
+    ("machine", "capabilities", "why"),
+    [
+        ("x86_64", "0000000000000000", ""),
+        ("x86_64", "00000000a80425fb", "capabilities"),
+        ("aarch64", "0000000000000000", "x86_64 alone, this is aarch64"),
+    ],
+)
+def test_who_could_not_confine_programs_does_not_serve(
+    machine: str, capabilities: str, why: str
+) -> None:
+    status = f"Name:\tpython\nCapEff:\t{capabilities}\nSeccomp:\t0\n"
+    found = unfit(machine=machine, status=status)
+    assert why in found
+    assert bool(found) == bool(why)
