@@ -30,7 +30,8 @@ from tests.waiting import HUNG_SECONDS, until
 ENGINE_PYTHON = Path(
     os.environ.get("RL_ENGINE_PYTHON", "~/.cache/rl-operator/venv-engine/bin/python")
 ).expanduser()
-ENGINE_START_SECONDS = 300.0
+ANSWER_SECONDS = 60.0
+ENGINE_START_SECONDS = 2 * HUNG_SECONDS
 MODEL_KEY = "models/tiny"
 # The agent's image has no torch, and neither has the agent here: that is a third of its start.
 WITHOUT_TORCH = (
@@ -42,7 +43,7 @@ WITHOUT_TORCH = (
 def get(url: str) -> tuple[int, str]:
     """Status and body; status 0 where nobody answers."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -128,9 +129,11 @@ def engine_server(
         port=free_port(), model=tiny_model, folder=tmp_path_factory.mktemp("engine")
     )
     server.start()
-    server.wait_ready()
-    yield server
-    server.kill()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.kill()
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers import free_port
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 SERVER = Path(__file__).with_name("judge_server.py")
 
@@ -31,7 +31,7 @@ class JudgeServer:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=HUNG_SECONDS)
             self._process = None
 
     def endpoint(self, model: str = "steady", **fields: Any) -> dict[str, Any]:

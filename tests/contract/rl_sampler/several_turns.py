@@ -42,7 +42,7 @@ def with_tools(trainer: ScriptedTrainer, model: Path, **options: Any) -> dict[st
     settings = json.loads((model / "tokenizer_config.json").read_bytes())
     settings["chat_template"] = TEMPLATE
     objects.put(f"{key}/tokenizer_config.json", json.dumps(settings).encode())
-    server = {"name": "calculator", "command": [sys.executable, str(SERVER)]}
+    server = {"name": "calculator", "command": [sys.executable, str(SERVER)], "timeoutSeconds": 300}
     sampling = {"maxTokensPerTurn": 64, "maxContextTokens": 800}
     agent = {"kind": "ToolLoop", "mcpServers": [server], "sampling": sampling, **options}
     return {"model": {"uri": objects.uri(key)}, "agent": agent}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from rl_contracts.documents.rollout import VersionSpan
 from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_contracts.stores.connect import Stores
+from rl_sampler.claims import LEASE_SECONDS, RENEW_SECONDS
 from tests.contract.rl_sampler.conftest import (
     EngineServer,
     MakePod,
@@ -23,6 +25,7 @@ from tests.waiting import until
 
 LONG = {"sampling": {"maxTokensPerTurn": 100, "maxContextTokens": 1000}}
 VERY_LONG = {"sampling": {"maxTokensPerTurn": 900, "maxContextTokens": 1000}}
+LOST = ("no longer ours", "the lease was lost")
 ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
 
 
@@ -42,14 +45,20 @@ def test_a_damaged_policy_never_reaches_the_engine(
     until(lambda: trainer.all_done(tasks), what="groups of the old version")
     assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {1}
     assert engine_server.weight_version() == "1"
-    staged = [path.name for path in (pod.folder / "weights" / "policies").iterdir()]
-    assert staged == ["00000001-1-abcd"]
+    policies = pod.folder / "weights" / "policies"
+
+    def staged() -> list[str]:
+        return [path.name for path in policies.iterdir()]
+
+    # It is tried again and again: while it is downloaded there is a folder for it.
+    until(lambda: staged() == ["00000001-1-abcd"], what="no trace of version 2", seen=staged)
 
     third = trainer.publish(seed=3)
     pod.wait_version(third.version)
-    document = pod.wait_document(lambda one: one.updates == 2, what="the second update")
+    document = pod.wait_document(
+        lambda one: one.updates == 2 and "version 2" not in one.last_error, what="the second update"
+    )
     assert document.update_failures > 0
-    assert "version 2" not in document.last_error
 
 
 def test_a_dead_agents_work_is_taken_up_by_another(
@@ -97,7 +106,12 @@ def test_what_can_no_longer_be_trained_is_sampled_again(
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
     trainer.advance()
     until(lambda: "only 1 and later train" in pod.log(), what="the end of old episodes")
-    assert {one.cause for one in stores.tasks.get(tasks).values() if one.reason} == {Cause.EXPIRED}
+
+    def causes() -> set[Cause | None]:
+        return {one.cause for one in stores.tasks.get(tasks).values() if one.reason}
+
+    until(causes, what="the claims to be handed back")  # it is logged first
+    assert causes() == {Cause.EXPIRED}
     assert "rl_sampler_groups_expired_total 0.0" not in pod.get("/metrics")[1]
     trainer.publish(seed=2)
     until(lambda: trainer.all_done(tasks), what="all groups")
@@ -149,7 +163,8 @@ def test_a_claim_that_was_taken_away_does_not_count(
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
     assert stores.tasks.hand_back(stores.tasks.get(tasks)[tasks[0]], reason="taken away")
     until(lambda: trainer.all_done(tasks), what="the second attempt")
-    until(lambda: "no longer ours" in pod.log(), what="the first attempt's end")
+    # It learns of it at its end or, where that takes longer, when it renews its lease.
+    until(lambda: any(one in pod.log() for one in LOST), what="the first attempt's end")
     assert stores.tasks.get(tasks)[tasks[0]].attempt == 2
     assert len(trainer.chosen(tasks)) == 8
 
@@ -196,11 +211,16 @@ def test_the_store_may_be_away_for_a_while(
         pod.wait_version(1)
         tasks = trainer.insert(16, group_size=8)
         until(lambda: TaskState.DONE in trainer.states(tasks).values(), what="a group")
+        killed = time.monotonic()
         mortal_store.server.kill()
         until(lambda: "store:" in pod.log(), what="the agent to notice")
         mortal_store.server.start()
+        away = time.monotonic() - killed
         until(lambda: trainer.all_done(tasks), what="all groups")
-        assert {task.attempt for task in stores.tasks.get(tasks).values()} == {1}
+        # On a machine on which the store is away for as long as a lease, leases run out.
+        assert away > LEASE_SECONDS - 2 * RENEW_SECONDS or {
+            task.attempt for task in stores.tasks.get(tasks).values()
+        } == {1}
         assert pod.signal(signal.SIGTERM) == 0
     finally:
         stores.close()

@@ -24,7 +24,7 @@ from rl_sampler.tally import Tally
 from tests.contract.rl_sampler.conftest import MakePod
 from tests.contract.rl_sampler.judges import JudgeServer, judging
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.servers import free_port
+from tests.servers import deaf_port
 from tests.waiting import HUNG_SECONDS, throughout, until
 
 RIGHT = Response(
@@ -40,7 +40,7 @@ def server() -> Iterator[JudgeServer]:
 
 
 def nobody() -> dict[str, Any]:
-    return {"url": f"http://127.0.0.1:{free_port()}/v1", "model": "gone"}
+    return {"url": f"http://127.0.0.1:{deaf_port()}/v1", "model": "gone"}
 
 
 class Court:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from rl_sampler.scorers.response import ScoringError
 
 @pytest.fixture(scope="module")
 def checker() -> Iterator[MathChecker]:
-    found = MathChecker(processor_seconds=1.0)
+    found = MathChecker(processor_seconds=60.0)  # a right answer, on any machine
     yield found
     found.close()
 
@@ -44,8 +45,10 @@ def test_values_are_compared(checker: MathChecker, reference: str, answer: str, 
 def test_an_answer_that_nobody_can_work_out_is_wrong_and_the_next_one_is_judged(
     checker: MathChecker,
 ) -> None:
-    assert checker.same("1", "9^{9^{9^{9}}} - 9^{9^{9^{9}}} + 1") is False
-    assert checker.same("42", "42") is True
+    with contextlib.closing(MathChecker(processor_seconds=1.0)) as hasty:
+        assert hasty.same("1", "9^{9^{9^{9}}} - 9^{9^{9^{9}}} + 1") is False
+        hasty._processor_seconds = 60.0
+        assert hasty.same("42", "42") is True
 
 
 def test_a_worker_that_was_killed_is_nobodys_wrong_answer(checker: MathChecker) -> None:

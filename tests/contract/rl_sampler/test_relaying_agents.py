@@ -12,7 +12,7 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_sampler.conftest import Pod, new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.servers import free_port
+from tests.servers import deaf_port, free_port
 from tests.waiting import until
 
 
@@ -23,7 +23,7 @@ def trainer(stores: Stores, tiny_model: Path) -> ScriptedTrainer:
 
 def relaying_pod(folder: Path, settings: StoreSettings, stores: Stores) -> Pod:
     sections = {"weightSync": {"transport": {"relay": True}}}
-    nowhere = f"http://127.0.0.1:{free_port()}"
+    nowhere = f"http://127.0.0.1:{deaf_port()}"
     pod = new_pod(folder, engine_url=nowhere, settings=settings, stores=stores, sections=sections)
     pod.environment |= {env.RELAY_PORT: str(free_port()), env.POD_IP: "127.0.0.1"}
     return pod

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import signal
+from functools import partial
 
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import TaskState
 from rl_sampler.scorers import SCORERS
-from tests.contract.rl_sampler.conftest import EngineServer, MakePod
+from tests.contract.rl_sampler.conftest import EngineServer, MakePod, Pod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.waiting import until
+
+LEAST_UPDATES, MOST_UPDATES = 3, 30
 
 
 def check_trace(rollout: Rollout, *, steps: dict[int, int]) -> None:
@@ -27,6 +30,28 @@ def check_trace(rollout: Rollout, *, steps: dict[int, int]) -> None:
     assert all(steps[span.version] == span.step for span in rollout.spans)
     assert all(math.isfinite(logprobs[at]) and logprobs[at] <= 0 for at in generated)
     assert all(logprobs[at] == 0 for at in range(generated[0]))
+
+
+def taken_up(trainer: ScriptedTrainer, tasks: list[str]) -> bool:
+    return TaskState.PENDING not in trainer.states(tasks).values()
+
+
+def update_under_load(trainer: ScriptedTrainer, pod: Pod, steps: dict[int, int]) -> list[str]:
+    """Publish three versions, and more until one has come while a request ran; the tasks."""
+    tasks: list[str] = []
+    for seed in range(1, MOST_UPDATES):
+        fresh = trainer.insert(3, group_size=8, content="17+25=")
+        tasks += fresh
+        until(partial(taken_up, trainer, fresh), what="claims")
+        trainer.advance()
+        steps[trainer.publish(seed=seed).version] = trainer.step
+        pod.wait_version(trainer.step + 1)
+        if seed < LEAST_UPDATES:
+            continue
+        until(partial(trainer.all_done, tasks), what="all groups")
+        if any(len(one.spans) > 1 for one in trainer.chosen(tasks)):
+            break
+    return tasks
 
 
 def test_groups_are_sampled_updated_under_load_and_drained(
@@ -47,16 +72,9 @@ def test_groups_are_sampled_updated_under_load_and_drained(
     pod.wait_version(1)
     assert pod.get("/ready")[0] == pod.get("/engine-live")[0] == pod.get("/live")[0] == 200
 
-    tasks = trainer.insert(6, group_size=8, content="17+25=")
-    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
-    for seed in (1, 2, 3):
-        trainer.advance()
-        steps[trainer.publish(seed=seed).version] = trainer.step
-        pod.wait_version(trainer.step + 1)
-    until(lambda: trainer.all_done(tasks), what="all groups")
-
+    tasks = update_under_load(trainer, pod, steps)
     rollouts = trainer.chosen(tasks)
-    assert len(rollouts) == 6 * 8
+    assert len(rollouts) == len(tasks) * 8
     for rollout in rollouts:
         check_trace(rollout, steps=steps)
         assert (
@@ -67,8 +85,9 @@ def test_groups_are_sampled_updated_under_load_and_drained(
     # On a busy machine the first policy may be superseded before the engine has begun.
     assert len({span.version for one in rollouts for span in one.spans}) > 1
     assert all(task.attempt == 1 for task in trainer.stores.tasks.get(tasks).values())
-    until(lambda: "rl_sampler_groups_done_total 6.0" in pod.get("/metrics")[1], what="the count")
-    document = pod.wait_document(lambda one: one.updates == 4, what="four updates")
+    done = f"rl_sampler_groups_done_total {len(tasks)}.0"
+    until(lambda: done in pod.get("/metrics")[1], what="the count")
+    document = pod.wait_document(lambda one: one.updates == len(steps), what="all updates")
     assert document.pause_seconds_last > 0
 
     more = trainer.insert(20, group_size=8)
