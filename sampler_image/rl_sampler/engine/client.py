@@ -1,9 +1,9 @@
 """The client of SGLang's HTTP server.
 
-Hazards: ``/health`` samples a token, fails during a pause and then marks the server unhealthy for
-good, so only ``/ping`` and ``/ready`` are asked; idle connections are closed by the server after
-five seconds, so ours are given up sooner; a request whose connection is dropped is aborted by the
-server within four seconds, which is how we abort.
+Hazards: ``/health`` samples a token, fails during a pause and then marks the server unwell until it
+is asked once more, so ``/ping`` is asked, and ``/health`` outside of pauses alone; idle connections
+are closed by the server after five seconds, so ours are given up sooner; a request whose connection
+is dropped is aborted by the server within four seconds, which is how we abort.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 KEEPALIVE_SECONDS = 3.0
 CONTROL_SECONDS = 10.0
+EXAMINE_SECONDS = 30.0
 GENERATE_SECONDS = 1800.0
 MESSAGE_CHARACTERS = 500
 OLDEST = (0, 5, 21)
@@ -83,6 +84,14 @@ class Engine:
         except EngineRefusedError:
             return Pulse.UNWELL
         return Pulse.ANSWERS
+
+    async def examine(self) -> None:
+        """Have the server sample a token: what a probe during a pause marked unwell is well again.
+
+        Raises:
+            EngineError: it could not. Never ask during a pause.
+        """
+        await self._send("GET", "/health", doing="being examined", seconds=EXAMINE_SECONDS)
 
     async def describe(self) -> ServerInfo:
         """Ask what the server is.

@@ -50,6 +50,8 @@ class EngineWatch:
             self._problems.note("engine", complaint)
         if pulse is not Pulse.ANSWERS:
             self._down(pulse)
+            if pulse is Pulse.UNWELL and not complaint and not self._serving.committing:
+                await self._examine()
             return
         try:
             if self._serving.engine is None:
@@ -60,6 +62,12 @@ class EngineWatch:
             return
         if not complaint:
             self._problems.clear("engine")
+
+    async def _examine(self) -> None:
+        try:
+            await self._engine.examine()
+        except EngineError as error:
+            self._problems.note("engine", str(error))
 
     async def _up(self) -> None:
         self._serving.engine = await self._engine.describe()

@@ -195,8 +195,10 @@ class Stager:
         partial.mkdir(parents=True, exist_ok=True)
         note.write_text(repr(route))
         keep_delta = self._relay is not None
+        started = time.monotonic()
         try:
             build(source, route, manifest, partial, ended=ended, keep_delta=keep_delta)
+            built = time.monotonic()
             check_folder(partial, manifest, compared=not route.deltas and route.local is None)
         except (StoreUnavailableError, StagingEndedError):
             raise
@@ -204,6 +206,8 @@ class Stager:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         note.unlink()
+        logger.info("version %d was made in %.2f s and verified in %.2f s",
+                    manifest.version, built - started, time.monotonic() - built)  # fmt: skip
 
     def _local(self, base: BasePolicy) -> Path | None:
         folder = self._weights.policies / base.prefix.rstrip("/").rsplit("/", 1)[-1]

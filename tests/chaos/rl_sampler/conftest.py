@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.contract.rl_sampler.conftest import engine_server, make_pod, tiny_model
+from tests.contract.rl_sampler.conftest import engine_server, make_pod, tiny_model, trainer
 
-__all__ = ["engine_server", "make_pod", "tiny_model"]
+__all__ = ["engine_server", "make_pod", "tiny_model", "trainer"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -103,6 +104,16 @@ class EngineServer:
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(timeout=HUNG_SECONDS)
+
+    def pids(self) -> list[int]:
+        """Its processes: they have a group of their own."""
+        assert self.process is not None
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getpgid(int(folder.name)) == self.process.pid:
+                    found.append(int(folder.name))
+        return found
 
     def weight_version(self) -> str:
         """What it says that it serves; empty while it is down."""
