@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,12 @@ def command(path: Path, *, slots: int) -> list[str]:
     return [*prefix, *server, "--slots", str(slots)]
 
 
+def listens(path: Path) -> bool:
+    """Whether somebody does; the socket's file is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
 @contextmanager
 def serving(path: Path, *, slots: int = 2) -> Iterator[subprocess.Popen[bytes]]:
     """A server that listens."""
@@ -30,7 +37,7 @@ def serving(path: Path, *, slots: int = 2) -> Iterator[subprocess.Popen[bytes]]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sources), "SECRET": SECRET}
     process = subprocess.Popen(command(path, slots=slots), env=environment)
     try:
-        until(path.exists, what="the sandbox to listen")
+        until(lambda: listens(path), what="the sandbox to listen")
         assert process.poll() is None
         yield process
     finally:
