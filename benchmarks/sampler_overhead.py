@@ -48,7 +48,7 @@ def main() -> None:
     quick = is_quick(__doc__)
     result = Result("sampler_overhead")
     overhead(result, QUICK if quick else Size())
-    memory(result, episodes=1_000 if quick else EPISODES)
+    memory(result, episodes=2_000 if quick else EPISODES)
     result.print()
 
 
@@ -71,7 +71,7 @@ class Size:
     groups: int = 4 * AT_ONCE
 
 
-QUICK = Size(layers=3, rounds=2, tokens=32, groups=AT_ONCE)
+QUICK = Size(layers=3, rounds=3, tokens=32, groups=AT_ONCE)
 
 
 @dataclass(frozen=True)

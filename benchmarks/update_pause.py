@@ -22,7 +22,7 @@ from benchmarks.samplers import Publisher, running_world, scratch, write_large
 from rl_contracts.spec.storage import Delta, Pause
 from tests.waiting import until
 
-UPDATES = {"Retract": 12, "InPlace": 6, "Abort": 6}
+UPDATES = {"Retract": 6, "InPlace": 6, "Abort": 6}
 STREAMS = 4
 TOKENS = 900
 
