@@ -16,6 +16,12 @@ POD_UID = "RL_POD_UID"
 SPEC_FILE = "RL_SPEC_FILE"
 STORES_FOLDER = "RL_STORES_FOLDER"
 HUB_TOKEN_FILE = "RL_HUB_TOKEN_FILE"
+REPLICAS = "RL_REPLICAS"
+REPLICA = "RL_REPLICA"
+PROCESSES = "RL_PROCESSES"
+LOCAL_RANK = "RL_LOCAL_RANK"
+MEETING = "PET_RDZV_ENDPOINT"
+"""Set by training-operator: host and port of the first trainer pod."""
 WEIGHTS_FOLDER = "RL_WEIGHTS_FOLDER"
 ENGINE_URL = "RL_ENGINE_URL"
 LISTEN_PORT = "RL_LISTEN_PORT"
@@ -56,6 +62,18 @@ def integer(environ: Mapping[str, str], name: str) -> int:
         raise EnvironmentVariableError(f"{name}={value!r} is not an integer") from error
 
 
+def count(environ: Mapping[str, str], name: str) -> int:
+    """Return a variable's value as an integer ≥ 1, which 1 is where it is not set.
+
+    Raises:
+        EnvironmentVariableError: when it is no such integer.
+    """
+    value = integer(environ, name) if name in environ else 1
+    if value < 1:
+        raise EnvironmentVariableError(f"{name}={value} is not at least 1")
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerEnv:
     """What a trainer pod is told."""
@@ -68,11 +86,37 @@ class TrainerEnv:
     stores_folder: Path
     hub_token_file: Path | None = None
     """Holds the token for hf:// sources."""
+    replicas: int = 1
+    """Pods of the trainer."""
+    replica: int = 0
+    """Which of them this is."""
+    processes: int = 1
+    """In each pod."""
+    local_rank: int = 0
+    """Which of them this is."""
+    meeting: str = ""
+    """``host:port`` of the first pod, where there are several processes."""
+
+    @property
+    def size(self) -> int:
+        """All processes of the trainer."""
+        return self.replicas * self.processes
+
+    @property
+    def rank(self) -> int:
+        """Which of them this is; 0 leads the others."""
+        return self.replica * self.processes + self.local_rank
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> TrainerEnv:
         """Read the variables; raises EnvironmentVariableError on a bad one."""
+        replicas, processes = count(environ, REPLICAS), count(environ, PROCESSES)
         return cls(
+            replicas=replicas,
+            replica=integer(environ, REPLICA) if replicas > 1 else 0,
+            processes=processes,
+            local_rank=integer(environ, LOCAL_RANK) if processes > 1 else 0,
+            meeting=required(environ, MEETING) if replicas * processes > 1 else "",
             namespace=required(environ, NAMESPACE),
             job=required(environ, JOB),
             run=required(environ, RUN),

@@ -21,6 +21,11 @@ def main() -> NoReturn:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    from rl_trainer import launch
+
+    processes = launch.processes_here(os.environ)
+    if processes > 1:
+        _end(launch.launch(os.environ, processes=processes, terminated=terminated))
     from rl_contracts.env import TrainerEnv
     from rl_trainer import attempt
 

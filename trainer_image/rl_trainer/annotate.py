@@ -78,13 +78,21 @@ def score(models: Models, samples: Sequence[Sample], *, temperature: float) -> G
     with torch.no_grad():
         for packed in models.microbatches(samples):
             logprobs = policy.token_logprobs(packed, temperature=temperature)
+            if packed.filler:
+                continue
             gaps = (logprobs - packed.logprobs).abs()
             total += float(gaps.double().sum())
             # torch.max keeps a NaN, Python's max may lose it.
             largest = float(torch.maximum(gaps.max(), torch.tensor(largest, device=gaps.device)))
             count += len(gaps)
+    models.rest()
     policy.module.train()
-    return Gap(tokens=count, total=total, largest=largest)
+    parts = models.world.gather((count, total, largest))
+    return Gap(
+        tokens=sum(one[0] for one in parts),
+        total=sum(one[1] for one in parts),
+        largest=float(torch.tensor([one[2] for one in parts]).max()),
+    )
 
 
 def _divergences(models: Models, samples: Sequence[Sample]) -> list[Tensor]:

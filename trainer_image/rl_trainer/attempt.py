@@ -27,11 +27,14 @@ from rl_contracts.errors import (
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import mongo, upgrade
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.settings import StoreSettings
-from rl_trainer import loop, processors
+from rl_trainer import loop, meeting, processors
 from rl_trainer.errors import TerminatedError, TrainingFailedError
+from rl_trainer.follower import Follower
 from rl_trainer.heartbeat import Heartbeat
 from rl_trainer.job import Job
+from rl_trainer.team import Team, lost_as_failure
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +58,36 @@ def run(
 ) -> int:
     """Make one attempt; return the exit code of the process.
 
+    Rank 0 of several makes it, the others help; all of them end with the same code.
+
     Args:
         env: what the pod was told.
         terminated: set when the pod is told to stop.
         connect: makes the stores' clients.
         scratch: parent of the scratch folder; default the system's.
     """
-    _compute()
+    _compute(env)
+    try:
+        team = Team(world=meeting.join(env, terminated=terminated), terminated=terminated)
+    except TerminatedError as error:
+        log.warning("%s", error)
+        return TERMINATED
+    except TrainingFailedError as error:
+        log.error("%s", error)
+        return FAILED
+    code = _run(env, team, connect=connect, scratch=scratch)
+    if team.world.leads:
+        team.end(code)
+    return code
+
+
+def _run(
+    env: TrainerEnv,
+    team: Team,
+    *,
+    connect: Callable[[StoreSettings], Stores],
+    scratch: Path | None,
+) -> int:
     try:
         spec = _spec(env)
         settings = StoreSettings.from_folder(env.stores_folder)
@@ -72,7 +98,9 @@ def run(
                 dir=scratch, prefix="trainer-", ignore_cleanup_errors=True
             ) as folder,
         ):
-            return _attempt(env, spec, stores, folder=Path(folder), terminated=terminated)
+            if not team.world.leads:
+                return _follow(team, stores.objects, folder=Path(folder))
+            return _attempt(env, spec, stores, folder=Path(folder), team=team)
     except FencedOutError as error:
         log.warning("%s", error)
         return FENCED_OUT
@@ -93,14 +121,14 @@ def _attempt(
     stores: Stores,
     *,
     folder: Path,
-    terminated: threading.Event,
+    team: Team,
 ) -> int:
     run = _take(env, spec, stores)
     if run is None:
         log.info("run %s has succeeded before", env.run)
         loop.put_away(stores, env.run)
         return SUCCEEDED
-    heartbeat = Heartbeat(stores, run=env.run, epoch=run.epoch, terminated=terminated)
+    heartbeat = Heartbeat(stores, run=env.run, epoch=run.epoch, terminated=team.terminated)
     job = Job(
         name=env.job,
         run=env.run,
@@ -110,6 +138,7 @@ def _attempt(
         heartbeat=heartbeat,
         folder=folder,
         hub_token_file=env.hub_token_file,
+        team=team,
     )
     log.info("run %s: epoch %d, from step %d", env.run, run.epoch, run.step)
     with heartbeat:
@@ -122,6 +151,16 @@ def _attempt(
     if outcome.kind == "Succeeded":
         loop.put_away(stores, env.run)
     return EXIT_CODES[outcome.kind]
+
+
+def _follow(team: Team, objects: Objects, *, folder: Path) -> int:
+    """Help rank 0 until it ends."""
+    try:
+        with lost_as_failure():
+            return Follower(team, objects, folder).follow()
+    except TrainingFailedError as error:
+        log.error("%s", error)
+        return FAILED
 
 
 def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
@@ -213,8 +252,8 @@ def _spec(env: TrainerEnv) -> RLJobSpec:
         ) from error
 
 
-def _compute() -> None:
+def _compute(env: TrainerEnv) -> None:
     disable_progress_bar()  # a log is no terminal
-    processors.limit_threads()
+    processors.limit_threads(processes=env.processes)
     # Replaying a step must give the weights that it gave before, bit for bit.
     torch.use_deterministic_algorithms(not torch.cuda.is_available())

@@ -8,7 +8,7 @@ import logging
 from rl_contracts.documents.run import Run
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
 from rl_contracts.stores.objects import split_uri
-from rl_trainer import checkpoint, saved
+from rl_trainer import checkpoint
 from rl_trainer.artifacts import MANIFEST
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
@@ -50,8 +50,7 @@ def _take_over(job: Job, learner: Learner, uri: str) -> None:
     with refusing(URI, uri, missing="CheckpointNotFound"):
         digest = hashlib.sha256(bucket.get(prefix + MANIFEST)).hexdigest()
         try:
-            found = saved.read(bucket, prefix, manifest_sha256=digest, scratch=job.folder)
-            saved.put_back(found, learner)
+            found = checkpoint.take(job, learner, bucket, prefix=prefix, manifest_sha256=digest)
         except IntegrityError as error:
             raise RefusedError(_unusable(uri, str(error))) from error
     log.info("beginning with the state of step %d in %s", found.state.step, uri)

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors.torch import save_file
-from torch import Tensor
 
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.run import DurablePointer
 from rl_contracts.retention.sweep import Sweeper
-from rl_trainer import artifacts, optimizer, report, retention, saved
+from rl_contracts.stores.objects import Objects
+from rl_trainer import artifacts, report, retention, saved
 from rl_trainer.artifacts import Origin
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
-from rl_trainer.saved import AUXILIARY, MASTERS, MOMENTS, STATE, State
+from rl_trainer.orders import Copy, PutBack
+from rl_trainer.saved import AUXILIARY, MASTERS, MOMENTS, STATE, Saved, State, Tensors
 from rl_trainer.uploads import Uploader
 
 log = logging.getLogger(__name__)
@@ -30,9 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pending:
-    masters: dict[str, Tensor]
-    moments: dict[str, Tensor]
-    auxiliary: dict[str, Tensor]
+    tensors: Tensors
     state: State
     batches: list[Batch]
 
@@ -81,9 +80,7 @@ class Checkpointer:
         learner = self._learner
         self._uploader.submit(
             _Pending(
-                masters=saved.masters(learner),
-                moments=optimizer.state(learner.optimizer, learner.parameters),
-                auxiliary=learner.auxiliary(),
+                tensors=self._job.team.call(Copy(), lambda: saved.copied(learner)),
                 state=state,
                 batches=list(self._batches),
             )
@@ -121,10 +118,10 @@ class Checkpointer:
         origin = Origin(kind="checkpoint", run=job.run, epoch=job.epoch, step=step)
         with tempfile.TemporaryDirectory(dir=job.folder) as name:
             folder = Path(name)
-            save_file(pending.masters, folder / MASTERS)
-            save_file(pending.moments, folder / MOMENTS)
-            if pending.auxiliary:
-                save_file(pending.auxiliary, folder / AUXILIARY)
+            save_file(pending.tensors.masters, folder / MASTERS)
+            save_file(pending.tensors.moments, folder / MOMENTS)
+            if pending.tensors.auxiliary:
+                save_file(pending.tensors.auxiliary, folder / AUXILIARY)
             (folder / STATE).write_text(pending.state.model_dump_json())
             uploaded = artifacts.upload(job.stores.objects, folder, prefix=prefix, origin=origin)
         pointer = DurablePointer(
@@ -171,13 +168,10 @@ def restore(job: Job, learner: Learner, pointer: DurablePointer) -> Progress:
         IntegrityError: a file is not the one that was written, or it is of another model.
         ObjectMissingError: a file is gone.
     """
-    found = saved.read(
-        job.stores.objects,
-        pointer.prefix,
-        manifest_sha256=pointer.manifest_sha256,
-        scratch=job.folder,
+    objects = job.stores.objects
+    found = take(
+        job, learner, objects, prefix=pointer.prefix, manifest_sha256=pointer.manifest_sha256
     )
-    saved.put_back(found, learner)
     return Progress(
         step=found.state.step,
         head=found.state.head,
@@ -185,3 +179,21 @@ def restore(job: Job, learner: Learner, pointer: DurablePointer) -> Progress:
         totals=found.state.totals,
         metrics=found.state.metrics,
     )
+
+
+def take(
+    job: Job, learner: Learner, objects: Objects, *, prefix: str, manifest_sha256: str
+) -> Saved:
+    """Put a checkpoint of any run into the learner of every rank; each reads it for itself.
+
+    Raises:
+        IntegrityError, ObjectMissingError: as ``saved.read`` and ``saved.put_back`` do.
+    """
+
+    def own() -> Saved:
+        found = saved.read(objects, prefix, manifest_sha256=manifest_sha256, scratch=job.folder)
+        saved.put_back(found, learner)
+        return found
+
+    order = PutBack(bucket=objects.bucket, prefix=prefix, manifest_sha256=manifest_sha256)
+    return job.team.call(order, own)

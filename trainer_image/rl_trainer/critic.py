@@ -5,44 +5,74 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rl_contracts.spec.critic import Critic as CriticSection
 from rl_contracts.spec.training import Optimizer, Training
-from rl_trainer import forward, minibatches, optimizer
+from rl_trainer import forward, minibatches, optimizer, sharding
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.losses import value
 from rl_trainer.model import Policy
 from rl_trainer.packing import Packed
 from rl_trainer.samples import Sample
+from rl_trainer.world import ALONE, World
+
+
+class ValueModel(torch.nn.Module):
+    """A model's layers with a head of zeros."""
+
+    def __init__(self, layers: Any, *, width: int, device: torch.device) -> None:
+        super().__init__()
+        self.layers, self.head = layers, torch.nn.Linear(width, 1, device=device)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+
+    def forward(self, packed: Packed) -> Tensor:
+        """What is still to come at each of the N generated tokens, ``[N, 1]``."""
+        hidden = self.layers(
+            input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
+        ).last_hidden_state
+        found: Tensor = self.head(hidden.flatten(0, 1)[packed.sources])
+        return found
 
 
 class Critic:
     """Predicts, before each generated token, the reward that is still to come."""
 
     def __init__(
-        self, model: Policy, section: CriticSection, training: Training, *, shared: bool
+        self,
+        model: Policy,
+        section: CriticSection,
+        training: Training,
+        *,
+        shared: bool,
+        world: World = ALONE,
     ) -> None:
         """Make a critic of a model's layers as they are, with a head of zeros.
 
         Args:
-            model: whose layers.
+            model: whose layers; its parameters are not divided yet.
             section: the manifest's.
             training: the manifest's.
             shared: the model is the policy too, so that its layers are copied.
+            world: the ranks among which the critic is divided.
         """
         self._model, self._section, self._training = model, section, training
-        width = model.module.get_output_embeddings().weight.shape[1]
-        head = torch.nn.Linear(width, 1, device=model.device)
-        torch.nn.init.zeros_(head.weight)
-        torch.nn.init.zeros_(head.bias)
+        self._world = world
         layers = model.module.base_model
-        self._module = torch.nn.ModuleDict(
-            {"layers": copy.deepcopy(layers) if shared else layers, "head": head}
+        self._module = ValueModel(
+            copy.deepcopy(layers) if shared else layers,
+            width=model.module.get_output_embeddings().weight.shape[1],
+            device=model.device,
         )
+        self._run: Callable[[Packed], Tensor] = self._module
+        if world.size > 1:
+            names = frozenset(model.module._no_split_modules or ())
+            self._run = sharding.shard(self._module, world, layers=names, entry=ValueModel.forward)
         self._module.train()
         self.parameters = dict(self._module.named_parameters())
         self._optimizer = optimizer.build(
@@ -51,7 +81,9 @@ class Critic:
 
     def values(self, samples: Sequence[Sample]) -> list[Tensor]:
         """Of each sample's generated tokens, float32 ``[num_generated]``."""
-        return forward.values(self._module, self._microbatches(samples), self._values)
+        return forward.values(
+            self._module, self._microbatches(samples), self._values, world=self._world
+        )
 
     def update(self, samples: Sequence[Sample], *, step: int) -> float:
         """Train on what came of the step's samples; returns the mean loss of its updates.
@@ -76,19 +108,17 @@ class Critic:
         return sum(losses) / len(losses)
 
     def state(self) -> dict[str, Tensor]:
-        """Weights and moments on the CPU."""
-        weights = {
-            f"weights/{name}": one.detach().to("cpu", copy=True)
-            for name, one in self.parameters.items()
-        }
-        moments = optimizer.state(self._optimizer, self.parameters)
+        """Weights and moments on the CPU; on rank 0 alone."""
+        weights = sharding.copies(
+            {f"weights/{name}": one for name, one in self.parameters.items()}, self._world
+        )
+        moments = optimizer.state(self._optimizer, self.parameters, world=self._world)
         return weights | {f"moments/{name}": one for name, one in moments.items()}
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Put back what ``state`` returned; KeyError where a weight is missing."""
-        with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                parameter.copy_(saved[f"weights/{name}"])
+        for name, parameter in self.parameters.items():
+            sharding.fill(parameter, saved[f"weights/{name}"])
         moments = {
             name.removeprefix("moments/"): one
             for name, one in saved.items()
@@ -98,26 +128,27 @@ class Critic:
 
     def _values(self, packed: Packed) -> Tensor:
         with self._model.precision():
-            hidden = self._module["layers"](
-                input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
-            ).last_hidden_state
-            states = hidden.flatten(0, 1)[packed.sources]
-            found: Tensor = self._module["head"](states)[:, 0].float()
-        return found
+            return self._run(packed)[:, 0].float()
 
     def _update(self, samples: Sequence[Sample], *, step: int) -> float:
         self._optimizer.zero_grad(set_to_none=True)
-        count, total = sum(one.num_generated for one in samples), 0.0
+        count, sums, broken = sum(one.num_generated for one in samples), [0.0], []
         for packed in self._microbatches(samples):
             losses = self._losses(packed)
-            broken = packed.sequences[~torch.isfinite(losses.detach())].tolist()
-            if broken:
-                raise _not_finite(step, f"loss of rollout {_name(samples, packed, broken[0])}")
             part = losses.sum()
             (part / count).backward()  # type: ignore[no-untyped-call]  # torch's
-            total += float(part.detach())
-        norm = torch.nn.utils.clip_grad_norm_(
-            self.parameters.values(), self._section.max_gradient_norm
+            if not packed.filler:
+                sums.append(float(part.detach()))
+                found = packed.sequences[~torch.isfinite(losses.detach())].tolist()
+                broken += [_name(samples, packed, one) for one in found]
+        parts = self._world.gather((sums, broken))
+        for name in (one for _, names in parts for one in names):
+            raise _not_finite(step, f"loss of rollout {name}")
+        total = sum(one for found, _ in parts for one in found)
+        norm = sharding.full(
+            torch.nn.utils.clip_grad_norm_(
+                self.parameters.values(), self._section.max_gradient_norm
+            )
         )
         if not math.isfinite(float(norm)):
             raise _not_finite(step, "gradient")
@@ -138,6 +169,7 @@ class Critic:
             or self._training.max_tokens_per_microbatch,
             max_sequences=self._training.max_sequences_per_microbatch,
             device=self._model.device,
+            world=self._world,
         )
 
 

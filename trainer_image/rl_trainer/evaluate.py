@@ -18,6 +18,7 @@ from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Limits, assemble
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
+from rl_trainer.orders import Score
 from rl_trainer.pass_rates import pass_rates
 from rl_trainer.prompts import asked
 from rl_trainer.samples import sequences
@@ -93,7 +94,7 @@ def evaluate(
     job.stores.tasks.retire([task.id for task in tasks])
     seconds = (job.clock() - started) / len(tasks)
     return [
-        _result(learner, part, found, pointer=pointer, seconds=seconds * len(found))
+        _result(job, learner, part, found, pointer=pointer, seconds=seconds * len(found))
         for part, found in zip(parts, groups, strict=True)
     ]
 
@@ -207,6 +208,7 @@ def _groups(
 
 
 def _result(
+    job: Job,
     learner: Learner,
     part: _Part,
     groups: list[tuple[Rollout, ...]],
@@ -217,7 +219,10 @@ def _result(
     rewards = [[one.reward for one in group] for group in groups]
     rollouts = [one for group in groups for one in group]
     samples = [one for rollout in rollouts for one in sequences(rollout)]
-    gap = learner.score(samples, temperature=part.temperature)
+    gap = job.team.call(
+        Score(samples=samples, temperature=part.temperature),
+        lambda: learner.score(samples, temperature=part.temperature),
+    )
     result = EvaluationResult(
         step=pointer.step,
         version=pointer.version,

@@ -15,6 +15,7 @@ from rl_trainer import artifacts, weights
 from rl_trainer.artifacts import Origin
 from rl_trainer.job import Job
 from rl_trainer.model import Policy
+from rl_trainer.orders import Snapshot
 
 WEIGHT_FILES = (".safetensors", ".safetensors.index.json")
 FINAL, EXPORTS = "final/", "exports/"
@@ -57,7 +58,11 @@ def export(
         config["dtype"] = CONFIG_DTYPES[precision]
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         (folder / "README.md").write_text(model_card(job, step=step, evaluations=evaluations))
-        weights.write(weights.snapshot(policy, precision=precision), folder)
+        taken = job.team.call(
+            Snapshot(),
+            lambda: weights.snapshot(policy, precision=precision, world=job.team.world),
+        )
+        weights.write(taken, folder)
         uploaded = artifacts.upload(
             job.stores.objects,
             folder,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from transformers import AutoTokenizer
@@ -11,12 +13,43 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.objects import Objects, split_uri
 from rl_trainer import model
 from rl_trainer.groups import Limits
+from rl_trainer.learner import Learner
 from rl_trainer.model import UNLOADABLE, Policy
 from rl_trainer.refusing import refusing
+from rl_trainer.world import ALONE, World
 
 CRITIC_FIELD = "spec.algorithm.critic.model.uri"
+BASE = "base"
+"""Below a trainer's scratch folder: the model that training starts from, as it came."""
 LOADED_SUFFIXES = {".json", ".jinja", ".model", ".safetensors", ".txt"}
 """Config, tokenizer and weights; pickled weights and code are left where they are."""
+
+
+def learner(
+    objects: Objects,
+    spec: RLJobSpec,
+    *,
+    folder: Path,
+    world: World = ALONE,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[Learner, Limits]:
+    """Fetch and load the manifest's models into ``folder``; every rank does so for itself.
+
+    Raises:
+        RefusedError: one of them cannot be used.
+    """
+    base, uri = folder / BASE, spec.model.uri
+    base.mkdir()
+    fetch_model(objects, uri, base)
+    policy = model.load(
+        base,
+        precision=spec.training.precision,
+        uri=uri,
+        recompute=spec.training.gradient_checkpointing,
+    )
+    known = limits(policy, spec)
+    critic = critic_model(objects, spec, folder / "critic", limits=known)
+    return Learner(policy, spec, critic=critic, world=world, clock=clock), known
 
 
 def fetch_model(objects: Objects, uri: str, folder: Path, *, field: str = "spec.model.uri") -> None:

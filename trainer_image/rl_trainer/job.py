@@ -11,6 +11,7 @@ from rl_contracts.documents.run import EvaluationResult, StepMetrics, Totals
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
 from rl_trainer.heartbeat import Heartbeat
+from rl_trainer.team import Team
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Job:
     """Scratch space."""
     hub_token_file: Path | None = None
     """Holds the token for hf:// sources."""
+    team: Team = field(default_factory=Team)
+    """The ranks that this one, rank 0, leads."""
     clock: Callable[[], float] = time.monotonic
 
     @property

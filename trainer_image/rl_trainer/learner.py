@@ -11,20 +11,21 @@ import torch
 from torch import Tensor
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import annotate, minibatches, objective
+from rl_trainer import annotate, minibatches, objective, sharding
 from rl_trainer import optimizer as optimizers
 from rl_trainer.accumulate import accumulate
 from rl_trainer.assessment import Assessment
 from rl_trainer.critic import Critic
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.kl import controller
-from rl_trainer.model import Policy
+from rl_trainer.model import Policy, divided
 from rl_trainer.models import Models
 from rl_trainer.objective import Terms
 from rl_trainer.packing import Packed
 from rl_trainer.reference import Reference
 from rl_trainer.samples import Sample
 from rl_trainer.tally import Gap, Tally, Update
+from rl_trainer.world import ALONE, World
 
 
 class Learner:
@@ -36,24 +37,28 @@ class Learner:
         spec: RLJobSpec,
         *,
         critic: Policy | None = None,
+        world: World = ALONE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """See the class.
 
         Args:
-            policy: with the weights that training starts from.
+            policy: with the weights that training starts from, whole on every rank; its module
+                is divided among them.
             spec: the manifest.
             critic: the model that the critic starts from; None: the policy.
+            world: the ranks; each is given all samples and takes its share.
             clock: seconds, for durations.
         """
-        self.policy = policy
+        self.world = world
         self._algorithm = spec.algorithm
         self._training = spec.training
         self._clock = clock
-        self.parameters = policy.parameters()
+        self.models = _models(policy, spec, critic=critic, world=world)
+        self.policy = self.models.policy
+        self.parameters = self.policy.parameters()
         self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
         self.controls = controller.initial(spec.algorithm)
-        self.models = _models(policy, spec, critic=critic)
         section = spec.algorithm.critic
         self._policy_waits = 0 if section is None else section.warmup_steps
         policy.module.train()
@@ -68,8 +73,8 @@ class Learner:
             TrainingFailedError: loss or gradient is not finite; that update was not made.
         """
         started = self._clock()
-        # Dropout and the like depend on seed and step alone: a replayed step repeats them.
-        torch.manual_seed(self._training.seed * 1_000_003 + step)
+        # Dropout and the like depend on seed, step and rank alone: a replayed step repeats them.
+        torch.manual_seed(self._training.seed * 1_000_003 + step + (self.world.rank << 48))
         rate = optimizers.learning_rate(
             self._training.optimizer, step=step, steps=self._training.total_steps
         )
@@ -99,7 +104,10 @@ class Learner:
         return annotate.assess(self.models, given)
 
     def auxiliary(self) -> dict[str, Tensor]:
-        """Tensors of the training state besides the policy's weights and moments, on the CPU."""
+        """Tensors of the training state besides the policy's weights and moments, on the CPU.
+
+        Every rank must ask; rank 0 has them.
+        """
         found: dict[str, Tensor] = {}
         if self.models.reference is not None and self._refreshes:
             found |= _under("reference/", self.models.reference.state())
@@ -136,13 +144,17 @@ class Learner:
         found: list[Terms] = []
         for packed in self.models.microbatches(samples):
             terms = self._accumulate(packed, step=step, below=below)
-            broken = [index for one in terms for index in one.not_finite]
-            if broken:
-                raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
-            found += terms
+            found += [] if packed.filler else terms
+        found = [one for part in self.world.gather(found) for one in part]
+        broken = [index for one in found for index in one.not_finite]
+        if broken:
+            raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
+        self.models.rest()
         norm = float(
-            torch.nn.utils.clip_grad_norm_(
-                self.parameters.values(), self._training.optimizer.max_gradient_norm
+            sharding.full(
+                torch.nn.utils.clip_grad_norm_(
+                    self.parameters.values(), self._training.optimizer.max_gradient_norm
+                )
             )
         )
         if not math.isfinite(norm):
@@ -165,7 +177,8 @@ class Learner:
             for packed in self.models.microbatches([one]):
                 self._accumulate(packed, step=step, below=1)
             found = [one.grad for one in self.parameters.values() if one.grad is not None]
-            if not all(bool(torch.isfinite(gradient).all()) for gradient in found):
+            finite = all(bool(torch.isfinite(sharding.part(one)).all()) for one in found)
+            if not all(self.world.gather(finite)):
                 return one
         return None
 
@@ -208,18 +221,21 @@ class Learner:
         return controller.mean_entropy([list(group.values()) for group in groups.values()])
 
 
-def _models(policy: Policy, spec: RLJobSpec, *, critic: Policy | None) -> Models:
+def _models(policy: Policy, spec: RLJobSpec, *, critic: Policy | None, world: World) -> Models:
+    """All models; the policy is copied where another one begins as it is, and divided last."""
     section = spec.algorithm.critic
     found = None
     if section is not None:
-        found = Critic(critic or policy, section, spec.training, shared=critic is None)
+        found = Critic(critic or policy, section, spec.training, shared=critic is None, world=world)
+    reference = Reference(policy, world=world) if spec.algorithm.kl is not None else None
     return Models(
-        policy=policy,
-        reference=Reference(policy) if spec.algorithm.kl is not None else None,
+        policy=divided(policy, world),
+        reference=reference,
         critic=found,
         algorithm=spec.algorithm,
         training=spec.training,
         temperature=spec.agent.sampling.temperature,
+        world=world,
     )
 
 

@@ -12,8 +12,8 @@ from rl_contracts.documents.run import Outcome, Run, StepMetrics
 from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_contracts.errors import RLError
 from rl_contracts.stores.connect import Stores
-from rl_trainer import evaluate, export, inputs, model, replay, report, retention
-from rl_trainer.assessment import Context
+from rl_trainer import assessment, evaluate, export, inputs, replay, report, retention
+from rl_trainer.assessment import Assessment, Context
 from rl_trainer.checkpoint import Checkpointer
 from rl_trainer.collect import Collected, Collector
 from rl_trainer.datasets.dataset import Dataset
@@ -26,6 +26,7 @@ from rl_trainer.groups import Limits, empty_batch, form
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.metrics import Circumstances, add, step_metrics
+from rl_trainer.orders import Assess, Begin, Update
 from rl_trainer.publish import Publisher
 from rl_trainer.samples import Sample, batch_samples, digest, sequences
 from rl_trainer.stream import TrainStream
@@ -60,23 +61,22 @@ def train(job: Job, run: Run) -> Outcome:
         TrainingFailedError: the attempt cannot go on.
         FencedOutError, StoreUnavailableError, TerminatedError: see there.
     """
-    base, data = job.folder / "base", job.folder / "data"
-    base.mkdir()
+    base, data = job.folder / inputs.BASE, job.folder / "data"
     data.mkdir()
     job.heartbeat.say("fetching data and model")
     job, datasets = _read_data(job, run, data)
-    inputs.fetch_model(job.stores.objects, job.spec.model.uri, base)
-    training, uri = job.spec.training, job.spec.model.uri
-    policy = model.load(
-        base, precision=training.precision, uri=uri, recompute=training.gradient_checkpointing
-    )
-    limits = inputs.limits(policy, job.spec)
-    critic = inputs.critic_model(job.stores.objects, job.spec, job.folder / "critic", limits=limits)
-    learner = Learner(policy, job.spec, critic=critic, clock=job.clock)
+    learner, limits = job.team.call(
+        Begin(spec=job.spec.model_dump_json(by_alias=True)),
+        lambda: inputs.learner(
+            job.stores.objects, job.spec,
+            folder=job.folder, world=job.team.world, clock=job.clock,
+        ),
+    )  # fmt: skip
+    job.heartbeat.watch(job.team.check)
     progress, undurable = replay.resume(
         job, learner, run,
         made=lambda step: export.export_due(
-            job, policy, base=base, step=step, evaluations=run.evaluations
+            job, learner.policy, base=base, step=step, evaluations=run.evaluations
         ),
     )  # fmt: skip
     _tidy(job)
@@ -92,7 +92,7 @@ def train(job: Job, run: Run) -> Outcome:
             limits=limits,
             deadline_seconds=job.wait_seconds,
         ),
-        publisher=Publisher(job, policy),
+        publisher=Publisher(job, learner.policy),
         checkpointer=Checkpointer(job, learner),
         datasets=datasets,
         limits=limits,
@@ -165,7 +165,10 @@ def _step(job: Job, crew: _Crew, progress: Progress, collected: Collected) -> No
     """Train one batch: written down before, committed after, its tasks retired last."""
     rollouts = {one.id: one for group in collected.groups for one in group.rollouts}
     batch, samples = _form(job, crew.learner, progress, collected, rollouts)
-    update = crew.learner.update(samples, step=batch.step)
+    update = job.team.call(
+        Update(samples=samples, step=batch.step),
+        lambda: crew.learner.update(samples, step=batch.step),
+    )
     metrics = step_metrics(
         [rollouts[member.rollout] for member in batch.members],
         update,
@@ -199,6 +202,10 @@ def _form(
     rollouts: dict[str, Rollout],
 ) -> tuple[Batch, list[Sample]]:
     """The batch as it is written down, with the digest of exactly what it gives to the learner."""
+    assessments: dict[str, Assessment] = {}
+    if assessment.needed(job.spec.algorithm):
+        asked = [sequence for one in rollouts.values() for sequence in sequences(one)]
+        assessments = job.team.call(Assess(samples=asked), lambda: learner.assess(asked))
     batch = form(
         collected.groups,
         batch=empty_batch(
@@ -210,12 +217,7 @@ def _form(
             formed_at=job.stores.mongo.now(),
         ),
         algorithm=job.spec.algorithm,
-        context=Context(
-            controls=learner.controls,
-            assessments=learner.assess(
-                sequence for one in rollouts.values() for sequence in sequences(one)
-            ),
-        ),
+        context=Context(controls=learner.controls, assessments=assessments),
     )
     samples = batch_samples(batch, rollouts)
     batch = batch.model_copy(update={"digest": digest(samples)})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +17,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from rl_contracts.errors import Refusal, RefusedError
+from rl_trainer import sharding
 from rl_trainer.logprobs import CHUNK_LOGITS, TokenStatistics, token_logprobs, token_statistics
 from rl_trainer.packing import Packed, collate
 from rl_trainer.samples import Sample
+from rl_trainer.world import World
 
 UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)
 CHECK_TOLERANCE = 1e-3
@@ -32,6 +36,8 @@ class Policy:
     device: torch.device
     bf16: bool
     """Forward and backward in bfloat16 where that is safe (autocast)."""
+    run_layers: Callable[..., Tensor] | None = None
+    """Runs the layers where the parameters are divided among ranks."""
 
     @property
     def vocabulary(self) -> int:
@@ -51,9 +57,9 @@ class Policy:
     def states(self, packed: Packed) -> Tensor:
         """States that predict the generated tokens, ``[N, H]``."""
         with self.precision():
-            hidden: Tensor = self.module.base_model(
-                input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
-            ).last_hidden_state
+            hidden = (self.run_layers or partial(hidden_states, self.module))(
+                input_ids=packed.tokens, position_ids=packed.positions
+            )
         return hidden.flatten(0, 1)[packed.sources]
 
     def token_logprobs(
@@ -121,6 +127,23 @@ class Policy:
         if self.bf16:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return contextlib.nullcontext()
+
+
+def hidden_states(module: Any, *, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    """Of the last layer, ``[rows, tokens, H]``."""
+    found: Tensor = module.base_model(
+        input_ids=input_ids, position_ids=position_ids, use_cache=False
+    ).last_hidden_state
+    return found
+
+
+def divided(policy: Policy, world: World) -> Policy:
+    """The policy with its parameters divided among the ranks, as it is where there is one."""
+    if world.size == 1:
+        return policy
+    layers = frozenset(policy.module._no_split_modules or ())
+    run = sharding.shard(policy.module, world, layers=layers, entry=hidden_states)
+    return dataclasses.replace(policy, run_layers=run)
 
 
 def load(

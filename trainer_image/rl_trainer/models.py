@@ -10,13 +10,14 @@ from torch import Tensor
 
 from rl_contracts.spec.algorithm import Algorithm
 from rl_contracts.spec.training import Training
-from rl_trainer import forward, objective
+from rl_trainer import forward, objective, sharding
 from rl_trainer.critic import Critic
 from rl_trainer.logprobs import TokenStatistics
 from rl_trainer.model import Policy
 from rl_trainer.packing import Packed
 from rl_trainer.reference import Reference
 from rl_trainer.samples import Sample
+from rl_trainer.world import ALONE, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +31,16 @@ class Models:
     training: Training
     temperature: float
     """Of the samplers; log-probabilities are those of the scaled distribution."""
+    world: World = ALONE
 
     def microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
-        """Samples packed as the manifest allows, on the policy's device."""
+        """This rank's samples packed as the manifest allows, on the policy's device."""
         return forward.microbatches(
             samples,
             max_tokens=self.training.max_tokens_per_microbatch,
             max_sequences=self.training.max_sequences_per_microbatch,
             device=self.policy.device,
+            world=self.world,
         )
 
     def statistics(
@@ -95,4 +98,14 @@ class Models:
         self, samples: Sequence[Sample], compute: Callable[[Packed], Tensor]
     ) -> list[Tensor]:
         """What ``compute`` gives for each sample's generated tokens, without gradient."""
-        return forward.values(self.policy.module, self.microbatches(samples), compute)
+        found = forward.values(
+            self.policy.module, self.microbatches(samples), compute, world=self.world
+        )
+        self.rest()
+        return found
+
+    def rest(self) -> None:
+        """Let go of gathered parameters; before any of them is written to."""
+        sharding.rest(self.policy.module)
+        if self.reference is not None:
+            sharding.rest(self.reference.policy.module)

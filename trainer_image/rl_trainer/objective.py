@@ -38,7 +38,7 @@ class Terms:
 
     def without_gradient(self) -> Terms:
         """The same numbers; the graph that made them can go."""
-        return replace(self, total=self.total.detach())
+        return replace(self, total=self.total.detach().cpu())
 
 
 def evaluate(

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from rl_contracts.spec.training import Optimizer as OptimizerSection
+from rl_trainer import sharding
+from rl_trainer.world import ALONE, World
 
 State = dict[str, Tensor]
 
@@ -54,14 +56,21 @@ def set_rate(optimizer: torch.optim.AdamW, rate: float) -> None:
 
 
 def state(
-    optimizer: torch.optim.AdamW, parameters: dict[str, torch.nn.Parameter]
-) -> State:  # fmt: skip
-    """Moments and step counts, on the CPU, named ``<kind>/<parameter>``; empty before a step."""
-    return {
-        f"{kind}/{name}": value.detach().cpu().clone()
+    optimizer: torch.optim.AdamW,
+    parameters: dict[str, torch.nn.Parameter],
+    *,
+    world: World = ALONE,
+) -> State:
+    """Moments and step counts, on the CPU, named ``<kind>/<parameter>``; empty before a step.
+
+    Every rank must ask; rank 0 has them.
+    """
+    named = {
+        f"{kind}/{name}": value
         for name, parameter in parameters.items()
         for kind, value in optimizer.state.get(parameter, {}).items()
     }
+    return sharding.copies(named, world)
 
 
 def restore(
@@ -71,4 +80,4 @@ def restore(
     for key, value in saved.items():
         kind, name = key.split("/", 1)
         parameter = parameters[name]
-        optimizer.state[parameter][kind] = value.to(parameter.device, copy=True)
+        optimizer.state[parameter][kind] = sharding.placed(value, parameter)

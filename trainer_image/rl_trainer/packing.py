@@ -95,6 +95,8 @@ class Packed:
     """int64: training steps of the policy that sampled the token."""
     members: tuple[int, ...]
     """Index of each of these sequences among the samples."""
+    filler: bool = False
+    """It counts nowhere: it keeps a rank in step with others that have more microbatches."""
     proximal: Tensor | None = None
     """float32, log-probability of the token before the step's first update, where it is known."""
     returns: Tensor | None = None
@@ -156,8 +158,8 @@ def _all_or_none(values: Sequence[Tensor | None]) -> Tensor | None:
     return torch.cat(known) if known else None
 
 
-def collate(samples: Sequence[Sample], rows: Sequence[Row]) -> Packed:
-    """Lay out one microbatch; generated tokens stand in row order."""
+def collate(samples: Sequence[Sample], rows: Sequence[Row], *, filler: bool = False) -> Packed:
+    """Lay out one microbatch; generated tokens stand in row order, those of a filler weigh 0."""
     width = max(sum(len(samples[index]) for index in row) for row in rows)
     tokens = torch.zeros(len(rows), width, dtype=torch.int64)
     positions = torch.zeros(len(rows), width, dtype=torch.int64)
@@ -181,10 +183,13 @@ def collate(samples: Sequence[Sample], rows: Sequence[Row]) -> Packed:
         targets=torch.cat([one.tokens[one.mask] for one in chosen]),
         logprobs=torch.cat([one.logprobs[one.mask] for one in chosen]),
         advantages=torch.cat([one.advantages for one in chosen]),
-        weights=torch.tensor([one.weight for one in chosen]).repeat_interleave(counts),
+        weights=torch.tensor([0.0 if filler else one.weight for one in chosen]).repeat_interleave(
+            counts
+        ),
         sequences=torch.arange(len(chosen)).repeat_interleave(counts),
         policy_steps=torch.cat([one.policy_steps[one.mask] for one in chosen]).to(torch.int64),
         members=tuple(order),
+        filler=filler,
         proximal=_all_or_none([one.proximal for one in chosen]),
         returns=_all_or_none([one.returns for one in chosen]),
         values=_all_or_none([one.values for one in chosen]),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.ids import RunId, policy_id
-from rl_trainer import broadcast, weights
+from rl_trainer import broadcast, orders, weights
 from rl_trainer.broadcast import Base, Sent
 from rl_trainer.job import Job
 from rl_trainer.model import Policy
@@ -76,7 +76,11 @@ class Publisher:
         Raises what an earlier publication failed of.
         """
         precision = self._job.spec.training.precision
-        tensors = weights.snapshot(self._policy, precision=precision)
+        team = self._job.team
+        tensors = team.call(
+            orders.Snapshot(),
+            lambda: weights.snapshot(self._policy, precision=precision, world=team.world),
+        )
         self._uploader.submit(_Pending(step=step, tensors=tensors))
         self._submitted = step
 

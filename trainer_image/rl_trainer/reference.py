@@ -9,29 +9,32 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rl_trainer.model import Policy
+from rl_trainer import sharding
+from rl_trainer.model import Policy, divided
+from rl_trainer.world import ALONE, World
 
 
 class Reference:
     """A copy of a policy that no optimizer touches."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, *, world: World = ALONE) -> None:
+        """Copy a policy whose parameters are not divided yet; the copy's are."""
         module = copy.deepcopy(policy.module).eval().requires_grad_(False)
-        self.policy = dataclasses.replace(policy, module=module)
+        self.policy = divided(dataclasses.replace(policy, module=module), world)
+        self._parameters, self._world = self.policy.parameters(), world
 
     def refresh(self, policy: Policy) -> None:
         """Take over the policy's weights as they are now."""
-        self.load(dict(policy.module.named_parameters()))
+        weights = policy.parameters()
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(weights[name])
 
     def state(self) -> dict[str, Tensor]:
-        """Its weights on the CPU, tied ones once."""
-        return {
-            name: one.detach().to("cpu", copy=True)
-            for name, one in self.policy.module.named_parameters()
-        }
+        """Its weights on the CPU, tied ones once; on rank 0 alone."""
+        return sharding.copies(self._parameters, self._world)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Put weights in; KeyError where one is missing."""
-        with torch.no_grad():
-            for name, parameter in self.policy.module.named_parameters():
-                parameter.copy_(weights[name])
+        for name, parameter in self._parameters.items():
+            sharding.fill(parameter, weights[name])

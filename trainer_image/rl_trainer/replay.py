@@ -19,6 +19,7 @@ from rl_trainer.errors import TrainingFailedError
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.metrics import Circumstances, step_metrics
+from rl_trainer.orders import Update
 from rl_trainer.samples import batch_samples, digest
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,10 @@ def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -
     rollouts = _rollouts(job, batch)
     samples = batch_samples(batch, rollouts)
     trained.check(batch, digest(samples))
-    update = learner.update(samples, step=batch.step)
+    update = job.team.call(
+        Update(samples=samples, step=batch.step),
+        lambda: learner.update(samples, step=batch.step),
+    )
     circumstances = Circumstances(
         step=batch.step,
         epoch=job.epoch,

@@ -6,7 +6,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from rl_contracts.documents.base import Record
 from rl_contracts.documents.run import StepMetrics, Totals
 from rl_contracts.errors import IntegrityError
 from rl_contracts.stores.objects import Objects
-from rl_trainer import artifacts, optimizer
+from rl_trainer import artifacts, optimizer, sharding
 from rl_trainer.kl.controller import Controls
 from rl_trainer.learner import Learner
 
@@ -36,12 +35,19 @@ class State(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """A checkpoint as it was read."""
+class Tensors:
+    """What a checkpoint holds in tensors, on the CPU."""
 
     masters: dict[str, Tensor]
     moments: dict[str, Tensor]
     auxiliary: dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint as it was read."""
+
+    tensors: Tensors
     state: State
 
 
@@ -61,9 +67,11 @@ def read(objects: Objects, prefix: str, *, manifest_sha256: str, scratch: Path) 
             raise IntegrityError(f"{prefix} holds a {manifest.kind}, no checkpoint")
         path = folder / AUXILIARY
         return Saved(
-            masters=load_file(folder / MASTERS),
-            moments=load_file(folder / MOMENTS),
-            auxiliary=load_file(path) if path.exists() else {},
+            tensors=Tensors(
+                masters=load_file(folder / MASTERS),
+                moments=load_file(folder / MOMENTS),
+                auxiliary=load_file(path) if path.exists() else {},
+            ),
             state=State.model_validate_json((folder / STATE).read_bytes()),
         )
 
@@ -74,16 +82,15 @@ def put_back(found: Saved, learner: Learner) -> None:
     Raises:
         IntegrityError: it is of another model or algorithm; the learner is then unusable.
     """
-    present = _tensors(learner)
+    present, tensors = _tensors(learner), found.tensors
     shapes = {name: one.shape for name, one in present.items()}
-    if {name: one.shape for name, one in found.masters.items()} != shapes:
+    if {name: one.shape for name, one in tensors.masters.items()} != shapes:
         raise IntegrityError("the checkpoint is of another model")
-    with torch.no_grad():
-        for name, tensor in present.items():
-            tensor.copy_(found.masters[name])
+    for name, tensor in present.items():
+        sharding.fill(tensor, tensors.masters[name])
     try:
-        optimizer.restore(learner.optimizer, learner.parameters, found.moments)
-        learner.restore_auxiliary(found.auxiliary)
+        optimizer.restore(learner.optimizer, learner.parameters, tensors.moments)
+        learner.restore_auxiliary(tensors.auxiliary)
     except (KeyError, RuntimeError) as error:
         raise IntegrityError(
             f"the checkpoint does not fit the algorithm's critic or reference: {error}"
@@ -92,11 +99,13 @@ def put_back(found: Saved, learner: Learner) -> None:
         learner.controls = found.state.controls
 
 
-def masters(learner: Learner) -> dict[str, Tensor]:
-    """The policy's tensors copied to the CPU, tied ones once."""
-    return {
-        name: tensor.detach().to("cpu", copy=True) for name, tensor in _tensors(learner).items()
-    }
+def copied(learner: Learner) -> Tensors:
+    """The training state as it is now; every rank must ask, rank 0 has it."""
+    return Tensors(
+        masters=sharding.copies(_tensors(learner), learner.world),
+        moments=optimizer.state(learner.optimizer, learner.parameters, world=learner.world),
+        auxiliary=learner.auxiliary(),
+    )
 
 
 def _tensors(learner: Learner) -> dict[str, Tensor]:

@@ -12,7 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
+from rl_trainer import sharding
 from rl_trainer.model import Policy
+from rl_trainer.world import ALONE, World
 
 SHARD_BYTES = 4 << 30
 DTYPES = {"BF16": torch.bfloat16, "FP32": torch.float32}
@@ -21,8 +23,12 @@ Snapshot = dict[str, Tensor]
 """Tensors on the CPU by their Hugging Face names; tied ones once."""
 
 
-def snapshot(policy: Policy, *, precision: Literal["BF16", "FP32"]) -> Snapshot:
+def snapshot(
+    policy: Policy, *, precision: Literal["BF16", "FP32"], world: World = ALONE
+) -> Snapshot:
     """Copy the weights as they are now; training may go on at once.
+
+    Every rank must ask; rank 0 has them.
 
     Names and shapes are those of the files that the model was loaded from, which may differ from
     the module's own (transformers fuses some models' experts when loading).
@@ -31,12 +37,14 @@ def snapshot(policy: Policy, *, precision: Literal["BF16", "FP32"]) -> Snapshot:
         *policy.module.all_tied_weights_keys,
         *(policy.module._keys_to_ignore_on_save or ()),
     }
-    copied = {
-        name: tensor.detach().to("cpu", DTYPES[precision] if tensor.is_floating_point() else None,
-                                 copy=True)
+    named = {
+        name: tensor
         for name, tensor in policy.module.state_dict().items()
         if name not in left_out
     }  # fmt: skip
+    copied = sharding.copies(named, world, dtype=DTYPES[precision])
+    if not world.leads:
+        return {}
     return dict(revert_weight_conversion(policy.module, copied))
 
 

@@ -1,0 +1,76 @@
+"""How the processes of one trainer find each other."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.device_mesh import init_device_mesh
+
+from rl_contracts.env import TrainerEnv
+from rl_trainer.errors import TerminatedError, TrainingFailedError
+from rl_trainer.world import ALONE, World
+
+log = logging.getLogger(__name__)
+
+MEETING_SECONDS = 3600.0
+"""Pods may start so long after each other; the operator ends an attempt before that."""
+SILENT_SECONDS = 3600.0
+"""A rank that has let the others wait so long is taken for dead; one that ends is known at once."""
+POLL_SECONDS = 0.2
+
+
+def join(env: TrainerEnv, *, terminated: threading.Event) -> World:
+    """Meet the other processes; returns at once where there is one alone.
+
+    Raises:
+        TerminatedError: told to stop before all were there.
+        TrainingFailedError: they did not all come.
+    """
+    if env.size == 1:
+        return ALONE
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(env.local_rank)
+    store = _store(env, terminated)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
+        store=store,
+        rank=env.rank,
+        world_size=env.size,
+        timeout=timedelta(seconds=SILENT_SECONDS),
+    )
+    log.info("rank %d of %d", env.rank, env.size)
+    return World(rank=env.rank, size=env.size, mesh=init_device_mesh(device, (env.size,)))
+
+
+def _store(env: TrainerEnv, terminated: threading.Event) -> TCPStore:
+    """On a thread, since nothing interrupts the wait."""
+    waiting = ThreadPoolExecutor(1, thread_name_prefix="meeting").submit(_connect, env)
+    while not waiting.done():
+        if terminated.wait(POLL_SECONDS):
+            raise TerminatedError
+    try:
+        return waiting.result()
+    except (dist.DistError, RuntimeError, OSError) as error:
+        raise TrainingFailedError(
+            reason="RanksMissing",
+            message=f"The {env.size} processes of the trainer did not meet at {env.meeting}: "
+            f"{str(error).splitlines()[0][:300]}",
+        ) from error
+
+
+def _connect(env: TrainerEnv) -> TCPStore:
+    host, _, port = env.meeting.rpartition(":")
+    return TCPStore(
+        host if env.replica else "127.0.0.1",
+        int(port),
+        env.size,
+        is_master=env.rank == 0,
+        timeout=timedelta(seconds=MEETING_SECONDS),
+    )

@@ -1,0 +1,73 @@
+"""What rank 0 has the other ranks do, each with it at the same time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rl_trainer.samples import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """Load the models."""
+
+    spec: str
+    """The manifest's spec as JSON, with the number of steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Make a training step."""
+
+    samples: list[Sample]
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Compute log-probabilities."""
+
+    samples: list[Sample]
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assess:
+    """Compute what the algorithm asks before advantages."""
+
+    samples: list[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Hand rank 0 the policy's weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Hand rank 0 the training state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutBack:
+    """Take the training state from a checkpoint."""
+
+    bucket: str
+    prefix: str
+    manifest_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing: tells both sides that the other is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Exit."""
+
+    code: int
+
+
+Order: TypeAlias = Begin | Update | Score | Assess | Snapshot | Copy | PutBack | Pause | End

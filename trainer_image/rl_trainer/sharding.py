@@ -1,0 +1,103 @@
+"""Models whose parameters, gradients and moments lie in parts on all ranks (FSDP2).
+
+PyTorch's ``fully_shard``: each layer is gathered when it runs and let go after it; what is outside
+of the layers (embedding, last norm, output layer) is gathered with the first layer and stays until
+the backward pass is over, so that the output layer can be run part by part in between.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from rl_trainer.world import World
+
+ENTRY = "run_layers"
+
+
+def shard(
+    module: Any, world: World, *, layers: frozenset[str], entry: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    """Divide a module's parameters among the ranks; all of them hold the same ones before.
+
+    Args:
+        module: on its device.
+        world: of at least two ranks.
+        layers: class names of the layers that are gathered one by one.
+        entry: called with the module and more; runs what has to be gathered.
+
+    Returns:
+        ``entry`` with the module bound, to be called instead of it.
+    """
+    parts = [one for one in module.modules() if type(one).__name__ in layers]
+    for part in parts:
+        fully_shard(part, mesh=world.mesh)
+    fully_shard(module, mesh=world.mesh, reshard_after_forward=False)
+    for one in (*parts, module):
+        # Losses are divided by numbers of all ranks already: gradients are summed. Gloo cannot
+        # multiply on the way.
+        one.set_force_sum_reduction_for_comms(True)
+        one.set_gradient_divide_factor(1.0)
+    setattr(module, ENTRY, types.MethodType(entry, module))
+    register_fsdp_forward_method(module, ENTRY)
+    bound: Callable[..., Tensor] = getattr(module, ENTRY)
+    return bound
+
+
+def rest(module: Any) -> None:
+    """Let go of what passes without a backward pass left gathered; later ones gather it anew."""
+    if isinstance(module, FSDPModule):
+        module.reshard()
+
+
+def full(tensor: Tensor) -> Tensor:
+    """All of a tensor; every rank of a divided one must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def part(tensor: Tensor) -> Tensor:
+    """What this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def copies(
+    named: Mapping[str, Tensor], world: World, *, dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """Whole tensors copied to the CPU of rank 0; other ranks help and get nothing.
+
+    They are gathered one by one, so that no device holds more than its part and one tensor.
+
+    Args:
+        named: the same names on all ranks.
+        world: the ranks.
+        dtype: of the copies of floating-point tensors; None keeps theirs.
+    """
+    found = {}
+    for name, one in named.items():
+        wanted = dtype if dtype is not None and one.is_floating_point() else one.dtype
+        tensor = one.detach()
+        if isinstance(tensor, DTensor):
+            tensor = full(tensor.to(wanted))
+        if world.leads:
+            found[name] = tensor.to("cpu", wanted, copy=True)
+    return found
+
+
+def placed(value: Tensor, like: Tensor) -> Tensor:
+    """A copy of a whole tensor on the device of ``like``, of which it is this rank's part."""
+    moved = value.to(like.device, copy=True)
+    if not isinstance(like, DTensor) or value.shape != like.shape:
+        return moved
+    return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def fill(target: Tensor, value: Tensor) -> None:
+    """Write a whole tensor into one that may be divided; RuntimeError where shapes differ."""
+    with torch.no_grad():
+        target.copy_(placed(value, target))

@@ -1,0 +1,41 @@
+"""The processes that train one model together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """This process among those that hold a part of the model and of each batch.
+
+    Every one of them must make the same calls in the same order.
+    """
+
+    rank: int = 0
+    size: int = 1
+    mesh: DeviceMesh | None = None
+    """One dimension over all ranks; None where there is one alone."""
+
+    def gather(self, value: T) -> list[T]:
+        """The value of each rank, by rank; equal on all of them."""
+        if self.size == 1:
+            return [value]
+        found: list[T | None] = [None] * self.size
+        dist.all_gather_object(found, value)
+        return found  # type: ignore[return-value]  # all are filled
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+
+ALONE = World()
+"""One process that holds everything."""
