@@ -38,7 +38,7 @@ class View:
     others_active: bool
     """An earlier attempt still has a pod, or will have one again."""
     pods: tuple[Pod, ...]
-    """Of the status's attempt, the newest last."""
+    """Of the status's attempt, the one that tells most last."""
     run: Run | None
     run_known: bool
     """Whether the store answered; otherwise ``run`` says nothing."""

@@ -251,7 +251,7 @@ def _trainer_ready(situation: Situation, after: RLJobStatus) -> Said:
     if attempt_records.ended(after) and not attempt_records.halted(after):
         assert after.last_failure is not None
         return Said(kind, "False", after.last_failure.reason, f"Attempt {after.attempt} has ended.")
-    if after.trainer.ready:
+    if after.trainer.ready >= after.trainer.desired:
         return Said(kind, "True", "Running")
     return Said(
         kind, "False", "Starting", first_trouble(situation.snapshot.trainer_pods(after.attempt))

@@ -132,6 +132,11 @@ class Container:
         )
 
 
+TRAINER_CONTAINER = "pytorch"
+ORDINARY_CODES = {0, 1, 143}
+"""With which a trainer's process ends when another one has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A trainer's or a sampler's pod."""
@@ -202,6 +207,18 @@ class Pod:
     def remains(self) -> bool:
         """Whether it holds anything, or is about to go: its containers may have ended before it."""
         return self.live or self.deleting
+
+    @property
+    def telling(self) -> int:
+        """How much its state says of a trainer of several pods: the more, the higher.
+
+        One that was killed tells why the others end, with 1; one that does not start, why they
+        wait.
+        """
+        if not self.live:
+            codes = {one.exit_code for one in self.containers if one.name == TRAINER_CONTAINER}
+            return 1 if codes and codes <= ORDINARY_CODES and not self.reason else 3
+        return 2 if self.phase == "Pending" else 0
 
     def trouble(self) -> str:
         """What keeps the pod from running, in one line; empty when nothing is known."""
@@ -298,9 +315,9 @@ class JobSnapshot:
         return next((one for one in self.trainers if one.attempt == wanted), None)
 
     def trainer_pods(self, attempt: int) -> tuple[Pod, ...]:
-        """Pods of one attempt, the newest last."""
+        """Pods of one attempt, the one that tells most last: it decides for all of them."""
         found = (one for one in self.pods if one.component == "trainer" and one.attempt == attempt)
-        return tuple(sorted(found, key=lambda one: one.created_at))
+        return tuple(sorted(found, key=lambda one: (one.telling, one.created_at)))
 
     def sampler_pods(self) -> tuple[Pod, ...]:
         """Pods of all pools."""

@@ -105,7 +105,9 @@ def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
     if after.attempt == 0:
         return TrainerStatus()
     epoch = situation.reading.run.epoch if situation.reading.run else 0
-    desired = 0 if over(after) or situation.snapshot.job.suspended else 1
+    job = situation.snapshot.job
+    replicas = 1 if job.spec is None else job.spec.trainer.replicas
+    desired = 0 if over(after) or job.suspended else replicas
     ready = sum(one.ready for one in situation.snapshot.trainer_pods(after.attempt))
     return TrainerStatus(
         job=names.trainer(situation.snapshot.key.name, after.attempt),

@@ -35,8 +35,12 @@ class Placement(Model):
 
 
 class Trainer(Placement):
-    """The trainer pod."""
+    """The trainer's pods."""
 
+    replicas: Annotated[int, Field(ge=1, le=512)] = 1
+    """Pods that hold a part of the model and of each batch."""
+    processes_per_replica: Annotated[int, Field(ge=1, le=16)] = 1
+    """One for each of its GPUs."""
     image: Image | None = None
     """Unset: the image that the operator was installed with."""
     resources: Resources = Field(default_factory=Resources)

@@ -15,6 +15,7 @@ from kubeflow.training.models import (
 from rl_contracts import env
 from rl_contracts.spec.data import HubTokenReference, uses_hub
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.workers import Trainer
 from rl_operator import kinds, names
 from rl_operator.desired import pods
 from rl_operator.desired.metadata import labels, owned_by, stamped
@@ -28,20 +29,23 @@ Manifest = dict[str, Any]
 CONTAINER = "pytorch"
 """training-operator looks for a container of this name."""
 RENDEZVOUS_BACKEND = "c10d"
+REPLICA_LABEL = "training.kubeflow.org/replica-index"
+"""training-operator's, on each pod."""
 HUB_FOLDER = "/etc/rl/hub"
 HUB_ONLINE = "HF_HUB_OFFLINE"
 """The image sets it: only a job that names hf:// sources asks the hub for anything."""
 
 
 def render(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
-    """The PyTorchJob of one attempt, ≥ 1.
+    """The PyTorchJob of one attempt, ≥ 1: ``trainer.replicas`` like pods, the first of which leads.
 
     Worker-only: a Master would bring an init container that restricted namespaces refuse. The
     elastic policy is there for rendezvous alone. Restarts, deadlines and limits are ours, hence
     ``Never`` and none of training-operator's own.
     """
+    size = spec.trainer.replicas
     worker = KubeflowOrgV1ReplicaSpec(
-        replicas=1,
+        replicas=size,
         restart_policy="Never",
         template=pod_template(job, spec, attempt=attempt, images=images),
     )
@@ -55,9 +59,9 @@ def render(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manif
             "ownerReferences": owned_by(job, kinds.RLJOB),
         },
         spec=KubeflowOrgV1PyTorchJobSpec(
-            nproc_per_node="1",
+            nproc_per_node=str(spec.trainer.processes_per_replica),
             elastic_policy=KubeflowOrgV1ElasticPolicy(
-                min_replicas=1, max_replicas=1, rdzv_backend=RENDEZVOUS_BACKEND
+                min_replicas=size, max_replicas=size, rdzv_backend=RENDEZVOUS_BACKEND
             ),
             run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="Running"),
             pytorch_replica_specs={"Worker": worker},
@@ -69,7 +73,7 @@ def render(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manif
 
 
 def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
-    """The template of the trainer's pod."""
+    """The template of the trainer's pods."""
     told = {
         env.NAMESPACE: job.namespace,
         env.JOB: job.name,
@@ -79,6 +83,10 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         env.STORES_FOLDER: pods.STORES_FOLDER,
         "HOME": "/tmp",
     }
+    sizes = {
+        env.REPLICAS: spec.trainer.replicas, env.PROCESSES: spec.trainer.processes_per_replica,
+    }  # fmt: skip
+    told |= {name: str(size) for name, size in sizes.items() if size > 1}
     hub = spec.data.hub.token_secret_ref if uses_hub(spec.data) else None
     if uses_hub(spec.data):
         told[HUB_ONLINE] = "0"
@@ -89,7 +97,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         "image": spec.trainer.image or images.trainer,
         "imagePullPolicy": images.pull_policy,
         "command": ["python", "-m", "rl_trainer"],
-        "env": pods.environment(told, spec.trainer.env),
+        "env": pods.environment(told, spec.trainer.env) + _place(spec.trainer),
         "resources": spec.trainer.resources.to_kubernetes(),
         "securityContext": pods.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -117,6 +125,14 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
     placed = pods.placed(pod, spec.trainer, like={RUN_LABEL: job.run, COMPONENT_LABEL: "trainer"})
     template = {"metadata": {"labels": mine}, "spec": placed}
     return laid_over(template, spec.trainer.pod_template)
+
+
+def _place(trainer: Trainer) -> list[Manifest]:
+    """Which of several replicas a pod is; training-operator says where the first one listens."""
+    if trainer.replicas == 1:
+        return []
+    path = f"metadata.labels['{REPLICA_LABEL}']"
+    return [{"name": env.REPLICA, "valueFrom": {"fieldRef": {"fieldPath": path}}}]
 
 
 def _hub_volume(token: HubTokenReference) -> Manifest:

@@ -100,6 +100,22 @@ def test_the_trainer_is_one_worker_that_is_never_restarted_in_place() -> None:
     assert (worker["replicas"], worker["restartPolicy"]) == (1, "Never")
 
 
+def test_a_trainer_of_several_pods_and_processes() -> None:
+    manifest = a_trainer_manifest(trainer={"replicas": 3, "processesPerReplica": 2})
+    spec = manifest["spec"]
+    assert spec["nprocPerNode"] == "2"
+    assert spec["elasticPolicy"] == {"minReplicas": 3, "maxReplicas": 3, "rdzvBackend": "c10d"}
+    assert spec["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
+    (container,) = pod_of(manifest)["containers"]
+    (place,) = [one for one in container["env"] if one["name"] == env.REPLICA]
+    path = "metadata.labels['training.kubeflow.org/replica-index']"
+    assert place == {"name": env.REPLICA, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    given = {one["name"]: one.get("value", "") for one in container["env"]}
+    by_others = {env.REPLICA: "2", env.LOCAL_RANK: "1", env.MEETING: "job-2-worker-0:23456"}
+    told = env.TrainerEnv.parse(given | by_others)
+    assert (told.size, told.rank, told.meeting) == (6, 5, "job-2-worker-0:23456")
+
+
 def test_the_trainer_is_told_what_it_needs() -> None:
     (container,) = pod_of(a_trainer_manifest())["containers"]
     assert container["name"] == "pytorch"

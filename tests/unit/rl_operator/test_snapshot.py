@@ -97,3 +97,24 @@ def test_a_running_pod() -> None:
 def test_times_survive_the_round_trip() -> None:
     assert format_time(parse_time("2026-11-21T05:00:00Z") or 0) == "2026-11-21T05:00:00Z"
     assert parse_time(None) is None
+
+
+def ended(code: int, **status: Any) -> Pod:
+    terminated = {"name": "pytorch", "state": {"terminated": {"exitCode": code}}}
+    return Pod.parse(a_raw_pod({"phase": "Failed", "containerStatuses": [terminated], **status}))
+
+
+TOLD: dict[str, tuple[Pod, Pod]] = {
+    "who waits tells more than who runs": (
+        Pod.parse(a_raw_pod({"phase": "Running"})), Pod.parse(a_raw_pod({"phase": "Pending"}))
+    ),
+    "who ended tells more than who runs": (Pod.parse(a_raw_pod({"phase": "Running"})), ended(1)),
+    "who was killed tells why others end": (ended(1), ended(137)),
+    "who was refused tells why": (ended(1), ended(2)),
+    "who was evicted tells why others end": (ended(143), ended(143, reason="Evicted")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("less", "more"), TOLD.values(), ids=TOLD)
+def test_which_of_several_trainer_pods_tells_most(less: Pod, more: Pod) -> None:
+    assert less.telling < more.telling
