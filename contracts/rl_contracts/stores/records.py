@@ -63,6 +63,8 @@ class RecordStore(Generic[D]):
 
     def _find_ids(self, ids: Sequence[str]) -> list[Stored]:
         wanted = list(ids)
+        if not wanted:  # the embedded store would look through the whole collection for nothing
+            return []
         return self._mongo.call(
             f"reading {len(wanted)} {self._name}",
             lambda: list(self._documents.find({"_id": {"$in": wanted}})),

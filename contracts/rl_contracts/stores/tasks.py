@@ -172,6 +172,8 @@ class TaskStore:
     def get(self, tasks: Iterable[str]) -> dict[str, Task]:
         """Tasks by id; missing ones are left out."""
         wanted = list(tasks)
+        if not wanted:
+            return {}
         stored = self._mongo.call(
             f"reading {len(wanted)} tasks",
             lambda: list(self._tasks.find({"_id": {"$in": wanted}})),

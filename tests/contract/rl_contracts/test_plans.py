@@ -81,6 +81,14 @@ def test_hot_questions_use_an_index(
             assert any("IXSCAN" in one or one == "IDHACK" for one in stages), stages
 
 
+def test_nothing_is_looked_for_without_asking(
+    asked: list[tuple[str, Stored]], stores: Stores
+) -> None:
+    assert stores.tasks.get([]) == {}
+    assert stores.rollouts.get([]) == {}
+    assert asked == []
+
+
 def stages_of(plan: object) -> Iterator[str]:
     """All stages of a plan as MongoDB tells it."""
     if isinstance(plan, dict):
