@@ -1,8 +1,14 @@
-"""A job is suspended in the middle of its training, holds nothing, and goes on where it was."""
+"""A job is suspended in the middle of its training, holds nothing, and goes on where it was.
+
+Its data come from a path that is mounted into the trainer's pod, with a bad record among them.
+While it is suspended a pod of the namespace tells what a step trained.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +17,9 @@ from tests.cluster.manifests import short_job
 from tests.waiting import until
 
 NAME = "suspended"
+DATA = "suspended-data"
+AUDIT = "suspended-audit"
+RECORDS = 100
 STEPS = 30
 START_SECONDS = 240.0
 STOP_SECONDS = 180.0
@@ -22,20 +31,91 @@ def suspend(lab: Lab, *, suspended: bool) -> None:
     lab.kubectl("patch", "rljob", NAME, "--type=merge", "-p", patch)
 
 
+def mount_records(lab: Lab) -> dict[str, Any]:
+    """Put some records and a broken one where pods can mount them; return the job's changes."""
+    with lab.stores() as stores:
+        lines = stores.objects.get("datasets/arithmetic/train.jsonl").decode().splitlines()
+    content = "\n".join([*lines[:RECORDS], "{broken"])
+    lab.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": DATA},
+         "data": {"train.jsonl": content}}
+    )  # fmt: skip
+    volume = {"name": "records", "configMap": {"name": DATA}}
+    mount = {"name": "records", "mountPath": "/records", "readOnly": True}
+    trainer = {"name": "pytorch", "volumeMounts": [mount]}
+    return {
+        "data__train": [{"name": "mounted", "uri": "file:///records/train.jsonl"}],
+        "data__onBadRecord": "Skip",
+        "trainer__podTemplate": {"spec": {"containers": [trainer], "volumes": [volume]}},
+    }
+
+
 @pytest.fixture(scope="module")
 def reader(lab: Lab) -> Iterator[RunReader]:
-    """A job of which some steps are done."""
+    """A job whose first step is done."""
     # No checkpoint is due before the end: only the suspension makes one.
-    lab.apply(short_job(NAME, training__steps=STEPS, training__checkpoint__everySteps=STEPS))
+    training = {"training__steps": STEPS, "training__checkpoint__everySteps": STEPS}
+    lab.apply(short_job(NAME, **training, **mount_records(lab)))
     run = until(lambda: lab.job(NAME).status.run_id, what="a run id", seconds=START_SECONDS)
     reader = RunReader(lab, run)
-    reader.await_step(3, seconds=START_SECONDS)
+    reader.await_step(1, seconds=START_SECONDS)
     yield reader
     reader.close()
     lab.delete("rljob", NAME)
+    lab.delete("configmap", DATA)
+
+
+def audit_pod(trainer: dict[str, Any], *, step: int) -> dict[str, Any]:
+    """A pod like the trainer's with another command: whatever that needs is mounted there."""
+    spec, container = trainer["spec"], trainer["spec"]["containers"][0]
+    command = ["python", "-m", "rl_contracts.audit", "batch", "--step", str(step), "--json"]
+    same = {key: container[key] for key in ("image", "env", "securityContext", "volumeMounts")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": AUDIT},
+        "spec": {
+            "containers": [{"name": "audit", "command": command, **same}],
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "securityContext": spec["securityContext"],
+            "volumes": spec["volumes"],
+        },
+    }
+
+
+def audited(lab: Lab, pod: dict[str, Any]) -> dict[str, Any]:
+    """What the pod's audit prints."""
+
+    def phase() -> str:
+        return str(lab.get("pod", AUDIT)["status"]["phase"])
+
+    lab.apply(pod)
+    try:
+        until(lambda: phase() in ("Succeeded", "Failed"), what="the audit's end", seen=phase)
+        printed: dict[str, Any] = json.loads(lab.kubectl("logs", AUDIT))
+    finally:
+        lab.delete("pod", AUDIT)
+    return printed
+
+
+def check_audit(lab: Lab, run: str, trainer: dict[str, Any]) -> None:
+    """A pod finds the tensors of the last step anew, and their digest is that of the training."""
+    with lab.stores() as stores:
+        found = stores.runs.get(run)
+        assert found is not None
+        batch = stores.batches.lineage(found.head_batch)[-1]
+    told = audited(lab, audit_pod(trainer, step=batch.step))
+    assert batch.digest is not None
+    assert (told["run"], told["step"], told["digest"]["verdict"]) == (run, batch.step, "match")
+    assert told["digest"]["trained"] == told["digest"]["rebuilt"] == batch.digest.model_dump()
+    assert {one["rollout"] for one in told["sequences"]} == {one.rollout for one in batch.members}
 
 
 def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunReader) -> None:
+    (trainer,) = [one.name for one in lab.pods(NAME) if one.role == "trainer"]
+    manifest = lab.get("pod", trainer)
+    reader.await_step(3, seconds=START_SECONDS)
     suspend(lab, suspended=True)
     lab.await_condition(NAME, "Suspended", seconds=STOP_SECONDS)
     assert lab.pods(NAME) == []
@@ -46,6 +126,7 @@ def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunRead
     assert held is not None
     assert held.durable is not None
     assert held.durable.step == held.step >= 3
+    check_audit(lab, reader.run, manifest)
 
     suspend(lab, suspended=False)
     lab.await_condition(NAME, "Complete", seconds=COMPLETE_SECONDS)
@@ -57,4 +138,10 @@ def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunRead
         found = stores.runs.get(reader.run)
         assert found is not None
         lineage = stores.batches.lineage(found.head_batch)
+        trained = stores.tasks.get([task for batch in lineage for task in batch.tasks]).values()
     assert [batch.step for batch in lineage] == list(range(1, STEPS + 1))
+    assert {task.dataset for task in trained} == {"mounted"}
+    told = {one.name: one for one in status.datasets}["mounted"]
+    assert (told.split, told.records, told.skipped) == ("train", RECORDS, 1)
+    place = f"file:///records/train.jsonl line {RECORDS + 1} is not JSON"
+    assert [one.startswith(place) for one in told.first_skipped] == [True]
