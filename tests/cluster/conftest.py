@@ -22,6 +22,7 @@ from rl_console.kube import Cluster
 from rl_console.stores import bucket
 from rl_console.tools import Tools
 from tests.cluster.lab import Lab
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "rl-test"
@@ -95,5 +96,9 @@ def lab(alone: None, installed: DemoSettings, cluster: Cluster) -> Iterator[Lab]
     """The tests' namespace, without jobs of an earlier session."""
     lab = Lab(cluster=cluster, tools=installed.tools, namespace=NAMESPACE)
     lab.delete("rljobs.rl-operator.io", "--all")
+    # Pods of a job that is gone would be taken for those of the next one of its name.
+    until(
+        lambda: not any(one.job for one in cluster.pods(NAMESPACE)), what="earlier pods to be gone"
+    )
     yield lab
     lab.delete("rljobs.rl-operator.io", "--all")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rl_console import tools
-from rl_console.errors import RequestRefusedError
+from rl_console.errors import ClusterUnavailableError, RequestRefusedError
 from rl_console.jobs import JobObject
 from rl_console.kube import Cluster
 from rl_console.pods import PodView
@@ -21,7 +21,7 @@ from rl_contracts.documents.run import Run
 from rl_contracts.errors import RLError
 from rl_contracts.spec.status import Condition
 from rl_contracts.stores.connect import Stores
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 T = TypeVar("T")
 SYSTEM = "rl-system"
@@ -43,7 +43,7 @@ class Lab:
     tools: Tools
     namespace: str
 
-    def kubectl(self, *arguments: str, stdin: str = "", seconds: float = 60) -> str:
+    def kubectl(self, *arguments: str, stdin: str = "", seconds: float = HUNG_SECONDS) -> str:
         """Run kubectl in the namespace; RequestRefusedError holds its complaint."""
         command = self.tools.kubectl_command("--namespace", self.namespace, *arguments)
         return tools.run(command, stdin=stdin, seconds=seconds, doing=" ".join(arguments[:3]))
@@ -65,7 +65,7 @@ class Lab:
             return str(error)
         return ""
 
-    def delete(self, kind: str, *names: str, seconds: float = 120) -> None:
+    def delete(self, kind: str, *names: str, seconds: float = HUNG_SECONDS) -> None:
         """Delete objects and wait until they are gone."""
         self.kubectl(
             "delete", kind, *names, "--ignore-not-found", f"--timeout={seconds:.0f}s",
@@ -81,14 +81,17 @@ class Lab:
         return condition(self.job(name).status, kind)
 
     def pods(self, job: str) -> list[PodView]:
-        """Pods of an RLJob that are not on their way out."""
+        """Pods of an RLJob, those on their way out included."""
         return [one for one in self.cluster.pods(self.namespace) if one.job == job]
 
-    def await_condition(self, name: str, kind: str, *, seconds: float) -> Condition:
+    def await_condition(self, name: str, kind: str, *, seconds: float = HUNG_SECONDS) -> Condition:
         """Wait until a condition of an RLJob is True."""
 
         def look() -> Condition | None:
-            found = self.condition(name, kind)
+            try:
+                found = self.condition(name, kind)
+            except ClusterUnavailableError:  # too busy to answer in time
+                return None
             return found if found and found.status == "True" else None
 
         def seen() -> str:
@@ -141,7 +144,7 @@ class RunReader:
         """The run document, or None while it cannot be read."""
         return self.read(lambda opened: opened.runs.get(self.run))
 
-    def await_step(self, step: int, *, seconds: float) -> Run:
+    def await_step(self, step: int, *, seconds: float = HUNG_SECONDS) -> Run:
         """Wait until ``step`` is committed."""
 
         def look() -> Run | None:

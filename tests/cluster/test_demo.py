@@ -25,8 +25,10 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import EvaluationResult
 from rl_contracts.documents.task import Queue, TaskState
 from tests.cluster.lab import command_line
+from tests.waiting import HUNG_SECONDS
 
-DEMO_SECONDS = 900
+DEMO_SECONDS = 3000
+"""A demo that takes longer hangs."""
 LEAST_RISE = 0.35
 LEAST_VERSIONS = 20
 LARGEST_GAP = 1e-4
@@ -163,7 +165,7 @@ def test_follow_and_report_work_on_the_finished_job(demo: Demo, settings: DemoSe
     picture = demo.out / "again.png"
     for arguments in (["follow", JOB], ["report", JOB, "--out", str(picture)]):
         command = command_line(settings.tools, *arguments, "--namespace", NAMESPACE)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HUNG_SECONDS)
         assert done.returncode == 0, done.stdout + done.stderr
     assert picture.exists()
 

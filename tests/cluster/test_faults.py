@@ -20,15 +20,14 @@ from rl_contracts.stores import reports
 from tests.cluster.lab import SYSTEM, Lab, RunReader
 from tests.cluster.manifests import job
 from tests.cluster.world import api_writes, changed, items, left_behind
-from tests.waiting import throughout, until
+from tests.waiting import HUNG_SECONDS, throughout, until
 
 NAME = "faulted"
-STEPS = 80
+STEPS = 100
+"""More than a fast machine makes while five pods are killed and come back."""
 MAX_STALENESS = 2
 STEPS_BETWEEN = 4
-PODS_SECONDS = 120.0
-STEP_SECONDS = 150.0
-COMPLETE_SECONDS = 420.0
+COMPLETE_SECONDS = 4 * HUNG_SECONDS
 SETTLED_SECONDS = 5.0
 QUIET_SECONDS = 60.0
 OPERATOR, STORE, MINIO = "operator", "store", "minio"
@@ -54,7 +53,7 @@ def running(lab: Lab, role: str) -> PodView:
         pods = [one for one in lab.pods(NAME) if one.role == role and one.phase == "Running"]
         return pods[0] if pods else None
 
-    found = until(look, what=f"a running {role}", seconds=PODS_SECONDS)
+    found = until(look, what=f"a running {role}")
     assert found is not None
     return found
 
@@ -66,20 +65,21 @@ def system_pod(lab: Lab, component: str) -> PodView:
     def look() -> PodView | None:
         return next((one for one in lab.cluster.pods(SYSTEM, selector) if one.ready), None)
 
-    found = until(look, what=f"a ready pod of {component}", seconds=PODS_SECONDS)
+    found = until(look, what=f"a ready pod of {component}")
     assert found is not None
     return found
 
 
 def kill_in_turn(lab: Lab, reader: RunReader) -> None:
     """Kill a pod of each kind, each time when steps are being made again."""
-    step = reader.await_step(2, seconds=240).step
+    step = reader.await_step(2).step
     for victim in ("sampler", STORE, MINIO, "trainer", OPERATOR):
         if victim in ("sampler", "trainer"):
             lab.kill(running(lab, victim).name)
         else:
             lab.kill(system_pod(lab, victim).name, namespace=SYSTEM)
-        step = reader.await_step(step + STEPS_BETWEEN, seconds=STEP_SECONDS).step
+            reader.close()  # a tunnel to the dead pod would be waited for while steps are made
+        step = reader.await_step(step + STEPS_BETWEEN).step
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def faulted(lab: Lab) -> Iterator[Faulted]:
         )
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_every_step_was_made_once(faulted: Faulted) -> None:
     assert [batch.step for batch in faulted.lineage] == list(range(1, STEPS + 1))
     assert [one.step for one in faulted.metrics] == list(range(1, STEPS + 1))
@@ -174,7 +174,7 @@ def test_a_new_operator_writes_nothing_in_a_quiet_minute(faulted: Faulted, lab: 
         throughout(lambda: "", seconds=SETTLED_SECONDS)
         return changed(before, items(lab, namespaces={lab.namespace})) == []
 
-    until(settled, what="the finished job to settle", seconds=PODS_SECONDS)
+    until(settled, what="the finished job to settle")
     before, writes = items(lab, namespaces={lab.namespace}), api_writes(lab, GROUP)
     lab.kill(system_pod(lab, OPERATOR).name, namespace=SYSTEM)
     system_pod(lab, OPERATOR)
@@ -188,8 +188,12 @@ def test_a_new_operator_writes_nothing_in_a_quiet_minute(faulted: Faulted, lab: 
 
 def test_deleting_the_job_leaves_no_object_and_retains_its_data(faulted: Faulted, lab: Lab) -> None:
     lab.delete("rljob", NAME)
-    until(lambda: not lab.pods(NAME), what="the job's pods to be gone", seconds=PODS_SECONDS)
-    assert left_behind(lab, job=NAME, uid=faulted.job.uid) == []
+    until(lambda: not lab.pods(NAME), what="the job's pods to be gone")
+
+    def left() -> list[str]:
+        return left_behind(lab, job=NAME, uid=faulted.job.uid)
+
+    until(lambda: not left(), what="the garbage collector", seen=left)
     with pytest.raises(NotFoundError):
         lab.job(NAME)
     with lab.stores() as stores:

@@ -11,13 +11,11 @@ import pytest
 
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import short_job
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 NAME = "replicas"
 STEPS = 6
-START_SECONDS = 480.0
-STOP_SECONDS = 180.0
-COMPLETE_SECONDS = 420.0
+COMPLETE_SECONDS = 3 * HUNG_SECONDS
 
 
 def change(lab: Lab, patch: str) -> None:
@@ -29,15 +27,14 @@ def reader(lab: Lab) -> Iterator[RunReader]:
     scorers = [{"kind": "ExactMatch"}, {"kind": "Code", "weight": 0.1}]
     judged = {"reward__scorers": scorers, "sandbox": {"seconds": 2, "megabytes": 128, "slots": 2}}
     lab.apply(short_job(NAME, training__steps=STEPS, trainer__replicas=2, **judged))
-    run = until(lambda: lab.job(NAME).status.run_id, what="a run id", seconds=START_SECONDS)
+    run = until(lambda: lab.job(NAME).status.run_id, what="a run id")
     reader = RunReader(lab, run)
-    reader.await_step(1, seconds=START_SECONDS)
+    reader.await_step(1)
     yield reader
     reader.close()
     lab.delete("rljob", NAME)
 
 
-@pytest.mark.timeout(1200)
 def test_the_samplers_sandbox_runs_what_the_policy_wrote(lab: Lab, reader: RunReader) -> None:
     (sampler,) = [one.name for one in lab.pods(NAME) if one.role == "sampler"]
     beside = {one["name"] for one in lab.get("pod", sampler)["spec"]["initContainers"]}
@@ -52,13 +49,12 @@ def test_the_samplers_sandbox_runs_what_the_policy_wrote(lab: Lab, reader: RunRe
     assert max(judged) == 1.0  # a number is a program that comes to its end
 
 
-@pytest.mark.timeout(1200)
 def test_the_trainer_s_size_may_change_between_attempts(lab: Lab, reader: RunReader) -> None:
     names = {one.name for one in lab.pods(NAME) if "-worker-" in one.name}
     assert names == {f"{NAME}-1-worker-0", f"{NAME}-1-worker-1"}
     change(lab, '{"suspend": true}')
-    lab.await_condition(NAME, "Suspended", seconds=STOP_SECONDS)
-    held = until(reader.document, what="the run", seconds=STOP_SECONDS)
+    lab.await_condition(NAME, "Suspended")
+    held = until(reader.document, what="the run")
     assert held.durable is not None
     assert held.durable.step == held.step >= 1
     change(lab, '{"trainer": {"replicas": 1}, "suspend": false}')

@@ -13,14 +13,13 @@ from tests.waiting import until
 
 NAME = "scaled"
 POOL = f"{NAME}-main"
-SECONDS = 90.0
 
 
 @pytest.fixture(scope="module")
 def pool(lab: Lab) -> Iterator[str]:
     """A pool of a job whose samplers register, but never find a scorer of that name."""
     lab.apply(short_job(NAME, reward__scorers=[{"kind": "Telepathy"}]))
-    until(lambda: lab.cluster.pools(lab.namespace, NAME), what="the pool", seconds=SECONDS)
+    until(lambda: lab.cluster.pools(lab.namespace, NAME), what="the pool")
     yield POOL
     lab.delete("rljob", NAME)
 
@@ -30,19 +29,18 @@ def seen(lab: Lab) -> PoolObject:
 
 
 def test_pods_follow_the_scale(pool: str, lab: Lab) -> None:
-    until(lambda: len(lab.pods(NAME)) == 1, what="the first pod", seconds=SECONDS)
+    until(lambda: len(lab.pods(NAME)) == 1, what="the first pod")
     lab.kubectl("scale", "samplerpool", pool, "--replicas=2")
-    until(lambda: len(lab.pods(NAME)) == 2, what="a second pod", seconds=SECONDS)
-    until(lambda: seen(lab).status.replicas == 2, what="the pool's status", seconds=SECONDS)
-    assert lab.job(NAME).status.samplers.desired == 2
+    until(lambda: len(lab.pods(NAME)) == 2, what="a second pod")
+    until(lambda: seen(lab).status.replicas == 2, what="the pool's status")
+    until(lambda: lab.job(NAME).status.samplers.desired == 2, what="the job's status")
     lab.kubectl("scale", "samplerpool", pool, "--replicas=0")
-    until(lambda: lab.pods(NAME) == [], what="all pods to be gone", seconds=SECONDS)
+    until(lambda: lab.pods(NAME) == [], what="all pods to be gone")
     assert seen(lab).replicas == 0
 
 
 def test_the_scale_has_a_selector_for_autoscalers(pool: str, lab: Lab) -> None:
-    selector = seen(lab).status.selector
-    assert selector
+    selector = until(lambda: seen(lab).status.selector, what="the pool's status")
     base = f"/apis/rl-operator.io/v1alpha1/namespaces/{lab.namespace}"
     scale = lab.kubectl("get", "--raw", f"{base}/samplerpools/{pool}/scale")
     assert selector in scale
@@ -55,5 +53,5 @@ def test_the_job_does_not_scale_its_pool_back(pool: str, lab: Lab) -> None:
                 '{"spec":{"lifecycle":{"backoffLimit":1}}}')  # fmt: skip
     generation = lab.job(NAME).generation
     until(lambda: lab.job(NAME).status.observed_generation == generation,
-          what="the operator to see the edit", seconds=SECONDS)  # fmt: skip
+          what="the operator to see the edit")  # fmt: skip
     assert seen(lab).replicas == 0

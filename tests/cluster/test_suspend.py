@@ -14,16 +14,15 @@ import pytest
 
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import short_job
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 NAME = "suspended"
 DATA = "suspended-data"
 AUDIT = "suspended-audit"
 RECORDS = 100
-STEPS = 30
-START_SECONDS = 240.0
-STOP_SECONDS = 180.0
-COMPLETE_SECONDS = 420.0
+STEPS = 60
+"""More than a fast machine makes while a suspension arrives."""
+COMPLETE_SECONDS = 3 * HUNG_SECONDS
 
 
 def suspend(lab: Lab, *, suspended: bool) -> None:
@@ -56,9 +55,9 @@ def reader(lab: Lab) -> Iterator[RunReader]:
     # No checkpoint is due before the end: only the suspension makes one.
     training = {"training__steps": STEPS, "training__checkpoint__everySteps": STEPS}
     lab.apply(short_job(NAME, **training, **mount_records(lab)))
-    run = until(lambda: lab.job(NAME).status.run_id, what="a run id", seconds=START_SECONDS)
+    run = until(lambda: lab.job(NAME).status.run_id, what="a run id")
     reader = RunReader(lab, run)
-    reader.await_step(1, seconds=START_SECONDS)
+    reader.await_step(1)
     yield reader
     reader.close()
     lab.delete("rljob", NAME)
@@ -115,14 +114,14 @@ def check_audit(lab: Lab, run: str, trainer: dict[str, Any]) -> None:
 def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunReader) -> None:
     (trainer,) = [one.name for one in lab.pods(NAME) if one.role == "trainer"]
     manifest = lab.get("pod", trainer)
-    reader.await_step(3, seconds=START_SECONDS)
+    reader.await_step(3)
     suspend(lab, suspended=True)
-    lab.await_condition(NAME, "Suspended", seconds=STOP_SECONDS)
+    lab.await_condition(NAME, "Suspended")
     assert lab.pods(NAME) == []
     status = lab.job(NAME).status
     assert (status.phase, status.failures) == ("Suspended", 0)
     assert [one.result for one in status.attempts] == ["Suspended"]
-    held = until(reader.document, what="the run", seconds=STOP_SECONDS)
+    held = until(reader.document, what="the run")
     assert held is not None
     assert held.durable is not None
     assert held.durable.step == held.step >= 3

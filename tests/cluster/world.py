@@ -45,13 +45,17 @@ def items(lab: Lab, *, namespaces: set[str]) -> dict[str, Item]:
 
 
 def changed(before: dict[str, Item], after: dict[str, Item]) -> list[str]:
-    """What was written between two looks."""
+    """What was written between two looks; an Event that went was not, the API server forgets it."""
     written = [
         f"{one.kind} {one.namespace}/{one.name}"
         for uid, one in after.items()
         if uid not in before or before[uid].resource_version != one.resource_version
     ]
-    gone = [f"{one.kind} {one.name} is gone" for uid, one in before.items() if uid not in after]
+    gone = [
+        f"{one.kind} {one.name} is gone"
+        for uid, one in before.items()
+        if uid not in after and one.kind != "Event"
+    ]
     return sorted(written + gone)
 
 

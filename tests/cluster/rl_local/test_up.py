@@ -8,6 +8,7 @@ import pytest
 
 from rl_local import images, processes, records
 from rl_local.layout import ROOT, Layout
+from tests.waiting import HUNG_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def up(*arguments: str) -> str:
     """What `up` told about its work."""
     done = subprocess.run(
         [sys.executable, "-m", "rl_local", "up", *arguments],
-        check=True, capture_output=True, text=True, timeout=240, cwd=ROOT,
+        check=True, capture_output=True, text=True, timeout=HUNG_SECONDS, cwd=ROOT,
         env=os.environ | {"PYTHONPATH": "local"},
     )  # fmt: skip
     return done.stderr
