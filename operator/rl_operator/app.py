@@ -20,43 +20,22 @@ import aiohttp
 import kopf
 
 from rl_operator import kinds, metrics, names
-from rl_operator.adoption import Adoption
-from rl_operator.apply import Applier, StatusWriter
-from rl_operator.claims import Claims
-from rl_operator.cluster import (
-    ApiMissingError,
-    ApiUnavailableError,
-    Cluster,
-    ClusterError,
-    connect,
-)
+from rl_operator.cluster import Cluster, ClusterError, connect
 from rl_operator.endpoint import Endpoint
-from rl_operator.events import Journal
-from rl_operator.inputs import InputsReader
 from rl_operator.kinds import Key
 from rl_operator.leadership import Leadership
 from rl_operator.looks import Looks
-from rl_operator.pace import Pace
-from rl_operator.preflight import Preflight
-from rl_operator.progress import Connections
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
-from rl_operator.readings import ProgressReader
-from rl_operator.reconcile import JobReconciler
-from rl_operator.reconcile_pool import PoolReconciler
-from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Settings
-from rl_operator.trial import Trial
 from rl_operator.watchdog import Streams, session_for
-from rl_operator.worker import Reconcile, work
+from rl_operator.watches import keys_of, read_with, required_watches
+from rl_operator.wiring import has_trainer_kind, reconcilers, require_kinds
+from rl_operator.worker import work
 
 log = logging.getLogger(__name__)
 
 WATCHED_CHILDREN = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD)
 RESYNC_SECONDS = 600.0
-SECRET_SECONDS = 30.0
-"""A change of the stores' Secret is seen after so long at most."""
-TRUST_SECONDS = 120.0
-"""What is read by name and was changed or deleted by others is put right after so long at most."""
 LOOK_SECONDS = 300.0
 """What a watch has failed to tell of is seen after so long at most."""
 LOOP_SILENT_SECONDS = 60.0
@@ -89,7 +68,7 @@ class _Operator:
         )
         metrics.QUEUED.set_function(lambda: float(len(self._queue)))
         self._streams = Streams(
-            _required_watches(settings),
+            required_watches(settings),
             clock=time.monotonic,
             seconds=settings.watch_silence_seconds,
         )
@@ -100,7 +79,7 @@ class _Operator:
         leadership = self._leadership()
         cluster = self._connect(leadership.check)
         self._looks = Looks(cluster, clock=time.monotonic, seconds=LOOK_SECONDS)
-        trains = await asyncio.to_thread(_require_kinds, cluster, self._settings)
+        trains = await asyncio.to_thread(require_kinds, cluster, self._settings)
         endpoint = Endpoint(
             self._settings.listen_port, healthy=self._is_alive, ready=self._watching.is_set
         )
@@ -174,7 +153,7 @@ class _Operator:
             return
         log.warning("the cluster has no PyTorchJob kind: jobs wait for it")
         while True:
-            if await asyncio.to_thread(_has_trainer_kind, cluster, self._settings):
+            if await asyncio.to_thread(has_trainer_kind, cluster, self._settings):
                 log.info("PyTorchJob is there now: the process ends, for the next one watches it")
                 return
             await asyncio.sleep(KIND_SECONDS)
@@ -186,9 +165,9 @@ class _Operator:
         settings = self._settings
         await leadership.gained.wait()
         metrics.LEADER.set(1)
-        reconcilers = _reconcilers(cluster, settings, looks=self._looks, wake=self._wake)
+        reconciling = reconcilers(cluster, settings, looks=self._looks, wake=self._wake)
         executor = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
-        workers = [work(self._queue, reconcilers, executor) for _ in range(settings.workers)]
+        workers = [work(self._queue, reconciling, executor) for _ in range(settings.workers)]
         try:
             await asyncio.gather(self._resync(cluster), *workers)
         finally:
@@ -261,30 +240,6 @@ async def _end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) ->
             log.error("%s ended", task.get_name(), exc_info=task.exception())
 
 
-def keys_of(body: Any) -> list[Key]:
-    """The objects of ours that an object concerns."""
-    meta = body["metadata"]
-    namespace, labels = meta["namespace"], meta.get("labels", {})
-    job, pool = labels.get(names.JOB_LABEL), labels.get(names.POOL_LABEL)
-    if body["kind"] == kinds.RLJOB.name:
-        job = meta["name"]
-    elif body["kind"] == kinds.SAMPLER_POOL.name:
-        job, pool = body.get("spec", {}).get("job"), meta["name"]
-    found = [Key(kinds.RLJOB.name, namespace, job)] if job else []
-    return [*found, Key(kinds.SAMPLER_POOL.name, namespace, pool)] if pool else found
-
-
-def read_with(body: Any) -> list[Key]:
-    """The objects of ours of which an object is read at a look."""
-    found = keys_of(body)
-    if body["kind"] == kinds.RLJOB.name:
-        meta = body["metadata"]
-        for group in body["spec"].get("samplers", []):
-            pool = names.pool(meta["name"], group["name"])
-            found.append(Key(kinds.SAMPLER_POOL.name, meta["namespace"], pool))
-    return found
-
-
 def _listened_to(info: kopf.ConnectionInfo, streams: Streams) -> kopf.AiohttpSession:
     """What kopf would make of its credentials, but with watches that the watchdog hears."""
     session = session_for(
@@ -299,17 +254,6 @@ def _listened_to(info: kopf.ConnectionInfo, streams: Streams) -> kopf.AiohttpSes
     )
 
 
-def _required_watches(settings: Settings) -> list[str]:
-    """Paths of the watches that there must be; PyTorchJob may not be installed."""
-    watched = (kinds.RLJOB, kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.POD)
-    namespaces = settings.watch_namespaces
-    return [
-        path
-        for kind in watched
-        for path in ([kind.path(one) for one in namespaces] or [kind.everywhere()])
-    ]
-
-
 def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -318,76 +262,3 @@ def _kopf_settings() -> kopf.OperatorSettings:
     for kind in WATCHED_CHILDREN:
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = names.JOB_LABEL
     return settings
-
-
-def _reconcilers(
-    cluster: Cluster, settings: Settings, *, looks: Looks, wake: Callable[[Key], None]
-) -> dict[str, Reconcile]:
-    connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
-    reader = ProgressReader(connections, clock=time.monotonic)
-    preflight = Preflight(clock=time.monotonic, wake=wake)
-    applier = Applier(cluster, trust_seconds=TRUST_SECONDS)
-    statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
-    journal = Journal(cluster, identity=settings.identity, now=time.time)
-    inputs = InputsReader(
-        connections=connections,
-        reader=reader,
-        preflight=preflight,
-        trial=Trial(cluster=cluster, images=settings.images),
-        adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
-        now=time.time,
-    )
-    jobs = JobReconciler(
-        cluster=cluster,
-        applier=applier,
-        statuses=statuses,
-        inputs=inputs,
-        journal=journal,
-        images=settings.images,
-        progress_seconds=settings.progress_seconds,
-        pace=Pace(settings.progress_seconds),
-        looks=looks,
-        wake=wake,
-        now=time.time,
-    )
-    pools = PoolReconciler(
-        cluster=cluster,
-        applier=applier,
-        statuses=statuses,
-        connections=connections,
-        reader=reader,
-        journal=journal,
-        images=settings.images,
-        progress_seconds=settings.progress_seconds,
-        pace=Pace(settings.progress_seconds),
-        looks=looks,
-        now=time.time,
-        clock=time.monotonic,
-        scaler=PoolScaler(cluster=cluster, now=time.time),
-    )
-    return {
-        kinds.RLJOB.name: looks.guarded(jobs.reconcile),
-        kinds.SAMPLER_POOL.name: looks.guarded(pools.reconcile),
-    }
-
-
-def _require_kinds(cluster: Cluster, settings: Settings) -> bool:
-    """Whether PyTorchJobs can be made; raises ApiMissingError without our own definitions."""
-    for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
-        if not cluster.serves(kind, _some_namespace(settings)):
-            message = f"there is no {kind.name}: install the definitions of rl-operator"
-            raise ApiMissingError(doing="starting", status=404, message=message)
-    return cluster.serves(kinds.PYTORCH_JOB, _some_namespace(settings))
-
-
-def _has_trainer_kind(cluster: Cluster, settings: Settings) -> bool:
-    """Whether PyTorchJobs can be made; no, while the API server does not answer."""
-    try:
-        return cluster.serves(kinds.PYTORCH_JOB, _some_namespace(settings))
-    except ApiUnavailableError:
-        return False
-
-
-def _some_namespace(settings: Settings) -> str:
-    """One that the operator may read."""
-    return (*settings.watch_namespaces, settings.namespace)[0]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rl_operator import settings
-from rl_operator.app import keys_of
 from rl_operator.names import JOB_LABEL, POOL_LABEL
+from rl_operator.watches import keys_of
 
 
 def an_object(kind: str, labels: dict[str, str], **fields: Any) -> dict[str, Any]:

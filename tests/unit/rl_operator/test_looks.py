@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rl_operator.app import read_with
 from rl_operator.cluster import ApiConflictError, ApiMissingError
 from rl_operator.kinds import POD, PYTORCH_JOB, RLJOB, Key, Kind
 from rl_operator.looks import Looks, Reads
+from rl_operator.watches import read_with
 
 KEY, OTHER = Key("RLJob", "ns", "job"), Key("RLJob", "ns", "other")
 

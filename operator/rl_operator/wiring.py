@@ -1,0 +1,112 @@
+"""Puts the reconcilers together from their parts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rl_operator import kinds
+from rl_operator.adoption import Adoption
+from rl_operator.apply import Applier, StatusWriter
+from rl_operator.claims import Claims
+from rl_operator.cluster import ApiMissingError, ApiUnavailableError, Cluster
+from rl_operator.events import Journal
+from rl_operator.inputs import InputsReader
+from rl_operator.kinds import Key
+from rl_operator.looks import Looks
+from rl_operator.pace import Pace
+from rl_operator.preflight import Preflight
+from rl_operator.progress import Connections
+from rl_operator.readings import ProgressReader
+from rl_operator.reconcile import JobReconciler
+from rl_operator.reconcile_pool import PoolReconciler
+from rl_operator.scaling import PoolScaler
+from rl_operator.settings import Settings
+from rl_operator.trial import Trial
+from rl_operator.worker import Reconcile
+
+SECRET_SECONDS = 30.0
+"""A change of the stores' Secret is seen after so long at most."""
+TRUST_SECONDS = 120.0
+"""What is read by name and was changed or deleted by others is put right after so long at most."""
+
+
+def reconcilers(
+    cluster: Cluster, settings: Settings, *, looks: Looks, wake: Callable[[Key], None]
+) -> dict[str, Reconcile]:
+    """What reconciles each of our kinds, by the kind's name.
+
+    Args:
+        cluster: for writes, by the leader alone.
+        settings: of the process.
+        looks: what is read of the cluster.
+        wake: asks for another turn of an object.
+    """
+    connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
+    reader = ProgressReader(connections, clock=time.monotonic)
+    preflight = Preflight(clock=time.monotonic, wake=wake)
+    applier = Applier(cluster, trust_seconds=TRUST_SECONDS)
+    statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
+    journal = Journal(cluster, identity=settings.identity, now=time.time)
+    inputs = InputsReader(
+        connections=connections,
+        reader=reader,
+        preflight=preflight,
+        trial=Trial(cluster=cluster, images=settings.images),
+        adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
+        now=time.time,
+    )
+    jobs = JobReconciler(
+        cluster=cluster,
+        applier=applier,
+        statuses=statuses,
+        inputs=inputs,
+        journal=journal,
+        images=settings.images,
+        progress_seconds=settings.progress_seconds,
+        pace=Pace(settings.progress_seconds),
+        looks=looks,
+        wake=wake,
+        now=time.time,
+    )
+    pools = PoolReconciler(
+        cluster=cluster,
+        applier=applier,
+        statuses=statuses,
+        connections=connections,
+        reader=reader,
+        journal=journal,
+        images=settings.images,
+        progress_seconds=settings.progress_seconds,
+        pace=Pace(settings.progress_seconds),
+        looks=looks,
+        now=time.time,
+        clock=time.monotonic,
+        scaler=PoolScaler(cluster=cluster, now=time.time),
+    )
+    return {
+        kinds.RLJOB.name: looks.guarded(jobs.reconcile),
+        kinds.SAMPLER_POOL.name: looks.guarded(pools.reconcile),
+    }
+
+
+def require_kinds(cluster: Cluster, settings: Settings) -> bool:
+    """Whether PyTorchJobs can be made; raises ApiMissingError without our own definitions."""
+    for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
+        if not cluster.serves(kind, _some_namespace(settings)):
+            message = f"there is no {kind.name}: install the definitions of rl-operator"
+            raise ApiMissingError(doing="starting", status=404, message=message)
+    return cluster.serves(kinds.PYTORCH_JOB, _some_namespace(settings))
+
+
+def has_trainer_kind(cluster: Cluster, settings: Settings) -> bool:
+    """Whether PyTorchJobs can be made; no, while the API server does not answer."""
+    try:
+        return cluster.serves(kinds.PYTORCH_JOB, _some_namespace(settings))
+    except ApiUnavailableError:
+        return False
+
+
+def _some_namespace(settings: Settings) -> str:
+    """One that the operator may read."""
+    return (*settings.watch_namespaces, settings.namespace)[0]
