@@ -128,6 +128,8 @@ class Collector:
         for group in stale:
             self._drop(group.task, Cause.STALE, "stale", group=group)
             del self._complete[group.task.id]
+        if stale and self._publishing_lags(step - 1):
+            self._ledger.keep()  # no fault of the groups: samplers lack what is fresh
         if len(self._complete) > self._usable:
             self._ledger.keep()
         self._usable = len(self._complete)
@@ -247,8 +249,7 @@ class Collector:
             )
         if lost >= self._job.spec.rollouts.max_empty_batches * self._per_step:
             if self._publishing_lags(step):
-                self._ledger.keep()  # no fault of the groups: the publisher tells of the bucket
-                return
+                return  # the publisher tells of the bucket
             raise TrainingFailedError(
                 reason="NoSignal" if 2 * filtered > lost else "RolloutsFailing",
                 message=f"{lost} groups in a row were lost ({describe(row)}), the last one "
