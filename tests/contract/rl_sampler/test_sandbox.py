@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -241,20 +242,27 @@ def test_output_is_bounded(path: Path) -> None:
     assert len(outcome.output) == MOST_OUTPUT_BYTES
 
 
+def children_of(pid: int) -> list[int]:
+    """Of all of a process's threads, some of which may end meanwhile."""
+    found = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += [int(one) for one in (thread / "children").read_text().split()]
+    return found
+
+
 def test_a_server_that_is_away_is_no_outcome(tmp_path: Path) -> None:
     path = tmp_path / "programs"
-    sandbox = Sandbox(path, seconds=2, megabytes=MEGABYTES, start_seconds=0)
+    sandbox = Sandbox(path, seconds=600, megabytes=MEGABYTES, start_seconds=0)
 
     async def killed() -> None:
         with serving(path) as server:
             running = asyncio.create_task(sandbox.run("while True:\n    pass"))
-            children = Path(f"/proc/{server.pid}/task")
-            await asyncio.to_thread(
-                until,
-                lambda: any((one / "children").read_text() for one in children.iterdir()),
-                what="the program to run",
+            (program,) = await asyncio.to_thread(
+                until, lambda: children_of(server.pid), what="the program to run"
             )
             os.kill(server.pid, signal.SIGKILL)
+            os.kill(program, signal.SIGKILL)  # in a container it would end with the server
             await running
 
     with pytest.raises(SandboxDownError, match="while it ran"):
