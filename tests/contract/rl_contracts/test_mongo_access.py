@@ -20,6 +20,9 @@ from tests.documents import RUN, a_rollout, a_run, a_task
 from tests.mongo_front import Front, front_of
 from tests.servers import StoreServer
 
+# pymongo drops the socket of a failed handshake without closing it.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+
 USER, PASSWORD = "trainer", "s3cret/with:signs"
 ESCAPED = "s3cret%2Fwith%3Asigns"
 
