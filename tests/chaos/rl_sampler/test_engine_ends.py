@@ -65,10 +65,7 @@ def test_an_engine_killed_in_the_middle_of_an_update_ends_up_with_the_new_policy
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(agent=LONG, algorithm=ANY_AGE)
-    assert pod.stage().returncode == 0
-    trainer.publish(seed=1)
-    pod.serve()
-    pod.wait_version(1)
+    pod.serve_first_of(trainer)
     tasks = trainer.insert(12, group_size=8)
     until(lambda: TaskState.DONE in trainer.states(tasks).values(), what="a group")
     log = engine_server.folder / "engine.log"

@@ -39,10 +39,7 @@ def test_an_agent_outlives_a_minute_without_store_and_one_without_bucket(
             stores.objects.make_bucket()
             trainer = start_run(stores, tiny_model)
             pod = make_pod(settings=settings, stores=stores, agent=LONG, algorithm=ANY_AGE)
-            assert pod.stage().returncode == 0
-            trainer.publish(seed=1)
-            pod.serve()
-            pod.wait_version(1)
+            pod.serve_first_of(trainer)
             tasks = without_store(store.server, trainer, pod)
             tasks += without_bucket(minio.server, trainer, pod)
             check_nothing_lost(trainer, tasks)

@@ -6,6 +6,7 @@ import signal
 from datetime import datetime
 
 from rl_operator import kinds
+from rl_operator.kinds import Key
 from rl_operator.leadership import RENEW_DEADLINE_SECONDS
 from tests.contract.rl_operator.processes import Process, Starter, holder, lease
 from tests.contract.rl_operator.world import World
@@ -19,16 +20,21 @@ def begins(world: World, run: str) -> bool:
     return bool(world.objects(kinds.PYTORCH_JOB))
 
 
-def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: Starter) -> None:
-    operator = start("first")
+def bring_up(world: World) -> tuple[Key, str]:
+    """A job whose trainer has begun, and its run."""
     world.make_secret()
     world.upload_inputs()
     job = world.make_job()
     until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the pool's Deployment")
     run = str(world.status(job)["runId"])
     world.start_samplers(run)
-
     until(lambda: begins(world, run), what="the trainer")
+    return job, run
+
+
+def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: Starter) -> None:
+    operator = start("first")
+    job, _ = bring_up(world)
 
     def told() -> set[str]:
         return {one["reason"] for one in world.objects(kinds.EVENT)}
@@ -140,13 +146,7 @@ def reads(operator: Process) -> tuple[float, float]:
 
 def test_a_running_job_at_rest_is_looked_at_without_reads(world: World, start: Starter) -> None:
     operator = start("resting")
-    world.make_secret()
-    world.upload_inputs()
-    job = world.make_job()
-    until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the pool's Deployment")
-    run = str(world.status(job)["runId"])
-    world.start_samplers(run)
-    until(lambda: begins(world, run), what="the trainer")
+    _, run = bring_up(world)
     found: list[tuple[float, float]] = []
 
     def rests() -> bool:

@@ -177,6 +177,13 @@ class Pod:
                 self._command("serve"), stdout=log, stderr=log, env=os.environ | self.environment
             )
 
+    def serve_first_of(self, trainer: ScriptedTrainer) -> None:
+        """Stage, and serve the first policy that a trainer publishes."""
+        assert self.stage().returncode == 0
+        trainer.publish(seed=1)
+        self.serve()
+        self.wait_version(1)
+
     def signal(self, number: int) -> int:
         """Send a signal, wait for the end, return the exit status."""
         assert self.process is not None

@@ -33,10 +33,7 @@ def test_a_damaged_policy_never_reaches_the_engine(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(algorithm=ANY_AGE)
-    assert pod.stage().returncode == 0
-    trainer.publish(seed=1)
-    pod.serve()
-    pod.wait_version(1)
+    pod.serve_first_of(trainer)
     trainer.advance()
     trainer.publish(seed=2, damage=lambda data: data[:-1000])
 
@@ -98,10 +95,7 @@ def test_what_can_no_longer_be_trained_is_sampled_again(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
     pod = make_pod(agent=VERY_LONG, algorithm={"offPolicy": {"maxStaleness": 0}})
-    assert pod.stage().returncode == 0
-    trainer.publish(seed=1)
-    pod.serve()
-    pod.wait_version(1)
+    pod.serve_first_of(trainer)
     tasks = trainer.insert(3, group_size=8)
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
     trainer.advance()
@@ -155,10 +149,7 @@ def test_a_claim_that_was_taken_away_does_not_count(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
     pod = make_pod(agent=VERY_LONG)
-    assert pod.stage().returncode == 0
-    trainer.publish(seed=1)
-    pod.serve()
-    pod.wait_version(1)
+    pod.serve_first_of(trainer)
     tasks = trainer.insert(1, group_size=8)
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
     assert stores.tasks.hand_back(stores.tasks.get(tasks)[tasks[0]], reason="taken away")
@@ -173,10 +164,7 @@ def test_an_agent_that_comes_back_returns_its_own_claims(
     trainer: ScriptedTrainer, make_pod: MakePod
 ) -> None:
     pod = make_pod(agent=LONG)
-    assert pod.stage().returncode == 0
-    trainer.publish(seed=1)
-    pod.serve()
-    pod.wait_version(1)
+    pod.serve_first_of(trainer)
     tasks = trainer.insert(12, group_size=8)
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="claims")
     pod.signal(signal.SIGKILL)
@@ -205,10 +193,7 @@ def test_the_store_may_be_away_for_a_while(
         stores.objects.make_bucket()
         trainer = start_run(stores, tiny_model)
         pod = make_pod(settings=settings, stores=stores, agent=LONG)
-        assert pod.stage().returncode == 0
-        trainer.publish(seed=1)
-        pod.serve()
-        pod.wait_version(1)
+        pod.serve_first_of(trainer)
         tasks = trainer.insert(16, group_size=8)
         until(lambda: TaskState.DONE in trainer.states(tasks).values(), what="a group")
         killed = time.monotonic()
@@ -240,10 +225,7 @@ def test_a_killed_engine_gets_its_policy_again(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(agent=LONG)
-    assert pod.stage().returncode == 0
-    trainer.publish(seed=1)
-    pod.serve()
-    pod.wait_version(1)
+    pod.serve_first_of(trainer)
     tasks = trainer.insert(16, group_size=8)
     until(lambda: TaskState.DONE in trainer.states(tasks).values(), what="a group")
     engine_server.kill()

@@ -40,10 +40,7 @@ def test_a_pointer_that_moves_three_times_during_one_download_leads_to_the_newes
         stores.objects.make_bucket()
         trainer = start_run(stores, tiny_model)
         pod = make_pod(settings=settings, stores=stores, algorithm=ANY_AGE)
-        assert pod.stage().returncode == 0
-        trainer.publish(seed=1)
-        pod.serve()
-        pod.wait_version(1)
+        pod.serve_first_of(trainer)
         later = [trainer.write(seed=seed) for seed in (2, 3, 4, 5)]
         process = own_minio.server.process
         assert process is not None
@@ -72,10 +69,7 @@ def test_tensors_of_other_shapes_than_the_models_never_reach_the_engine(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(algorithm=ANY_AGE)
-    assert pod.stage().returncode == 0
-    trainer.publish(seed=1)
-    pod.serve()
-    pod.wait_version(1)
+    pod.serve_first_of(trainer)
     name = "model.layers.0.mlp.up_proj.weight"
     trainer.publish(weights=tensors(2) | {name: np.ones((3, 64), dtype=np.float32)})
     pod.wait_document(lambda one: name in one.last_error, what="the refusal")
