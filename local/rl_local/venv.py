@@ -19,10 +19,12 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+from rl_local.images import files_of
+
 ROOT = Path(__file__).resolve().parents[2]
 SELF = "rl-operator["
 ENGINE_REQUIREMENTS = ROOT / "sampler_image/engine-cpu-requirements.txt"
-ENGINE_SHIM = ROOT / "sampler_image/engine_cpu_shim"
+ENGINE_SHIM = "sampler_image/engine_cpu_shim"
 
 
 def requirements(pyproject: dict[str, object]) -> list[str]:
@@ -62,7 +64,7 @@ def create_engine(folder: Path, project: Path) -> None:
     """Build the engine's environment on top of the project's."""
     install(folder, ["--no-deps", "--requirement", str(ENGINE_REQUIREMENTS)])
     packages = site_packages(folder)
-    shutil.copytree(ENGINE_SHIM, packages, dirs_exist_ok=True)
+    shutil.copytree(ROOT / ENGINE_SHIM, packages, dirs_exist_ok=True)
     (packages / "behind.pth").write_text(f"{site_packages(project)}\n")
 
 
@@ -86,13 +88,21 @@ def once(cache: Path, *, name: str, key: str, build: Callable[[Path], None]) -> 
     return folder
 
 
+def shim(root: Path) -> list[str]:
+    """Sources of what stands in for the engine's compiled parts, without what Python made of them.
+
+    Args:
+        root: of the checkout.
+    """
+    return [path.read_text() for path in files_of(root, ENGINE_SHIM).values()]
+
+
 def ensure(cache: Path) -> Path:
     """Return the interpreter of the project's environment; build both where they are missing."""
     constraints = ROOT / "constraints.txt"
     wanted = requirements(tomllib.loads((ROOT / "pyproject.toml").read_text()))
     project_key = key(wanted, constraints.read_bytes())
-    shim = [path.read_text() for path in sorted(ENGINE_SHIM.rglob("*")) if path.is_file()]
-    engine_key = key([project_key, *shim], ENGINE_REQUIREMENTS.read_bytes())
+    engine_key = key([project_key, *shim(ROOT)], ENGINE_REQUIREMENTS.read_bytes())
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
