@@ -12,7 +12,7 @@ import queue
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -27,9 +27,6 @@ GONE = {
         "message": "too old resource version", "reason": "Expired", "code": 410,
     },
 }  # fmt: skip
-DROPPED, REPLY_LOST = -1, -2
-"""Instead of a status: the request never arrives, or it is done and nobody hears of it."""
-Fault = Callable[[str, str], int]
 
 
 @dataclass
@@ -37,8 +34,6 @@ class ApiFront:
     """One listening front."""
 
     url: str = ""
-    fault: Fault = lambda method, path: 0
-    """By method and path: a status to be answered instead, DROPPED, REPLY_LOST, or 0 for none."""
     blinded: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
     swallowed: list[str] = field(default_factory=list)
@@ -73,12 +68,6 @@ class _Handler(BaseHTTPRequestHandler):
     def forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urlsplit(self.path)
-        status = self.server.front.fault(self.command, parts.path)
-        if status > 0:
-            answer = {"kind": "Status", "apiVersion": "v1", "code": status, "message": "so"}
-            return self.answer(status, json.dumps(answer).encode())
-        if status == DROPPED:
-            return self.hang_up()
         watches = parse_qs(parts.query).get("watch") == ["true"]
         with contextlib.closing(self.connected()) as upstream:
             upstream.connect()
@@ -88,8 +77,6 @@ class _Handler(BaseHTTPRequestHandler):
             if watches and response.status == 200:
                 return self.stream(response, connection, parts.path.rpartition("/")[2])
             data = response.read()
-        if status == REPLY_LOST:
-            return self.hang_up()
         return self.answer(response.status, data)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = forward  # noqa: N815 - http.server's
@@ -103,9 +90,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def passed_on(self) -> dict[str, str]:
         return {key: value for key, value in self.headers.items() if key.lower() not in HOP_HEADERS}
-
-    def hang_up(self) -> None:
-        self.close_connection = True
 
     def answer(self, status: int, data: bytes) -> None:
         self.send_response(status)

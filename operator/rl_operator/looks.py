@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from rl_operator.cluster import ApiMissingError, Cluster, Manifest
+from rl_operator.cluster import ApiMissingError, Manifest
 from rl_operator.kinds import Key, Kind
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Reads(Protocol):
 class _Recorded:
     """Live reads whose answers are kept, packed: there are thousands of them."""
 
-    cluster: Cluster
+    cluster: Reads
     answers: dict[tuple[str, ...], bytes] = field(default_factory=dict)
     whole: bool = True
 
@@ -77,7 +77,7 @@ class _Kept:
 class Looks:
     """The last look at each object."""
 
-    def __init__(self, cluster: Cluster, *, clock: Callable[[], float], seconds: float) -> None:
+    def __init__(self, cluster: Reads, *, clock: Callable[[], float], seconds: float) -> None:
         """Prepare.
 
         Args:

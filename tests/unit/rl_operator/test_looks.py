@@ -57,7 +57,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def looks(server: Server, clock: Clock) -> Looks:
-    return Looks(server, clock=clock, seconds=120.0)  # type: ignore[arg-type]
+    return Looks(server, clock=clock, seconds=120.0)
 
 
 def test_answers_are_used_again_until_their_time_is_over(
