@@ -80,14 +80,28 @@ func (b *backend) ask(request message) (message, error) {
 	return reply, err
 }
 
-// exchange waits for the turn, asks the backend, and waits no longer than the deadline of a command.
+// takeTurn waits until no other command is at work, or until the context ends.
+func (g *gateway) takeTurn(ctx context.Context) error {
+	select {
+	case g.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// Of two cases that are both ready either is taken.
+	if err := ctx.Err(); err != nil {
+		<-g.turn
+		return err
+	}
+	return nil
+}
+
+// exchange waits for the turn, asks the backend, and waits no longer than the deadline of a command;
+// one that was begun is not broken off by the end of the context.
 func (g *gateway) exchange(ctx context.Context, b *backend, request message) (message, error) {
 	inTurn := !request.isHello()
 	if inTurn {
-		select {
-		case g.turn <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := g.takeTurn(ctx); err != nil {
+			return nil, err
 		}
 	}
 	type answer struct {
@@ -122,7 +136,7 @@ func (g *gateway) serve(ctx context.Context, client net.Conn) {
 	defer b.close()
 	reader := bufio.NewReaderSize(client, bufferBytes)
 	for ctx.Err() == nil {
-		if err := g.pass(reader, client, b); err != nil {
+		if err := g.pass(ctx, reader, client, b); err != nil {
 			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
 				slog.Warn("connection closed", "client", client.RemoteAddr().String(), "error", err)
 			}
@@ -131,7 +145,7 @@ func (g *gateway) serve(ctx context.Context, client net.Conn) {
 	}
 }
 
-func (g *gateway) pass(from io.Reader, client net.Conn, b *backend) error {
+func (g *gateway) pass(ctx context.Context, from io.Reader, client net.Conn, b *backend) error {
 	request, err := readMessage(from)
 	if err != nil {
 		return err
@@ -139,8 +153,8 @@ func (g *gateway) pass(from io.Reader, client net.Conn, b *backend) error {
 	if err := request.checkRequest(); err != nil {
 		return err
 	}
-	// A command that was read is carried out, whatever becomes of this program's own end.
-	reply, err := g.exchange(context.Background(), b, request)
+	// When this program is to end, what waits for its turn is not begun: its client sends it again.
+	reply, err := g.exchange(ctx, b, request)
 	if err != nil || reply == nil {
 		return err
 	}
@@ -162,7 +176,7 @@ func (g *gateway) check(ctx context.Context) error {
 	return err
 }
 
-// listen serves clients until the context ends; commands under way are then still answered.
+// listen serves clients until the context ends; the command at work is then still answered.
 func (g *gateway) listen(ctx context.Context, listener net.Listener) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()

@@ -47,23 +47,31 @@ func (r *recorder) serve(conn net.Conn) {
 	}
 }
 
-// start runs a gateway before the recorder and returns its address.
-func start(t *testing.T, r *recorder, timeout time.Duration) string {
+// behind lets the recorder serve until the test ends, and returns its socket.
+func behind(t *testing.T, r *recorder) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
-	behind, err := net.Listen("unix", socket)
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
-			conn, err := behind.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
 			go r.serve(conn)
 		}
 	}()
+	return socket
+}
+
+// start runs a gateway before the recorder and returns its address.
+func start(t *testing.T, r *recorder, timeout time.Duration) string {
+	t.Helper()
+	socket := behind(t, r)
 	front, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +84,6 @@ func start(t *testing.T, r *recorder, timeout time.Duration) string {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		behind.Close()
 	})
 	return front.Addr().String()
 }
@@ -176,6 +183,35 @@ func TestPastTheDeadlineTheTurnStaysWithTheCommand(t *testing.T) {
 	receive(t, next)
 	if r.most.Load() != 1 {
 		t.Errorf("%d at once", r.most.Load())
+	}
+}
+
+func TestAtTheEndNothingNewIsBegun(t *testing.T) {
+	release, began := make(chan struct{}), make(chan struct{})
+	r := &recorder{work: func() { close(began); <-release }}
+	g := newGateway(behind(t, r), patience)
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	// What is written to a pipe has been read once Write returns.
+	serve := func() net.Conn {
+		near, far := net.Pipe()
+		t.Cleanup(func() { near.Close() })
+		near.SetDeadline(time.Now().Add(patience))
+		go g.serve(ctx, far)
+		return near
+	}
+	atWork, waiting := serve(), serve()
+	send(t, atWork, request(0))
+	<-began
+	send(t, waiting, request(0))
+	end()
+	if _, err := waiting.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the client of a command that had no turn got %v", err)
+	}
+	close(release)
+	receive(t, atWork)
+	if r.seen.Load() != 1 {
+		t.Errorf("the backend saw %d requests", r.seen.Load())
 	}
 }
 
