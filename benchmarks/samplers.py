@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_trainer import broadcast
+from rl_trainer.channel import Asking
+from rl_trainer.portions import Portions
+from rl_trainer.world import ALONE
 from tests.contract.rl_sampler.conftest import EngineServer, Pod, new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
@@ -90,7 +93,10 @@ class Publisher:
     script: ScriptedTrainer
     delta: Delta
     base: broadcast.Base | None = None
-    executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))
+
+    def __post_init__(self) -> None:
+        self.portions = Portions(self.script.stores.objects, ThreadPoolExecutor(2))
+        self.ask = Asking(ALONE, self.portions).ask
 
     def publish(self, tensors: dict[str, Tensor]) -> PolicyPointer:
         """Write the next version and point to it."""
@@ -100,10 +106,12 @@ class Publisher:
         pointer = PolicyPointer(
             version=version, epoch=script.epoch, step=script.step, prefix=prefix, manifest_sha256=""
         )
+        self.portions.take(version, tensors)
         sent = broadcast.send(
-            script.stores.objects, tensors, pointer=pointer, run=script.run, base=self.base,
-            delta=self.delta, executor=self.executor,
+            script.stores.objects, self.ask, ranks=1, number=version, pointer=pointer,
+            run=script.run, base=self.base, delta=self.delta,
         )  # fmt: skip
+        broadcast.keep(self.ask, ranks=1, base=sent.base)
         self.base = sent.base
         return script.point(pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256}))
 

@@ -1,35 +1,42 @@
 """One policy into the bucket: as a delta where that is smaller, in full where it must be.
 
-Files go first, several at a time and straight from memory; the manifest goes last.
+Every rank uploads its own tensors' files, several at a time and straight from memory; the manifest
+goes last, from rank 0, once all of them are there.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from typing import Literal, TypeAlias, TypeVar
 
-from rl_contracts.documents.manifest import BasePolicy, DeltaEntry, FileEntry, Manifest
+from rl_contracts.documents.manifest import BasePolicy, DeltaEntry, Manifest
 from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.errors import IntegrityError
 from rl_contracts.spec.storage import Delta
-from rl_contracts.stores.multipart import Source
 from rl_contracts.stores.objects import Objects
-from rl_policy_codec import state as codec
-from rl_policy_codec.patch import Elements
-from rl_trainer import shards
 from rl_trainer.artifacts import MANIFEST
-from rl_trainer.shards import Form, Shard, ShardContent
-from rl_trainer.weights import Snapshot
+from rl_trainer.portion import (
+    NO_VERSION,
+    Answer,
+    Encode,
+    Encoded,
+    Keep,
+    Question,
+    Weigh,
+    Weight,
+    Write,
+    Written,
+)
 
 log = logging.getLogger(__name__)
 
-SHARD_BYTES = 1 << 30
-FILES_AT_A_TIME = 2
-PARTS_AT_A_TIME = 3
+T = TypeVar("T")
+Ask: TypeAlias = Callable[[Sequence[Question]], list[Answer]]
+"""Puts a question to each rank, by rank, and returns what each answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +44,6 @@ class Base:
     """The last published policy of this epoch, which the next delta starts from."""
 
     name: BasePolicy
-    state: Mapping[str, Elements]
-    forms: Mapping[str, Form]
     since_anchor: int
     """Versions since the last full one; 0 when it is full itself."""
 
@@ -58,35 +63,41 @@ class Sent:
 
 def send(
     objects: Objects,
-    tensors: Snapshot,
+    ask: Ask,
     *,
+    ranks: int,
+    number: int,
     pointer: PolicyPointer,
     run: str,
     base: Base | None,
     delta: Delta,
-    executor: Executor,
 ) -> Sent:
     """Write a policy under its pointer's prefix.
 
     Args:
         objects: the run's bucket.
-        tensors: the policy; must not change any more.
+        ask: the ranks, each of which holds some of the policy's tensors.
+        ranks: how many.
+        number: of the snapshot that all of them have taken.
         pointer: its names; the manifest's digest is not known yet.
         run: whose policy.
         base: the version before in this epoch; None for the first, which is always full.
         delta: when deltas are allowed.
-        executor: for encoding and digests.
+
+    Raises:
+        RLError: what ``ask`` and the bucket raise; nothing names the version then.
     """
-    state = {name: shards.flat(one) for name, one in tensors.items()}
-    forms = {name: shards.form(one) for name, one in tensors.items()}
-    layout = shards.lay_out(forms, shard_bytes=SHARD_BYTES)
-    changes = _changes(state, forms, base, delta, executor)
+    weigh = Weigh(number=number, base=_version(base))
+    weights = _answers(ask, [weigh] * ranks, Weight)
+    encoded = _encoded(ask, weights, delta)
     since_anchor = base.since_anchor + 1 if base else delta.anchor_every
-    full = changes is None or since_anchor >= delta.anchor_every
-    digests = codec.start_digests(state, executor)
-    named = dict(_named(changes or []))
-    entry = None if changes is None or base is None else _entry(named, base)
-    _upload(objects, pointer.prefix, layout if full else [], state, named)
+    full = encoded is None or since_anchor >= delta.anchor_every
+    written = _written(ask, pointer.prefix, weights, encoded, full=full)
+    if ranks > 1:
+        _check_there(objects, pointer.prefix, written)
+    entry = None
+    if encoded is not None and base is not None:
+        entry = DeltaEntry(base=base.name, files=[one for each in written for one in each.deltas])
     manifest = Manifest(
         kind="policy",
         content="full" if full else "delta",
@@ -94,84 +105,83 @@ def send(
         epoch=pointer.epoch,
         step=pointer.step,
         version=pointer.version,
-        files=[shard.entry for shard in layout] if full else [],
-        tensors=shards.tensor_entries(
-            layout, forms, {name: one.result() for name, one in digests.items()}
-        ),
+        files=[one for each in written for one in each.files],
+        tensors=[one for each in written for one in each.tensors],
         delta=entry,
     )
-    encoded = manifest.to_bytes()
-    objects.put(pointer.prefix + MANIFEST, encoded)
-    sha256 = hashlib.sha256(encoded).hexdigest()
+    stored = manifest.to_bytes()
+    objects.put(pointer.prefix + MANIFEST, stored)
+    sha256 = hashlib.sha256(stored).hexdigest()
     name = BasePolicy(version=pointer.version, prefix=pointer.prefix, manifest_sha256=sha256)
     return Sent(
         manifest_sha256=sha256,
         content=manifest.content,
         base_version=entry.base.version if entry else 0,
-        size_bytes=manifest.full_bytes + (entry.size_bytes if entry else 0) + len(encoded),
+        size_bytes=manifest.full_bytes + (entry.size_bytes if entry else 0) + len(stored),
         base=None
         if delta.anchor_every == 1
-        else Base(name=name, state=state, forms=forms, since_anchor=0 if full else since_anchor),
+        else Base(name=name, since_anchor=0 if full else since_anchor),
     )
 
 
-def _changes(
-    state: Mapping[str, Elements],
-    forms: Mapping[str, Form],
-    base: Base | None,
-    delta: Delta,
-    executor: Executor,
-) -> list[bytes] | None:
-    """Delta files; None where there must be none, or they would be too large."""
-    if base is None or base.forms != forms:
+def keep(ask: Ask, *, ranks: int, base: Base | None) -> None:
+    """Have the ranks keep what was published as the next delta's base, or nothing."""
+    ask([Keep(version=_version(base))] * ranks)
+
+
+def _version(base: Base | None) -> int:
+    return base.name.version if base else NO_VERSION
+
+
+def _answers(ask: Ask, questions: Sequence[Question], kind: type[T]) -> list[T]:
+    found = [one for one in ask(questions) if isinstance(one, kind)]
+    assert len(found) == len(questions), f"not every rank answered with {kind.__name__}"
+    return found
+
+
+def _encoded(ask: Ask, weights: Sequence[Weight], delta: Delta) -> list[Encoded] | None:
+    """Delta files of all ranks; None where there must be none, or they would be too large."""
+    total = sum(one.size_bytes for one in weights)
+    expected = sum(one.delta_bytes for one in weights)
+    if expected > 1.5 * delta.max_fraction * total:  # not worth encoding; a sample may be off
+        log.debug("no delta: it would have about %g of %d bytes", expected, total)
         return None
-    total = sum(one.size_bytes for one in forms.values())
-    expected = codec.expected_fraction(state, base.state)
-    if expected > 1.5 * delta.max_fraction:  # not worth encoding; a sample may be off
-        log.debug("no delta: it would be about %.0f %% of all weights", 100 * expected)
-        return None
-    files = codec.encode(state, base.state, executor)
-    found = sum(map(len, files))
-    return files if found <= delta.max_fraction * total else None
+    found = _answers(ask, [Encode()] * len(weights), Encoded)
+    return found if sum(one.size_bytes for one in found) <= delta.max_fraction * total else None
 
 
-def _named(files: Sequence[bytes]) -> Sequence[tuple[str, bytes]]:
-    return [(f"delta-{number:05d}.zst", one) for number, one in enumerate(files)]
-
-
-def _entry(named: Mapping[str, bytes], base: Base) -> DeltaEntry:
-    files = [
-        FileEntry(name=name, size_bytes=len(one), sha256=hashlib.sha256(one).hexdigest())
-        for name, one in named.items()
-    ]
-    return DeltaEntry(base=base.name, files=files)
-
-
-def _upload(
-    objects: Objects,
+def _written(
+    ask: Ask,
     prefix: str,
-    layout: Sequence[Shard],
-    state: Mapping[str, Elements],
-    deltas: Mapping[str, bytes],
-) -> None:
-    """Write all files, a few at a time; raises the first error after the others have ended."""
-    wanted: list[tuple[str, Source, int]] = [
-        (name, partial(_slice, memoryview(content)), len(content))
-        for name, content in deltas.items()
-    ]
-    wanted += [(one.name, ShardContent(one, state), one.size_bytes) for one in layout]
-    with (
-        ThreadPoolExecutor(PARTS_AT_A_TIME, thread_name_prefix="upload-part") as parts,
-        ThreadPoolExecutor(FILES_AT_A_TIME, thread_name_prefix="upload") as files,
-    ):
-        jobs = [
-            files.submit(objects.put_parts, prefix + name, source, size_bytes=size, executor=parts)
-            for name, source, size in wanted
-        ]
-        wait(jobs)
-    for job in jobs:
-        job.result()
+    weights: Sequence[Weight],
+    encoded: Sequence[Encoded] | None,
+    *,
+    full: bool,
+) -> list[Written]:
+    files = [one.files for one in weights]
+    deltas = [one.files for one in encoded] if encoded is not None else [0] * len(files)
+    orders = [
+        Write(
+            prefix=prefix, full=full, delta=encoded is not None, first_file=1 + before,
+            file_count=sum(files), first_delta=first_delta,
+        )
+        for before, first_delta in zip(_before(files), _before(deltas), strict=True)
+    ]  # fmt: skip
+    return _answers(ask, orders, Written)
 
 
-def _slice(content: memoryview, offset: int, size_bytes: int) -> list[memoryview]:
-    return [content[offset : offset + size_bytes]]
+def _before(counts: Sequence[int]) -> list[int]:
+    """How many there are in all before each."""
+    return [0, *itertools.accumulate(counts)][: len(counts)]
+
+
+def _check_there(objects: Objects, prefix: str, written: Sequence[Written]) -> None:
+    """See with rank 0's own eyes that the files of all ranks lie in the bucket."""
+    found = {one.key.removeprefix(prefix): one.size_bytes for one in objects.list(prefix)}
+    for rank, each in enumerate(written):
+        for entry in (*each.files, *each.deltas):
+            if found.get(entry.name) != entry.size_bytes:
+                raise IntegrityError(
+                    f"rank {rank} wrote {entry.name} of {entry.size_bytes} bytes, the bucket has "
+                    f"{found.get(entry.name, 'none')}"
+                )

@@ -1,4 +1,4 @@
-"""A rank that is not 0: it carries out rank 0's orders and writes nothing to any store."""
+"""A rank that is not 0: it carries out rank 0's orders; all it writes are its policies' files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.objects import Objects
 from rl_trainer import inputs, saved, weights
+from rl_trainer.channel import Answering
 from rl_trainer.learner import Learner
 from rl_trainer.orders import (
     Assess,
@@ -20,9 +21,11 @@ from rl_trainer.orders import (
     Pause,
     PutBack,
     Score,
+    Share,
     Snapshot,
     Update,
 )
+from rl_trainer.portions import Portions, encoders, take
 from rl_trainer.team import Team
 
 log = logging.getLogger(__name__)
@@ -42,6 +45,8 @@ class Follower:
         self._team, self._objects, self._folder = team, objects, folder
         self._learner: Learner | None = None
         self._precision: Literal["BF16", "FP32"] = "FP32"
+        self._portions = Portions(objects, encoders())
+        self._answering = Answering(team.world, self._portions)
 
     def follow(self) -> int:
         """Carry out orders until the last one; returns the exit code that it names.
@@ -49,6 +54,13 @@ class Follower:
         Raises:
             RuntimeError: rank 0 is gone.
         """
+        self._answering.begin()
+        try:
+            return self._follow()
+        finally:
+            self._answering.end()
+
+    def _follow(self) -> int:
         while True:
             order = self._team.receive()
             if isinstance(order, End):
@@ -75,6 +87,11 @@ class Follower:
                 weights.snapshot(
                     self._own.policy, precision=self._precision, world=self._team.world
                 )
+            case Share():
+                take(
+                    self._portions, order, self._own.policy,
+                    precision=self._precision, world=self._team.world,
+                )  # fmt: skip
             case Copy():
                 saved.copied(self._own)
             case PutBack():

@@ -46,7 +46,8 @@ def join(env: TrainerEnv, *, terminated: threading.Event) -> World:
         timeout=timedelta(seconds=SILENT_SECONDS),
     )
     log.info("rank %d of %d", env.rank, env.size)
-    return World(rank=env.rank, size=env.size, mesh=init_device_mesh(device, (env.size,)))
+    mesh = init_device_mesh(device, (env.size,))
+    return World(rank=env.rank, size=env.size, mesh=mesh, store=store)
 
 
 def _store(env: TrainerEnv, terminated: threading.Event) -> TCPStore:

@@ -44,6 +44,16 @@ class Snapshot:
     """Hand rank 0 the policy's weights."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Take this rank's tensors of the policy, to publish them when asked."""
+
+    number: int
+    """Of this snapshot."""
+    drop: int
+    """Number of one that will not be asked for; 0 for none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Hand rank 0 the training state."""
@@ -70,4 +80,4 @@ class End:
     code: int
 
 
-Order: TypeAlias = Begin | Update | Score | Assess | Snapshot | Copy | PutBack | Pause | End
+Order: TypeAlias = Begin | Update | Score | Assess | Snapshot | Share | Copy | PutBack | Pause | End

@@ -6,39 +6,38 @@ The pointer in the run document moves last and by the epoch; numbers are never u
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.ids import RunId, policy_id
-from rl_trainer import broadcast, orders, weights
+from rl_trainer import broadcast, orders
 from rl_trainer.broadcast import Base, Sent
+from rl_trainer.channel import Asking
 from rl_trainer.job import Job
 from rl_trainer.model import Policy
 from rl_trainer.policy_collector import PolicyCollector
+from rl_trainer.portions import Portions, encoders, take
 from rl_trainer.uploads import Uploader
-from rl_trainer.weights import Snapshot
 
 log = logging.getLogger(__name__)
-
-MAX_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pending:
     step: int
-    tensors: Snapshot
+    number: int
+    """Of the snapshot, on all ranks."""
 
 
 class Publisher:
-    """The run's policies, seen from the trainer that makes them.
+    """The run's policies, seen from rank 0 of the trainer that makes them.
 
-    Holds at most three copies of the weights in memory: one in work, one that waits, and the last
-    published one, which the next delta starts from (none with ``delta.anchorEvery: 1``).
+    Each rank holds at most three copies of the tensors that it publishes: one in work, one that
+    waits, and the last published one, which the next delta starts from (none with
+    ``delta.anchorEvery: 1``).
     """
 
     def __init__(
@@ -50,9 +49,9 @@ class Publisher:
     ) -> None:
         self._job, self._policy, self._nonce = job, policy, nonce
         self._uploader: Uploader[_Pending] = Uploader(self._publish, name="publisher")
-        self._executor = ThreadPoolExecutor(
-            min(MAX_THREADS, len(os.sched_getaffinity(0))), thread_name_prefix="publisher"
-        )
+        self._executor = encoders()
+        self._portions = Portions(job.stores.objects, self._executor)
+        self._asking = Asking(job.team.world, self._portions, clock=job.clock)
         self._collector = PolicyCollector(
             job.stores,
             run=job.run,
@@ -61,6 +60,7 @@ class Publisher:
             bound=job.spec.lifecycle.retention.policies,
         )
         self._submitted = -1
+        self._number = 0
         self._base: Base | None = None
         self.latest: PolicyPointer | None = None
         """Newest policy of this epoch that samplers can see."""
@@ -75,13 +75,20 @@ class Publisher:
 
         Raises what an earlier publication failed of.
         """
-        precision = self._job.spec.training.precision
-        team = self._job.team
-        tensors = team.call(
-            orders.Snapshot(),
-            lambda: weights.snapshot(self._policy, precision=precision, world=team.world),
+        self._uploader.check()
+        waited = self._uploader.withdraw()
+        if waited is not None:
+            log.warning("step %d takes the place of step %d, which waited", step, waited.step)
+        self._number += 1
+        order = orders.Share(number=self._number, drop=waited.number if waited else 0)
+        precision, team = self._job.spec.training.precision, self._job.team
+        team.call(
+            order,
+            lambda: take(
+                self._portions, order, self._policy, precision=precision, world=team.world
+            ),
         )
-        self._uploader.submit(_Pending(step=step, tensors=tensors))
+        self._uploader.submit(_Pending(step=step, number=self._number))
         self._submitted = step
 
     def require(self, *, step: int) -> PolicyPointer:
@@ -99,6 +106,8 @@ class Publisher:
 
     def close(self, *, wait: bool) -> None:
         """Stop publishing."""
+        if not wait:
+            self._asking.end()
         self._uploader.close(wait=wait)
         self._executor.shutdown(wait=wait, cancel_futures=True)
 
@@ -111,18 +120,20 @@ class Publisher:
         )
         sent = broadcast.send(
             job.stores.objects,
-            pending.tensors,
+            self._asking.ask,
+            ranks=job.team.world.size,
+            number=pending.number,
             pointer=pointer,
             run=job.run,
             base=self._base,
             delta=job.spec.weight_sync.transport.delta,
-            executor=self._executor,
         )
         pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})
         record = self._record(pointer, sent, seconds=job.clock() - started)
         job.stores.policies.put([record])
         job.stores.runs.publish(job.run, epoch=job.epoch, pointer=pointer)
         self.latest, self._base = pointer, sent.base
+        broadcast.keep(self._asking.ask, ranks=job.team.world.size, base=sent.base)
         log.info("published policy %d of step %d (%s, %d bytes) in %.2f s", version, pending.step,
                  sent.content, sent.size_bytes, record.publish_seconds)  # fmt: skip
         self._collector.collect()

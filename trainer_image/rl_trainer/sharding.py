@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from rl_trainer.world import World
 
@@ -87,6 +88,49 @@ def copies(
         if world.leads:
             found[name] = tensor.to("cpu", wanted, copy=True)
     return found
+
+
+def own_copies(
+    named: Mapping[str, Tensor], world: World, *, owners: Mapping[str, int], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Whole tensors copied to the CPU of the rank that owns each; every rank must ask.
+
+    One by one, so that no device holds more than its part and one tensor.
+
+    Args:
+        named: the same names on all ranks.
+        world: the ranks.
+        owners: which of them gets each tensor.
+        dtype: of the copies of floating-point tensors.
+    """
+    found = {}
+    for name, one in named.items():
+        wanted, owner = dtype if one.is_floating_point() else one.dtype, owners[name]
+        tensor = one.detach().to(wanted)
+        whole = whole_at(tensor, world, owner=owner) if isinstance(one, DTensor) else tensor
+        if world.rank == owner:
+            assert whole is not None
+            found[name] = whole.to("cpu", copy=True)
+    return found
+
+
+def whole_at(tensor: Tensor, world: World, *, owner: int) -> Tensor | None:
+    """All of a divided tensor on one rank alone, None on the others; every rank must ask.
+
+    Its other ranks send their rows and receive nothing.
+    """
+    assert isinstance(tensor, DTensor), "who holds all of it need not ask"
+    assert tensor.placements == (Shard(0),), f"divided by {tensor.placements}"
+    local, rows = tensor.to_local(), -(-tensor.shape[0] // world.size)
+    padded = local.new_zeros((rows, *tensor.shape[1:]))
+    padded[: local.shape[0]] = local
+    raw = padded.reshape(-1).view(torch.uint8)  # bytes: not every backend knows every dtype
+    if world.rank != owner:
+        dist.gather(raw, dst=owner)
+        return None
+    whole = raw.new_empty(world.size * raw.numel())
+    dist.gather(raw, list(whole.view(world.size, -1)), dst=owner)
+    return whole.view(tensor.dtype).reshape(-1, *tensor.shape[1:])[: tensor.shape[0]]
 
 
 def placed(value: Tensor, like: Tensor) -> Tensor:

@@ -70,29 +70,28 @@ def flat(tensor: Tensor) -> Elements:
     return elements(raw, item_bytes=tensor.element_size())
 
 
-def lay_out(forms: Mapping[str, Form], *, shard_bytes: int) -> list[Shard]:
-    """Files of at most ``shard_bytes`` (or one tensor) each; a function of the forms alone."""
-    groups: list[list[str]] = [[]]
+def groups(forms: Mapping[str, Form], *, shard_bytes: int) -> list[list[str]]:
+    """Names of the tensors of each file, at most ``shard_bytes`` or one tensor; by forms alone."""
+    found: list[list[str]] = []
     filled = 0
     for name, one in forms.items():
-        if groups[-1] and filled + one.size_bytes > shard_bytes:
-            groups.append([])
+        if not found or filled + one.size_bytes > shard_bytes:
+            found.append([])
             filled = 0
-        groups[-1].append(name)
+        found[-1].append(name)
         filled += one.size_bytes
-    return [
-        _shard(_name(number, len(groups)), {name: forms[name] for name in members})
-        for number, members in enumerate(groups, start=1)
-    ]
+    return found
 
 
-def _name(number: int, count: int) -> str:
+def file_name(number: int, count: int) -> str:
+    """Name of a file, numbered from 1 on, of so many."""
     return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
 
 
-def _shard(file: str, forms: Mapping[str, Form]) -> Shard:
+def shard(file: str, forms: Mapping[str, Form], members: Sequence[str]) -> Shard:
+    """The file of this name with these tensors."""
     # Wide elements first, so that each tensor lies at a multiple of its element's size.
-    order = sorted(forms, key=lambda name: (-_item_bytes(forms[name]), name))
+    order = sorted(members, key=lambda name: (-_item_bytes(forms[name]), name))
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     position = 0
     for name in order:

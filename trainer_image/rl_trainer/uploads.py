@@ -42,6 +42,12 @@ class Uploader(Generic[T]):
         else:
             log.warning("%s: a newer one took the place of one that waited", self._name)
 
+    def withdraw(self) -> T | None:
+        """Take back what waits, so that it does not lie in memory beside its successor."""
+        with self._lock:
+            found, self._waiting = self._waiting, None
+        return found
+
     def check(self) -> None:
         """Raise the error of an upload that failed."""
         for job in [one for one in self._jobs if one.done()]:

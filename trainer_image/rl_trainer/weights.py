@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from rl_trainer import sharding
+from rl_trainer import division, sharding
 from rl_trainer.model import Policy
 from rl_trainer.world import ALONE, World
 
@@ -33,19 +34,57 @@ def snapshot(
     Names and shapes are those of the files that the model was loaded from, which may differ from
     the module's own (transformers fuses some models' experts when loading).
     """
+    copied = sharding.copies(_named(policy), world, dtype=DTYPES[precision])
+    if not world.leads:
+        return {}
+    return dict(revert_weight_conversion(policy.module, copied))
+
+
+def portion(policy: Policy, *, precision: Literal["BF16", "FP32"], world: World) -> Snapshot:
+    """Copy those of the weights that this rank publishes, whole; training may go on at once.
+
+    Every rank must ask, and gets others: all of them together are what ``snapshot`` gives to one.
+    No rank ever holds more than its own and one tensor.
+    """
+    if world.size == 1:
+        return snapshot(policy, precision=precision)
+    named = _named(policy)
+    owners = _owners(policy, named, ranks=world.size)
+    copied = sharding.own_copies(named, world, owners=owners, dtype=DTYPES[precision])
+    return dict(revert_weight_conversion(policy.module, copied))
+
+
+def _named(policy: Policy) -> dict[str, Tensor]:
+    """What is published, under the module's own names."""
     left_out = {
         *policy.module.all_tied_weights_keys,
         *(policy.module._keys_to_ignore_on_save or ()),
     }
-    named = {
-        name: tensor
-        for name, tensor in policy.module.state_dict().items()
-        if name not in left_out
-    }  # fmt: skip
-    copied = sharding.copies(named, world, dtype=DTYPES[precision])
-    if not world.leads:
-        return {}
-    return dict(revert_weight_conversion(policy.module, copied))
+    found = policy.module.state_dict().items()
+    return {name: tensor for name, tensor in found if name not in left_out}
+
+
+def _owners(policy: Policy, named: Mapping[str, Tensor], *, ranks: int) -> dict[str, int]:
+    """The rank that publishes each tensor, so that all have about as many bytes.
+
+    A layer stays together: transformers makes some files' tensors of several of one layer's.
+    """
+    kinds = frozenset(policy.module._no_split_modules or ())
+    layers = [
+        f"{name}."
+        for name, one in policy.module.named_modules()
+        if kinds & {each.__name__ for each in type(one).__mro__}  # FSDP2 derives classes of its own
+    ]
+    units: dict[str, list[str]] = {}
+    for name in named:
+        layer = next((one for one in layers if name.startswith(one)), name)
+        units.setdefault(layer, []).append(name)
+    members = list(units.values())
+    sizes = [sum(named[name].numel() for name in each) for each in members]
+    shares = division.shares(sizes, parts=ranks)
+    return {
+        name: rank for rank, share in enumerate(shares) for unit in share for name in members[unit]
+    }
 
 
 def write(tensors: Snapshot, folder: Path, *, shard_bytes: int = SHARD_BYTES) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
@@ -22,6 +23,8 @@ class World:
     size: int = 1
     mesh: DeviceMesh | None = None
     """One dimension over all ranks; None where there is one alone."""
+    store: Store | None = None
+    """Through which they met; None where there is one alone."""
 
     def gather(self, value: T) -> list[T]:
         """The value of each rank, by rank; equal on all of them."""
@@ -30,6 +33,11 @@ class World:
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, value)
         return found
+
+    def words(self, purpose: str) -> Store:
+        """A part of the store that they met through, for this purpose alone."""
+        assert self.store is not None, "one rank has nobody to talk to"
+        return PrefixStore(purpose, self.store)
 
     @property
     def leads(self) -> bool:

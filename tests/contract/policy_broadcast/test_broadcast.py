@@ -15,7 +15,7 @@ from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.connect import Stores
 from rl_sampler.policy import fetch
 from rl_sampler.policy.fetch import StagingEndedError
-from rl_trainer import broadcast
+from rl_trainer import portion
 from tests.contract.policy_broadcast.training import follow_training
 from tests.contract.policy_broadcast.world import (
     Line,
@@ -40,8 +40,8 @@ def subscriber(tmp_path: Path, stores: Stores) -> Subscriber:
 def test_what_training_made_is_what_samplers_get(
     line: Line, tmp_path: Path, stores: Stores, rate: float
 ) -> None:
-    fractions = follow_training(line, tmp_path, stores.objects, rate=rate, steps=12)
-    assert min(fractions) > 0, "no step changed anything: the test shows nothing"
+    changes = follow_training(line, tmp_path, stores.objects, rate=rate, steps=12)
+    assert min(changes) > 0, "no step changed anything: the test shows nothing"
 
 
 def test_every_dtype_and_every_bit_pattern_arrives(line: Line, subscriber: Subscriber) -> None:
@@ -137,7 +137,7 @@ def test_a_full_policy_is_taken_where_the_chain_is_longer(
 def test_shards_arrive_as_one_policy(
     line: Line, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broadcast, "SHARD_BYTES", 1000)
+    monkeypatch.setattr(portion, "SHARD_BYTES", 1000)
     monkeypatch.setattr(fetch, "PART_BYTES", 300)
     staged = subscriber.stage(line.publish(strange()))
     assert len(list(staged.folder.glob("model-*-of-*.safetensors"))) == 2

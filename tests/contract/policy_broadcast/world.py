@@ -24,6 +24,9 @@ from rl_sampler.relay.client import Relay
 from rl_sampler.weights import Staged, WeightsFolder
 from rl_trainer import broadcast, shards
 from rl_trainer.broadcast import Base, Sent
+from rl_trainer.channel import Asking
+from rl_trainer.portions import Portions
+from rl_trainer.world import ALONE, World
 
 NEVER = threading.Event()
 OFTEN = Delta(anchor_every=1000, max_fraction=1.0)
@@ -82,6 +85,13 @@ class Line:
     pointers: dict[int, PolicyPointer] = field(default_factory=dict)
     sent: dict[int, Sent] = field(default_factory=dict)
 
+    world: World = ALONE
+    """Other ranks take what they have of a version under its number, before it is published."""
+
+    def __post_init__(self) -> None:
+        self.portions = Portions(self.objects, ThreadPoolExecutor(2))
+        self.ask = Asking(self.world, self.portions).ask
+
     def publish(self, tensors: dict[str, Tensor]) -> PolicyPointer:
         """Write the next version."""
         version = self.version + 1
@@ -94,16 +104,12 @@ class Line:
         )
         if self.remember:
             self.states[version] = raw({name: shards.flat(one) for name, one in tensors.items()})
-        with ThreadPoolExecutor(2) as executor:
-            sent = broadcast.send(
-                self.objects,
-                tensors,
-                pointer=pointer,
-                run="r",
-                base=self.base,
-                delta=self.delta,
-                executor=executor,
-            )
+        self.portions.take(version, tensors)
+        sent = broadcast.send(
+            self.objects, self.ask, ranks=self.world.size, number=version, pointer=pointer,
+            run="r", base=self.base, delta=self.delta,
+        )  # fmt: skip
+        broadcast.keep(self.ask, ranks=self.world.size, base=sent.base)
         self.version, self.base, self.sent[version] = version, sent.base, sent
         pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})
         self.pointers[version] = pointer

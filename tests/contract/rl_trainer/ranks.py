@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -13,10 +14,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import FileStore
 from torch.distributed.device_mesh import init_device_mesh
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import __main__, model, sharding
+from rl_contracts.stores.multipart import Source
+from rl_contracts.stores.objects import Objects
+from rl_trainer import __main__, model, portion, sharding
 from rl_trainer.learner import Learner
 from rl_trainer.samples import Sample
 from rl_trainer.world import World
@@ -52,17 +56,33 @@ def together(work: Work, *, size: int, folder: Path, scratch: Path) -> list[Any]
     return [torch.load(one, weights_only=False) for one in files]
 
 
-def attempt(environment: Mapping[str, str]) -> ForkServerProcess:
-    """Start ``python -m rl_trainer`` with an environment, without the seconds its imports take."""
-    process = _context().Process(target=_attempt, args=(dict(environment),), daemon=True)
+def attempt(environment: Mapping[str, str], *, dies: bool = False) -> ForkServerProcess:
+    """Start ``python -m rl_trainer`` with an environment, without the seconds its imports take.
+
+    Args:
+        environment: of the pod.
+        dies: it is killed as soon as its part of a policy lies in the bucket.
+    """
+    process = _context().Process(target=_attempt, args=(dict(environment), dies), daemon=True)
     process.start()
     return process
 
 
-def _attempt(environment: dict[str, str]) -> None:
+def _attempt(environment: dict[str, str], dies: bool) -> None:
     os.environ.update(environment)
     torch.set_num_threads(1)
+    if dies:
+        portion.upload = _upload_and_die
     __main__.main()
+
+
+def _upload_and_die(objects: Objects, prefix: str, wanted: list[tuple[str, Source, int]]) -> None:
+    assert wanted, "this rank has no tensors: the test shows nothing"
+    UPLOAD(objects, prefix, wanted)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+UPLOAD = portion.upload
 
 
 def _context() -> ForkServerContext:
@@ -82,7 +102,9 @@ def _rank(work: Work, rank: int, size: int, folder: Path, meeting: Path, file: P
         world_size=size,
         timeout=timedelta(seconds=DEADLINE_SECONDS / 2),
     )
-    world = World(rank=rank, size=size, mesh=init_device_mesh("cpu", (size,)))
+    mesh = init_device_mesh("cpu", (size,))
+    store = FileStore(f"{meeting}-words", size)
+    world = World(rank=rank, size=size, mesh=mesh, store=store)
     torch.save(work(world, folder), file)
     dist.destroy_process_group()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -29,13 +30,20 @@ Pair = tuple[ForkServerProcess, ForkServerProcess]
 
 
 @contextmanager
-def two_pods(world: World) -> Iterator[Pair]:
-    """An attempt of two pods; what still runs in the end is killed."""
+def two_pods(world: World, *, dies: int | None = None) -> Iterator[Pair]:
+    """An attempt of two pods; what still runs in the end is killed.
+
+    Args:
+        world: of the run.
+        dies: replica that is killed once its part of a policy lies in the bucket.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
     told = world.environment | {env.REPLICAS: "2", env.MEETING: place}
-    first, second = (ranks.attempt(told | {env.REPLICA: str(one)}) for one in range(2))
+    first, second = (
+        ranks.attempt(told | {env.REPLICA: str(one)}, dies=dies == one) for one in range(2)
+    )
     try:
         yield first, second
     finally:
@@ -107,3 +115,17 @@ def test_all_end_when_one_is_killed(make_world: MakeWorld) -> None:
         until(lambda: published(world, epoch=2), what="a policy", seconds=HUNG_SECONDS)
         pair[0].kill()
         assert codes(pair)[1] == FAILED
+
+
+def test_a_rank_that_dies_while_it_publishes_leaves_nothing_visible(make_world: MakeWorld) -> None:
+    world = make_world(steps=STEPS)
+    with two_pods(world, dies=1) as pair:
+        assert codes(pair) == [FAILED, -signal.SIGKILL]
+    assert (world.outcome.kind, world.outcome.reason) == ("Failed", "RankLost")
+    assert world.run.policy is None
+    assert world.stores.policies.of_run(RUN) == []
+    torn = [
+        one.key for one in world.stores.objects.list(f"{world.stores.run_prefix(RUN)}policies/")
+    ]
+    assert any(key.endswith(".safetensors") for key in torn), "its part lies there"
+    assert not any(key.endswith("manifest.json") for key in torn)
