@@ -26,7 +26,7 @@ from rl_contracts.stores.settings import StoreSettings
 from tests.contract.policy_broadcast.publishing import RUN, Trainer
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, moved, strange
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
-from tests.waiting import HUNG_SECONDS
+from tests.waiting import HUNG_SECONDS, until
 
 ROOM = 1 << 30
 LITTLE = 4096
@@ -76,6 +76,45 @@ def test_a_full_bucket_costs_versions_but_no_step(
         staged = trainer.subscriber(tmp_path / "weights").stage(pointer)
         assert content(staged) == wanted
         assert trainer.pointer == pointer
+
+
+def test_a_publication_that_fails_is_retried_and_no_step_waits_for_it(
+    minio_server: MinioServer, store_server: StoreServer, tmp_path: Path
+) -> None:
+    """The bucket is gone while steps are made: handing one over takes a copy and nothing else."""
+    with connected(
+        settings_of(store_server, minio_server), patience_seconds=HUNG_SECONDS
+    ) as stores:
+        trainer = Trainer.start(stores, tmp_path)
+        trainer.publisher.require(step=1)
+        minio_server.server.kill()
+        wanted = {1: trainer.content}
+        copies = []
+        for step in range(2, 7):
+            wanted[step] = trainer.step()
+            trainer.publisher.submit(step=step)  # returns although there is no bucket
+            copies.append(held(trainer))
+            if step == 2:
+                until(lambda: trainer.run.last_version == 2, what="step 2 to be in work")
+        assert max(copies) <= 3, "the last one published, the one in work, the one that waits"
+        assert trainer.pointer.step == 1, "samplers keep what they have"
+        minio_server.server.start()
+        pointer = trainer.publisher.require(step=6)
+        trainer.publisher.close(wait=True)
+        subscriber = trainer.subscriber(tmp_path / "weights")
+        assert content(subscriber.stage(pointer)) == wanted[6]
+        published = {one.step: one for one in stores.policies.of_run(RUN)}
+        assert sorted(published) == [1, 2, 6], (
+            "2 was tried until it was there, 6 replaced the others"
+        )
+
+
+def held(trainer: Trainer) -> int:
+    """Copies of the weights in memory."""
+    portions = trainer.publisher._portions
+    base = None if portions._base is None else portions._base[1]
+    others = {id(one) for one in (portions._own, base) if one is not None}
+    return len(portions._waiting) + len(others)
 
 
 @pytest.mark.parametrize("size", [1 << 16, PART_BYTES + 1])
