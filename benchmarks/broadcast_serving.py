@@ -1,76 +1,161 @@
 """From the end of a step to every sampler serving the policy: broadcast_latency with engines.
 
-A real trainer's publisher, MinIO, store, and one and two samplers: an agent and an SGLang on the
-CPU each, with 114 million parameters in bfloat16 (228 MB; with --quick 3 layers of 12), as a delta
-of 1.5 % changed values. Timed from the snapshot's hand-over until each agent says that its engine
-serves the version; agents look for one every 0.3 s. Encode and upload are the publisher's; making
-(download, copy, apply), verifying and the pause are each agent's own figures.
+A real trainer's publisher, MinIO, store, and samplers: an agent and an SGLang on the CPU each,
+with 114 million parameters in bfloat16 (228 MB; with --quick 3 layers of 12), as a delta of 1.5 %
+changed values. Timed from the snapshot's hand-over until each agent says that its engine serves
+the version; agents look for one every 0.3 s. The case 1GB has 503 million parameters, one such
+sampler, and three agents' stagers without engines, told of a version as soon as it is there.
+Encode and upload are the publisher's; making (download, copy, apply), verifying and the pause
+(which is mostly loading) are each agent's own figures; stage is all of one without an engine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from benchmarks.broadcast_latency import Split
 from benchmarks.bucket import stepped
-from benchmarks.result import Result, is_quick
+from benchmarks.result import Result, chosen_cases
 from benchmarks.samplers import Publisher, World, running_world, scratch, write_large
 from benchmarks.update_pause import metric
+from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
+from rl_contracts.stores.objects import Objects
+from tests.contract.policy_broadcast.world import Subscriber
 
-SAMPLERS = (1, 2)
-ROUNDS = 6
 MADE = re.compile(r"version (\d+) was made in ([\d.]+) s and verified in ([\d.]+) s")
+SECTIONS = {
+    "training": {"steps": 1000, "precision": "BF16"},
+    "weightSync": {"timeoutSeconds": 600},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Who receives what how often."""
+
+    samplers: int
+    agents: int = 0
+    """Without engines."""
+    layers: int = 12
+    rounds: int = 6
+
+
+CASES = {
+    "1": Case(samplers=1),
+    "2": Case(samplers=2),
+    "4": Case(samplers=4),
+    "1GB": Case(samplers=1, agents=3, layers=53, rounds=4),
+}
 
 
 def main() -> None:
     """Measure and print."""
-    quick = is_quick(__doc__)
+    names, quick = chosen_cases(__doc__, CASES)
     result = Result("broadcast_serving")
-    for count in SAMPLERS[:1] if quick else SAMPLERS:
-        figures = serving(count, layers=3 if quick else 12, rounds=2 if quick else ROUNDS)
-        result.figures[f"{count} samplers"] = figures
-        print(f"{count} samplers: {figures}", flush=True)
+    for name in names:
+        case = CASES[name]
+        if quick:
+            case = Case(samplers=case.samplers, agents=case.agents, layers=3, rounds=2)
+        result.figures[name] = serving(case)
+        print(f"{name}: {result.figures[name]}", flush=True)
     result.print()
 
 
-def serving(count: int, *, layers: int, rounds: int) -> dict[str, Any]:
-    """Seconds until the last sampler serves, and their split."""
+@dataclass
+class Agents:
+    """Stagers without engines, each with a folder of its own."""
+
+    homes: list[Subscriber]
+    pool: ThreadPoolExecutor
+    held: dict[int, Path] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    """Of each stager and version."""
+
+    def begin(self, pointer: PolicyPointer) -> list[Future[None]]:
+        """All of them stage a version."""
+        return [self.pool.submit(self._stage, one, pointer) for one in range(len(self.homes))]
+
+    def _stage(self, number: int, pointer: PolicyPointer) -> None:
+        started = time.perf_counter()
+        keep = [self.held[number]] if number in self.held else []
+        self.held[number] = self.homes[number].stage(pointer, keep=keep).folder
+        self.seconds.append(time.perf_counter() - started)
+
+
+@contextlib.contextmanager
+def running_agents(
+    objects: Objects, folder: Path, tensors: dict[str, Tensor], *, count: int
+) -> Iterator[Agents]:
+    """Make so many; none where there are to be none."""
+    with ThreadPoolExecutor(max(1, count)) as pool:
+        homes = [
+            Subscriber.make(folder / f"agent-{number}", objects, tensors)
+            for number in range(count)
+        ]  # fmt: skip
+        yield Agents(homes, pool)
+
+
+def serving(case: Case) -> dict[str, Any]:
+    """Seconds until the last sampler serves and the last agent has it, and their split."""
     whole: list[float] = []
     pauses: list[float] = []
     split = Split()
-    sections = {"training": {"steps": 1000, "precision": "BF16"}}
     with scratch() as folder:
-        tensors = write_large(folder / "model", dtype="bfloat16", layers=layers)
-        with running_world(
-            folder, folder / "model", dtype="bfloat16", samplers=count, sections=sections
-        ) as world:
+        tensors = write_large(folder / "model", dtype="bfloat16", layers=case.layers)
+        size = sum(one.nbytes for one in tensors.values())
+        with (
+            running_world(
+                folder, folder / "model", dtype="bfloat16", samplers=case.samplers,
+                sections=SECTIONS,
+            ) as world,
+            running_agents(world.stores.objects, folder, tensors, count=case.agents) as agents,
+        ):  # fmt: skip
             publisher = Publisher(world.script, Delta(anchor_every=1000))
-            for number in range(rounds + 1):
+            publish(publisher, world, agents, tensors)  # in full: an epoch's first always is
+            agents.seconds.clear()
+            for number in range(case.rounds):
                 tensors = stepped(tensors, number)
                 with split.measuring():
-                    started = time.perf_counter()
-                    version = publisher.publish(tensors).version
-                    for pod in world.pods:
-                        pod.wait_version(version)
-                    whole.append(time.perf_counter() - started)
+                    whole.append(publish(publisher, world, agents, tensors))
                 pauses += [
                     metric(pod.get("/metrics")[1], "update_pause_last_seconds")
                     for pod in world.pods
                 ]
             made = steps_of(world, after=1)
-    # The first version of an epoch is full: it is left out.
     return {
-        **told("seconds", whole[1:]),
-        **{name: round(statistics.median(one[1:]), 3) for name, one in split.times.items()},
+        "mb": round(size / 1e6),
+        **told("seconds", whole),
+        **{name: round(statistics.median(one), 3) for name, one in split.times.items()},
         **told("make_seconds", [make for make, _ in made]),
-        **told("verify_seconds", [verify for _, verify in made]),
-        **told("pause_seconds", pauses[count:]),
+        **told("verify_agent_seconds", [verify for _, verify in made]),
+        **told("pause_seconds", pauses),
+        **(told("stage_seconds", agents.seconds) if agents.seconds else {}),
     }
+
+
+def publish(
+    publisher: Publisher, world: World, agents: Agents, tensors: dict[str, Tensor]
+) -> float:  # fmt: skip
+    """Seconds from the hand-over of a version until everybody has it."""
+    started = time.perf_counter()
+    pointer = publisher.publish(tensors)
+    staging = agents.begin(pointer)
+    for pod in world.pods:
+        pod.wait_version(pointer.version)
+    for one in staging:
+        one.result()
+    return time.perf_counter() - started
 
 
 def steps_of(world: World, *, after: int) -> list[tuple[float, float]]:

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,9 +57,24 @@ class Result:
 
 def is_quick(description: str | None) -> bool:
     """Parse the command line; whether ``--quick`` was asked for."""
+    return bool(_parser(description).parse_args().quick)
+
+
+def chosen_cases(description: str | None, cases: Iterable[str]) -> tuple[list[str], bool]:
+    """Parse the command line: which cases to run, and whether ``--quick``.
+
+    Without ``--cases`` all, or with ``--quick`` the first.
+    """
+    parser, known = _parser(description), list(cases)
+    parser.add_argument("--cases", nargs="+", choices=known, help="only these")
+    given = parser.parse_args()
+    return list(given.cases or (known[:1] if given.quick else known)), bool(given.quick)
+
+
+def _parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="smaller and shorter")
-    return bool(parser.parse_args().quick)
+    return parser
 
 
 def seconds(
