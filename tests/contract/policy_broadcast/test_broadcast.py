@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.connect import Stores
 from rl_sampler.policy import fetch
+from rl_sampler.policy.disk import DiskFullError
 from rl_sampler.policy.fetch import StagingEndedError
 from rl_trainer import portion
 from tests.contract.policy_broadcast.training import follow_training
@@ -285,6 +288,26 @@ def test_what_was_left_half_done_is_verified_like_everything_else(
     with pytest.raises(IntegrityError):
         subscriber.stage(line.pointers[1])
     assert content(subscriber.stage(line.pointers[1])) == line.states[1]
+
+
+def test_a_disk_that_fills_up_all_the_same_is_named_and_left_clean(
+    line: Line, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was room when it was asked for, and somebody else has taken it."""
+    first = subscriber.stage(line.publish(strange()))
+    line.base = None
+    line.publish(moved(strange(), seed=1))
+    with monkeypatch.context() as patch:
+
+        def allocate(file: int, offset: int, size: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(os, "posix_fallocate", allocate)
+        with pytest.raises(DiskFullError, match=r"no room for model\.safetensors"):
+            subscriber.stage(line.pointers[2], keep=[first.folder])
+    assert subscriber.names == [first.folder.name], "what is served stays, and nothing half-done"
+    staged = subscriber.stage(line.pointers[2], keep=[first.folder])
+    assert content(staged) == line.states[2]
 
 
 def test_a_copy_cut_short_is_made_again(line: Line, subscriber: Subscriber) -> None:

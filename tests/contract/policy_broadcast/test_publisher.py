@@ -13,16 +13,17 @@ from rl_contracts import env
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.sampler import SamplerState
-from rl_contracts.errors import FencedOutError
+from rl_contracts.errors import FencedOutError, ObjectMissingError, StoreUnavailableError
 from rl_contracts.ids import RunId, policy_id
 from rl_contracts.spec.retention import ObjectBound
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
+from rl_sampler.policy import fetch
 from rl_trainer.policy_collector import PolicyCollector
 from rl_trainer.retention import UNBOUNDED
 from tests.contract.policy_broadcast.publishing import SPEC
-from tests.contract.policy_broadcast.world import Line, moved, strange
+from tests.contract.policy_broadcast.world import Line, Subscriber, content, moved, strange
 from tests.documents import a_run, a_sampler
 from tests.servers import ROOT
 
@@ -85,6 +86,45 @@ def test_what_a_living_sampler_stages_is_held_with_its_bases(line: Line, stores:
     assert {1, 2, 3} <= left(line)
     stores.samplers.put([a_sampler(staging_version=3, state=SamplerState.GONE)])
     assert {one.version for one in hasty.collect().deleted} == {1, 2, 3}
+
+
+def test_a_sampler_that_the_collector_did_not_see_goes_on_to_the_newest(
+    line: Line, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version is deleted in the middle of its download: it registered too late."""
+    monkeypatch.setattr(fetch, "PARTS_AT_A_TIME", 1)
+    hasty = collector(stores, grace_seconds=0.0)
+    hasty.collect()
+    late = Subscriber.make(tmp_path / "weights", stores.objects, strange())
+
+    class Sweeping(list[int]):
+        def append(self, size: int) -> None:
+            super().append(size)
+            hasty.collect()
+
+    late.bucket.received = Sweeping()
+    with pytest.raises(ObjectMissingError):
+        late.stage(line.pointers[3])
+    assert late.names == []
+    assert content(late.stage(line.pointers[9])) == line.states[9]
+
+
+def test_a_sweep_that_was_cut_short_is_gone_on_with(
+    line: Line, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasty = collector(stores, grace_seconds=0.0)
+    hasty.collect()
+    with monkeypatch.context() as patch:
+
+        def delete(name: str) -> None:
+            raise StoreUnavailableError(store="document store", doing="deleting", cause="cut")
+
+        patch.setattr(stores.policies, "delete", delete)
+        with pytest.raises(StoreUnavailableError, match="cut"):
+            hasty.collect()
+    assert left(line) == set(range(2, 10)), "the first one's objects are gone, its record is not"
+    assert {one.version for one in hasty.collect().deleted} == {1, 2, 3, 4}
+    assert left(line) == {one.version for one in stores.policies.of_run(RUN)} == set(range(5, 10))
 
 
 def test_what_is_needed_again_is_not_deleted_for_an_old_mark(line: Line, stores: Stores) -> None:
