@@ -28,10 +28,8 @@ def tensors(files):
         for name, entry in json.loads(data[8:start]).items():
             if name != "__metadata__":
                 begin, end = entry["data_offsets"]
-                dtype = f"<u{ITEM_BYTES[entry['dtype']]}"
-                views[name] = np.frombuffer(memoryview(data)[start:], np.uint8)[begin:end].view(
-                    dtype
-                )
+                raw = np.frombuffer(memoryview(data)[start:], np.uint8)[begin:end]
+                views[name] = raw.view(f"<u{ITEM_BYTES[entry['dtype']]}")
     return views
 
 
