@@ -10,6 +10,7 @@ from rl_contracts.documents.arrays import pack_float32
 from rl_contracts.documents.batch import BatchMember
 from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_contracts.spec.algorithm import Algorithm
+from rl_contracts.spec.estimator import Shaping
 from rl_trainer import shaping
 from rl_trainer.assessment import Assessment, Context
 from rl_trainer.estimators import ESTIMATORS, gae
@@ -61,9 +62,18 @@ def _advantages(
     episodes = [_episodes(group, algorithm, context) for group in groups]
     state = State(kl_coefficient=context.controls.kl_coefficient, tau=context.controls.tau)
     found = ESTIMATORS[algorithm.estimator.kind](episodes, algorithm.estimator, state)
-    scale = algorithm.shaping.adv_scaling
+    return [
+        [
+            _shaped(advantage, rollout, algorithm.shaping)
+            for advantage, rollout in zip(row, group, strict=True)
+        ]
+        for row, group in zip(found, groups, strict=True)
+    ]
+
+
+def _shaped(advantage: Advantage, rollout: Rollout, section: Shaping) -> Advantage:
     # Times 1.0 changes no bit.
-    return [[one * scale for one in group] for group in found]
+    return shaping.limited(advantage, _scored(rollout), section) * section.adv_scaling
 
 
 def _episodes(
@@ -90,6 +100,7 @@ def _episode(
     return Episode(
         reward=reward,
         num_tokens=rollout.num_generated,
+        turns=_turns(rollout),
         penalties=penalties,
         reference=reference,
         values=known.values,
@@ -107,9 +118,18 @@ def _scored(rollout: Rollout) -> Scored:
     return Scored(
         reward=rollout.reward,
         num_tokens=rollout.num_generated,
-        num_turns=len(rollout.turns) or (b"\0" + rollout.mask).count(b"\0\1"),
+        num_turns=len(_turns(rollout)),
         truncated=rollout.stop_reason in TRUNCATED,
+        turns=_turns(rollout),
+        faulty=tuple(one.error is not None for one in rollout.turns),
     )
+
+
+def _turns(rollout: Rollout) -> tuple[int, ...]:
+    """Generated tokens of each turn; documents without turns have one for each stretch of them."""
+    if rollout.turns:
+        return tuple(one.response.end - one.response.start for one in rollout.turns)
+    return tuple(len(one) for one in rollout.mask.split(b"\0") if one)
 
 
 def _largest(advantage: Advantage) -> float:

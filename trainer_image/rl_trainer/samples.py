@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_contracts.documents import trained
 from rl_contracts.documents.arrays import ITEM_BYTES
 from rl_contracts.documents.batch import Batch, BatchMember, TrainedDigest
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.rollout import Rollout, TokenRange, VersionSpan
 
 INT32, FLOAT32 = "<i4", "<f4"
 
@@ -166,9 +166,7 @@ def fault(rollout: Rollout, *, vocabulary: int, max_tokens: int) -> str:
         return "it holds a log-probability that is positive or not finite"
     if not math.isfinite(rollout.reward):
         return f"its reward is {rollout.reward}"
-    if not _covered(rollout):
-        return "its version spans do not cover exactly its generated tokens"
-    return ""
+    return _cover_fault(rollout)
 
 
 def _sequence_fault(rollout: Rollout, *, max_tokens: int) -> str:
@@ -183,9 +181,17 @@ def _sequence_fault(rollout: Rollout, *, max_tokens: int) -> str:
     return ""
 
 
-def _covered(rollout: Rollout) -> bool:
+def _cover_fault(rollout: Rollout) -> str:
+    if not _covered(rollout, rollout.spans):
+        return "its version spans do not cover exactly its generated tokens"
+    if rollout.turns and not _covered(rollout, [one.response for one in rollout.turns]):
+        return "its turns do not cover exactly its generated tokens"
+    return ""
+
+
+def _covered(rollout: Rollout, spans: Sequence[VersionSpan | TokenRange]) -> bool:
     spanned = bytearray(rollout.num_tokens)
-    for span in rollout.spans:
+    for span in spans:
         if not 0 <= span.start <= span.end <= rollout.num_tokens:
             return False
         if any(spanned[span.start : span.end]):

@@ -6,10 +6,15 @@ The penalty for length is DAPO's (arXiv 2503.14476, equation 13); the rest is Ag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from rl_contracts.spec.estimator import Overlong, Shaping
+from rl_trainer.estimators.records import Advantage
 
 RIGHT = 0.5
 """A reward above it counts as a right answer."""
@@ -26,6 +31,10 @@ class Scored:
     """Requests to the policy."""
     truncated: bool
     """A token limit ended it."""
+    turns: tuple[int, ...] = ()
+    """Generated tokens of each turn, in order."""
+    faulty: tuple[bool, ...] = ()
+    """Of each turn: it was malformed, or repeated an earlier one."""
 
 
 def rewards(group: Sequence[Scored], section: Shaping) -> list[float]:
@@ -63,6 +72,30 @@ def turn_bonuses(group: Sequence[Scored], *, size: float) -> list[float]:
                 share = 1 - 2 * rank / (len(side) - 1)
                 bonuses[index] = size * share if right else -size * share
     return bonuses
+
+
+def limited(advantage: Advantage, one: Scored, section: Shaping) -> Advantage:
+    """AgentRL's advantage of each message, from the one of the episode.
+
+    A ≤ 0 for the tokens of faulty turns under ``capFaultyTurns``; then A ≥ 0 for right answers and
+    A ≤ 0 for others under ``forceSign``.
+
+    Args:
+        advantage: of all generated tokens, or of each; float64 ``[T]``.
+        one: the member; its turns cover its T generated tokens.
+        section: which of the two are wanted.
+    """
+    if section.cap_faulty_turns and any(one.faulty):
+        faulty = torch.tensor(one.faulty).repeat_interleave(torch.tensor(one.turns))
+        if not isinstance(advantage, Tensor):
+            advantage = torch.full((len(faulty),), advantage, dtype=torch.float64)
+        advantage = torch.where(faulty, advantage.clamp(max=0.0), advantage)
+    if not section.force_sign:
+        return advantage
+    low, high = (0.0, math.inf) if one.reward > RIGHT else (-math.inf, 0.0)
+    if isinstance(advantage, Tensor):
+        return advantage.clamp(low, high)
+    return min(max(advantage, low), high)
 
 
 def kept(

@@ -19,8 +19,10 @@ class Algorithm(Model):
 
     model_config = rules(
         rule(
-            "self.estimator.kind in ['REINFORCEPlusPlus', 'GAE'] || self.groupSize >= 2",
-            "this estimator.kind compares members: groupSize must be at least 2",
+            "(self.estimator.kind in ['REINFORCEPlusPlus', 'GAE'] && "
+            "!self.shaping.dynamicSampling) || self.groupSize >= 2",
+            "this estimator.kind, or shaping.dynamicSampling, compares members: "
+            "groupSize must be at least 2",
         ),
         rule(
             "!has(self.estimator.k) || self.estimator.k <= self.groupSize",
@@ -33,32 +35,25 @@ class Algorithm(Model):
         rule(
             "self.estimator.kind != 'MaxEnt' || (self.shaping.advScaling == 1.0 && "
             "!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage) && "
-            "!self.shaping.balanceSample && !self.shaping.dropTruncated)",
-            "estimator.kind MaxEnt weighs whole groups: of shaping leave out advScaling, "
-            "dropZeroAdvantage, minimalAdvantage, balanceSample and dropTruncated",
+            "!self.shaping.balanceSample && !self.shaping.dropTruncated && "
+            "!self.shaping.capFaultyTurns && !self.shaping.forceSign)",
+            "estimator.kind MaxEnt weighs whole groups: of shaping only overlong, "
+            "efficientRewarding and dynamicSampling go with it",
         ),
         rule(
             "self.estimator.kind != 'MaxEnt' || !has(self.kl) || self.kl.placement == 'Loss'",
             "with estimator.kind MaxEnt kl.placement must be Loss",
         ),
         rule(
-            "!has(self.kl) || self.kl.placement != 'Reward' || "
-            "(!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage))",
-            "under kl.placement Reward leave out shaping.dropZeroAdvantage and minimalAdvantage",
-        ),
-        rule(
             "has(self.critic) == (self.estimator.kind == 'GAE')",
             "estimator.kind GAE and the section critic go together",
         ),
         rule(
-            "!self.shaping.dynamicSampling || self.groupSize >= 2",
-            "shaping.dynamicSampling compares members: groupSize must be at least 2",
-        ),
-        rule(
-            "!(self.estimator.kind.startsWith('REINFORCE') || self.estimator.kind == 'GAE') || "
+            "(!self.estimator.kind.startsWith('REINFORCE') && self.estimator.kind != 'GAE' && "
+            "(!has(self.kl) || self.kl.placement == 'Loss')) || "
             "(!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage))",
-            "shaping.dropZeroAdvantage and minimalAdvantage need an estimator of single groups: "
-            "use dynamicSampling",
+            "shaping.dropZeroAdvantage and minimalAdvantage need an estimator of single groups, "
+            "not under kl.placement Reward: use dynamicSampling",
         ),
         rule(
             "self.loss.kind != 'DecoupledPPO' || "

@@ -40,8 +40,8 @@ class Estimator(Model):
 
     model_config = rules(
         rule(
-            "!has(self.gamma) || self.kind in ['REINFORCEPlusPlus', 'GAE']",
-            "estimator.gamma is for kinds REINFORCEPlusPlus and GAE",
+            "(!has(self.gamma) && !self.perTurn) || self.kind in ['REINFORCEPlusPlus', 'GAE']",
+            "estimator.gamma is for kinds REINFORCEPlusPlus and GAE, as is perTurn",
         ),
         rule(
             "!has(self.lam) || self.kind == 'GAE'",
@@ -49,7 +49,7 @@ class Estimator(Model):
         ),
         rule(
             "has(self.k) == (self.kind == 'PassAtK')",
-            "estimator.k goes with kind PassAtK: set it there and only there",
+            "estimator.k goes with kind PassAtK alone",
         ),
         rule(
             "!has(self.maxent) || self.kind == 'MaxEnt'",
@@ -71,6 +71,8 @@ class Estimator(Model):
     """Discount for each token; unset: 1."""
     lam: Annotated[float, Field(ge=0, le=1)] | None = None
     """GAE's λ; unset: 1."""
+    per_turn: bool = False
+    """gamma and lam are for each turn."""
     k: Annotated[int, Field(ge=2, le=1024)] | None = None
     """Best of how many counts."""
     maxent: MaxEnt | None = None
@@ -132,6 +134,10 @@ class Shaping(Model):
     """At most two right answers more than wrong ones, and one wrong more than right."""
     drop_truncated: bool = False
     """Rollouts that a token limit ended are not trained."""
+    cap_faulty_turns: bool = False
+    """Malformed and repeated turns get no advantage above 0."""
+    force_sign: bool = False
+    """Right answers get none below 0, wrong ones none above."""
     adv_scaling: Annotated[float, Field(gt=0, le=1000)] = 1.0
     drop_zero_advantage: bool = False
     minimal_advantage: Annotated[float, Field(gt=0, le=1000)] | None = None

@@ -169,6 +169,12 @@ REFUSED = {
         changed("spec.algorithm.estimator", {"kind": "PassAtK", "k": 1000}), "must not exceed group"
     ),
     "discount for GRPO": (changed("spec.algorithm.estimator.gamma", 0.9), "estimator.gamma is for"),
+    "turns under GRPO": (changed("spec.algorithm.estimator.perTurn", True), "as is perTurn"),
+    "signs of MaxEnt": (
+        changed("spec.algorithm", {"estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt"},
+                                   "shaping": {"forceSign": True}}),
+        "weighs whole groups",
+    ),
     "spread without resampling": (
         changed("spec.algorithm.shaping.minRewardSpread", 0.1), "needs dynamicSampling"
     ),

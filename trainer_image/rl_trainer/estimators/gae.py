@@ -6,6 +6,9 @@ V_t is what the critic expects before token t; after the last one it is 0. r is 
 each token, and at the last one plus the reward. Tokens that the policy did not generate (prompts,
 tools' answers) are no steps. Advantages are normalised over all tokens of the step; R_t, not
 normalised, is what the critic is trained to predict.
+
+With ``perTurn`` t counts turns (Turn-PPO, arXiv 2512.17008): V_t is the value before the turn's
+first token, r_t the sum over its tokens, and all of them get Â_t and are trained to predict R_t.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from torch import Tensor
 
 from rl_contracts.spec.estimator import Estimator
 from rl_trainer.estimators.records import Advantage, Episode, Group, State
-from rl_trainer.estimators.reinforce_plus_plus import token_rewards, whitened
+from rl_trainer.estimators.reinforce_plus_plus import of_each_token, step_rewards, whitened
 
 
 def advantages(groups: Sequence[Group], section: Estimator, state: State) -> list[list[Advantage]]:
@@ -28,15 +31,22 @@ def advantages(groups: Sequence[Group], section: Estimator, state: State) -> lis
 def returns(episode: Episode, section: Estimator) -> Tensor:
     """What the critic should have expected before each token, float64 ``[T]``."""
     assert episode.values is not None
-    return _raw(episode, section) + episode.values
+    steps = episode.steps(section)
+    return _raw(episode, section) + of_each_token(_before(episode.values, steps), steps)
 
 
 def _raw(episode: Episode, section: Estimator) -> Tensor:
     assert episode.values is not None, "the critic has not been asked"
-    rewards, values = token_rewards(episode).tolist(), [*episode.values.tolist(), 0.0]
+    steps = episode.steps(section)
+    rewards, values = step_rewards(episode, steps), [*_before(episode.values, steps), 0.0]
     found, following = [0.0] * len(rewards), 0.0
     for t in reversed(range(len(rewards))):
         delta = rewards[t] + section.discount * values[t + 1] - values[t]
         following = delta + section.discount * section.smoothing * following
         found[t] = following
-    return torch.tensor(found, dtype=torch.float64)
+    return of_each_token(found, steps)
+
+
+def _before(values: Tensor, steps: Sequence[int]) -> list[float]:
+    """The value before each step: that of its first token."""
+    return [float(one[0]) for one in torch.split(values, list(steps))]

@@ -25,6 +25,8 @@ class Episode:
     penalties: Tensor | None = None
     """What is taken from the reward at each generated token, float64 ``[T]``; None takes none."""
 
+    turns: tuple[int, ...] = ()
+    """Generated tokens of each turn, in order, Σ = T; empty: one turn."""
     values: Tensor | None = None
     """What the critic expects before each generated token, float64 ``[T]``."""
     reference: float = 0.0
@@ -36,6 +38,14 @@ class Episode:
         if self.penalties is None:
             return self.reward
         return self.reward - math.fsum(self.penalties.tolist())
+
+    def steps(self, section: Estimator) -> list[int]:
+        """Generated tokens of each step of the decision process: of a turn, or one by one."""
+        if not section.per_turn:
+            return [1] * self.num_tokens
+        found = list(self.turns or (self.num_tokens,))
+        assert sum(found) == self.num_tokens, "turns cover all generated tokens"
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

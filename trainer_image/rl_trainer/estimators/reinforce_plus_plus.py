@@ -4,10 +4,14 @@
 
 r is minus the penalty of each token (KL in the reward), and at the last one plus the reward. Mean
 and sample variance are over all tokens of the step. It needs no group: ``groupSize: 1`` will do.
+
+With ``perTurn`` t counts turns: r_t is the sum over a turn's tokens, which all get its A_t, and γ
+discounts turns, however long they are (the decision process of Turn-PPO, arXiv 2512.17008).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -21,7 +25,7 @@ EPSILON = 1e-8
 
 def advantages(groups: Sequence[Group], section: Estimator, state: State) -> list[list[Advantage]]:
     """Advantages of every token; one number for a rollout whose tokens are all alike."""
-    returns = [[_returns(one, section.discount) for one in group] for group in groups]
+    returns = [[_returns(one, section) for one in group] for group in groups]
     return whitened(returns)
 
 
@@ -34,6 +38,17 @@ def token_rewards(episode: Episode) -> Tensor:
     return rewards
 
 
+def step_rewards(episode: Episode, steps: Sequence[int]) -> list[float]:
+    """What arrives with each step, given the tokens of each."""
+    return [math.fsum(one.tolist()) for one in torch.split(token_rewards(episode), list(steps))]
+
+
+def of_each_token(values: Sequence[float], steps: Sequence[int]) -> Tensor:
+    """Give all tokens of a step its value, float64 ``[T]``."""
+    found = torch.tensor(values, dtype=torch.float64)
+    return found.repeat_interleave(torch.tensor(steps))
+
+
 def whitened(values: list[list[Tensor]]) -> list[list[Advantage]]:
     """Values of tokens with mean 0 and variance 1 over the step; of a single token 0."""
     everything = torch.cat([one for group in values for one in group])
@@ -42,13 +57,14 @@ def whitened(values: list[list[Tensor]]) -> list[list[Advantage]]:
     return [[_compact((one - mean) * scale) for one in group] for group in values]
 
 
-def _returns(episode: Episode, gamma: float) -> Tensor:
-    rewards = token_rewards(episode).tolist()
+def _returns(episode: Episode, section: Estimator) -> Tensor:
+    steps = episode.steps(section)
+    rewards = step_rewards(episode, steps)
     found, following = [0.0] * len(rewards), 0.0
     for t in reversed(range(len(rewards))):
-        following = rewards[t] + gamma * following
+        following = rewards[t] + section.discount * following
         found[t] = following
-    return torch.tensor(found, dtype=torch.float64)
+    return of_each_token(found, steps)
 
 
 def _compact(values: Tensor) -> Advantage:
