@@ -57,7 +57,7 @@ def has_room(claims: Iterable[Claim], *, demand: int, slots: int) -> bool:
         demand: sequences that are with the engine or wait for it.
         slots: sequences that it decodes side by side.
     """
-    unasked = sum(one.task.group_size for one in claims if not one.asked)
+    unasked = sum(one.task.num_members for one in claims if not one.asked)
     return demand + unasked <= slots
 
 

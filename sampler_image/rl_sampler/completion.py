@@ -21,9 +21,12 @@ def chosen(finished: Collection[int], task: Task, *, seconds_left: float) -> lis
         task: as this attempt claimed it.
         seconds_left: until the group's deadline.
     """
-    if len(finished) == task.group_size:
+    if len(finished) == task.num_members:
         return sorted(finished)
-    if task.minimum and len(finished) >= task.minimum and (seconds_left <= 0 or task.exhausted):
+    if task.baseline and task.group_size not in finished:
+        return None
+    enough = 0 < task.minimum <= len(finished) - task.baseline
+    if enough and (seconds_left <= 0 or task.exhausted):
         return sorted(finished)
     return None
 
@@ -46,8 +49,11 @@ async def gathered(
     seconds: float,
     enough: int,
     counts: Callable[[T], bool] = lambda result: True,
+    needed: Collection[int] = (),
 ) -> dict[int, T]:
     """Do all of it; after so many seconds only until so many results that count are there.
+
+    Those of ``needed`` members are waited for all the same.
 
     What is not done by then is cancelled. The first error cancels the rest and is raised.
     """
@@ -58,7 +64,8 @@ async def gathered(
         while waiting:
             left = ends - asyncio.get_running_loop().time()
             good = sum(counts(one.result()) for one in running if one not in waiting)
-            if left <= 0 and good >= enough:
+            missed = any(running[one] in needed for one in waiting)
+            if left <= 0 and good >= enough and not missed:
                 break
             done, waiting = await asyncio.wait(
                 waiting,

@@ -96,10 +96,10 @@ class EpisodeRunner:
         group = await self._group(claim)
         await self._reach_version(task)
         members = await self._adopt(claim)
-        missing = [one for one in range(task.group_size) if one not in members]
+        missing = [one for one in range(task.num_members) if one not in members]
         failures: list[str] = []
         if missing:
-            enough = task.minimum - len(members)
+            enough = task.minimum - sum(not task.is_baseline(one) for one in members)
             played = await (
                 self._play_apart(claim, group, missing, enough=enough)
                 if task.minimum
@@ -151,25 +151,42 @@ class EpisodeRunner:
         """Act out members each by itself, so that stragglers can be left behind."""
 
         async def play(number: int) -> Rollout:
-            sampled = await group.policy.sample(group.prompt)
+            sampled = await group.policy_of(number).sample(group.prompt)
             return await self._finish(group, number, Opening.of_group(group.prompt, sampled)[0])
 
         played = await completion.gathered(
             {number: play(number) for number in missing},
             seconds=_seconds_left(claim),
             enough=enough,
-            counts=lambda rollout: rollout.error is None,
+            counts=lambda rollout: rollout.error is None and not rollout.greedy,
+            needed=[number for number in missing if group.task.is_baseline(number)],
         )
         return list(played.values())
 
     async def _play(self, group: Group, missing: Sequence[int]) -> list[Rollout]:
-        """Act out members whose first responses come from one call: they share its prefill."""
-        sampled = await group.policy.sample(group.prompt, members=len(missing))
+        """Act out members whose first responses come from one call: they share its prefill.
+
+        The baseline has a call of its own.
+        """
+        greedy = [number for number in missing if group.task.is_baseline(number)]
+        sampled = [number for number in missing if number not in greedy]
+        played = await asyncio.gather(
+            *(self._play_together(group, some) for some in (sampled, greedy) if some),
+            return_exceptions=True,
+        )
+        for one in played:
+            if isinstance(one, BaseException):
+                raise one
+        return [one for some in played if isinstance(some, list) for one in some]
+
+    async def _play_together(self, group: Group, numbers: Sequence[int]) -> list[Rollout]:
+        policy = group.policy_of(numbers[0])
+        sampled = await policy.sample(group.prompt, members=len(numbers))
         openings = Opening.of_group(group.prompt, sampled)
         played = await asyncio.gather(
             *(
                 self._finish(group, number, opening)
-                for number, opening in zip(missing, openings, strict=True)
+                for number, opening in zip(numbers, openings, strict=True)
             ),
             return_exceptions=True,
         )
@@ -214,7 +231,7 @@ class EpisodeRunner:
 
     async def _finish(self, group: Group, number: int, opening: Opening) -> Rollout:
         """Act out and score one member; a failure becomes data, with its class."""
-        member = group.member()
+        member = group.member(number)
         try:
             member.open(opening)
             reason = await self.act(member)

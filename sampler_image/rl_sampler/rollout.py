@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rl_contracts import ids
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.rollout import (
+    GREEDY_TEMPERATURE,
     RewardPart,
     Rollout,
     RolloutError,
@@ -40,6 +41,7 @@ def build_rollout(
     claimed_at: float,
 ) -> Rollout:
     """The document of one member of a claim."""
+    greedy = task.is_baseline(member)
     return Rollout(
         id=ids.rollout_id(ids.TaskId(task.id), task.attempt, member),
         run=task.run,
@@ -47,7 +49,8 @@ def build_rollout(
         attempt=task.attempt,
         member=member,
         sampler=task.owner,
-        temperature=task.temperature,
+        temperature=GREEDY_TEMPERATURE if greedy else task.temperature,
+        greedy=greedy,
         tokens=pack_int32(trace.tokens),
         mask=bytes(trace.mask),
         logprobs=pack_float32(trace.logprobs),
@@ -88,7 +91,7 @@ def adopted(found: Sequence[Rollout], *, task: Task, oldest_step: int) -> dict[i
     """Members that earlier attempts finished, by their number; of several the latest."""
     usable = {}
     for rollout in sorted(found, key=lambda one: one.attempt):
-        if rollout.member < task.group_size and is_usable(
+        if rollout.member < task.num_members and is_usable(
             rollout, task=task, oldest_step=oldest_step
         ):
             usable[rollout.member] = rollout

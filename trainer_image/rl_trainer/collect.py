@@ -177,7 +177,9 @@ class Collector:
                 self._drop(task, Cause.UNUSABLE, f"unusable: {found}")
                 continue
             came = True
-            dull = credit.no_signal(found.rollouts, self._job.spec.algorithm)
+            dull = credit.no_signal(
+                found.rollouts, self._job.spec.algorithm, baseline=found.baseline
+            )
             if dull:
                 self._drop(task, Cause.FILTERED, f"no signal: {dull}", group=found)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -21,11 +22,24 @@ TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT)
 
 
 def members(
-    groups: Sequence[Sequence[Rollout]], algorithm: Algorithm, context: Context
+    groups: Sequence[Sequence[Rollout]],
+    algorithm: Algorithm,
+    context: Context,
+    *,
+    baselines: Sequence[Rollout | None] = (),
 ) -> list[BatchMember]:
-    """The rollouts that the step trains, group by group, with their advantages."""
+    """The rollouts that the step trains, group by group, with their advantages.
+
+    Args:
+        groups: of the step.
+        algorithm: the manifest's.
+        context: what else advantages depend on.
+        baselines: each group's greedy member, which is not trained; empty: there are none.
+    """
     found = []
-    for group, advantages in zip(groups, _advantages(groups, algorithm, context), strict=True):
+    known = baselines or [None] * len(groups)
+    every = _advantages(groups, known, algorithm, context)
+    for group, advantages in zip(groups, every, strict=True):
         episodes = _episodes(group, algorithm, context)
         for index in _kept(group, advantages, algorithm):
             member = _member(group[index], advantages[index])
@@ -37,29 +51,40 @@ def members(
     return found
 
 
-def no_signal(group: Sequence[Rollout], algorithm: Algorithm) -> str:
+def no_signal(
+    group: Sequence[Rollout], algorithm: Algorithm, *, baseline: Rollout | None = None
+) -> str:
     """Why a complete group would teach nothing under the manifest; empty when it may."""
-    if shaping.dull([_scored(one) for one in group], algorithm.shaping):
+    compared = [*group, baseline] if baseline is not None else group
+    if shaping.dull([_scored(one) for one in compared], algorithm.shaping):
         return "its rewards do not differ"
     filtered = algorithm.shaping.filters_members
-    if filtered and not _kept(group, _alone(group, algorithm), algorithm):
+    if filtered and not _kept(group, _alone(group, baseline, algorithm), algorithm):
         return "the filters leave none of its rollouts"
     return ""
 
 
-def _alone(group: Sequence[Rollout], algorithm: Algorithm) -> list[Advantage]:
+def _alone(
+    group: Sequence[Rollout], baseline: Rollout | None, algorithm: Algorithm
+) -> list[Advantage]:
     """Advantages of a group by itself, where the filters ask for any."""
     section = algorithm.shaping
     if not section.drop_zero_advantage and section.minimal_advantage is None:
         return [1.0] * len(group)
-    (advantages,) = _advantages([group], algorithm, Context())
+    (advantages,) = _advantages([group], [baseline], algorithm, Context())
     return advantages
 
 
 def _advantages(
-    groups: Sequence[Sequence[Rollout]], algorithm: Algorithm, context: Context
+    groups: Sequence[Sequence[Rollout]],
+    baselines: Sequence[Rollout | None],
+    algorithm: Algorithm,
+    context: Context,
 ) -> list[list[Advantage]]:
-    episodes = [_episodes(group, algorithm, context) for group in groups]
+    episodes = [
+        _measured(_episodes(group, algorithm, context), baseline, algorithm)
+        for group, baseline in zip(groups, baselines, strict=True)
+    ]
     state = State(kl_coefficient=context.controls.kl_coefficient, tau=context.controls.tau)
     found = ESTIMATORS[algorithm.estimator.kind](episodes, algorithm.estimator, state)
     return [
@@ -84,6 +109,16 @@ def _episodes(
         _episode(rollout, reward, algorithm, context)
         for rollout, reward in zip(group, rewards, strict=True)
     ]
+
+
+def _measured(
+    episodes: list[Episode], baseline: Rollout | None, algorithm: Algorithm
+) -> list[Episode]:
+    """Episodes with the reward of their greedy member, shaped by itself."""
+    if baseline is None:
+        return episodes
+    (reward,) = shaping.rewards([_scored(baseline)], algorithm.shaping)
+    return [replace(one, baseline=reward) for one in episodes]
 
 
 def _episode(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rl_contracts.documents.batch import Batch
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, Rollout
 from rl_contracts.documents.task import Task
 from rl_contracts.ids import RunId, batch_id
 from rl_contracts.spec.algorithm import Algorithm
@@ -22,6 +22,8 @@ class Group:
 
     task: Task
     rollouts: tuple[Rollout, ...]
+    baseline: Rollout | None = None
+    """The greedy one, where the task wants it; it is not trained, so that its age is no matter."""
 
     @property
     def oldest_step(self) -> int:
@@ -43,18 +45,23 @@ def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Gro
     missing = [one for one in task.rollouts if one not in rollouts]
     if missing:
         return f"rollout {missing[0]} is not in the store"
-    listed, least = len(set(task.rollouts)), task.minimum or task.group_size
-    if listed != len(task.rollouts) or not least <= listed <= task.group_size:
+    chosen = [rollouts[one] for one in dict.fromkeys(task.rollouts)]
+    sampled = tuple(one for one in chosen if not one.greedy)
+    greedy = [one for one in chosen if one.greedy]
+    listed, least = len(sampled), task.minimum or task.group_size
+    if len(chosen) != len(task.rollouts) or not least <= listed <= task.group_size:
         wanted = str(least) if least == task.group_size else f"{least} to {task.group_size}"
         return f"it lists {listed} rollouts, not {wanted}"
-    chosen = tuple(rollouts[one] for one in task.rollouts)
+    if len(greedy) != task.baseline:
+        return f"it lists {len(greedy)} greedy rollouts, not {int(task.baseline)}"
     for rollout in chosen:
-        if not math.isclose(rollout.temperature, task.temperature):
+        at = GREEDY_TEMPERATURE if rollout.greedy else task.temperature
+        if not math.isclose(rollout.temperature, at):
             return f"rollout {rollout.id}: sampled at temperature {rollout.temperature}"
         wrong = fault(rollout, vocabulary=limits.vocabulary, max_tokens=limits.max_tokens)
         if wrong:
             return f"rollout {rollout.id}: {wrong}"
-    return Group(task=task, rollouts=chosen)
+    return Group(task=task, rollouts=sampled, baseline=greedy[0] if greedy else None)
 
 
 def staleness(group: Group, *, step: int) -> int:
@@ -81,9 +88,17 @@ def select(
 
 def form(groups: list[Group], *, batch: Batch, algorithm: Algorithm, context: Context) -> Batch:
     """Fill an empty batch with groups and their advantages."""
-    members = credit.members([group.rollouts for group in groups], algorithm, context)
-    tasks = [group.task.id for group in groups]
-    return batch.model_copy(update={"tasks": tasks, "members": members})
+    baselines = [group.baseline for group in groups]
+    members = credit.members(
+        [group.rollouts for group in groups], algorithm, context, baselines=baselines
+    )
+    return batch.model_copy(
+        update={
+            "tasks": [group.task.id for group in groups],
+            "members": members,
+            "baselines": [one.id for one in baselines if one is not None],
+        }
+    )
 
 
 def empty_batch(

@@ -42,6 +42,7 @@ class TrainStream:
             sequence=sequence,
             dataset_epoch=place.epoch,
             group_size=self._spec.algorithm.group_size,
+            baseline=self._spec.algorithm.estimator.kind == "ReMax",
             max_attempts=self._spec.rollouts.max_attempts,
             minimum=self._spec.rollouts.completion.minimum or 0,
             deadline_seconds=self._spec.rollouts.completion.deadline_seconds or 0,

@@ -53,6 +53,7 @@ class BatchAudit:
         yield "onLineage", self.on_lineage
         yield "formedAt", batch.formed_at
         yield "tasks", batch.tasks
+        yield "baselines", batch.baselines
         yield (
             "digest",
             {

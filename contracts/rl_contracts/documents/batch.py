@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
+from pydantic import Field
+
 from rl_contracts.documents.base import Document, Record
 
 TRAINED_FORMAT = "rl-operator/trained/1"
@@ -61,6 +63,8 @@ class Batch(Document):
     state: BatchState = BatchState.FORMED
     tasks: list[str]
     members: list[BatchMember]
+    baselines: list[str] = Field(default_factory=list)
+    """Greedy rollouts that rewards were compared with, in the order of ``tasks``; not trained."""
     next_sequence: int
     """First position of the train stream that this run has not inserted as a task yet."""
     formed_at: float

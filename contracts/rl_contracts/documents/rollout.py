@@ -11,6 +11,10 @@ from pydantic import Field
 from rl_contracts.documents.arrays import ITEM_BYTES
 from rl_contracts.documents.base import Document, Record
 
+GREEDY_TEMPERATURE = 1.0
+"""Of the distribution whose log-probabilities a greedy rollout has: the engine divides logits by a
+temperature only where it does not decode greedily."""
+
 
 class StopReason(StrEnum):
     """Why generation, or the whole episode, ended."""
@@ -130,6 +134,8 @@ class Rollout(Document):
     member: int
     sampler: str
     temperature: float
+    greedy: bool = False
+    """It took the most probable token each time: a baseline, never trained."""
     tokens: bytes
     mask: bytes
     logprobs: bytes

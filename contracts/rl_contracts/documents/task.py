@@ -118,6 +118,8 @@ class Task(Document):
     scenario: list[str] = Field(default_factory=list)
     """Of a Conversation: the user's further turns, or what the simulated user wants."""
     group_size: int
+    baseline: bool = False
+    """One member more is wanted, number ``group_size``, sampled greedily: never trained."""
     temperature: float
     evaluation_version: int = 0
     """Evaluation only: the policy version that must sample it, exactly."""
@@ -129,7 +131,8 @@ class Task(Document):
     excused: int = 0
     """Claims that ended because their sampler was stopped."""
     minimum: int = 0
-    """Finished members that suffice once ``deadline_seconds`` are over; 0: all must finish."""
+    """Finished members that suffice once ``deadline_seconds`` are over; 0: all must finish. The
+    baseline is none of them: it is always waited for."""
     deadline_seconds: float = 0.0
     """Since ``first_claimed_at``."""
     first_claimed_at: float = 0.0
@@ -147,6 +150,15 @@ class Task(Document):
     """Why the last attempt failed, or why the task is dead."""
     cause: Cause | None = None
     """The same as a class, for counting."""
+
+    @property
+    def num_members(self) -> int:
+        """Members that are sampled, the baseline included."""
+        return self.group_size + self.baseline
+
+    def is_baseline(self, member: int) -> bool:
+        """Whether a member is the greedy one."""
+        return self.baseline and member == self.group_size
 
     @property
     def exhausted(self) -> bool:

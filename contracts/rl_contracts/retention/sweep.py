@@ -137,7 +137,7 @@ def _batch(one: Batch, *, size: int) -> BatchItem:
         parent=one.parent,
         next_sequence=one.next_sequence,
         tasks=tuple(one.tasks),
-        rollouts=tuple(member.rollout for member in one.members),
+        rollouts=(*(member.rollout for member in one.members), *one.baselines),
     )
 
 

@@ -19,7 +19,7 @@ class Algorithm(Model):
 
     model_config = rules(
         rule(
-            "(self.estimator.kind in ['REINFORCEPlusPlus', 'GAE'] && "
+            "(self.estimator.kind in ['REINFORCEPlusPlus', 'GAE', 'ReMax'] && "
             "!self.shaping.dynamicSampling) || self.groupSize >= 2",
             "this estimator.kind, or shaping.dynamicSampling, compares members: "
             "groupSize must be at least 2",

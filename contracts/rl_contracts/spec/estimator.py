@@ -60,6 +60,7 @@ class Estimator(Model):
         "GRPO",
         "DrGRPO",
         "RLOO",
+        "ReMax",
         "REINFORCEPlusPlus",
         "REINFORCEPlusPlusBaseline",
         "OPO",

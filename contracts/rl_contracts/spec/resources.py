@@ -59,7 +59,7 @@ class RLJobSpec(Model):
         ),
         rule(
             "!has(self.rollouts.completion.minimum) || self.rollouts.completion.minimum >= 2 || "
-            "self.algorithm.estimator.kind == 'REINFORCEPlusPlus'",
+            "self.algorithm.estimator.kind in ['REINFORCEPlusPlus', 'ReMax']",
             "this algorithm.estimator.kind compares members: "
             "rollouts.completion.minimum must be at least 2",
         ),

@@ -61,7 +61,7 @@ def _explained(rollout: Stored, task: Task | None) -> bool:
     return (
         task is not None
         and 1 <= rollout["attempt"] <= task.attempt
-        and 0 <= rollout["member"] < task.group_size
+        and 0 <= rollout["member"] < task.num_members
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rl_contracts.documents.rollout import RolloutError, ToolCall, Turn
@@ -220,13 +220,17 @@ class Group:
     """The task's, with what the agent adds to them."""
     prompt: Sequence[int]
 
-    def member(self) -> Member:
+    def policy_of(self, number: int) -> Policy:
+        """The policy as a member asks it: the baseline greedily."""
+        return replace(self.policy, greedy=self.task.is_baseline(number))
+
+    def member(self, number: int) -> Member:
         """A member before its first response."""
         return Member(
             agent=self.agent,
             messages=self.messages,
             chat=self.chat,
-            policy=self.policy,
+            policy=self.policy_of(number),
             tools=self.tools,
             user=self.users(self.task),
         )

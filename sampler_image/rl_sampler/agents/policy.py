@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rl_contracts.documents.rollout import GREEDY_TEMPERATURE
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Queue
 from rl_contracts.spec.agents import Sampling
@@ -42,6 +43,8 @@ class Policy:
     serving: Serving
     slots: Slots
     tally: Tally
+    greedy: bool = False
+    """It takes the most probable token each time."""
 
     def room(self, context: int) -> int:
         """Tokens that may follow ``context`` tokens; less than 1 where it is full."""
@@ -71,7 +74,8 @@ class Policy:
         request = GenerateRequest(
             prompt=list(context),
             members=members,
-            temperature=self.claim.task.temperature,
+            temperature=GREEDY_TEMPERATURE if self.greedy else self.claim.task.temperature,
+            greedy=self.greedy,
             max_new_tokens=tokens_left(
                 prompt=len(context),
                 turn=limit or self.sampling.max_tokens_per_turn,

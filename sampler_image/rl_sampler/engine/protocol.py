@@ -86,11 +86,17 @@ class GenerateRequest:
     temperature: float
     max_new_tokens: int
     stop_tokens: tuple[int, ...]
+    greedy: bool = False
+    """The most probable token each time."""
     cache_key: str = ""
     """Prefixes are shared with requests of the same key alone."""
 
     def to_json(self) -> dict[str, object]:
-        """The body of ``/generate``: the whole distribution, nothing cut off it."""
+        """The body of ``/generate``: the whole distribution, nothing cut off it but for greed.
+
+        Log-probabilities are of the whole one even then. Where all that is decoded together is
+        greedy, SGLang leaves the temperature out of them, else it does not: ask at 1.
+        """
         salt = {"extra_key": self.cache_key} if self.cache_key else {}
         return salt | {
             "input_ids": self.prompt,
@@ -100,7 +106,7 @@ class GenerateRequest:
                 "max_new_tokens": self.max_new_tokens,
                 "stop_token_ids": list(self.stop_tokens),
                 "top_p": 1.0,
-                "top_k": -1,
+                "top_k": 1 if self.greedy else -1,
                 "min_p": 0.0,
                 "repetition_penalty": 1.0,
             },

@@ -21,7 +21,12 @@ from safetensors.torch import load_file
 
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.manifest import Manifest
-from rl_contracts.documents.rollout import Rollout, StopReason, VersionSpan
+from rl_contracts.documents.rollout import (
+    GREEDY_TEMPERATURE,
+    Rollout,
+    StopReason,
+    VersionSpan,
+)
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import Queue, Task
@@ -146,6 +151,8 @@ class TestSampler:
         prompt = self._tokenizer(text + "<assistant>")["input_ids"]
         assert prompt[-1] == ASSISTANT
         members = self._generate(prompt, count=task.group_size, temperature=task.temperature)
+        if task.baseline:
+            members += self._generate(prompt, count=1, temperature=GREEDY_TEMPERATURE, greedy=True)
         return [
             self._rollout(task, member, prompt=prompt, tokens=tokens, logprobs=logprobs)
             for member, (tokens, logprobs) in enumerate(members)
@@ -164,10 +171,13 @@ class TestSampler:
         start, end = len(prompt), len(prompt) + len(tokens)
         held = self.held
         span = VersionSpan(version=held.version, step=held.step, start=start, end=end)
+        greedy = task.is_baseline(member)
         return a_rollout(
             task,
             member,
             sampler=self.name,
+            temperature=GREEDY_TEMPERATURE if greedy else task.temperature,
+            greedy=greedy,
             tokens=pack_int32([*prompt, *tokens]),
             mask=bytes(start) + bytes([1] * len(tokens)),
             logprobs=pack_float32([0.0] * start + logprobs),
@@ -179,14 +189,18 @@ class TestSampler:
 
     @torch.no_grad()
     def _generate(
-        self, prompt: list[int], *, count: int, temperature: float
+        self, prompt: list[int], *, count: int, temperature: float, greedy: bool = False
     ) -> list[tuple[list[int], list[float]]]:
         given = torch.tensor([prompt] * count)
         kept = []
         for _ in range(MAX_NEW_TOKENS):
             logits = self._model(input_ids=given, use_cache=False).logits[:, -1]
             distribution = (logits / temperature).log_softmax(-1)
-            drawn = torch.multinomial(distribution.exp(), 1, generator=self._generator)
+            drawn = (
+                distribution.argmax(-1, keepdim=True)
+                if greedy
+                else torch.multinomial(distribution.exp(), 1, generator=self._generator)
+            )
             kept.append(distribution.gather(-1, drawn))
             given = torch.cat([given, drawn], dim=1)
         rows = zip(given[:, len(prompt) :].tolist(), torch.cat(kept, 1).tolist(), strict=True)

@@ -11,6 +11,8 @@ from tests.documents import a_task
 ALL = a_task(group_size=4, attempt=1)
 SOME = a_task(group_size=4, attempt=1, minimum=2, deadline_seconds=60)
 LAST = a_task(group_size=4, attempt=5, minimum=2, deadline_seconds=60)
+MEASURED = a_task(group_size=2, attempt=1, baseline=True)
+SOME_MEASURED = a_task(group_size=4, attempt=1, baseline=True, minimum=2, deadline_seconds=60)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,13 @@ LAST = a_task(group_size=4, attempt=5, minimum=2, deadline_seconds=60)
         (SOME, {3}, -9, None),
         (LAST, {3, 0}, 9, [0, 3]),
         (LAST, {3}, 9, None),
+        (MEASURED, {0, 1}, -9, None),
+        (MEASURED, {0, 2}, -9, None),
+        (MEASURED, {0, 1, 2}, 9, [0, 1, 2]),
+        (SOME_MEASURED, {0, 3}, -9, None),
+        (SOME_MEASURED, {0, 4}, -9, None),
+        (SOME_MEASURED, {0, 3, 4}, 9, None),
+        (SOME_MEASURED, {0, 3, 4}, -9, [0, 3, 4]),
     ],
 )
 def test_a_group_is_complete_by_its_declaration(
@@ -59,6 +68,22 @@ async def test_stragglers_are_cut_only_after_the_deadline_and_with_enough() -> N
     late.set()
     assert await running == {0: 0, 1: 10, 2: 20}
     assert cut == [3]
+
+
+async def test_what_is_needed_is_waited_for_whatever_else_is_there() -> None:
+    late = asyncio.Event()
+
+    async def member(number: int) -> int:
+        if number == 2:
+            await late.wait()
+        return number
+
+    works = {number: member(number) for number in range(3)}
+    running = asyncio.create_task(gathered(works, seconds=0, enough=1, needed=[2]))
+    done, _ = await asyncio.wait([running], timeout=0.2)
+    assert not done
+    late.set()
+    assert await running == {0: 0, 1: 1, 2: 2}
 
 
 async def test_an_error_ends_the_others() -> None:

@@ -11,6 +11,7 @@ from rl_trainer.estimators import (
     pass_at_k,
     reinforce_plus_plus,
     reinforce_plus_plus_baseline,
+    remax,
     rloo,
 )
 from rl_trainer.estimators.records import EstimatorFunction, of_each_group
@@ -19,6 +20,7 @@ ESTIMATORS: dict[str, EstimatorFunction] = {
     "GRPO": of_each_group(grpo.advantages),
     "DrGRPO": of_each_group(dr_grpo.advantages),
     "RLOO": of_each_group(rloo.advantages),
+    "ReMax": of_each_group(remax.advantages),
     "REINFORCEPlusPlus": reinforce_plus_plus.advantages,
     "REINFORCEPlusPlusBaseline": reinforce_plus_plus_baseline.advantages,
     "OPO": of_each_group(opo.advantages),

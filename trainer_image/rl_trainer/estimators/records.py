@@ -25,6 +25,8 @@ class Episode:
     penalties: Tensor | None = None
     """What is taken from the reward at each generated token, float64 ``[T]``; None takes none."""
 
+    baseline: float | None = None
+    """Reward of the group's greedy member, shaped, where there is one."""
     turns: tuple[int, ...] = ()
     """Generated tokens of each turn, in order, Σ = T; empty: one turn."""
     values: Tensor | None = None
