@@ -77,12 +77,14 @@ def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: 
         (one.dataset, one.temperature) for one in evaluations
     ):
         points = [
-            one for one in evaluations if (one.dataset, one.temperature) == (dataset, temperature)
+            (one.step, one.accuracy)
+            for one in evaluations
+            if (one.dataset, one.temperature) == (dataset, temperature) and one.accuracy is not None
         ]
         named = f"{dataset}: " if several else ""
         axes.plot(
-            [one.step for one in points],
-            [one.accuracy for one in points],
+            [step for step, _ in points],
+            [accuracy for _, accuracy in points],
             marker="o",
             linestyle="--",
             label=f"{named}held-out accuracy, temperature {temperature:g}",
@@ -115,7 +117,7 @@ def table(report: Report) -> Table:
             str(one.step),
             one.dataset,
             f"{one.temperature:g}",
-            f"{one.accuracy:.3f}",
+            "–" if one.accuracy is None else f"{one.accuracy:.3f}",
             " ".join(f"{k}: {rate:.3f}" for k, rate in one.pass_at.items()),
             str(one.prompts),
             str(one.tokens),

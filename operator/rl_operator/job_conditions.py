@@ -128,6 +128,11 @@ def _before_start(situation: Situation) -> Headline:
     if situation.checking:
         message = "Looking at the stores, the model and the data."
         return Headline("Pending", "CheckingInputs", message)
+    if situation.supervised:
+        unreachable = _unreachable(situation, "Pending")
+        return unreachable or Headline(
+            "Starting", "TrainerStarting", "The trainer's pod is about to be made."
+        )
     return _waiting_for_samplers(situation)
 
 
@@ -186,7 +191,10 @@ def _under_way(situation: Situation, after: RLJobStatus) -> Headline:
         pods = situation.snapshot.trainer_pods(after.attempt)
         message = first_trouble(pods) or "The trainer's pod is starting."
         return Headline(unready, "TrainerStarting", message)
-    if reading.run is None or reading.run.policy is None:
+    supervised = situation.supervised
+    if reading.run is None and supervised:
+        return Headline(unready, "TrainerStarting", "The trainer loads its state.")
+    if reading.run is None or (reading.run.policy is None and not supervised):
         message = "The trainer loads its state and publishes a first policy."
         return Headline(unready, "PublishingPolicy", message)
     if after.samplers.ready < after.samplers.desired:
@@ -196,7 +204,8 @@ def _under_way(situation: Situation, after: RLJobStatus) -> Headline:
         return Headline(moving, "SamplersStarting", message)
     if stops_all(situation):
         return Headline("Recovering", "ScorerUnavailable", words(situation))
-    return Headline("Running", "Running", "Trainer and samplers are at work.", "Ready")
+    who = "The trainer is" if supervised else "Trainer and samplers are"
+    return Headline("Running", "Running", f"{who} at work.", "Ready")
 
 
 def _ending(situation: Situation, after: RLJobStatus) -> Headline | None:
@@ -214,6 +223,13 @@ def _ending(situation: Situation, after: RLJobStatus) -> Headline | None:
 
 def _details(situation: Situation, after: RLJobStatus) -> list[Said]:
     reading = situation.reading
+    if situation.supervised:  # there are neither samplers nor policies for them
+        return [
+            *_suspended(situation, after),
+            _trainer_ready(situation, after),
+            _reachable("StorageReachable", reading.bucket),
+            _reachable("StateStoreReachable", reading.store),
+        ]
     return [
         *_suspended(situation, after),
         _trainer_ready(situation, after),

@@ -34,6 +34,8 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
     That is ``autoscaling.minReplicas`` of each group, or what ``/scale`` says where that is less;
     before the first attempt one sampler at least, for it alone tells which scorers there are.
     """
+    if not spec.samplers:
+        return ()
     alive = {one.pod for one in reading.samplers}
     declared = {pool.meta.name: pool.spec.replicas for pool in snapshot.pools if pool.spec}
     found = []

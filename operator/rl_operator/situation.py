@@ -41,6 +41,12 @@ class Situation:
     """Groups with fewer samplers than a start asks for."""
     now: float
 
+    @property
+    def supervised(self) -> bool:
+        """Whether the job samples nothing: it has neither samplers nor policies for them."""
+        spec = self.snapshot.job.spec
+        return spec is not None and spec.algorithm.supervised
+
 
 def over(status: RLJobStatus) -> bool:
     """Whether the job has come to its end."""

@@ -189,21 +189,21 @@ def _counters(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
             "progress": ProgressStatus(steps=spec.training.steps or 0, backlog=reading.backlog),
             "weights": WeightsStatus(),
         }
-    serving = serving_samplers(situation)
+    serving, supervised = serving_samplers(situation), spec.algorithm.supervised
     busy = run.totals.wait_seconds + run.totals.train_seconds
     last = _last_evaluation(run, spec)
     accuracy, passed = mean_accuracy(last), mean_pass_rate(last)
     progress = ProgressStatus(
         step=run.step,
         steps=run.steps,
-        reward=round(run.latest.reward_mean, 4) if run.latest else None,
+        reward=None if supervised or not run.latest else round(run.latest.reward_mean, 4),
         accuracy=None if accuracy is None else round(accuracy, 4),
         pass_at_k=None if passed is None else round(passed, 4),
         phase=run.phase[:256],
         backlog=reading.backlog,
         tokens_per_second=round(sum(one.tokens_per_second for one in reading.samplers), 1),
         trainer_wait_share=round(run.totals.wait_seconds / busy, 3) if busy else 0.0,
-        staleness=run.latest.staleness_max if run.latest else None,
+        staleness=None if supervised or not run.latest else run.latest.staleness_max,
         seconds_left=_seconds_left(situation),
         last_progress_time=format_time(run.progress_at) if run.progress_at else None,
     )

@@ -81,6 +81,8 @@ def _advantages(
     algorithm: Algorithm,
     context: Context,
 ) -> list[list[Advantage]]:
+    if algorithm.supervised:
+        return [[1.0] * len(group) for group in groups]
     episodes = [
         _measured(_episodes(group, algorithm, context), baseline, algorithm)
         for group, baseline in zip(groups, baselines, strict=True)

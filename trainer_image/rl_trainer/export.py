@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_contracts.documents.run import EvaluationResult
+from rl_contracts.spec.algorithm import Algorithm
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import artifacts, weights
 from rl_trainer.artifacts import Origin
@@ -116,13 +117,13 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
     algorithm, training = spec.algorithm, spec.training
     rows = [
         f"| {one.step} | {one.version} | {one.dataset} | {one.temperature:g} | {one.prompts} "
-        f"| {one.accuracy:.3f} | "
+        f"| {_number(one.accuracy)} | {_number(one.loss)} | "
         f"{', '.join(f'{k}: {rate:.3f}' for k, rate in one.pass_at.items())} |"
         for one in evaluations
     ]
     table = [
-        "| step | policy version | data | temperature | prompts | accuracy | pass@k |",
-        "|---|---|---|---|---|---|---|",
+        "| step | policy version | data | temperature | prompts | accuracy | loss | pass@k |",
+        "|---|---|---|---|---|---|---|---|",
         *rows,
     ]
     sources = ", ".join(f"`{one.uri}`" for one in spec.data.train)
@@ -136,14 +137,27 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
         "",
         f"Trained from `{spec.model.uri}` on {sources} by RLJob `{job.name}`, run `{job.run}`.",
         "",
-        f"{step} of {training.total_steps} steps of {training.prompts_per_step} prompts with "
-        f"{algorithm.group_size} responses each; {algorithm.estimator.kind} advantages, "
-        f"{algorithm.loss.kind} loss, learning rate {training.optimizer.learning_rate:g}, "
-        f"{training.precision}, staleness at most {algorithm.off_policy.max_staleness}.",
+        f"{step} of {training.total_steps} steps of {training.prompts_per_step} "
+        f"{_method(algorithm)}, learning rate {training.optimizer.learning_rate:g}, "
+        f"{training.precision}.",
         *(["", *table] if rows else []),
         *["", "Settings:", "", "```json", json.dumps(_settings(spec), indent=2), "```"],
     ]
     return "\n".join(lines) + "\n"
+
+
+def _method(algorithm: Algorithm) -> str:
+    if algorithm.supervised:
+        return "records, supervised on the assistant's turns"
+    return (
+        f"prompts with {algorithm.group_size} responses each; {algorithm.estimator.kind} "
+        f"advantages, {algorithm.loss.kind} loss, staleness at most "
+        f"{algorithm.off_policy.max_staleness}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def _settings(spec: RLJobSpec) -> dict[str, Any]:

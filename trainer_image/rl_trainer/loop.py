@@ -14,6 +14,7 @@ from rl_contracts.errors import RLError
 from rl_contracts.stores.connect import Stores
 from rl_trainer import assessment, evaluate, export, inputs, replay, report, retention
 from rl_trainer.assessment import Assessment, Context
+from rl_trainer.chat_template import ChatTemplate
 from rl_trainer.checkpoint import Checkpointer
 from rl_trainer.collect import Collected, Collector
 from rl_trainer.datasets.dataset import Dataset
@@ -21,13 +22,14 @@ from rl_trainer.datasets.fetch import Places, fetch_datasets
 from rl_trainer.datasets.hub import HubClient
 from rl_trainer.datasets.scorers import check_scorers
 from rl_trainer.datasets.summary import pinned, summaries
+from rl_trainer.demonstrations import Demonstrations
 from rl_trainer.errors import TerminatedError
 from rl_trainer.groups import Limits, empty_batch, form
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.metrics import Circumstances, add, step_metrics
 from rl_trainer.orders import Assess, Begin, Update
-from rl_trainer.publish import Publisher
+from rl_trainer.publish import Publisher, Unpublished
 from rl_trainer.samples import Sample, batch_samples, digest, sequences
 from rl_trainer.stream import TrainStream
 
@@ -42,8 +44,8 @@ class _Crew:
     """Everything that takes part in a step."""
 
     learner: Learner
-    collector: Collector
-    publisher: Publisher
+    collector: Collector | Demonstrations
+    publisher: Publisher | Unpublished
     checkpointer: Checkpointer
     datasets: list[Dataset]
     limits: Limits
@@ -80,19 +82,12 @@ def train(job: Job, run: Run) -> Outcome:
         ),
     )  # fmt: skip
     _tidy(job)
+    training = [one for one in datasets if one.split == "train"]
+    stream = TrainStream(run=job.run, spec=job.spec, datasets=training)
     crew = _Crew(
         learner=learner,
-        collector=Collector(
-            job,
-            TrainStream(
-                run=job.run,
-                spec=job.spec,
-                datasets=[one for one in datasets if one.split == "train"],
-            ),
-            limits=limits,
-            deadline_seconds=job.wait_seconds,
-        ),
-        publisher=Publisher(job, learner.policy),
+        collector=_collector(job, stream, limits, base=base),
+        publisher=Unpublished() if _supervised(job) else Publisher(job, learner.policy),
         checkpointer=Checkpointer(job, learner),
         datasets=datasets,
         limits=limits,
@@ -113,6 +108,18 @@ def train(job: Job, run: Run) -> Outcome:
         crew.publisher.close(wait=finished)
         crew.checkpointer.close(wait=finished)
     return outcome
+
+
+def _supervised(job: Job) -> bool:
+    return job.spec.algorithm.supervised
+
+
+def _collector(
+    job: Job, stream: TrainStream, limits: Limits, *, base: Path
+) -> Collector | Demonstrations:
+    if _supervised(job):
+        return Demonstrations(job, stream, template=ChatTemplate.load(base), limits=limits)
+    return Collector(job, stream, limits=limits, deadline_seconds=job.wait_seconds)
 
 
 def _save(crew: _Crew, progress: Progress, *, durable: int) -> None:
@@ -144,7 +151,8 @@ def _read_data(job: Job, run: Run, folder: Path) -> tuple[Job, list[Dataset]]:
 
 
 def _steps(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome:
-    job.heartbeat.say("publishing the first policy")
+    if not _supervised(job):
+        job.heartbeat.say("publishing the first policy")
     crew.publisher.require(step=progress.step)
     _evaluate(job, crew, progress)
     while progress.step < job.spec.training.total_steps:
@@ -240,10 +248,14 @@ def _evaluate(job: Job, crew: _Crew, progress: Progress) -> None:
     datasets = evaluate.due(job, progress, crew.datasets)
     if not datasets:
         return
-    pointer = crew.publisher.require(step=progress.step)
-    progress.evaluations += evaluate.evaluate(
-        job, crew.learner, datasets, pointer=pointer, limits=crew.limits
-    )
+    if isinstance(crew.collector, Demonstrations):
+        progress.evaluations += crew.collector.evaluate(crew.learner, datasets, step=progress.step)
+    else:
+        pointer = crew.publisher.require(step=progress.step)
+        assert pointer is not None
+        progress.evaluations += evaluate.evaluate(
+            job, crew.learner, datasets, pointer=pointer, limits=crew.limits
+        )
     job.stores.runs.record_evaluations(
         job.run, epoch=job.epoch, evaluations=progress.evaluations
     )  # fmt: skip

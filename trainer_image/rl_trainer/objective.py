@@ -13,7 +13,7 @@ from rl_contracts.spec.kl import KL
 from rl_trainer.corrections import CORRECTIONS
 from rl_trainer.kl.estimators import divergence
 from rl_trainer.logprobs import TokenStatistics
-from rl_trainer.losses import LOSSES, aggregation
+from rl_trainer.losses import LOSSES, aggregation, supervised
 from rl_trainer.losses.ratios import ratio
 from rl_trainer.losses.records import LossInputs
 from rl_trainer.packing import Packed
@@ -59,7 +59,8 @@ def evaluate(
         kl_coefficient: β of this step.
     """
     inputs = _inputs(statistics.logprobs, packed, algorithm, step=step)
-    outputs = LOSSES[algorithm.loss.kind](inputs, algorithm.loss)
+    of_tokens = supervised.loss if algorithm.supervised else LOSSES[algorithm.loss.kind]
+    outputs = of_tokens(inputs, algorithm.loss)
     losses, correction = outputs.losses, algorithm.off_policy.correction
     kept = torch.ones_like(losses)
     if correction.kind != "None":
@@ -78,6 +79,8 @@ def evaluate(
     weighted = losses * (packed.weights * aggregation.scales(inputs.sequences, algorithm.loss))
     total = weighted.sum()
     gaps = (inputs.logprobs.detach() - packed.logprobs).abs()
+    if algorithm.supervised:  # no sampler said anything
+        gaps = torch.zeros_like(gaps)
     measured = (outputs.clipped, gaps, kept, divergences.detach(), entropies.detach())
     sums = torch.stack([total.detach(), *(one.sum() for one in measured)])
     return Terms(

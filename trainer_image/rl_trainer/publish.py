@@ -32,6 +32,24 @@ class _Pending:
     """Of the snapshot, on all ranks."""
 
 
+class Unpublished:
+    """In a publisher's place where no sampler waits for policies."""
+
+    version = 0
+
+    def submit(self, *, step: int) -> None:
+        """Nothing."""
+
+    def require(self, *, step: int) -> None:
+        """Nothing."""
+
+    def check(self) -> None:
+        """Nothing."""
+
+    def close(self, *, wait: bool) -> None:
+        """Nothing."""
+
+
 class Publisher:
     """The run's policies, seen from rank 0 of the trainer that makes them.
 

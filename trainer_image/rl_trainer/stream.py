@@ -30,6 +30,11 @@ class TrainStream:
             shuffle=spec.data.shuffle,
         )
 
+    @property
+    def records(self) -> int:
+        """Of all its sources together."""
+        return sum(len(one.examples) for one in self._datasets)
+
     def task(self, sequence: int, *, step: int) -> Task:
         """The task at a position; ``step`` is how many steps were made when it is inserted."""
         place = self.mixture.at(sequence)

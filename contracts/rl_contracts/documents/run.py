@@ -137,8 +137,10 @@ class EvaluationResult(Record):
     dataset: str = ""
     """Name of the source in the manifest."""
     temperature: float
-    accuracy: float
+    accuracy: float | None = None
     """Mean reward of all samples: avg@k with ``samples_per_prompt`` of them."""
+    loss: float | None = None
+    """In its place where nothing is sampled (objective SFT): mean -log π of the records' tokens."""
     prompts: int
     samples_per_prompt: int = 1
     pass_at: dict[str, float] = Field(default_factory=dict)
@@ -153,9 +155,9 @@ class EvaluationResult(Record):
 
 def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:
     """Mean reward over the prompts of several sources; None without any."""
-    found = list(results)
-    prompts = sum(one.prompts for one in found)
-    return sum(one.accuracy * one.prompts for one in found) / prompts if prompts else None
+    found = [(one.accuracy, one.prompts) for one in results if one.accuracy is not None]
+    prompts = sum(number for _, number in found)
+    return sum(mean * number for mean, number in found) / prompts if prompts else None
 
 
 def mean_pass_rate(results: Iterable[EvaluationResult]) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -33,10 +33,9 @@ class Algorithm(Model):
             "estimator.kind MaxEnt and loss.kind MaxEnt go together",
         ),
         rule(
-            "self.estimator.kind != 'MaxEnt' || (self.shaping.advScaling == 1.0 && "
-            "!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage) && "
-            "!self.shaping.balanceSample && !self.shaping.dropTruncated && "
-            "!self.shaping.capFaultyTurns && !self.shaping.forceSign)",
+            "self.estimator.kind != 'MaxEnt' || [self.shaping].all(s, s.advScaling == 1.0 && "
+            "!s.dropZeroAdvantage && !has(s.minimalAdvantage) && !s.balanceSample && "
+            "!s.dropTruncated && !s.capFaultyTurns && !s.forceSign)",
             "estimator.kind MaxEnt weighs whole groups: of shaping only overlong, "
             "efficientRewarding and dynamicSampling go with it",
         ),
@@ -62,6 +61,8 @@ class Algorithm(Model):
             "use another offPolicy.correction.kind than TIS, IcePop and MIS",
         ),
     )
+    objective: Literal["RL", "SFT"] = "RL"
+    """``SFT`` trains the records' own answers."""
     group_size: Annotated[int, Field(ge=1, le=1024)] = 8
     """Rollouts for each prompt."""
     estimator: Estimator = Field(default_factory=Estimator)
@@ -73,3 +74,8 @@ class Algorithm(Model):
     entropy_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Weight of the bonus for entropy in the loss."""
     off_policy: OffPolicy = Field(default_factory=OffPolicy)
+
+    @property
+    def supervised(self) -> bool:
+        """Whether it learns from demonstrations, so that nothing is sampled."""
+        return self.objective == "SFT"

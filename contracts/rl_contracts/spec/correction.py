@@ -22,7 +22,7 @@ class Correction(Model):
         ),
         rule(
             "!has(self.low) || self.kind in ['TIS', 'IcePop', 'MIS']",
-            "correction.low is for kinds TIS, IcePop and MIS: leave it out",
+            "correction.low is for kinds TIS, IcePop and MIS",
         ),
         rule(
             "!has(self.low) || !has(self.cap) || self.low < self.cap",
@@ -30,7 +30,7 @@ class Correction(Model):
         ),
         rule(
             "!has(self.level) || self.kind == 'MIS'",
-            "correction.level is for kind MIS: leave it out",
+            "correction.level is for kind MIS",
         ),
         rule(
             "has(self.threshold) == (self.kind == 'OPSM')",
@@ -42,7 +42,7 @@ class Correction(Model):
         ),
         rule(
             "!has(self.decay) || !has(self.strictInBound) || !self.strictInBound",
-            "correction.decay changes nothing under strictInBound: leave one out",
+            "correction.decay changes nothing under strictInBound",
         ),
     )
     kind: Literal["None", "TIS", "IcePop", "MIS", "OPSM", "ImportanceCap"] = "None"

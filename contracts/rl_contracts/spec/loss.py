@@ -47,7 +47,7 @@ class Loss(Model):
         ),
         rule(
             "!has(self.clipCoefficient) || self.kind == 'MaxEnt'",
-            "loss.clipCoefficient is for kind MaxEnt: leave it out",
+            "loss.clipCoefficient is for kind MaxEnt",
         ),
         rule(
             "self.kind != 'MaxEnt' || has(self.clipCoefficient) || "

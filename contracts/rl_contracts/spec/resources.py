@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rl_contracts.spec.agents import Agent
 from rl_contracts.spec.algorithm import Algorithm
@@ -33,7 +33,6 @@ RunId = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_
 SamplerGroups = Annotated[
     list[SamplerGroup],
     Field(
-        min_length=1,
         max_length=8,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     ),
@@ -63,6 +62,11 @@ class RLJobSpec(Model):
             "this algorithm.estimator.kind compares members: "
             "rollouts.completion.minimum must be at least 2",
         ),
+        rule(
+            "[size(self.samplers), size(self.reward.scorers)].all(n, "
+            "(n == 0) == (self.algorithm.objective == 'SFT'))",
+            "spec.samplers and spec.reward.scorers go with algorithm.objective RL alone",
+        ),
         rule("self.runId == oldSelf.runId", "spec.runId cannot change"),
     )
     suspend: bool = False
@@ -72,17 +76,24 @@ class RLJobSpec(Model):
     model: ModelSource
     data: Data
     agent: Agent = Field(default_factory=Agent)
-    reward: Reward
+    reward: Reward = Field(default_factory=Reward)
     sandbox: Sandbox | None = None
     """Of kind Code, agent or scorer; unset: its defaults."""
     algorithm: Algorithm = Field(default_factory=Algorithm)
     rollouts: Rollouts = Field(default_factory=Rollouts)
     training: Training
     trainer: Trainer = Field(default_factory=Trainer)
-    samplers: SamplerGroups
+    samplers: SamplerGroups = Field(default_factory=list)
     weight_sync: WeightSync = Field(default_factory=WeightSync)
     storage: Storage = Field(default_factory=Storage)
     lifecycle: Lifecycle = Field(default_factory=Lifecycle)
+
+    @model_validator(mode="after")
+    def _is_rewarded(self) -> Self:
+        """Once a matter of the schema, so that whoever parses a manifest may rely on it."""
+        if not self.algorithm.supervised and not (self.samplers and self.reward.scorers):
+            raise ValueError("spec.samplers and spec.reward.scorers must not be empty")
+        return self
 
     @property
     def runs_programs(self) -> bool:

@@ -56,7 +56,7 @@ class Scorer(Model):
 class Reward(Model):
     """The reward is the weighted sum of the scorers' values in [0, 1]."""
 
-    scorers: Annotated[list[Scorer], Field(min_length=1, max_length=16)]
+    scorers: Annotated[list[Scorer], Field(max_length=16)] = Field(default_factory=list)
     answer_schema: AnswerSchema = "Answer"
     """``Answer``: the last ``<answer>…</answer>``; ``Boxed``: the last ``\\boxed{…}`` or
     ``\\fbox{…}``; ``FinalAnswer``: what follows these words; ``Raw``: all."""

@@ -252,6 +252,9 @@ REFUSED = {
         changed("spec.algorithm.critic", {"warmupSteps": 1}), "critic go together"
     ),
     "lambda for GRPO": (changed("spec.algorithm.estimator.lam", 0.9), "estimator.lam is for"),
+    "a demonstration with samplers": (
+        changed("spec.algorithm.objective", "SFT"), "go with algorithm.objective RL alone"
+    ),
     "no scorer": (changed("spec.reward.scorers", []), "spec.reward.scorers"),
     "no sampler": (changed("spec.samplers", []), "spec.samplers"),
     "two groups of a name": (
