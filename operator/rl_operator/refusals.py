@@ -8,7 +8,7 @@ from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.base import EnvironmentVariable, Resources
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator import supervised
+from rl_operator import objectives
 from rl_operator.agent_options import of_agent
 from rl_operator.desired import overrides
 from rl_operator.desired.deployment import ENGINE_ARGUMENTS
@@ -28,7 +28,7 @@ ABBREVIATED = ("--quant", "--torchao", "--modelopt")
 
 def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     """What of a spec cannot be honoured, whatever the cluster looks like."""
-    yield from supervised.unread(spec)
+    yield from objectives.unread(spec)
     yield from of_agent(spec)
     yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)

@@ -51,7 +51,10 @@ def assess(models: Models, given: Iterable[Sample]) -> dict[str, Assessment]:
         return {}
     samples = annotated(models, list(given), proximal=False)
     divergences: dict[str, Tensor] = {}
-    if models.algorithm.kl is not None and models.algorithm.kl.placement == "Reward":
+    if (
+        models.algorithm.divergence is not None
+        and models.algorithm.divergence.placement == "Reward"
+    ):
         divergences = by_rollout(samples, _divergences(models, samples))
     reference = {}
     if all(one.reference is not None for one in samples):
@@ -97,7 +100,7 @@ def score(models: Models, samples: Sequence[Sample], *, temperature: float) -> G
 
 def _divergences(models: Models, samples: Sequence[Sample]) -> list[Tensor]:
     """Of each generated token, as KL in the reward counts it."""
-    section = models.algorithm.kl
+    section = models.algorithm.divergence
     assert section is not None
 
     def of(packed: Packed) -> Tensor:

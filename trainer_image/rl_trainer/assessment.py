@@ -36,8 +36,8 @@ class Context:
 
 def needed(algorithm: Algorithm) -> bool:
     """Whether advantages depend on what the models say."""
-    in_reward = algorithm.kl is not None and algorithm.kl.placement == "Reward"
-    in_weights = algorithm.kl is not None and algorithm.estimator.kind == "MaxEnt"
+    in_reward = algorithm.divergence is not None and algorithm.divergence.placement == "Reward"
+    in_weights = algorithm.divergence is not None and algorithm.estimator.kind == "MaxEnt"
     return in_reward or in_weights or algorithm.critic is not None
 
 

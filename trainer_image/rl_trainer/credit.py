@@ -81,8 +81,9 @@ def _advantages(
     algorithm: Algorithm,
     context: Context,
 ) -> list[list[Advantage]]:
-    if algorithm.supervised:
-        return [[1.0] * len(group) for group in groups]
+    if algorithm.supervised or algorithm.distils:
+        worth = 1.0 if algorithm.supervised else 0.0  # a teacher's word counts, no reward
+        return [[worth] * len(group) for group in groups]
     episodes = [
         _measured(_episodes(group, algorithm, context), baseline, algorithm)
         for group, baseline in zip(groups, baselines, strict=True)

@@ -19,6 +19,7 @@ from rl_trainer.refusing import refusing
 from rl_trainer.world import ALONE, World
 
 CRITIC_FIELD = "spec.algorithm.critic.model.uri"
+TEACHER_FIELD = "spec.algorithm.teacher"
 BASE = "base"
 """Below a trainer's scratch folder: the model that training starts from, as it came."""
 LOADED_SUFFIXES = {".json", ".jinja", ".model", ".safetensors", ".txt"}
@@ -49,7 +50,11 @@ def learner(
     )
     known = limits(policy, spec)
     critic = critic_model(objects, spec, folder / "critic", limits=known)
-    return Learner(policy, spec, critic=critic, world=world, clock=clock), known
+    teacher = teacher_model(objects, spec, folder, limits=known)
+    return (
+        Learner(policy, spec, critic=critic, teacher=teacher, world=world, clock=clock),
+        known,
+    )
 
 
 def fetch_model(objects: Objects, uri: str, folder: Path, *, field: str = "spec.model.uri") -> None:
@@ -78,13 +83,14 @@ def fetch_model(objects: Objects, uri: str, folder: Path, *, field: str = "spec.
         _check_tokenizer(folder, uri)
 
 
-def _check_tokenizer(folder: Path, uri: str) -> None:
+def _check_tokenizer(folder: Path, uri: str, *, field: str = "spec.model.uri") -> None:
     """The samplers need it, and only the trainer can end the run with a refusal."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except UNLOADABLE as error:
-        raise model.refused(uri, f"Its tokenizer cannot be loaded: {error}"[:400] + ".") from error
-    if not tokenizer.chat_template:
+        message = f"Its tokenizer cannot be loaded: {error}"[:400] + "."
+        raise model.refused(uri, message, field=field) from error
+    if field == "spec.model.uri" and not tokenizer.chat_template:
         raise model.refused(uri, "Its tokenizer has no chat template.")
 
 
@@ -128,26 +134,74 @@ def critic_model(
     if critic is None or critic.model is None:
         return None
     uri = critic.model.uri
-    folder.mkdir()
-    fetch_model(objects, uri, folder, field=CRITIC_FIELD)
-    found = model.load(
-        folder,
-        precision=spec.training.precision,
-        uri=uri,
-        field=CRITIC_FIELD,
-        recompute=spec.training.gradient_checkpointing,
-    )
-    known, longest = found.vocabulary, found.max_positions
+    found = _other(objects, spec, folder, uri=uri, field=CRITIC_FIELD, limits=limits)
+    known = found.vocabulary
     if known < limits.vocabulary:
         raise model.refused(
             uri,
             f"It knows {known} tokens, the policy {limits.vocabulary}: they must be the same.",
             field=CRITIC_FIELD,
         )
+    return found
+
+
+def teacher_model(
+    objects: Objects, spec: RLJobSpec, folder: Path, *, limits: Limits
+) -> Policy | None:  # fmt: skip
+    """The model that Distillation learns from; None under other objectives.
+
+    Args:
+        objects: where it comes from.
+        spec: the manifest.
+        folder: that holds the policy's model in ``BASE``.
+        limits: of the policy.
+
+    Raises:
+        RefusedError: it cannot be used, or its tokens or their ids are not the policy's.
+    """
+    uri = spec.algorithm.teacher
+    if not spec.algorithm.distils or uri is None:
+        return None
+    field, own = TEACHER_FIELD, folder / "teacher"
+    found = _other(objects, spec, own, uri=uri, field=field, limits=limits)
+    if found.vocabulary != limits.vocabulary:
+        raise model.refused(
+            uri,
+            f"It has {found.vocabulary} tokens, the policy {limits.vocabulary}: "
+            "their distributions cannot be compared.",
+            field=field,
+        )
+    _check_tokenizer(own, uri, field=field)
+    theirs, ours = (
+        AutoTokenizer.from_pretrained(one, local_files_only=True).get_vocab()
+        for one in (own, folder / BASE)
+    )
+    if theirs != ours:
+        different = sorted(name for name, _ in set(theirs.items()) ^ set(ours.items()))
+        raise model.refused(
+            uri, f"Its tokenizer has other ids, of {different[0]!r} for one.", field=field
+        )
+    return found
+
+
+def _other(
+    objects: Objects, spec: RLJobSpec, folder: Path, *, uri: str, field: str, limits: Limits
+) -> Policy:  # fmt: skip
+    """A model beside the policy, which must take sequences as long."""
+    folder.mkdir()
+    fetch_model(objects, uri, folder, field=field)
+    found = model.load(
+        folder,
+        precision=spec.training.precision,
+        uri=uri,
+        field=field,
+        recompute=spec.training.gradient_checkpointing,
+    )
+    longest = found.max_positions
     if longest is not None and longest < limits.max_tokens:
         raise model.refused(
             uri,
             f"It takes {longest} tokens, and sequences may have {limits.max_tokens}.",
-            field=CRITIC_FIELD,
+            field=field,
         )
     return found

@@ -37,6 +37,7 @@ class Learner:
         spec: RLJobSpec,
         *,
         critic: Policy | None = None,
+        teacher: Policy | None = None,
         world: World = ALONE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -47,6 +48,7 @@ class Learner:
                 is divided among them.
             spec: the manifest.
             critic: the model that the critic starts from; None: the policy.
+            teacher: the reference; None: the policy as it is now.
             world: the ranks; each is given all samples and takes its share.
             clock: seconds, for durations.
         """
@@ -54,7 +56,7 @@ class Learner:
         self._algorithm = spec.algorithm
         self._training = spec.training
         self._clock = clock
-        self.models = _models(policy, spec, critic=critic, world=world)
+        self.models = _models(policy, spec, critic=critic, teacher=teacher, world=world)
         self.policy = self.models.policy
         self.parameters = self.policy.parameters()
         self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
@@ -124,7 +126,7 @@ class Learner:
 
     @property
     def _refreshes(self) -> bool:
-        kl = self._algorithm.kl
+        kl = self._algorithm.divergence
         return kl is not None and kl.refresh_every_steps is not None
 
     def _plan(self, samples: Sequence[Sample], *, step: int) -> list[list[int]]:
@@ -184,7 +186,10 @@ class Learner:
 
     def _summary(self, tally: Tally, *, rate: float, seconds: float) -> Update:
         algorithm, number = self._algorithm, max(1, len(tally.losses))
-        with_kl, with_entropy = algorithm.kl is not None, bool(algorithm.entropy_coefficient)
+        with_kl, with_entropy = (
+            algorithm.divergence is not None,
+            bool(algorithm.entropy_coefficient),
+        )
         return Update(
             loss=sum(tally.losses) / number,
             gradient_norm=sum(tally.norms) / number,
@@ -200,7 +205,7 @@ class Learner:
         )
 
     def _advance(self, samples: Sequence[Sample], update: Update, *, step: int) -> None:
-        kl = self._algorithm.kl
+        kl = self._algorithm.divergence
         self.controls = controller.advance(
             self.controls,
             self._algorithm,
@@ -221,13 +226,22 @@ class Learner:
         return controller.mean_entropy([list(group.values()) for group in groups.values()])
 
 
-def _models(policy: Policy, spec: RLJobSpec, *, critic: Policy | None, world: World) -> Models:
+def _models(
+    policy: Policy,
+    spec: RLJobSpec,
+    *,
+    critic: Policy | None,
+    teacher: Policy | None,
+    world: World,
+) -> Models:
     """All models; the policy is copied where another one begins as it is, and divided last."""
     section = spec.algorithm.critic
     found = None
     if section is not None:
         found = Critic(critic or policy, section, spec.training, shared=critic is None, world=world)
-    reference = Reference(policy, world=world) if spec.algorithm.kl is not None else None
+    reference = None
+    if spec.algorithm.divergence is not None:
+        reference = Reference(teacher or policy, world=world)
     return Models(
         policy=divided(policy, world),
         reference=reference,

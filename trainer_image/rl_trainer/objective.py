@@ -13,9 +13,9 @@ from rl_contracts.spec.kl import KL
 from rl_trainer.corrections import CORRECTIONS
 from rl_trainer.kl.estimators import divergence
 from rl_trainer.logprobs import TokenStatistics
-from rl_trainer.losses import LOSSES, aggregation, supervised
+from rl_trainer.losses import LOSSES, aggregation, distillation, supervised
 from rl_trainer.losses.ratios import ratio
-from rl_trainer.losses.records import LossInputs
+from rl_trainer.losses.records import LossFunction, LossInputs
 from rl_trainer.packing import Packed
 
 LOSS, CLIPPED, GAP, KEPT, DIVERGENCE, ENTROPY = range(6)
@@ -59,17 +59,16 @@ def evaluate(
         kl_coefficient: β of this step.
     """
     inputs = _inputs(statistics.logprobs, packed, algorithm, step=step)
-    of_tokens = supervised.loss if algorithm.supervised else LOSSES[algorithm.loss.kind]
-    outputs = of_tokens(inputs, algorithm.loss)
+    outputs = _loss(algorithm)(inputs, algorithm.loss)
     losses, correction = outputs.losses, algorithm.off_policy.correction
     kept = torch.ones_like(losses)
     if correction.kind != "None":
         kept = CORRECTIONS[correction.kind](inputs, correction, algorithm.loss)
         losses = losses * kept
     divergences = torch.zeros_like(losses)
-    if algorithm.kl is not None:
-        divergences = _divergences(statistics, inputs, packed, algorithm.kl)
-        if algorithm.kl.placement == "Loss":
+    if algorithm.divergence is not None:
+        divergences = _divergences(statistics, inputs, packed, algorithm.divergence)
+        if algorithm.divergence.placement == "Loss":
             losses = losses + kl_coefficient * divergences
     entropies = torch.zeros_like(losses)
     if algorithm.entropy_coefficient:
@@ -91,6 +90,12 @@ def evaluate(
     )
 
 
+def _loss(algorithm: Algorithm) -> LossFunction:
+    if algorithm.supervised:
+        return supervised.loss
+    return distillation.loss if algorithm.distils else LOSSES[algorithm.loss.kind]
+
+
 def denominator(counts: Sequence[int], algorithm: Algorithm) -> int:
     """What the totals of an update over sequences of ``counts`` tokens are divided by."""
     return aggregation.denominator(counts, algorithm.loss)
@@ -108,7 +113,7 @@ def needs_distributions(algorithm: Algorithm) -> bool:
 
 def needs_reference_logprobs(algorithm: Algorithm) -> bool:
     """Whether the reference is asked for the sampled tokens' own log-probabilities."""
-    kl = algorithm.kl
+    kl = algorithm.divergence
     return kl is not None and (
         kl.estimator != "Full"
         or kl.gradient == "StraightThrough"
@@ -118,7 +123,7 @@ def needs_reference_logprobs(algorithm: Algorithm) -> bool:
 
 def needs_full_divergence(algorithm: Algorithm) -> bool:
     """Whether the KL is summed over the vocabulary."""
-    return algorithm.kl is not None and algorithm.kl.estimator == "Full"
+    return algorithm.divergence is not None and algorithm.divergence.estimator == "Full"
 
 
 def _divergences(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
-from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.base import Model, S3Uri, rule, rules
 from rl_contracts.spec.critic import Critic
 from rl_contracts.spec.estimator import Estimator, Shaping
 from rl_contracts.spec.kl import KL
 from rl_contracts.spec.loss import Loss
 from rl_contracts.spec.off_policy import OffPolicy
+
+Teacher = Annotated[S3Uri, WithJsonSchema({"type": "string"})]
+"""Its form is checked by the operator alone: two patterns of a URI are long enough."""
 
 
 class Algorithm(Model):
@@ -20,8 +23,8 @@ class Algorithm(Model):
     model_config = rules(
         rule(
             "(self.estimator.kind in ['REINFORCEPlusPlus', 'GAE', 'ReMax'] && "
-            "!self.shaping.dynamicSampling) || self.groupSize >= 2",
-            "this estimator.kind, or shaping.dynamicSampling, compares members: "
+            "!self.shaping.dynamicSampling) || self.groupSize >= 2 || has(self.teacher)",
+            "estimator.kind or shaping.dynamicSampling compares members: "
             "groupSize must be at least 2",
         ),
         rule(
@@ -48,7 +51,7 @@ class Algorithm(Model):
             "estimator.kind GAE and the section critic go together",
         ),
         rule(
-            "(!self.estimator.kind.startsWith('REINFORCE') && self.estimator.kind != 'GAE' && "
+            "(!self.estimator.kind.matches('^(REIN|GAE)') && "
             "(!has(self.kl) || self.kl.placement == 'Loss')) || "
             "(!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage))",
             "shaping.dropZeroAdvantage and minimalAdvantage need an estimator of single groups, "
@@ -58,11 +61,13 @@ class Algorithm(Model):
             "self.loss.kind != 'DecoupledPPO' || "
             "!(self.offPolicy.correction.kind in ['TIS', 'IcePop', 'MIS'])",
             "loss.kind DecoupledPPO weighs by p / μ itself: "
-            "use another offPolicy.correction.kind than TIS, IcePop and MIS",
+            "offPolicy.correction.kind must not, as TIS, IcePop and MIS do",
         ),
     )
-    objective: Literal["RL", "SFT"] = "RL"
+    objective: Literal["RL", "SFT", "Distillation"] = "RL"
     """``SFT`` trains the records' own answers."""
+    teacher: Teacher | None = None
+    """Of Distillation: an s3:// folder."""
     group_size: Annotated[int, Field(ge=1, le=1024)] = 8
     """Rollouts for each prompt."""
     estimator: Estimator = Field(default_factory=Estimator)
@@ -74,6 +79,19 @@ class Algorithm(Model):
     entropy_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Weight of the bonus for entropy in the loss."""
     off_policy: OffPolicy = Field(default_factory=OffPolicy)
+
+    @property
+    def distils(self) -> bool:
+        """Whether it learns a teacher's distributions, so that no reward is trained."""
+        return self.objective == "Distillation"
+
+    @property
+    def divergence(self) -> KL | None:
+        """From what the policy is held near, if anything: under Distillation the teacher.
+
+        The reverse KL summed over the vocabulary is then the whole loss.
+        """
+        return KL(estimator="Full", coefficient=1.0) if self.distils else self.kl
 
     @property
     def supervised(self) -> bool:

@@ -18,7 +18,7 @@ class Correction(Model):
     model_config = rules(
         rule(
             "!has(self.cap) || self.kind in ['TIS', 'IcePop', 'MIS', 'ImportanceCap']",
-            "correction.cap is not for this kind: leave it out",
+            "correction.cap is not for this kind",
         ),
         rule(
             "!has(self.low) || self.kind in ['TIS', 'IcePop', 'MIS']",
@@ -41,7 +41,7 @@ class Correction(Model):
             "correction.decay and strictInBound are for kind ImportanceCap",
         ),
         rule(
-            "!has(self.decay) || !has(self.strictInBound) || !self.strictInBound",
+            "!has(self.decay) || !self.?strictInBound.orValue(false)",
             "correction.decay changes nothing under strictInBound",
         ),
     )
@@ -50,7 +50,7 @@ class Correction(Model):
     """Largest weight; of ImportanceCap the factor on the loss's clip."""
     low: Annotated[float, Field(ge=0, le=1)] | None = None
     level: Literal["Sequence", "Geometric"] | None = None
-    """Which ratio of a sequence: the product of its tokens', or their geometric mean."""
+    """Of a sequence: the product of its tokens' ratios, or their geometric mean."""
     threshold: Annotated[float, Field(gt=0, le=100)] | None = None
     """Mean log-ratio above which a sequence of negative advantage is left out."""
     decay: Annotated[float, Field(ge=0, le=100)] | None = None

@@ -14,8 +14,7 @@ class KLController(Model):
 
     model_config = rules(
         rule(
-            "(has(self.target) && has(self.horizon)) == (self.kind == 'Adaptive') && "
-            "has(self.target) == has(self.horizon)",
+            "[has(self.target), has(self.horizon)].all(one, one == (self.kind == 'Adaptive'))",
             "kl.controller.target and horizon go with kind Adaptive alone",
         )
     )

@@ -71,7 +71,7 @@ class Loss(Model):
     importance_cap: Annotated[float, Field(gt=1, le=1000)] | None = None
     """Tokens of a larger importance weight are left out."""
     clip_coefficient: Annotated[float, Field(gt=0, le=100)] | None = None
-    """Weight of MaxEnt's clipped term; unset: it has none."""
+    """Weight of MaxEnt's clipped term; unset: none."""
     aggregation: Aggregation | None = None
     length: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
     """Tokens that each sequence is divided by."""

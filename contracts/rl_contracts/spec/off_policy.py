@@ -31,5 +31,5 @@ class OffPolicy(Model):
     retrain_interval: Annotated[int, Field(ge=1, le=64)] = 1
     """Steps from one training of a rollout to the next."""
     max_dropped_share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of groups lost over ten steps above which the condition RolloutsFresh is False."""
+    """Share of groups lost over ten steps; above it RolloutsFresh is False."""
     correction: Correction = Field(default_factory=Correction)

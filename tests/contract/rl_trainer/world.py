@@ -179,7 +179,10 @@ class World:
     def uninterrupted(self) -> dict[str, Tensor]:
         """Weights of a trainer that trains the lineage's batches without ever stopping."""
         policy = model.load(self.folder / "model", precision="FP32", uri=self.spec.model.uri)
-        learner = Learner(policy, self.spec)
+        teacher, uri = None, self.spec.algorithm.teacher
+        if uri is not None:
+            teacher = model.load(self.folder / "teacher", precision="FP32", uri=uri)
+        learner = Learner(policy, self.spec, teacher=teacher)
         torch.use_deterministic_algorithms(True)
         for batch in self.stores.batches.lineage(self.run.head_batch):
             rollouts = self.stores.rollouts.get([member.rollout for member in batch.members])

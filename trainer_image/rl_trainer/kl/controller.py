@@ -32,7 +32,7 @@ class Controls(Record):
 
 def initial(algorithm: Algorithm) -> Controls:
     """What a run starts with."""
-    beta = 0.0 if algorithm.kl is None else algorithm.kl.coefficient
+    beta = 0.0 if algorithm.divergence is None else algorithm.divergence.coefficient
     return Controls(kl_coefficient=beta, tau=algorithm.estimator.weighting.tau)
 
 
@@ -54,8 +54,8 @@ def advance(
         weight_entropy: mean over its groups, in nats; None where weights are none.
     """
     beta = controls.kl_coefficient
-    if algorithm.kl is not None and kl is not None:
-        controller = algorithm.kl.controller
+    if algorithm.divergence is not None and kl is not None:
+        controller = algorithm.divergence.controller
         if controller.kind == "Adaptive":
             assert controller.target is not None
             assert controller.horizon is not None

@@ -123,3 +123,30 @@ def test_any_other_job_needs_samplers_and_a_reward(without: str) -> None:
     del given[without]
     with pytest.raises(ValidationError, match="must not be empty"):
         RLJobSpec.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason", "field"),
+    [
+        ({"objective": "Distillation"}, "TeacherMissing", "spec.algorithm.teacher"),
+        ({"teacher": "s3://abc/t"}, "OptionUnused", "spec.algorithm.teacher"),
+        ({"objective": "Distillation", "teacher": "s3://abc/t", "loss": {"kind": "GSPO"}},
+         "OptionUnused", "spec.algorithm.loss.kind"),
+        ({"objective": "Distillation", "teacher": "s3://abc/t",
+          "offPolicy": {"correction": {"kind": "TIS"}}},
+         "OptionUnused", "spec.algorithm.offPolicy.correction.kind"),
+    ],
+)  # fmt: skip
+def test_what_distillation_reads_and_needs(
+    algorithm: dict[str, Any], reason: str, field: str
+) -> None:
+    refusal = next(of_spec(a_spec(algorithm=algorithm)))
+    assert (refusal.reason, refusal.field) == (reason, field)
+
+
+def test_a_teacher_is_all_that_distillation_needs() -> None:
+    algorithm = {
+        "objective": "Distillation", "teacher": "s3://abc/t", "groupSize": 1,
+        "offPolicy": {"maxStaleness": 3}, "loss": {"aggregation": "SequenceMean"},
+    }  # fmt: skip
+    assert list(of_spec(a_spec(algorithm=algorithm))) == []
