@@ -43,7 +43,7 @@ def test_the_student_comes_near_its_teacher_over_crashes(
     world = distilling(make_world, num_hidden_layers=1)
     crashes = 0
     with sampling(TestSampler(world.stores, RUN, pause_seconds=0.02)):
-        for commands in itertools.count(110, 60):
+        for commands in itertools.count(60, 60):
             try:
                 with crashing_after(commands, monkeypatch):
                     assert world.attempt() == 0

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from rl_contracts.audit import batch as batch_audit
+from rl_contracts.audit import run as run_audit
 from rl_contracts.documents.arrays import unpack_int32
 from rl_contracts.documents.run import StepMetrics
 from rl_contracts.documents.task import Queue, TaskState
@@ -134,6 +136,10 @@ def test_it_trains_what_transformers_would_and_goes_on_after_crashes(
     assert [one.sequence for one in trained] == list(range(STEPS * PER_STEP))
     assert len({one.example for one in trained[:10]}) == 10
     assert (run.policy, run.last_version) == (None, 0)
+    assert run_audit.audit(world.stores, RUN).good
+    shown = batch_audit.audit(world.stores, RUN, step=2)
+    assert shown.good
+    assert {one.rollout for one in shown.sequences} == {one.id for one in world.trained()[1]}
     assert all(world.stores.tasks.total(RUN, queue=queue) == 0 for queue in list(Queue)[:2])
 
 
