@@ -1,14 +1,18 @@
-"""One run of which every kind of pod is killed, one after the other; it completes all the same."""
+"""One run of which every kind of pod is killed, one after the other; it completes all the same.
+
+Its samplers hand policies to each other.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from rl_console.errors import NotFoundError
+from rl_console.errors import NotFoundError, RequestRefusedError
 from rl_console.jobs import JobObject
 from rl_console.pods import PodView
 from rl_contracts.documents.batch import Batch
@@ -31,6 +35,7 @@ COMPLETE_SECONDS = 4 * HUNG_SECONDS
 SETTLED_SECONDS = 5.0
 QUIET_SECONDS = 60.0
 OPERATOR, STORE, MINIO = "operator", "store", "minio"
+TAKING = re.compile(r"taking version (\d+) from (\S+)")
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,8 @@ class Faulted:
     rollouts: dict[str, Rollout]
     dead: dict[str, str]
     """Reasons by task."""
+    handed_on: tuple[str, str]
+    """The uid of a sampler's pod, and of the one from which it took a policy."""
 
 
 def running(lab: Lab, role: str) -> PodView:
@@ -82,14 +89,34 @@ def kill_in_turn(lab: Lab, reader: RunReader) -> None:
         step = reader.await_step(step + STEPS_BETWEEN).step
 
 
+def handed_on(lab: Lab) -> tuple[str, str] | None:
+    """A pod whose sampler took a whole policy from another one's, and that one; their uids."""
+    for pod in [one.name for one in lab.pods(NAME) if one.role == "sampler"]:
+        try:
+            said = lab.kubectl("logs", pod, "-c", "agent")
+        except RequestRefusedError:  # it has not started yet
+            continue
+        version = peer = ""
+        for line in said.splitlines():
+            if found := TAKING.search(line):
+                version, peer = found.groups()
+            elif "the bucket takes over" in line:
+                version = ""
+            elif version and f"staged version {version} " in line:
+                return lab.get("pod", pod)["metadata"]["uid"], peer.rpartition(".")[2]
+    return None
+
+
 @pytest.fixture(scope="module")
 def faulted(lab: Lab) -> Iterator[Faulted]:
     lab.apply(job(NAME, training__steps=STEPS, training__evaluation={
         "beforeTraining": False, "afterTraining": True, "temperatures": [1.0],
-    }, training__checkpoint__everySteps=10, lifecycle__restartBackoffSeconds=1))  # fmt: skip
+    }, training__checkpoint__everySteps=10, lifecycle__restartBackoffSeconds=1,
+        weightSync__transport={"relay": True}))  # fmt: skip
     run = lab.job(NAME).uid
     reader = RunReader(lab, run)
     kill_in_turn(lab, reader)
+    relayed = until(lambda: handed_on(lab), what="a sampler to take a policy from another one")
     lab.await_condition(NAME, "Complete", seconds=COMPLETE_SECONDS)
     reader.close()
     with lab.stores() as stores:
@@ -110,6 +137,7 @@ def faulted(lab: Lab) -> Iterator[Faulted]:
                 for queue in Queue
                 for task in stores.tasks.find(run, queue=queue, state=TaskState.DEAD)
             },
+            handed_on=relayed,
         )
 
 
@@ -150,6 +178,11 @@ def test_no_trained_token_was_too_old(faulted: Faulted) -> None:
 def test_no_task_was_lost(faulted: Faulted) -> None:
     # Only what had become too old to train may have been given up.
     assert [reason for reason in faulted.dead.values() if "stale" not in reason.lower()] == []
+
+
+def test_a_sampler_took_a_policy_from_another_one(faulted: Faulted) -> None:
+    taker, giver = faulted.handed_on
+    assert taker != giver
 
 
 def test_restarts_are_counted(faulted: Faulted) -> None:
