@@ -135,6 +135,7 @@ async def play(
     model: str = "qwen3",
     user: Sequence[str] = (),
     tools: Sequence[Tool] = (TOOL,),
+    offered: Tools | None = None,
     **options: Any,
 ) -> Played:
     """Act a script out, as a ToolLoop by default, whose prompt leaves ``room`` tokens.
@@ -148,9 +149,11 @@ async def play(
         model: whose chat template it is.
         user: what a scripted user says.
         tools: that are offered.
+        offered: real ones, in place of both ``tools`` and ``answers``.
         options: of the manifest's agent.
     """
     prompts = real_prompts(model)
+    tools = tools if offered is None else offered.listed
     in_text = IN_TEXT.get(options.get("kind", ""))
     messages = introduced(QUESTION, in_text(tools)) if in_text else QUESTION
     chat = Chat(prompts, [] if in_text else [tool.to_chat() for tool in tools])
@@ -172,7 +175,7 @@ async def play(
         user=ScriptedUser(user),
         chat=chat,
         policy=cast(Policy, policy),
-        tools=cast(Tools, TableOfTools(answers or {}, tools)),
+        tools=offered or cast(Tools, TableOfTools(answers or {}, tools)),
     )
     (opening,) = Opening.of_group(prompt, await policy.sample(prompt))
     member.open(opening)
