@@ -87,5 +87,7 @@ def a_sampler(name: str = "a", **changes: Any) -> Sampler:
 
 
 def a_step(step: int, **changes: Any) -> StepMetrics:
-    values: dict[str, Any] = dict.fromkeys(StepMetrics.model_fields, 0) | {"drops": {}}
+    empty = ("drops", "reward_parts", "staleness", "seconds", "tracking_behind")
+    values: dict[str, Any] = dict.fromkeys(StepMetrics.model_fields, 0)
+    values |= {name: {} for name in empty}
     return StepMetrics.model_validate({**values, "step": step, "replayed": False, **changes})

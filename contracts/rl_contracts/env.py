@@ -16,6 +16,7 @@ POD_UID = "RL_POD_UID"
 SPEC_FILE = "RL_SPEC_FILE"
 STORES_FOLDER = "RL_STORES_FOLDER"
 HUB_TOKEN_FILE = "RL_HUB_TOKEN_FILE"
+TRACKING_FOLDER = "RL_TRACKING_FOLDER"
 REPLICAS = "RL_REPLICAS"
 REPLICA = "RL_REPLICA"
 PROCESSES = "RL_PROCESSES"
@@ -86,6 +87,8 @@ class TrainerEnv:
     stores_folder: Path
     hub_token_file: Path | None = None
     """Holds the token for hf:// sources."""
+    tracking_folder: Path | None = None
+    """Holds the trackers' credentials, a file for each key of their Secret."""
     replicas: int = 1
     """Pods of the trainer."""
     replica: int = 0
@@ -124,6 +127,7 @@ class TrainerEnv:
             spec_file=Path(required(environ, SPEC_FILE)),
             stores_folder=Path(required(environ, STORES_FOLDER)),
             hub_token_file=Path(environ[HUB_TOKEN_FILE]) if HUB_TOKEN_FILE in environ else None,
+            tracking_folder=Path(environ[TRACKING_FOLDER]) if TRACKING_FOLDER in environ else None,
         )
 
 

@@ -138,6 +138,7 @@ def _attempt(
         heartbeat=heartbeat,
         folder=folder,
         hub_token_file=env.hub_token_file,
+        tracking_folder=env.tracking_folder,
         team=team,
     )
     log.info("run %s: epoch %d, from step %d", env.run, run.epoch, run.step)

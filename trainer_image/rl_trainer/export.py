@@ -141,7 +141,7 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
         f"{_method(algorithm)}, learning rate {training.optimizer.learning_rate:g}, "
         f"{training.precision}.",
         *(["", *table] if rows else []),
-        *["", "Settings:", "", "```json", json.dumps(_settings(spec), indent=2), "```"],
+        *["", "Settings:", "", "```json", json.dumps(settings(spec), indent=2), "```"],
     ]
     return "\n".join(lines) + "\n"
 
@@ -160,7 +160,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _settings(spec: RLJobSpec) -> dict[str, Any]:
+def settings(spec: RLJobSpec) -> dict[str, Any]:
     """What the manifest and its defaults say of the training."""
     return {
         name: section.model_dump(mode="json", by_alias=True, exclude_none=True)

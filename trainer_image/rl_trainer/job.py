@@ -28,6 +28,8 @@ class Job:
     """Scratch space."""
     hub_token_file: Path | None = None
     """Holds the token for hf:// sources."""
+    tracking_folder: Path | None = None
+    """Holds the trackers' credentials."""
     team: Team = field(default_factory=Team)
     """The ranks that this one, rank 0, leads."""
     clock: Callable[[], float] = time.monotonic

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import annotate, minibatches, objective, sharding
+from rl_trainer import annotate, flops, minibatches, objective, sharding
 from rl_trainer import optimizer as optimizers
 from rl_trainer.accumulate import accumulate
 from rl_trainer.assessment import Assessment
@@ -22,6 +22,7 @@ from rl_trainer.model import Policy, divided
 from rl_trainer.models import Models
 from rl_trainer.objective import Terms
 from rl_trainer.packing import Packed
+from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
 from rl_trainer.reference import Reference
 from rl_trainer.samples import Sample
 from rl_trainer.tally import Gap, Tally, Update
@@ -58,6 +59,11 @@ class Learner:
         self._clock = clock
         self.models = _models(policy, spec, critic=critic, teacher=teacher, world=world)
         self.policy = self.models.policy
+        self._meter = flops.Meter(
+            work=flops.work_of(policy.module.config),
+            peak=flops.peak(flops.device_name(policy.device), bf16=policy.bf16),
+            chips=world.size,
+        )
         self.parameters = self.policy.parameters()
         self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
         self.controls = controller.initial(spec.algorithm)
@@ -74,7 +80,7 @@ class Learner:
         Raises:
             TrainingFailedError: loss or gradient is not finite; that update was not made.
         """
-        started = self._clock()
+        started, phases = self._clock(), Phases(self._clock)
         # Dropout and the like depend on seed, step and rank alone: a replayed step repeats them.
         torch.manual_seed(self._training.seed * 1_000_003 + step + (self.world.rank << 48))
         rate = optimizers.learning_rate(
@@ -83,16 +89,21 @@ class Learner:
         optimizers.set_rate(self.optimizer, rate)
         value_loss = None
         if self.models.critic is not None:
-            value_loss = self.models.critic.update(samples, step=step)
+            with phases.of(CRITIC):
+                value_loss = self.models.critic.update(samples, step=step)
         planned = self._plan(samples, step=step) if step > self._policy_waits else []
-        samples = annotate.annotated(self.models, samples, proximal=len(planned) > 1)
+        with phases.of(ANNOTATE):
+            samples = annotate.annotated(self.models, samples, proximal=len(planned) > 1)
         tally, first_pass = Tally(), len(planned) // self._training.passes_per_step
-        for number, chosen in enumerate(planned):
-            part = [samples[index] for index in chosen]
-            self._update(part, step=step, tally=tally, first=number < first_pass)
+        with phases.of(UPDATE):
+            for number, chosen in enumerate(planned):
+                part = [samples[index] for index in chosen]
+                self._update(part, step=step, tally=tally, first=number < first_pass)
         update = dataclasses.replace(
             self._summary(tally, rate=rate, seconds=self._clock() - started),
             value_loss=value_loss,
+            mfu=self._utilization(samples, planned, seconds=phases.seconds[UPDATE]),
+            phases=phases.take(),
         )
         self._advance(samples, update, step=step)
         return update
@@ -198,11 +209,20 @@ class Learner:
             correction_weight=tally.mean(objective.KEPT, default=1.0),
             gap=tally.gap,
             seconds=seconds,
+            log_ratios=tally.log_ratios,
             kl=tally.first_mean(objective.DIVERGENCE) if with_kl else None,
             kl_coefficient=self.controls.kl_coefficient if with_kl else None,
             entropy=tally.first_mean(objective.ENTROPY) if with_entropy else None,
             tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
         )
+
+    def _utilization(
+        self, samples: Sequence[Sample], planned: Sequence[Sequence[int]], *, seconds: float
+    ) -> float | None:
+        if not planned:
+            return None
+        lengths = [len(samples[index]) for chosen in planned for index in chosen]
+        return self._meter.utilization(lengths, seconds=seconds)
 
     def _advance(self, samples: Sequence[Sample], update: Update, *, step: int) -> None:
         kl = self._algorithm.divergence

@@ -29,9 +29,12 @@ from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.metrics import Circumstances, add, step_metrics
 from rl_trainer.orders import Assess, Begin, Update
+from rl_trainer.phases import EVALUATE, EXPORT, FORM, HAND_OUT, Phases
 from rl_trainer.publish import Publisher, Unpublished
 from rl_trainer.samples import Sample, batch_samples, digest, sequences
 from rl_trainer.stream import TrainStream
+from rl_trainer.tracking import trackers
+from rl_trainer.tracking.trackers import Trackers
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,8 @@ class _Crew:
     collector: Collector | Demonstrations
     publisher: Publisher | Unpublished
     checkpointer: Checkpointer
+    trackers: Trackers
+    phases: Phases
     datasets: list[Dataset]
     limits: Limits
 
@@ -65,6 +70,7 @@ def train(job: Job, run: Run) -> Outcome:
     """
     base, data = job.folder / inputs.BASE, job.folder / "data"
     data.mkdir()
+    trackers.check(job)
     job.heartbeat.say("fetching data and model")
     job, datasets = _read_data(job, run, data)
     learner, limits = job.team.call(
@@ -89,6 +95,8 @@ def train(job: Job, run: Run) -> Outcome:
         collector=_collector(job, stream, limits, base=base),
         publisher=Unpublished() if _supervised(job) else Publisher(job, learner.policy),
         checkpointer=Checkpointer(job, learner),
+        trackers=trackers.of_attempt(job, run),
+        phases=Phases(job.clock),
         datasets=datasets,
         limits=limits,
     )
@@ -97,6 +105,7 @@ def train(job: Job, run: Run) -> Outcome:
     crew.collector.recall(progress)
     job.heartbeat.watch(crew.publisher.check)
     job.heartbeat.watch(crew.checkpointer.check)
+    crew.trackers.go_on(progress, run.evaluations)
     finished = False
     try:
         outcome = _steps(job, crew, progress, base=base)
@@ -107,6 +116,7 @@ def train(job: Job, run: Run) -> Outcome:
     finally:
         crew.publisher.close(wait=finished)
         crew.checkpointer.close(wait=finished)
+        crew.trackers.close(finished=finished)
     return outcome
 
 
@@ -160,34 +170,41 @@ def _steps(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome:
         collected = crew.collector.collect(progress)
         job.heartbeat.say(f"training: step {progress.step + 1} of {job.spec.training.total_steps}")
         _step(job, crew, progress, collected)
-        _hand_out(job, crew, progress)
-        _evaluate(job, crew, progress)
-        export.export_due(
-            job, crew.learner.policy, base=base,
-            step=progress.step, evaluations=progress.evaluations,
-        )  # fmt: skip
+        with crew.phases.of(HAND_OUT):
+            _hand_out(job, crew, progress)
+        with crew.phases.of(EVALUATE):
+            _evaluate(job, crew, progress)
+        with crew.phases.of(EXPORT):
+            export.export_due(
+                job, crew.learner.policy, base=base,
+                step=progress.step, evaluations=progress.evaluations,
+            )  # fmt: skip
     return _finish(job, crew, progress, base=base)
 
 
 def _step(job: Job, crew: _Crew, progress: Progress, collected: Collected) -> None:
     """Train one batch: written down before, committed after, its tasks retired last."""
     rollouts = {one.id: one for group in collected.groups for one in group.rollouts}
-    batch, samples = _form(job, crew.learner, progress, collected, rollouts)
+    with crew.phases.of(FORM):
+        batch, samples = _form(job, crew.learner, progress, collected, rollouts)
     update = job.team.call(
         Update(samples=samples, step=batch.step),
         lambda: crew.learner.update(samples, step=batch.step),
     )
+    members = [rollouts[member.rollout] for member in batch.members]
     metrics = step_metrics(
-        [rollouts[member.rollout] for member in batch.members],
+        members,
         update,
         Circumstances(
             step=batch.step,
             epoch=job.epoch,
             time=job.stores.mongo.now(),
             wait_seconds=collected.wait_seconds,
+            seconds=crew.phases.take(),
             drops=collected.drops,
             dropped_share=collected.dropped_share,
             policy_version=crew.publisher.version,
+            tracking_behind=crew.trackers.behind,
         ),
     )
     progress.totals = add(progress.totals, metrics)
@@ -196,6 +213,7 @@ def _step(job: Job, crew: _Crew, progress: Progress, collected: Collected) -> No
     )
     progress.step, progress.head = batch.step, batch.id
     progress.metrics.append(metrics)
+    crew.trackers.step(metrics, members)
     job.stores.batches.mark(batch, BatchState.TRAINED)
     crew.checkpointer.trained(batch)
     crew.collector.retire(collected.groups, batch)
@@ -249,13 +267,15 @@ def _evaluate(job: Job, crew: _Crew, progress: Progress) -> None:
     if not datasets:
         return
     if isinstance(crew.collector, Demonstrations):
-        progress.evaluations += crew.collector.evaluate(crew.learner, datasets, step=progress.step)
+        found = crew.collector.evaluate(crew.learner, datasets, step=progress.step)
     else:
         pointer = crew.publisher.require(step=progress.step)
         assert pointer is not None
-        progress.evaluations += evaluate.evaluate(
+        found = evaluate.evaluate(
             job, crew.learner, datasets, pointer=pointer, limits=crew.limits
-        )
+        )  # fmt: skip
+    progress.evaluations += found
+    crew.trackers.evaluated(found, time=job.stores.mongo.now())
     job.stores.runs.record_evaluations(
         job.run, epoch=job.epoch, evaluations=progress.evaluations
     )  # fmt: skip

@@ -10,6 +10,8 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Drops, StepMetrics, Totals
 from rl_contracts.documents.task import Cause
 from rl_trainer.drops import together
+from rl_trainer.losses.ratios import MAX_LOG_RATIO
+from rl_trainer.phases import WAIT
 from rl_trainer.tally import Update
 
 
@@ -22,10 +24,13 @@ class Circumstances:
     time: float
     """Store time."""
     wait_seconds: float
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By phase, without those of the update."""
     drops: Drops = field(default_factory=Drops)
     dropped_share: float = 0.0
     policy_version: int
     replayed: bool = False
+    tracking_behind: dict[str, int] = field(default_factory=dict)
 
 
 def step_metrics(
@@ -43,13 +48,19 @@ def step_metrics(
         time=circumstances.time,
         reward_mean=mean,
         reward_std=math.sqrt(math.fsum((one - mean) ** 2 for one in rewards) / count),
+        reward_min=min(rewards),
+        reward_max=max(rewards),
+        reward_parts=_parts(rollouts),
         loss=update.loss,
         gradient_norm=update.gradient_norm,
         learning_rate=update.learning_rate,
         clip_fraction=update.clip_fraction,
+        ratio_min=None if update.log_ratios is None else _ratio(update.log_ratios[0]),
+        ratio_max=None if update.log_ratios is None else _ratio(update.log_ratios[1]),
         logprob_gap_mean=update.gap.mean,
         staleness_mean=sum(ages) / count,
         staleness_max=max(ages),
+        staleness={str(age): ages.count(age) for age in sorted(set(ages))},
         tokens=tokens,
         rollouts=count,
         dropped_stale=circumstances.drops.by_cause.get(Cause.STALE, 0),
@@ -65,9 +76,27 @@ def step_metrics(
         response_tokens_mean=tokens / count,
         wait_seconds=circumstances.wait_seconds,
         train_seconds=update.seconds,
+        seconds={WAIT: circumstances.wait_seconds} | circumstances.seconds | update.phases,
+        tokens_per_second=tokens / update.seconds if update.seconds > 0 else None,
+        mfu=update.mfu,
+        tracking_behind=circumstances.tracking_behind,
         policy_version=circumstances.policy_version,
         replayed=circumstances.replayed,
     )
+
+
+def _ratio(log_ratio: float) -> float:
+    """A ratio of its log, which is held as the losses hold it."""
+    return math.exp(max(-MAX_LOG_RATIO, min(MAX_LOG_RATIO, log_ratio)))
+
+
+def _parts(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Mean of each scorer over the rollouts that it judged."""
+    found: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        for part in rollout.parts:
+            found.setdefault(part.scorer, []).append(part.value)
+    return {scorer: math.fsum(values) / len(values) for scorer, values in found.items()}
 
 
 def add(totals: Totals, metrics: StepMetrics) -> Totals:

@@ -33,6 +33,8 @@ class Terms:
     """Loss, clipped tokens, |π - μ| in logs, correction weights, divergence from the reference,
     entropy: float64 ``[6]``, on the CPU."""
     largest_gap: float
+    log_ratios: tuple[float, float]
+    """Least and largest log(π/μ)."""
     not_finite: tuple[int, ...]
     """Indices of the samples whose loss is not finite."""
 
@@ -77,15 +79,17 @@ def evaluate(
         losses = losses - algorithm.entropy_coefficient * entropies
     weighted = losses * (packed.weights * aggregation.scales(inputs.sequences, algorithm.loss))
     total = weighted.sum()
-    gaps = (inputs.logprobs.detach() - packed.logprobs).abs()
+    changes = inputs.logprobs.detach() - packed.logprobs
     if algorithm.supervised:  # no sampler said anything
-        gaps = torch.zeros_like(gaps)
+        changes = torch.zeros_like(changes)
+    gaps = changes.abs()
     measured = (outputs.clipped, gaps, kept, divergences.detach(), entropies.detach())
     sums = torch.stack([total.detach(), *(one.sum() for one in measured)])
     return Terms(
         total=total,
         sums=sums.double().cpu(),
         largest_gap=float(gaps.max()),
+        log_ratios=(float(changes.min()), float(changes.max())),
         not_finite=_not_finite(weighted.detach(), packed),
     )
 

@@ -43,6 +43,12 @@ class Update:
     gap: Gap
     """Of each token as the step first met it: before the first update."""
     seconds: float
+    log_ratios: tuple[float, float] | None = None
+    """Extremes of log(π/μ) over the tokens of all updates; None without an update."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """``seconds`` by phase."""
+    mfu: float | None = None
+    """Of its policy updates (flops.py); None where it cannot be known."""
     kl: float | None = None
     """Mean divergence of a token from the reference, as the step first met it."""
     kl_coefficient: float | None = None
@@ -71,6 +77,7 @@ class Tally:
         default_factory=lambda: torch.zeros(objective.NUM_SUMS, dtype=torch.float64)
     )
     largest_gap: float = 0.0
+    log_ratios: tuple[float, float] | None = None
 
     def add(
         self, terms: Sequence[Terms], *, below: int, norm: float, tokens: int, first: bool
@@ -90,6 +97,9 @@ class Tally:
         self.norms.append(norm)
         self.tokens += tokens
         self.sums += sums
+        found = [*([] if self.log_ratios is None else [self.log_ratios])]
+        found += [one.log_ratios for one in terms]
+        self.log_ratios = (min(low for low, _ in found), max(high for _, high in found))
         if first:
             self.first_tokens += tokens
             self.first_sums += sums

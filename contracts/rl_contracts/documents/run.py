@@ -84,17 +84,28 @@ class StepMetrics(Record):
     """Store time, seconds since 1970."""
     reward_mean: float
     reward_std: float
+    reward_min: float | None = None
+    reward_max: float | None = None
+    """None in documents of earlier releases, as are further fields below."""
+    reward_parts: dict[str, float] = Field(default_factory=dict)
+    """Mean of what each scorer said, not weighted."""
     loss: float
+    """Of the policy."""
     gradient_norm: float
     learning_rate: float
     clip_fraction: float
     """Share of tokens whose gradient the clip removed."""
+    ratio_min: float | None = None
+    ratio_max: float | None = None
+    """Extremes of π/μ over the tokens of all updates, in e^±20; None without an update."""
     logprob_gap_mean: float
     """Mean |trainer - sampler| log-probability over the step's tokens, before the update;
     contains the policy's own movement where tokens are stale."""
     staleness_mean: float
     staleness_max: int
     """Training steps between the oldest token of a rollout and the update."""
+    staleness: dict[str, int] = Field(default_factory=dict)
+    """Rollouts by that number of steps."""
     tokens: int
     """Trained (generated) tokens."""
     rollouts: int
@@ -123,6 +134,16 @@ class StepMetrics(Record):
     """Waiting for rollouts."""
     train_seconds: float
     """Forward, backward, update."""
+    seconds: dict[str, float] = Field(default_factory=dict)
+    """By phase: the step's own, and what came between the step before and this one (trainer:
+    phases.py)."""
+    tokens_per_second: float | None = None
+    """Trained tokens by train_seconds."""
+    mfu: float | None = None
+    """Model FLOPs utilization, in [0, 1] (trainer: flops.py); None where the chip's peak, or the
+    model's work, is not known."""
+    tracking_behind: dict[str, int] = Field(default_factory=dict)
+    """Entries that a tracker has not taken yet or never will, by tracker; empty: none."""
     policy_version: int
     """Newest published version after the step."""
     replayed: bool = False

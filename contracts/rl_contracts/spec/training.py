@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_contracts.spec.base import Model, S3Uri, rule, rules
+from rl_contracts.spec.tracking import Tracking
 
 
 class Optimizer(Model):
@@ -50,7 +51,7 @@ class Checkpoint(Model):
     """Training state in the bucket."""
 
     every_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
-    """Bounds what is replayed after a crash."""
+    """Bounds what is replayed."""
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 2
     export_every_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Unset: only the final model."""
@@ -110,13 +111,14 @@ class Training(Model):
     """Times that a step trains its rollouts."""
     optimizer: Optimizer = Field(default_factory=Optimizer)
     precision: Literal["BF16", "FP32"] = "BF16"
-    """Of passes and published weights; masters are FP32."""
+    """Masters are FP32."""
     gradient_checkpointing: bool = False
     """Runs layers again to keep less."""
     max_tokens_per_microbatch: Annotated[int, Field(ge=16, le=16_777_216)] = 32768
     max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     evaluation: Evaluation = Field(default_factory=Evaluation)
+    tracking: Tracking = Field(default_factory=Tracking)
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
 
     @property

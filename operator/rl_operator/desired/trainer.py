@@ -32,6 +32,7 @@ RENDEZVOUS_BACKEND = "c10d"
 REPLICA_LABEL = "training.kubeflow.org/replica-index"
 """training-operator's, on each pod."""
 HUB_FOLDER = "/etc/rl/hub"
+TRACKING_FOLDER = "/etc/rl/tracking"
 HUB_ONLINE = "HF_HUB_OFFLINE"
 """The image sets it: only a job that names hf:// sources asks the hub for anything."""
 
@@ -92,6 +93,9 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         told[HUB_ONLINE] = "0"
     if hub is not None:
         told[env.HUB_TOKEN_FILE] = f"{HUB_FOLDER}/token"
+    tracking = spec.training.tracking.secret_name
+    if tracking:
+        told[env.TRACKING_FOLDER] = TRACKING_FOLDER
     container = {
         "name": CONTAINER,
         "image": spec.trainer.image or images.trainer,
@@ -105,6 +109,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
             *pods.spec_mounts(),
             {"name": "tmp", "mountPath": "/tmp"},
             *([{"name": "hub", "mountPath": HUB_FOLDER, "readOnly": True}] if hub else []),
+            *([_tracking_mount()] if tracking else []),
         ],
     }
     config = names.spec_config(job.name, spec)
@@ -119,6 +124,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
             *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
             {"name": "tmp", "emptyDir": {}},
             *([_hub_volume(hub)] if hub else []),
+            *([_tracking_volume(tracking)] if tracking else []),
         ],
     }
     mine = labels(job=job.name, run=job.run, component="trainer", attempt=attempt)
@@ -142,6 +148,15 @@ def _hub_volume(token: HubTokenReference) -> Manifest:
         "defaultMode": pods.READ_BY_GROUP,
     }
     return {"name": "hub", "secret": secret}
+
+
+def _tracking_mount() -> Manifest:
+    return {"name": "tracking", "mountPath": TRACKING_FOLDER, "readOnly": True}
+
+
+def _tracking_volume(secret: str) -> Manifest:
+    volume = {"secretName": secret, "defaultMode": pods.READ_BY_GROUP}
+    return {"name": "tracking", "secret": volume}
 
 
 def _plain(value: Any) -> Any:

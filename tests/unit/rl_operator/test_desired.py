@@ -86,6 +86,24 @@ def test_a_hub_is_asked_only_where_the_data_come_from_it() -> None:
     assert "HF_HUB_OFFLINE" not in environment_of(pod["containers"][0])
 
 
+def test_credentials_of_trackers_are_mounted_where_a_secret_is_named() -> None:
+    def rendered(tracking: dict[str, Any]) -> dict[str, Any]:
+        return pod_of(a_trainer_manifest(training={"steps": 1, "tracking": tracking}))
+
+    pod = rendered({"wandb": "Online", "secretName": "keys"})
+    (container,) = pod["containers"]
+    assert environment_of(container)[env.TRACKING_FOLDER] == "/etc/rl/tracking"
+    mounts = {one["name"]: one for one in container["volumeMounts"]}
+    assert (mounts["tracking"]["mountPath"], mounts["tracking"]["readOnly"]) == (
+        "/etc/rl/tracking", True,
+    )  # fmt: skip
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert volumes["tracking"]["secret"] == {"secretName": "keys", "defaultMode": 0o440}
+    pod = rendered({"tensorBoard": True})
+    assert "tracking" not in {one["name"] for one in pod["volumes"]}
+    assert env.TRACKING_FOLDER not in environment_of(pod["containers"][0])
+
+
 def test_the_trainer_is_one_worker_that_is_never_restarted_in_place() -> None:
     manifest = a_trainer_manifest()
     spec = manifest["spec"]

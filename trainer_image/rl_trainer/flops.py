@@ -1,0 +1,98 @@
+"""Model FLOPs utilization: the work that a model's formula asks for, by what the chips could do.
+
+Appendix B of PaLM (arXiv 2204.02311): for each token of a training step a dense decoder makes 6 N
+operations with its N matmul parameters (the embedding's lookup makes none, the output layer's does)
+and 12 L H Q T in attention, with L layers, H heads of size Q and T tokens of its sequence. Layers
+that gradient checkpointing runs again are not counted, nor are passes without gradient.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+BF16_PEAKS = {
+    "B200": 2250e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12,
+    "H20": 148e12, "A100": 312e12, "A800": 312e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12,
+    "A40": 150e12, "A30": 165e12, "MI300X": 1307e12, "MI250X": 383e12,
+}  # fmt: skip
+"""Dense bfloat16 operations per second, of the makers' data sheets, by words of the device's name;
+the first that is there counts."""
+GATED = frozenset({"gemma", "llama", "mistral", "phi3", "qwen2", "qwen3"})
+"""Architectures of query, key, value and output projections and three feed-forward matrices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a dense decoder computes."""
+
+    matmul_parameters: int
+    """N: of attention, feed-forward and output layer."""
+    layers: int
+    attention_width: int
+    """H Q: heads times their size."""
+
+    def training(self, lengths: Sequence[int]) -> float:
+        """Operations, forward and backward, over sequences of so many tokens (prompts included)."""
+        tokens, squares = sum(lengths), sum(one * one for one in lengths)
+        attention = 12 * self.layers * self.attention_width
+        return float(6 * self.matmul_parameters * tokens + attention * squares)
+
+
+def work_of(config: Any) -> Work | None:
+    """The work of the model of a transformers config; None where the formula does not hold.
+
+    That is where it is no decoder of attention and gated feed-forward layers alone: a mixture of
+    experts runs a part of its parameters, other architectures count differently.
+    """
+    if config.model_type not in GATED:
+        return None
+    hidden, heads = config.hidden_size, config.num_attention_heads
+    size = getattr(config, "head_dim", None) or hidden // heads
+    shared = getattr(config, "num_key_value_heads", None) or heads
+    attention = 2 * hidden * size * (heads + shared)
+    feed_forward = 3 * hidden * config.intermediate_size
+    return Work(
+        matmul_parameters=config.num_hidden_layers * (attention + feed_forward)
+        + hidden * config.vocab_size,
+        layers=config.num_hidden_layers,
+        attention_width=heads * size,
+    )
+
+
+def peak(device_name: str | None, *, bf16: bool) -> float | None:
+    """A chip's operations per second; None on a processor, an unknown chip, or in float32.
+
+    Args:
+        device_name: as CUDA gives it, e.g. ``NVIDIA H100 80GB HBM3``; None without one.
+        bf16: matrices are multiplied in bfloat16.
+    """
+    if device_name is None or not bf16:
+        return None
+    known = BF16_PEAKS.items()
+    return next((flops for name, flops in known if re.search(rf"\b{name}\b", device_name)), None)
+
+
+def device_name(device: torch.device) -> str | None:
+    """The accelerator's name; None for a processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """Measures policy updates against the chips that make them."""
+
+    work: Work | None
+    peak: float | None
+    """Operations per second of one chip."""
+    chips: int
+
+    def utilization(self, lengths: Sequence[int], *, seconds: float) -> float | None:
+        """MFU of updates over sequences of so many tokens; None where it cannot be known."""
+        if self.work is None or self.peak is None or seconds <= 0:
+            return None
+        return self.work.training(lengths) / (seconds * self.peak * self.chips)

@@ -1,0 +1,1 @@
+"""Trackers: TensorBoard, Weights & Biases, MLflow, and samples in the bucket."""

@@ -1,0 +1,117 @@
+"""What trackers are told, made of the run's own documents. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import EvaluationResult, StepMetrics
+
+MAX_TEXT = 4000
+"""Characters of a text that are shown."""
+REWARD = ("reward_mean", "reward_std", "reward_min", "reward_max")
+GROUPS: dict[str, tuple[str, ...]] = {
+    "reward": REWARD,
+    "policy": (
+        "loss", "kl", "kl_coefficient", "entropy", "tau", "clip_fraction", "ratio_min",
+        "ratio_max", "gradient_norm", "learning_rate", "logprob_gap_mean", "correction_weight",
+    ),
+    "critic": ("value_loss",),
+    "rollouts": (
+        "staleness_mean", "staleness_max", "tokens", "rollouts", "response_tokens_mean",
+        "dropped_stale", "dropped_no_signal", "dropped_share",
+    ),
+    "time": ("wait_seconds", "train_seconds", "tokens_per_second", "mfu"),
+}  # fmt: skip
+"""Fields of StepMetrics by the heading that they are shown under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One rollout to read. Its texts are the policy's and the tools': hostile as any input."""
+
+    rollout: str
+    reward: float
+    parts: dict[str, float]
+    stop_reason: str
+    turns: tuple[str, ...]
+    """What the policy said, turn by turn, and what tools answered in between."""
+
+    @property
+    def text(self) -> str:
+        """All turns."""
+        return "\n\n".join(self.turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What there is to tell of a step."""
+
+    step: int
+    time: float
+    """Seconds since 1970."""
+    scalars: dict[str, float]
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Histograms: how often each whole number was seen."""
+    samples: tuple[Shown, ...] = ()
+
+
+def of_step(metrics: StepMetrics, rollouts: Iterable[Rollout] = ()) -> Entry:
+    """A training step, with the rollouts of it that are to be shown."""
+    values = metrics.model_dump()
+    scalars = {
+        f"{heading}/{name.removeprefix(f'{heading}_')}": float(values[name])
+        for heading, names in GROUPS.items()
+        for name in names
+        if values[name] is not None
+    }
+    scalars |= {f"reward/parts/{_plain(name)}": one for name, one in metrics.reward_parts.items()}
+    scalars |= {f"time/phases/{name}": one for name, one in metrics.seconds.items()}
+    scalars |= {
+        f"rollouts/dropped/{cause}": float(count) for cause, count in metrics.drops.by_cause.items()
+    }
+    return Entry(
+        step=metrics.step,
+        time=metrics.time,
+        scalars=scalars,
+        counts={"rollouts/staleness": dict(metrics.staleness)},
+        samples=tuple(shown(one) for one in rollouts),
+    )
+
+
+def of_evaluations(results: Sequence[EvaluationResult], *, time: float) -> list[Entry]:
+    """Evaluations, an entry for each."""
+    found = []
+    for one in results:
+        root = f"evaluation/{one.split}/{_plain(one.dataset)}/{one.temperature:g}"
+        known = {"accuracy": one.accuracy, "loss": one.loss, "seconds": one.seconds}
+        scalars = {f"{root}/{name}": value for name, value in known.items() if value is not None}
+        scalars |= {f"{root}/pass_at/{k}": rate for k, rate in one.pass_at.items()}
+        found.append(Entry(step=one.step, time=time, scalars=scalars))
+    return found
+
+
+def shown(rollout: Rollout) -> Shown:
+    """A rollout as it is shown: its texts, cut where they are long."""
+    said = []
+    for turn in rollout.turns:
+        said.append(_cut(turn.text))
+        said += [f"[{call.tool}] {_cut(call.result)}" for call in turn.calls]
+    return Shown(
+        rollout=rollout.id,
+        reward=rollout.reward,
+        parts={part.scorer: part.value for part in rollout.parts},
+        stop_reason=rollout.stop_reason.value,
+        turns=tuple(said or [_cut(rollout.text)]),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+def _plain(name: str) -> str:
+    """A name of characters that every tracker takes."""
+    return re.sub(r"[^-_.A-Za-z0-9]", "_", name)

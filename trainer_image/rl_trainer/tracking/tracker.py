@@ -1,0 +1,53 @@
+"""What a tracker is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_contracts.errors import RLError
+from rl_trainer.tracking.entries import Entry
+
+
+class TrackerError(RLError):
+    """A tracker did not take what it was given; it may later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """The attempt, as trackers name it: each attempt is a run of theirs, and tells all steps."""
+
+    project: str
+    job: str
+    run: str
+    epoch: int
+    settings: dict[str, Any]
+    """Of the manifest; no secrets."""
+
+    @property
+    def name(self) -> str:
+        """Of the attempt."""
+        return f"{self.job}-{self.run[:8]}-{self.epoch}"
+
+
+class Tracker(Protocol):
+    """Takes entries on a thread of its own; whatever it raises stops nothing but itself.
+
+    Attributes:
+        name: for logs and metrics.
+        folder: files that are to be kept in the bucket; None without any.
+    """
+
+    name: str
+    folder: Path | None
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Take entries, in order; raises TrackerError where that may be tried again."""
+
+    def save(self) -> None:
+        """Bring what was written into the folder's files; raises TrackerError."""
+
+    def close(self) -> None:
+        """End; raises TrackerError."""

@@ -1,0 +1,187 @@
+"""The trackers of an attempt."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import EvaluationResult, Run, StepMetrics
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.tracking import MLFLOW_KEYS, WANDB_KEY
+from rl_contracts.stores.objects import Objects
+from rl_trainer.export import settings
+from rl_trainer.job import Job, Progress
+from rl_trainer.tracking import entries
+from rl_trainer.tracking.outbox import Outbox
+from rl_trainer.tracking.sample_files import SampleFiles
+from rl_trainer.tracking.tracker import About, Tracker
+
+FOLDER = "tracking/"
+"""Below the run's prefix: ``tracking/<epoch>/<tracker>/``."""
+SECRET = "spec.training.tracking.secretName"
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the outbox tries again
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "WANDB_ERROR_REPORTING": "false",
+}
+"""Read by the libraries when they are imported: nothing goes to their makers unasked."""
+END_SECONDS, STOP_SECONDS = 30.0, 5.0
+"""Longest waits for a tracker: when the run is complete, and when an attempt ends otherwise."""
+
+
+class Trackers:
+    """Tells every tracker the same; with none it does nothing."""
+
+    def __init__(self, outboxes: Sequence[Outbox], *, samples: int) -> None:
+        """See the class; ``samples`` rollouts of each step are shown."""
+        self._outboxes, self._samples = outboxes, samples
+
+    @property
+    def behind(self) -> dict[str, int]:
+        """Entries that a tracker has not taken yet or never will; those that are behind alone."""
+        counts = {one.name: one.behind for one in self._outboxes}
+        return {name: count for name, count in counts.items() if count}
+
+    def go_on(self, progress: Progress, evaluations: Sequence[EvaluationResult]) -> None:
+        """Tell all steps and evaluations before this attempt's own."""
+        if not self._outboxes:
+            return
+        told = [entries.of_step(one) for one in progress.metrics]
+        time = progress.metrics[-1].time if progress.metrics else 0.0
+        told += entries.of_evaluations(evaluations, time=time)
+        self._put(sorted(told, key=lambda one: one.step))
+
+    def step(self, metrics: StepMetrics, rollouts: Sequence[Rollout]) -> None:
+        """Tell a step; of its rollouts some are shown, from all over the batch."""
+        if self._outboxes:
+            apart = max(1, len(rollouts) // max(1, self._samples))
+            chosen = itertools.islice(rollouts, 0, apart * self._samples, apart)
+            self._put([entries.of_step(metrics, chosen)])
+
+    def evaluated(self, results: Sequence[EvaluationResult], *, time: float) -> None:
+        """Tell evaluations."""
+        self._put(entries.of_evaluations(results, time=time))
+
+    def close(self, *, finished: bool) -> None:
+        """Give each what waits, for a short time."""
+        for one in self._outboxes:
+            one.close(seconds=END_SECONDS if finished else STOP_SECONDS)
+
+    def _put(self, told: Sequence[entries.Entry]) -> None:
+        for one in self._outboxes:
+            one.put(told)
+
+
+def check(job: Job) -> None:
+    """See that the trackers' credentials are there, and not in the manifest.
+
+    Raises:
+        RefusedError: they are not.
+    """
+    _credentials(job.spec, job.tracking_folder)
+
+
+def of_attempt(job: Job, run: Run) -> Trackers:
+    """The trackers that the manifest names, none of them asked yet; raises what ``check`` does."""
+    section = job.spec.training.tracking
+    known = _credentials(job.spec, job.tracking_folder)
+    about = About(
+        project=section.project or run.namespace,
+        job=job.name,
+        run=job.run,
+        epoch=job.epoch,
+        settings=settings(job.spec),
+    )
+    found = _trackers(job.spec, about, folder=job.folder / "tracking", credentials=known)
+    outboxes = [
+        Outbox(one, upload=_uploader(job.stores.objects, f"{job.prefix}{FOLDER}{job.epoch}/"))
+        for one in found
+    ]
+    return Trackers(outboxes, samples=section.samples)
+
+
+def _trackers(
+    spec: RLJobSpec, about: About, *, folder: Path, credentials: dict[str, str]
+) -> list[Tracker]:
+    """Their libraries are loaded only where they are asked for: each takes seconds."""
+    section = spec.training.tracking
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    found: list[Tracker] = []
+    if section.samples:
+        found.append(SampleFiles(folder / SampleFiles.name))
+    if section.tensor_board:
+        from rl_trainer.tracking.tensorboard import TensorBoard
+
+        found.append(TensorBoard(folder / TensorBoard.name))
+    if section.wandb is not None:
+        from rl_trainer.tracking.weights_and_biases import WeightsAndBiases
+
+        place, key = folder / WeightsAndBiases.name, credentials.get(WANDB_KEY)
+        found.append(WeightsAndBiases(place, about, mode=section.wandb, key=key))
+    if section.mlflow is not None:
+        from rl_trainer.tracking.mlflow_runs import MLflow
+
+        os.environ.update({one: credentials[one] for one in MLFLOW_KEYS if one in credentials})
+        found.append(MLflow(section.mlflow, about))
+    return found
+
+
+def _credentials(spec: RLJobSpec, folder: Path | None) -> dict[str, str]:
+    """The Secret's keys that trackers know, from the files that it is mounted as.
+
+    Raises:
+        RefusedError: one is needed and not there, or one stands in ``trainer.env``.
+    """
+    written = {one.name for one in spec.trainer.env}.intersection((WANDB_KEY, *MLFLOW_KEYS))
+    if written:
+        name = min(written)
+        raise RefusedError(
+            Refusal(
+                field="spec.trainer.env",
+                value=name,
+                reason="CredentialInSpec",
+                message=f"{name} is a credential, and whoever may read the job reads it.",
+                remedy=f"Put it into a Secret under the key {name}, and name that in {SECRET}.",
+            )
+        )
+    found = {}
+    for name in (WANDB_KEY, *MLFLOW_KEYS):
+        if folder is not None and (folder / name).is_file():
+            found[name] = (folder / name).read_text().strip()
+    if spec.training.tracking.wandb == "Online" and not found.get(WANDB_KEY):
+        raise RefusedError(
+            Refusal(
+                field=SECRET,
+                value=spec.training.tracking.secret_name or "",
+                reason="CredentialMissing",
+                message=f"tracking.wandb Online needs a Secret with the key {WANDB_KEY}.",
+                remedy="Name a Secret that has it, or choose wandb Offline, which needs none.",
+            )
+        )
+    return found
+
+
+def _uploader(objects: Objects, prefix: str) -> Callable[[Tracker], None]:
+    """Keeps those of a tracker's files that have changed since they were last kept."""
+    kept: dict[Path, tuple[int, int]] = {}
+
+    def upload(tracker: Tracker) -> None:
+        if tracker.folder is None or not tracker.folder.is_dir():
+            return
+        for path in sorted(tracker.folder.rglob("*")):
+            if path.is_symlink() or not path.is_file():
+                continue
+            stat = path.stat()
+            state = (stat.st_size, stat.st_mtime_ns)
+            if kept.get(path) != state:
+                name = path.relative_to(tracker.folder).as_posix()
+                objects.put_file(f"{prefix}{tracker.name}/{name}", path)
+                kept[path] = state
+
+    return upload

@@ -1,0 +1,108 @@
+"""Weights & Biases, online, or offline into files that ``wandb sync`` uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import wandb
+
+from rl_trainer.tracking.entries import Entry
+from rl_trainer.tracking.tracker import About, TrackerError
+
+START_SECONDS = 60
+STEP = "step"
+COLUMNS = ["rollout", "reward", "stop_reason", "text"]
+
+
+class WeightsAndBiases:
+    """One W&B run for the attempt, in a group for the job's run."""
+
+    name = "wandb"
+
+    def __init__(
+        self,
+        folder: Path,
+        about: About,
+        *,
+        mode: Literal["Offline", "Online"],
+        key: str | None,
+    ) -> None:
+        """See the class.
+
+        Args:
+            folder: W&B's own files go below it.
+            about: the attempt.
+            mode: offline files are kept in the bucket.
+            key: for the server; not needed offline.
+        """
+        self.folder: Path | None = folder if mode == "Offline" else None
+        self._place, self._about, self._mode, self._key = folder, about, mode, key
+        self._run: Any = None
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """See Tracker."""
+        try:
+            run = self._begun()
+            for entry in entries:
+                run.log(_values(entry))
+        except (wandb.Error, OSError) as error:
+            raise TrackerError(f"W&B: {type(error).__name__}: {error}"[:500]) from error
+
+    def save(self) -> None:
+        """See Tracker; its files grow by themselves."""
+
+    def close(self) -> None:
+        """See Tracker."""
+        try:
+            if self._run is not None:
+                self._run.finish()
+                wandb.teardown()  # until its service has ended, files may lack their ends
+        except (wandb.Error, OSError) as error:
+            raise TrackerError(f"W&B: {type(error).__name__}: {error}"[:500]) from error
+
+    def _begun(self) -> Any:
+        if self._run is None:
+            self._place.mkdir(parents=True, exist_ok=True)
+            about = self._about
+            self._run = wandb.init(
+                project=about.project,
+                group=about.run,
+                name=about.name,
+                id=f"{about.run}-{about.epoch}",
+                dir=str(self._place),
+                config=about.settings,
+                settings=self._settings(),
+            )
+            self._run.define_metric(STEP, hidden=True)
+            self._run.define_metric("*", step_metric=STEP)
+        return self._run
+
+    def _settings(self) -> wandb.Settings:
+        return wandb.Settings(
+            mode="offline" if self._mode == "Offline" else "online",
+            api_key=self._key,
+            console="off",
+            silent=True,
+            disable_git=True,
+            disable_code=True,
+            disable_job_creation=True,
+            x_disable_stats=True,
+            x_disable_machine_info=True,
+            init_timeout=START_SECONDS,
+        )
+
+
+def _values(entry: Entry) -> dict[str, Any]:
+    found: dict[str, Any] = {STEP: entry.step, **entry.scalars}
+    for name, counts in entry.counts.items():
+        seen = sorted((int(value), count) for value, count in counts.items())
+        if seen:
+            edges = [seen[0][0] - 0.5, *(value + 0.5 for value, _ in seen)]
+            held = ([count for _, count in seen], edges)
+            found[name] = wandb.Histogram(np_histogram=held)
+    if entry.samples:
+        rows = [[one.rollout, one.reward, one.stop_reason, one.text] for one in entry.samples]
+        found["samples"] = wandb.Table(columns=COLUMNS, data=rows)
+    return found
