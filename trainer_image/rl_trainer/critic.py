@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rl_contracts.spec.critic import Critic as CriticSection
 from rl_contracts.spec.training import Optimizer, Training
-from rl_trainer import forward, minibatches, optimizer, sharding
+from rl_trainer import forward, memory, minibatches, optimizer, sharding
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.losses import value
 from rl_trainer.model import Policy
@@ -76,7 +76,8 @@ class Critic:
         self._module.train()
         self.parameters = dict(self._module.named_parameters())
         self._optimizer = optimizer.build(
-            self.parameters, Optimizer(learning_rate=section.learning_rate)
+            self.parameters,
+            Optimizer(learning_rate=section.learning_rate, kind=training.optimizer.kind),
         )
 
     def values(self, samples: Sequence[Sample]) -> list[Tensor]:
@@ -127,7 +128,8 @@ class Critic:
         optimizer.restore(self._optimizer, self.parameters, moments)
 
     def _values(self, packed: Packed) -> Tensor:
-        with self._model.precision():
+        offload, device = self._model.offload, self._model.device
+        with self._model.precision(), memory.saving(device, offload=offload):
             return self._run(packed)[:, 0].float()
 
     def _update(self, samples: Sequence[Sample], *, step: int) -> float:

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.objects import Objects, split_uri
-from rl_trainer import model
+from rl_trainer import memory, model
 from rl_trainer.groups import Limits
 from rl_trainer.learner import Learner
 from rl_trainer.model import UNLOADABLE, Policy
@@ -39,6 +39,7 @@ def learner(
     Raises:
         RefusedError: one of them cannot be used.
     """
+    memory.check(spec.training, device=model.device(), ranks=world.size)
     base, uri = folder / BASE, spec.model.uri
     base.mkdir()
     fetch_model(objects, uri, base)
@@ -47,6 +48,7 @@ def learner(
         precision=spec.training.precision,
         uri=uri,
         recompute=spec.training.gradient_checkpointing,
+        offload=spec.training.offload_activations,
     )
     known = limits(policy, spec)
     critic = critic_model(objects, spec, folder / "critic", limits=known)
@@ -196,6 +198,7 @@ def _other(
         uri=uri,
         field=field,
         recompute=spec.training.gradient_checkpointing,
+        offload=spec.training.offload_activations,
     )
     longest = found.max_positions
     if longest is not None and longest < limits.max_tokens:

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from rl_contracts.errors import Refusal, RefusedError
-from rl_trainer import sharding
+from rl_trainer import memory, sharding
 from rl_trainer.logprobs import CHUNK_LOGITS, TokenStatistics, token_logprobs, token_statistics
 from rl_trainer.packing import Packed, collate
 from rl_trainer.samples import Sample
@@ -38,6 +38,8 @@ class Policy:
     """Forward and backward in bfloat16 where that is safe (autocast)."""
     run_layers: Callable[..., Tensor] | None = None
     """Runs the layers where the parameters are divided among ranks."""
+    offload: bool = False
+    """What layers keep for the backward pass waits in host memory."""
 
     @property
     def vocabulary(self) -> int:
@@ -56,7 +58,7 @@ class Policy:
 
     def states(self, packed: Packed) -> Tensor:
         """States that predict the generated tokens, ``[N, H]``."""
-        with self.precision():
+        with self.precision(), memory.saving(self.device, offload=self.offload):
             hidden = (self.run_layers or partial(hidden_states, self.module))(
                 input_ids=packed.tokens, position_ids=packed.positions
             )
@@ -153,6 +155,7 @@ def load(
     uri: str,
     field: str = "spec.model.uri",
     recompute: bool = False,
+    offload: bool = False,
 ) -> Policy:
     """Load a model in Hugging Face layout and prove that it can be trained packed.
 
@@ -163,6 +166,7 @@ def load(
         field: where the manifest names it, for messages.
         recompute: keep each layer's input alone for the backward pass and run the layer again
             there (gradient checkpointing, arXiv 1604.06174).
+        offload: and keep that in host memory.
 
     Raises:
         RefusedError: it is no causal model that transformers can build and fill from the folder,
@@ -185,13 +189,18 @@ def load(
         if report.get(kind):
             shown = ", ".join(map(str, sorted(report[kind])[:3]))
             raise refused(uri, f"Its weights do not fit its config ({kind}): {shown}.", field=field)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    module.to(device)
-    policy = Policy(module=module, device=device, bf16=precision == "BF16")
+    place = device()
+    module.to(place)
+    policy = Policy(module=module, device=place, bf16=precision == "BF16", offload=offload)
     check(policy, uri=uri, field=field)
     if recompute:
         _recompute(module)
     return policy
+
+
+def device() -> torch.device:
+    """Where models are trained."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _recompute(module: Any) -> None:

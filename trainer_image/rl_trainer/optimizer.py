@@ -1,8 +1,13 @@
-"""AdamW (arXiv 1711.05101) with a linear warm-up to a rate that stays or falls."""
+"""AdamW (arXiv 1711.05101) with a linear warm-up to a rate that stays or falls.
+
+``AdamW8bit`` is bitsandbytes': both moments are quantized to 8 bits in blocks of 256 numbers, each
+with its own scale (arXiv 2110.02861); those of tensors below 4096 numbers stay float32.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,11 +17,15 @@ from rl_trainer import sharding
 from rl_trainer.world import ALONE, World
 
 State = dict[str, Tensor]
+KINDS = frozenset({"step", "exp_avg", "exp_avg_sq"})
+"""What AdamW keeps of a parameter."""
+KINDS_8BIT = frozenset({"step", "state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2"})
+"""What AdamW8bit keeps: moments, their code books, the scales of their blocks."""
 
 
 def build(
     parameters: dict[str, torch.nn.Parameter], section: OptimizerSection
-) -> torch.optim.AdamW:
+) -> torch.optim.Optimizer:
     """Make the optimizer; weight decay leaves vectors (norms, biases) alone."""
     matrices = [one for one in parameters.values() if one.ndim >= 2]
     vectors = [one for one in parameters.values() if one.ndim < 2]
@@ -24,13 +33,19 @@ def build(
         {"params": matrices, "weight_decay": section.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=section.learning_rate,
-        betas=(section.beta1, section.beta2),
-        eps=section.epsilon,
-        fused=True,  # no copy of any parameter's size is made on the way
-    )
+    given: dict[str, Any] = {
+        "params": [group for group in groups if group["params"]],
+        "lr": section.learning_rate,
+        "betas": (section.beta1, section.beta2),
+        "eps": section.epsilon,
+    }
+    if section.kind == "AdamW8bit":
+        import bitsandbytes  # takes seconds, and is asked for by few
+
+        made: torch.optim.Optimizer = bitsandbytes.optim.AdamW8bit(**given)
+        return made
+    # Fused: no copy of any parameter's size is made on the way.
+    return torch.optim.AdamW(**given, fused=True)
 
 
 def learning_rate(section: OptimizerSection, *, step: int, steps: int) -> float:
@@ -49,14 +64,14 @@ def learning_rate(section: OptimizerSection, *, step: int, steps: int) -> float:
     return section.learning_rate * (low + (1 - low) * left)
 
 
-def set_rate(optimizer: torch.optim.AdamW, rate: float) -> None:
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Use ``rate`` from the next update on."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
 
 def state(
-    optimizer: torch.optim.AdamW,
+    optimizer: torch.optim.Optimizer,
     parameters: dict[str, torch.nn.Parameter],
     *,
     world: World = ALONE,
@@ -66,7 +81,7 @@ def state(
     Every rank must ask; rank 0 has them.
     """
     named = {
-        f"{kind}/{name}": value
+        f"{kind}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
         for name, parameter in parameters.items()
         for kind, value in optimizer.state.get(parameter, {}).items()
     }
@@ -74,10 +89,15 @@ def state(
 
 
 def restore(
-    optimizer: torch.optim.AdamW, parameters: dict[str, torch.nn.Parameter], saved: State
+    optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter], saved: State
 ) -> None:
-    """Put back what ``state`` returned; KeyError for an unknown parameter."""
+    """Put back what ``state`` returned; KeyError for an unknown parameter or another kind."""
+    plain = isinstance(optimizer, torch.optim.AdamW)
+    known = KINDS if plain else KINDS_8BIT
     for key, value in saved.items():
         kind, name = key.split("/", 1)
+        if kind not in known:
+            raise KeyError(f"{kind}: the moments are of another training.optimizer.kind")
         parameter = parameters[name]
-        optimizer.state[parameter][kind] = sharding.placed(value, parameter)
+        placed = sharding.placed(value, parameter)
+        optimizer.state[parameter][kind] = placed if plain or kind != "step" else int(value)

@@ -19,6 +19,8 @@ class Optimizer(Model):
             "optimizer.minimumRatio is for schedules Linear and Cosine",
         )
     )
+    kind: Literal["AdamW", "AdamW8bit"] = "AdamW"
+    """AdamW8bit: moments of 8 bits."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-6
     schedule: Literal["Constant", "Linear", "Cosine"] = "Constant"
     """What follows the warm-up."""
@@ -114,6 +116,8 @@ class Training(Model):
     """Masters are FP32."""
     gradient_checkpointing: bool = False
     """Runs layers again to keep less."""
+    offload_activations: bool = False
+    """To host memory."""
     max_tokens_per_microbatch: Annotated[int, Field(ge=16, le=16_777_216)] = 32768
     max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
