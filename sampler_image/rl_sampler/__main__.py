@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping
 
@@ -21,7 +22,7 @@ logger = logging.getLogger("rl_sampler")
 
 STAGE_PATIENCE_SECONDS = 120.0
 SERVE_PATIENCE_SECONDS = 5.0
-FAILED, REFUSED = 1, 2
+FAILED, REFUSED, TERMINATED = 1, 2, 143
 
 
 def main(arguments: list[str], environ: Mapping[str, str]) -> int:
@@ -55,6 +56,8 @@ def _run(program: str, assignment: Assignment, settings: StoreSettings) -> None:
     stores = Stores.connect(settings, patience_seconds=patience)
     try:
         if staging:
+            # Nothing half-done counts, and a container's first process dies of no signal by itself.
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
             prepare(assignment, stores=stores)
         else:
             asyncio.run(serve(assignment, stores=stores))

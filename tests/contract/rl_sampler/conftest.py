@@ -157,13 +157,14 @@ class Pod:
     port: int
     process: subprocess.Popen[bytes] | None = None
 
-    def _command(self, program: str) -> list[str]:
+    def command(self, program: str) -> list[str]:
+        """A program of the agent's image."""
         return [sys.executable, "-c", WITHOUT_TORCH, program]
 
     def stage(self) -> subprocess.CompletedProcess[bytes]:
         """Run the init container's program."""
         return subprocess.run(
-            self._command("stage"),
+            self.command("stage"),
             env=os.environ | self.environment,
             capture_output=True,
             timeout=HUNG_SECONDS,
@@ -174,7 +175,7 @@ class Pod:
         """Start the agent."""
         with (self.folder / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(
-                self._command("serve"), stdout=log, stderr=log, env=os.environ | self.environment
+                self.command("serve"), stdout=log, stderr=log, env=os.environ | self.environment
             )
 
     def serve_first_of(self, trainer: ScriptedTrainer) -> None:
