@@ -11,6 +11,7 @@ from rl_contracts.documents.rollout import Rollout
 from tests.contract.rl_sampler.conftest import MakePod
 from tests.contract.rl_sampler.rescoring import CLOSE, model
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.contract.rl_sampler.several_turns import END_ID, check_turns, short_spoken, with_tools
 from tests.waiting import until
 
 TEMPERATURE = 0.5
@@ -67,3 +68,27 @@ def test_one_member_is_greedy_and_the_same_each_time(
     for task in stored:
         last = rollouts.get(task.rollouts)[task.rollouts[-1]]
         assert (last.greedy, last.member) == (True, task.group_size)
+
+
+def test_it_is_greedy_in_every_turn(
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
+) -> None:
+    algorithm = {"estimator": {"kind": "ReMax"}, "groupSize": 4}
+    sections = with_tools(
+        trainer, tiny_model, kind="Conversation", mcpServers=[], repetitionLimit=1000
+    )  # fmt: skip
+    pod = make_pod(**sections, algorithm=algorithm)
+    assert pod.stage().returncode == 0
+    trainer.publish(weights=short_spoken())  # the end of the turn is the most probable token
+    pod.serve()
+    tasks = trainer.insert(3, group_size=4, baseline=True, scenario=["and then", "thanks"])
+    until(lambda: trainer.all_done(tasks), what="the groups")
+    greedy = [one for one in trainer.chosen(tasks) if one.greedy]
+    assert len(greedy) == 3
+    for rollout in greedy:
+        check_turns(rollout)
+        tokens = unpack_int32(rollout.tokens)
+        said = [tokens[one.response.start : one.response.end] for one in rollout.turns]
+        assert said == [[END_ID]] * 3
+    sampled = [one for one in trainer.chosen(tasks) if not one.greedy]
+    assert any(one.mask.count(1) > 3 for one in sampled)

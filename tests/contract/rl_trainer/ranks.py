@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -24,7 +25,7 @@ from rl_trainer import __main__, model, portion, sharding
 from rl_trainer.learner import Learner
 from rl_trainer.samples import Sample
 from rl_trainer.world import World
-from tests.tiny_model import VOCABULARY
+from tests.tiny_model import VOCABULARY, tiny_model
 
 DEADLINE_SECONDS = 300.0
 """For hangs alone."""
@@ -114,7 +115,10 @@ def learner(folder: Path, world: World, **sections: Any) -> Learner:
     training = {"steps": 10, "precision": "FP32", **sections.pop("training", {})}
     spec = RLJobSpec.model_validate(SPEC | {"training": training} | sections)
     policy = model.load(folder, precision="FP32", uri="s3://models/tiny")
-    return Learner(policy, spec, world=world)
+    teacher = None
+    if spec.algorithm.distils:
+        teacher = dataclasses.replace(policy, module=tiny_model(seed=9, num_hidden_layers=1))
+    return Learner(policy, spec, teacher=teacher, world=world)
 
 
 def samples(*, seed: int, count: int = 9) -> list[Sample]:

@@ -40,6 +40,11 @@ CASES: dict[str, dict[str, Any]] = {
         "training": SMALL,
         "algorithm": {"estimator": {"kind": "GAE"}, "critic": {"valueClip": 0.2}},
     },
+    "demonstrations": {"training": SMALL, "algorithm": {"objective": "SFT"}},
+    "a teacher": {
+        "training": SMALL,
+        "algorithm": {"objective": "Distillation", "teacher": "s3://models/teacher"},
+    },
 }
 COUNTED = ("loss", "gradient_norm", "clip_fraction", "kl", "entropy", "value_loss")
 Seen = dict[str, tuple[Update, dict[str, Tensor], dict[str, Tensor]]]
