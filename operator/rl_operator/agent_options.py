@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.agents import Agent
-from rl_contracts.spec.data import DatasetSource
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.sandbox import CODE
 
@@ -60,7 +59,7 @@ def _of_programs(spec: RLJobSpec) -> Iterator[Refusal]:
 
 def _of_scenarios(spec: RLJobSpec) -> Iterator[Refusal]:
     talks = spec.agent.kind == "Conversation"
-    for name, sources in _sources(spec):
+    for name, sources in spec.data.by_split.items():
         for index, source in enumerate(sources):
             at, column = f"spec.data.{name}[{index}].columns.scenario", source.columns.scenario
             if column is not None and not talks:
@@ -75,11 +74,6 @@ def _of_scenarios(spec: RLJobSpec) -> Iterator[Refusal]:
                     message="Nobody says what the user's further turns are.",
                     remedy="Name the column that holds them, or set spec.agent.user.",
                 )  # fmt: skip
-
-
-def _sources(spec: RLJobSpec) -> list[tuple[str, list[DatasetSource]]]:
-    data = spec.data
-    return [("train", [*data.train]), ("validation", data.validation), ("test", data.test)]
 
 
 def _refused(name: str, value: str, message: str, remedy: str) -> Refusal:

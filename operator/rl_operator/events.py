@@ -72,13 +72,20 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
     if _turned(after.conditions, before.conditions, "Suspended"):
         notes.append(Note("Resumed", "The run goes on."))
     if _turned(before.conditions, after.conditions, "Complete"):
-        message = f"All {after.progress.steps} steps are done. Final model: {after.final_model}"
-        notes.append(Note("Completed", message))
+        notes.append(Note("Completed", _completed(after)))
     if _turned(before.conditions, after.conditions, "Failed"):
         failed = find(after.conditions, "Failed")
         assert failed is not None
         notes.append(Note("Failed", f"{failed.reason}: {failed.message}", "Warning"))
     return notes
+
+
+def _completed(after: RLJobStatus) -> str:
+    if after.final_model:
+        return f"All {after.progress.steps} steps are done. Final model: {after.final_model}"
+    complete = find(after.conditions, "Complete")
+    assert complete is not None
+    return complete.message
 
 
 def _stalls(before: list[Condition], after: list[Condition]) -> list[Note]:

@@ -15,6 +15,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.rollouts import Rollouts
 from rl_contracts.spec.storage import WeightSync
 from rl_contracts.spec.training import Evaluation
+from rl_operator.untrained import UNREAD, untrained
 
 READ_OF_ALGORITHM = (
     "spec.algorithm.objective",
@@ -46,7 +47,9 @@ COLUMNS = ("scorer", "answerSchema", "scenario")
 def unread(spec: RLJobSpec) -> Iterator[Refusal]:
     """Options that are set and that nobody would read, and a teacher that is missing."""
     algorithm = spec.algorithm
-    if algorithm.supervised:
+    if algorithm.objective in UNREAD:
+        yield from untrained(spec)
+    elif algorithm.supervised:
         yield from _of_supervised(spec)
     elif algorithm.distils:
         yield from _unread((("spec.algorithm", algorithm, Algorithm()),), DISTILLATION, algorithm)
@@ -69,8 +72,8 @@ def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
         ("spec.training.evaluation", spec.training.evaluation, Evaluation()),
     )
     yield from _unread(sections, SFT, spec.algorithm)
-    for name in ("train", "validation", "test"):
-        for index, source in enumerate(getattr(spec.data, name)):
+    for name, sources in spec.data.by_split.items():
+        for index, source in enumerate(sources):
             at = f"spec.data.{name}[{index}].columns"
             for field, value in _differences(_plain(source.columns), _plain(Columns()), at):
                 if field.rpartition(".")[2] in COLUMNS:

@@ -139,8 +139,8 @@ class Preflight:
         return _stores(stores) or (*_model(spec, stores), *self._data(spec, stores))
 
     def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
-        for split in ("train", "validation", "test"):
-            for index, source in enumerate(getattr(spec.data, split)):
+        for split, sources in spec.data.by_split.items():
+            for index, source in enumerate(sources):
                 skip = spec.data.on_bad_record == "Skip"
                 yield from self._dataset(
                     source, stores, field=f"spec.data.{split}[{index}]", skip=skip

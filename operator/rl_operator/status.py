@@ -193,10 +193,11 @@ def _counters(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
     busy = run.totals.wait_seconds + run.totals.train_seconds
     last = _last_evaluation(run, spec)
     accuracy, passed = mean_accuracy(last), mean_pass_rate(last)
+    reward = run.latest.reward_mean if run.latest else run.sampled.reward_mean
     progress = ProgressStatus(
-        step=run.step,
+        step=run.step or run.sampled.windows,
         steps=run.steps,
-        reward=None if supervised or not run.latest else round(run.latest.reward_mean, 4),
+        reward=None if supervised or reward is None else round(reward, 4),
         accuracy=None if accuracy is None else round(accuracy, 4),
         pass_at_k=None if passed is None else round(passed, 4),
         phase=run.phase[:256],
@@ -214,10 +215,14 @@ def _counters(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
         uri=f"s3://{situation.bucket}/{run.policy.prefix}" if run.policy else "",
         digest=run.policy.manifest_sha256 if run.policy else "",
     )
-    return {"progress": progress, "weights": weights, "datasets": _datasets(run)}
+    return {"progress": progress, "weights": weights, "datasets": _datasets(run, spec)}
 
 
-def _datasets(run: Run) -> list[DatasetStatus]:
+def _datasets(run: Run, spec: RLJobSpec) -> list[DatasetStatus]:
+    first = spec.training.evaluation.temperatures[0]
+    last: dict[tuple[str, str], EvaluationResult] = {
+        (one.split, one.dataset): one for one in run.evaluations if one.temperature == first
+    }  # fmt: skip
     return [
         DatasetStatus(
             name=one.name,
@@ -225,9 +230,20 @@ def _datasets(run: Run) -> list[DatasetStatus]:
             records=one.records,
             skipped=one.skipped,
             first_skipped=one.first_skipped,
+            **_measured(last.get((one.split, one.name))),
         )
         for one in run.datasets
     ]
+
+
+def _measured(result: EvaluationResult | None) -> dict[str, float | None]:
+    if result is None:
+        return {}
+    passed = mean_pass_rate([result])
+    return {
+        "accuracy": None if result.accuracy is None else round(result.accuracy, 4),
+        "pass_at_k": None if passed is None else round(passed, 4),
+    }
 
 
 def _last_evaluation(run: Run, spec: RLJobSpec) -> list[EvaluationResult]:

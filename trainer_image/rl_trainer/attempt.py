@@ -29,7 +29,7 @@ from rl_contracts.stores import mongo, upgrade
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.settings import StoreSettings
-from rl_trainer import loop, meeting, processors
+from rl_trainer import loop, meeting, processors, standalone
 from rl_trainer.errors import TerminatedError, TrainingFailedError
 from rl_trainer.follower import Follower
 from rl_trainer.heartbeat import Heartbeat
@@ -41,6 +41,11 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 300.0
 """How long each call waits for a store that is being restarted."""
 SUCCEEDED, FAILED, REFUSED, FENCED_OUT, TERMINATED = 0, 1, 2, 3, 143
+UNTRAINED: dict[str, Callable[[Job, Run], Outcome]] = {
+    "Evaluation": standalone.measure,
+    "Sampling": standalone.fill,
+}
+"""By the manifest's ``algorithm.objective``; under all others ``loop.train``."""
 EXIT_CODES = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Refused": REFUSED}
 
 
@@ -195,7 +200,7 @@ def _outcome(job: Job, run: Run) -> Outcome:
     """Train; ends that the run's document can tell become its outcome."""
     try:
         _check_bucket(job)
-        return loop.train(job, run)
+        return UNTRAINED.get(job.spec.algorithm.objective, loop.train)(job, run)
     except RefusedError as error:
         return Outcome.refused(error.refusal)
     except AccessDeniedError as error:

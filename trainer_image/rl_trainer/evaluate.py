@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.datasets.example import Example
@@ -234,6 +235,7 @@ def _result(
         samples_per_prompt=len(groups[0]),
         pass_at=pass_rates(rewards),
         tokens=gap.tokens,
+        versions=_versions(rollouts),
         logprob_gap_mean=gap.mean,
         logprob_gap_max=gap.largest,
         seconds=seconds,
@@ -245,3 +247,11 @@ def _result(
         result.pass_at, gap.mean,
     )  # fmt: skip
     return result
+
+
+def _versions(rollouts: Iterable[Rollout]) -> dict[str, int]:
+    """Generated tokens by the version that sampled them."""
+    counted: Counter[str] = Counter()
+    for span in itertools.chain.from_iterable(one.spans for one in rollouts):
+        counted[str(span.version)] += span.end - span.start
+    return dict(counted)

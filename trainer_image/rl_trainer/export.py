@@ -126,7 +126,7 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
         "|---|---|---|---|---|---|---|---|",
         *rows,
     ]
-    sources = ", ".join(f"`{one.uri}`" for one in spec.data.train)
+    sources = ", ".join(f"`{one.uri}`" for one in spec.data.by_split["train"])
     lines = [
         "---",
         "library_name: transformers",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rl_contracts.documents.batch import Batch, BatchState
@@ -18,10 +18,7 @@ from rl_trainer.chat_template import ChatTemplate
 from rl_trainer.checkpoint import Checkpointer
 from rl_trainer.collect import Collected, Collector
 from rl_trainer.datasets.dataset import Dataset
-from rl_trainer.datasets.fetch import Places, fetch_datasets
-from rl_trainer.datasets.hub import HubClient
-from rl_trainer.datasets.scorers import check_scorers
-from rl_trainer.datasets.summary import pinned, summaries
+from rl_trainer.datasets.of_run import read_data
 from rl_trainer.demonstrations import Demonstrations
 from rl_trainer.errors import TerminatedError
 from rl_trainer.groups import Limits, empty_batch, form
@@ -72,7 +69,7 @@ def train(job: Job, run: Run) -> Outcome:
     data.mkdir()
     trackers.check(job)
     job.heartbeat.say("fetching data and model")
-    job, datasets = _read_data(job, run, data)
+    job, datasets = read_data(job, run, data)
     learner, limits = job.team.call(
         Begin(spec=job.spec.model_dump_json(by_alias=True)),
         lambda: inputs.learner(
@@ -137,27 +134,6 @@ def _save(crew: _Crew, progress: Progress, *, durable: int) -> None:
         crew.checkpointer.save(progress, durable=durable)
     except RLError as error:
         log.warning("no checkpoint at the end, the next attempt trains more again: %s", error)
-
-
-def _read_data(job: Job, run: Run, folder: Path) -> tuple[Job, list[Dataset]]:
-    """Fetch, parse and check all data, and write down what was found; the job knows its steps."""
-    section = job.spec.data
-    places = Places(
-        objects=job.stores.objects,
-        hub=HubClient(section.hub.endpoint, token_file=job.hub_token_file),
-        folder=folder,
-        pinned=pinned(run),
-    )
-    datasets = fetch_datasets(section, places)
-    samplers = job.stores.samplers.of_run(job.run)
-    check_scorers(datasets, samplers=samplers)
-    found = summaries(datasets, started=run)
-    records = sum(one.records for one in found if one.split == "train")
-    training = job.spec.training.for_records(records)
-    job.stores.runs.record_datasets(
-        job.run, epoch=job.epoch, datasets=found, steps=training.total_steps
-    )
-    return replace(job, spec=job.spec.model_copy(update={"training": training})), datasets
 
 
 def _steps(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome:

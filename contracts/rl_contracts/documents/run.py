@@ -168,6 +168,9 @@ class EvaluationResult(Record):
     """Share of prompts that some of k samples answer, by k (trainer: pass_rates.py); empty in
     documents of earlier releases."""
     tokens: int
+    versions: dict[str, int] = Field(default_factory=dict)
+    """Generated tokens by the policy version that sampled them, as the rollouts' spans say; empty
+    in documents of earlier releases."""
     logprob_gap_mean: float
     """Mean |trainer - sampler| log-probability over all generated tokens, equal weights."""
     logprob_gap_max: float
@@ -204,6 +207,26 @@ class DatasetSummary(Record):
     """Commit of an hf:// source; later attempts read the same."""
     sha256: str = ""
     """Of the parsed records in their order: what a position of the train stream means."""
+
+
+class Sampled(Record):
+    """What a run that only samples has written down: objective Sampling."""
+
+    windows: int = 0
+    """Parts in the bucket, of ``training.promptsPerStep`` prompts each."""
+    prompts: int = 0
+    """That have rollouts."""
+    given_up: int = 0
+    """That have none: their tasks are dead and say why."""
+    rollouts: int = 0
+    reward_sum: float = 0.0
+    versions: dict[str, int] = Field(default_factory=dict)
+    """Generated tokens by the policy version that sampled them."""
+
+    @property
+    def reward_mean(self) -> float | None:
+        """Of all rollouts; None without any."""
+        return self.reward_sum / self.rollouts if self.rollouts else None
 
 
 class Totals(Record):
@@ -269,6 +292,7 @@ class Run(Document):
     """Store time at which the first batch of the run was formed."""
     latest: StepMetrics | None = None
     evaluations: list[EvaluationResult] = Field(default_factory=list)
+    sampled: Sampled = Sampled()
     totals: Totals = Totals()
     deleted: Deleted = Deleted()
     samplers_ended: EndedSamplers = EndedSamplers()

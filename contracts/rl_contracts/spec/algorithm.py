@@ -64,8 +64,8 @@ class Algorithm(Model):
             "offPolicy.correction.kind must not, as TIS, IcePop and MIS do",
         ),
     )
-    objective: Literal["RL", "SFT", "Distillation"] = "RL"
-    """``SFT`` trains the records' own answers."""
+    objective: Literal["RL", "SFT", "Distillation", "Sampling", "Evaluation"] = "RL"
+    """``SFT`` trains the records' own answers; the last two train nothing."""
     teacher: Teacher | None = None
     """Of Distillation: an s3:// folder."""
     group_size: Annotated[int, Field(ge=1, le=1024)] = 8

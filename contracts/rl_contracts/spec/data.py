@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -16,6 +17,7 @@ class ModelSource(Model):
     """Folder in Hugging Face layout (config, tokenizer, safetensors), e.g. ``s3://models/tiny``."""
 
 
+Split = Literal["train", "validation", "test"]
 Column = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -63,7 +65,7 @@ class DatasetSource(Model):
     """A ``.jsonl``, ``.json`` or ``.parquet`` under ``s3://`` or, in the trainer's pod, ``file://``;
     or ``hf://org/name[@revision][/path]``."""
     split: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=64)] | None = None
-    """Of an hf:// source; unset: train, validation or test, after the list that it is in."""
+    """Of an hf:// source; unset: named as the list that it is in."""
     columns: Columns = Field(default_factory=Columns)
 
 
@@ -71,7 +73,7 @@ class TrainSource(DatasetSource):
     """A file of records and its share of the prompts."""
 
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-    """Share of the training prompts, relative to the other sources' weights."""
+    """Share of the prompts, relative to other sources'."""
 
 
 BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
@@ -98,9 +100,10 @@ class Hub(Model):
 class Data(Model):
     """Training and validation data."""
 
-    train: Annotated[
-        list[TrainSource], Field(min_length=1, max_length=16, json_schema_extra=BY_NAME)
-    ]
+    train: (
+        Annotated[list[TrainSource], Field(min_length=1, max_length=16, json_schema_extra=BY_NAME)]
+        | None
+    ) = None
     validation: Annotated[list[DatasetSource], Field(max_length=8, json_schema_extra=BY_NAME)] = (
         Field(default_factory=list)
     )
@@ -112,12 +115,17 @@ class Data(Model):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     """Of the order of records. Unset: ``training.seed``."""
     shuffle: bool = True
-    """A new order for each pass over a source; false: the file's own order."""
+    """A new order for each pass; false: the file's own."""
     on_bad_record: Literal["Fail", "Skip"] = "Fail"
     """``Skip`` counts bad records in ``status.datasets``."""
     hub: Hub = Field(default_factory=Hub)
 
+    @property
+    def by_split(self) -> dict[Split, Sequence[DatasetSource]]:
+        """All sources, by the list that they are in."""
+        return {"train": self.train or [], "validation": self.validation, "test": self.test}
+
 
 def uses_hub(data: Data) -> bool:
     """Whether any source comes from the hub."""
-    return any(one.uri.startswith("hf://") for one in [*data.train, *data.validation, *data.test])
+    return any(one.uri.startswith("hf://") for found in data.by_split.values() for one in found)

@@ -44,6 +44,11 @@ class RLJobSpec(Model):
 
     model_config = rules(
         rule(
+            "self.algorithm.objective == 'Evaluation' || (has(self.data.train) && "
+            "has(self.training.steps) != has(self.training.epochs))",
+            "training is as long as either steps or epochs say: set one, and data.train",
+        ),
+        rule(
             "size(self.data.validation) > 0 || !has(self.training.evaluation.everySteps)",
             "training.evaluation.everySteps needs data.validation",
         ),

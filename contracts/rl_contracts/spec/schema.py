@@ -142,7 +142,8 @@ def _properties(fields: Schema, definitions: Schema, *, required: Collection[str
     resolved = {}
     for name, field in fields.items():
         schema = _resolve(field, definitions)
-        if schema.get("type") == "array" and name not in required:
+        may_be_empty = schema.get("type") == "array" and not schema.get("minItems")
+        if may_be_empty and name not in required:
             schema.setdefault("default", [])  # a rule may ask for its size
         if _is_section(schema) and name not in required and _all_optional(schema):
             # Rules are tried on a default as it stands, without the defaults of its fields.

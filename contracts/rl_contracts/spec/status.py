@@ -93,6 +93,10 @@ class DatasetStatus(Model):
     records: int
     skipped: int = 0
     """Bad records that were left out."""
+    accuracy: float | None = None
+    """Of its last evaluation at the first temperature: avg@k."""
+    pass_at_k: float | None = None
+    """As in progress."""
     first_skipped: Annotated[list[Text], Field(max_length=3)] = Field(default_factory=list)
     """File, place and field of the first of them."""
 

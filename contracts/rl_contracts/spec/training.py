@@ -86,10 +86,6 @@ class Training(Model):
 
     model_config = rules(
         rule(
-            "has(self.steps) != has(self.epochs)",
-            "training is as long as either steps or epochs say: set one",
-        ),
-        rule(
             "!has(self.evaluation.everySteps) || !has(self.steps) || "
             "self.evaluation.everySteps <= self.steps",
             "evaluation.everySteps must not exceed steps",
@@ -135,9 +131,9 @@ class Training(Model):
         """The same training with its steps known.
 
         Args:
-            records: of all training sources together, ≥ 1.
+            records: of all training sources together, ≥ 1; 0 where nothing is trained.
         """
         if self.epochs is None:
-            return self
+            return self if self.steps is not None else self.model_copy(update={"steps": 0})
         steps = -(-self.epochs * records // self.prompts_per_step)
         return self.model_copy(update={"steps": steps})

@@ -13,6 +13,11 @@ def key(run_prefix: str, name: str, *, epoch: int) -> str:
     return f"{run_prefix}reports/{epoch}/{name}"
 
 
+def samples_key(run_prefix: str, window: int) -> str:
+    """Key of the JSON Lines of a window (from 0) of a run that only samples."""
+    return f"{run_prefix}samples/{window:08d}.jsonl"
+
+
 def newest(objects: Objects, run_prefix: str, name: str) -> bytes:
     """What the newest epoch that wrote ``name`` wrote, whatever an older one writes later.
 

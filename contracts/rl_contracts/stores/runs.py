@@ -17,6 +17,7 @@ from rl_contracts.documents.run import (
     Outcome,
     PolicyPointer,
     Run,
+    Sampled,
     StepMetrics,
     Totals,
 )
@@ -104,6 +105,10 @@ class RunStore:
         """Replace the list of evaluations, oldest first."""
         dumped = [one.model_dump() for one in evaluations]
         self._set(run, epoch, evaluations=dumped, progress_at=self._mongo.now())
+
+    def record_sampled(self, run: str, *, epoch: int, sampled: Sampled) -> None:
+        """Note that another window of a run that only samples is in the bucket."""
+        self._set(run, epoch, sampled=sampled.model_dump(), progress_at=self._mongo.now())
 
     def record_datasets(
         self, run: str, *, epoch: int, datasets: Sequence[DatasetSummary], steps: int

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from rl_contracts.spec.resources import RLJob
+from rl_operator.refusals import of_spec
 from tests.apiserver import ApiServer, apply
 from tests.contract.rl_operator.bad_agents import REFUSED_AGENTS, tool_loop
 from tests.manifests import a_job, changed
@@ -68,6 +69,22 @@ def test_the_shortest_job_is_accepted(apiserver: ApiServer) -> None:
     assert apiserver.get("rljob", "shortest")["spec"]["training"]["evaluation"]["temperatures"]
 
 
+def test_an_evaluation_names_no_training(apiserver: ApiServer) -> None:
+    source = {"name": "held-out", "uri": "s3://abc/test.jsonl"}
+    evaluation = {
+        "algorithm": {"objective": "Evaluation"},
+        "model": {"uri": "s3://abc/model"},
+        "data": {"test": [source]},
+        "reward": {"scorers": [{"kind": "ExactMatch"}]},
+        "training": {"evaluation": {"samplesPerPrompt": 4}},
+        "samplers": [{"name": "main"}],
+    }
+    manifest = a_job("evaluation") | {"spec": evaluation}
+    assert apply(apiserver, manifest) == ""
+    stored = RLJob.model_validate({"spec": apiserver.get("rljob", "evaluation")["spec"]}).spec
+    assert list(of_spec(stored)) == []
+
+
 REFUSED = {
     "group of one under GRPO": (changed("spec.algorithm.groupSize", 1), "groupSize must be at"),
     "retraining what is too old": (
@@ -94,6 +111,7 @@ REFUSED = {
     ),
     "negative steps": (changed("spec.training.steps", -1), "spec.training.steps"),
     "no steps": (changed("spec.training.steps", ...), "either steps or epochs"),
+    "nothing to train on": (changed("spec.data", {}), "and data.train"),
     "steps and epochs": (changed("spec.training.epochs", 2), "either steps or epochs"),
     "steps are no text": (changed("spec.training.steps", "many"), "spec.training.steps"),
     "warm-up after the end": (

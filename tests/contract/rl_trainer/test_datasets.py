@@ -191,7 +191,7 @@ def test_a_mixture_with_bad_records_is_trained_and_evaluated_by_source(
     rows = [row | {"judge": "ExactMatch"} for row in ROWS]
     objects.put(f"{objects.prefix}more.jsonl", lines(rows) + b"{broken\n" + lines([{"id": "x"}]))
     objects.put(f"{objects.prefix}rows.parquet", parquet(ROWS[:3]))
-    train = world.spec.data.train[0].model_dump(by_alias=True)
+    train = world.spec.data.by_split["train"][0].model_dump(by_alias=True)
     more = {"name": "more", "uri": f"{root}more.jsonl", "columns": {"scorer": "judge"}}
     held_out = world.spec.data.validation[0].model_dump(by_alias=True)
     rest = {"name": "rest", "uri": f"{root}rows.parquet"}

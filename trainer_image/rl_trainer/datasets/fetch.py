@@ -70,10 +70,7 @@ def fetch_datasets(data: Data, places: Places) -> list[Dataset]:
 
 
 def _wanted(data: Data) -> Iterator[_Wanted]:
-    splits: list[tuple[Split, list[DatasetSource]]] = [
-        ("train", [*data.train]), ("validation", data.validation), ("test", data.test),
-    ]  # fmt: skip
-    for split, sources in splits:
+    for split, sources in data.by_split.items():
         for number, source in enumerate(sources):
             yield _Wanted(source=source, split=split, field=f"spec.data.{split}[{number}]")
 

@@ -1,0 +1,129 @@
+"""Runs that train nothing: one policy is published once, and measured or sampled from.
+
+The trainer's program does it, as one attempt of one pod: reading data, making tasks, proving that
+each answer is of the version, fencing and reporting are the same as in training.
+"""
+
+from __future__ import annotations
+
+from rl_contracts.documents.run import EvaluationResult, Outcome, PolicyPointer, Run
+from rl_contracts.stores import reports
+from rl_trainer import beginning, evaluate, inputs, report, sampled
+from rl_trainer.datasets.dataset import Dataset
+from rl_trainer.datasets.of_run import read_data
+from rl_trainer.groups import Limits
+from rl_trainer.job import Job
+from rl_trainer.learner import Learner
+from rl_trainer.orders import Begin
+from rl_trainer.publish import Publisher
+from rl_trainer.stream import TrainStream
+
+
+def measure(job: Job, run: Run) -> Outcome:
+    """Evaluate the model, or go on where the last attempt stopped: algorithm.objective Evaluation.
+
+    Args:
+        job: with the epoch that this trainer holds.
+        run: as taking the epoch found it.
+
+    Raises:
+        RefusedError: an input cannot be used.
+        TrainingFailedError: the attempt cannot go on.
+        FencedOutError, StoreUnavailableError, TerminatedError: see there.
+    """
+    job, datasets, learner, limits = _begin(job, run)
+    evaluate.retire_leftovers(job)
+    pointer = _pinned(job, learner, run)
+    results = _measured(job, learner, datasets, run.evaluations, pointer=pointer, limits=limits)
+    _report(job, pointer)
+    told = ", ".join(f"{one.dataset} {one.accuracy:.3f}" for one in results)
+    message = f"Policy {pointer.version} was evaluated: {told}."
+    return Outcome(kind="Succeeded", reason="Evaluated", message=message[:1024])
+
+
+def fill(job: Job, run: Run) -> Outcome:
+    """Sample the training data from the model, or go on with it: algorithm.objective Sampling.
+
+    Each window of prompts is in the bucket before it is counted, under a name of its own; a window
+    that is written again after a crash holds the same rollouts.
+
+    Args, Raises: as ``measure``.
+    """
+    job, datasets, learner, limits = _begin(job, run)
+    pointer = _pinned(job, learner, run)
+    stream = TrainStream(run=job.run, spec=job.spec, datasets=datasets)
+    windows = sampled.Windows(job, stream, pointer=pointer, limits=limits)
+    known = run.sampled
+    while known.windows < job.spec.training.total_steps:
+        groups, dead = windows.sample(known.windows)
+        job.stores.objects.put(
+            reports.samples_key(job.prefix, known.windows), sampled.lines(groups)
+        )  # fmt: skip
+        known = sampled.added(known, groups, dead)
+        job.stores.runs.record_sampled(job.run, epoch=job.epoch, sampled=known)
+        windows.retire(groups, dead)
+    _report(job, pointer)
+    message = (
+        f"{known.rollouts} rollouts of {known.prompts} prompts were sampled by policy "
+        f"{pointer.version}; {known.given_up} prompts were given up."
+    )
+    return Outcome(kind="Succeeded", reason="Sampled", message=message)
+
+
+def _begin(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
+    folder = job.folder / "data"
+    folder.mkdir()
+    job.heartbeat.say("fetching data and model")
+    job, datasets = read_data(job, run, folder)
+    learner, limits = job.team.call(
+        Begin(spec=job.spec.model_dump_json(by_alias=True)),
+        lambda: inputs.learner(
+            job.stores.objects, job.spec,
+            folder=job.folder, world=job.team.world, clock=job.clock,
+        ),
+    )  # fmt: skip
+    job.heartbeat.watch(job.team.check)
+    return job, datasets, learner, limits
+
+
+def _pinned(job: Job, learner: Learner, run: Run) -> PolicyPointer:
+    """The run's one policy; what an earlier attempt has published stays it."""
+    beginning.begin(job, learner, run)
+    if run.policy is not None:
+        return run.policy
+    job.heartbeat.say("publishing the policy")
+    publisher = Publisher(job, learner.policy)
+    job.heartbeat.watch(publisher.check)
+    published = False
+    try:
+        pointer = publisher.require(step=0)
+        published = True
+    finally:
+        publisher.close(wait=published)
+    return pointer
+
+
+def _measured(
+    job: Job,
+    learner: Learner,
+    datasets: list[Dataset],
+    known: list[EvaluationResult],
+    *,
+    pointer: PolicyPointer,
+    limits: Limits,
+) -> list[EvaluationResult]:
+    """Results of all sources, written down after each list of them."""
+    results = list(known)
+    for split in ("validation", "test"):
+        wanted = [one for one in datasets if one.split == split]
+        if wanted and not any(one.split == split for one in results):
+            results += evaluate.evaluate(job, learner, wanted, pointer=pointer, limits=limits)
+            job.stores.runs.record_evaluations(job.run, epoch=job.epoch, evaluations=results)
+    return results
+
+
+def _report(job: Job, pointer: PolicyPointer) -> None:
+    run = job.stores.runs.get(job.run)
+    assert run is not None
+    composed = report.compose(run, job.spec, policy_versions=pointer.version, final_model="")
+    report.write_report(job.stores.objects, job.prefix, composed, epoch=job.epoch)
