@@ -13,6 +13,7 @@ ONLY_OF = {
     "entry_point": ("Custom",),
     "options": ("Custom",),
     "user": ("Conversation",),
+    "browse": ("ToolLoop", "ReAct", "Conversation", "Custom"),
     "min_turns": ("ToolLoop", "ReAct", "Code"),
     "tool_call_format": ("ToolLoop", "Conversation", "Custom"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_contracts.documents.sampler import SIMULATED_USER
+from rl_contracts.documents.sampler import BROWSE_MODEL, SIMULATED_USER
 from rl_operator.conditions import Said, find
 from rl_operator.situation import Situation
 
@@ -35,7 +35,7 @@ def words(situation: Situation) -> str:
 
 
 def _named(name: str) -> str:
-    return "The simulated user" if name == SIMULATED_USER else f"Scorer {name}"
+    return f"The {name}" if name in (SIMULATED_USER, BROWSE_MODEL) else f"Scorer {name}"
 
 
 def stops_all(situation: Situation) -> bool:

@@ -226,6 +226,7 @@ async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claim
         longest=spec.agent.result_characters,
         tally=agent.tally,
         own=brought.tools,
+        browser=brought.browser,
     )
     slots = Slots()
     runner = EpisodeRunner(

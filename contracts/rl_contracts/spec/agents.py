@@ -36,7 +36,7 @@ class Sampling(Model):
     # For a whole number the API server compares with the bound's integer part: 0 would pass.
     model_config = rules(rule("self.temperature >= 0.01", "temperature must be at least 0.01"))
     temperature: Annotated[float, Field(ge=0.01, le=2.0)] = 1.0
-    """Log-probabilities are those of the distribution at this temperature, everywhere."""
+    """Log-probabilities are those at this temperature."""
     max_tokens_per_turn: Annotated[int, Field(ge=1, le=131072)] = 512
     max_context_tokens: Annotated[int, Field(ge=2, le=262144)] = 8192
     """Prompt and response together."""
@@ -50,15 +50,24 @@ class SimulatedUser(Completions):
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
 
 
-UserSection = Annotated[
-    SimulatedUser,
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
-"""Checked by the operator alone: it would be the largest part of the CRD's agent."""
+class Browse(Completions):
+    """A language model that sums up long tool results."""
+
+    over_characters: Annotated[int, Field(ge=1, le=1_000_000)] = 8000
+    """Results that are not longer are shown as they are."""
+    prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
+    """Of docs/agents.md; unset: the samplers' own."""
+    timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+
+
+OPAQUE = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+BrowseSection = Annotated[Browse, OPAQUE]
+UserSection = Annotated[SimulatedUser, OPAQUE]
+"""As the one before checked by the operator alone: both would be the largest parts of the CRD."""
 
 
 class Agent(Model):
-    """Who acts out an episode. ``ToolLoop`` goes on until a response that calls no tool."""
+    """Who acts out an episode."""
 
     model_config = rules(
         rule(
@@ -99,11 +108,13 @@ class Agent(Model):
     min_turns: Annotated[int, Field(ge=1, le=1000)] | None = None
     """An earlier answer is not taken; unset: 1."""
     tool_call_format: ToolCallFormat | None = None
-    """Unset: ``Hermes``, as Qwen 2.5 and 3 write; ``Llama`` is also plain JSON."""
+    """Unset: ``Hermes``, as Qwen writes; ``Llama`` is also plain JSON."""
     mcp_servers: McpServers = Field(default_factory=list)
     tools: PythonTools = Field(default_factory=list)
     max_tool_result_characters: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Unset: 20000."""
+    browse: BrowseSection | None = None
+    """Reads long results: docs/agents.md."""
     repetition_limit: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Repeated responses that end the episode; unset: 3."""
     context: Context | None = None

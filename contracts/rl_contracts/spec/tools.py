@@ -33,11 +33,11 @@ class McpServer(Model):
     )
     name: Name
     url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1024)] | None = None
-    """Streamable HTTP, e.g. ``http://calculator:8000/mcp``."""
+    """Streamable HTTP."""
     command: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=512)]], Field(max_length=32)
     ] = Field(default_factory=list)
-    """In the agent's image; spoken to over stdio."""
+    """In the agent's image, over stdio."""
     token_secret_ref: SecretKeyReference | None = None
     """Sent as a bearer token."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 30

@@ -64,3 +64,5 @@ def _endpoints(spec: RLJobSpec) -> Iterator[tuple[str, Endpoint]]:
             yield token_folder("scorer", number, index), endpoint
     for index, endpoint in enumerate(spec.agent.user.endpoints if spec.agent.user else ()):
         yield token_folder("user", index), endpoint
+    for index, endpoint in enumerate(spec.agent.browse.endpoints if spec.agent.browse else ()):
+        yield token_folder("browse", index), endpoint

@@ -52,7 +52,7 @@ class Failover:
         """Prepare.
 
         Args:
-            name: whose list it is, a scorer's kind or SIMULATED_USER.
+            name: whose list it is, a scorer's kind, SIMULATED_USER or BROWSE_MODEL.
             servers: in the order in which they are asked.
             tally: counts requests and tokens.
             outages: is told when nobody answers.

@@ -13,6 +13,7 @@ from pathlib import Path
 from rl_contracts.documents.rollout import ToolCall
 from rl_contracts.spec.tools import McpServer
 from rl_sampler.tally import Tally
+from rl_sampler.tools.browse import Browser
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import (
     Tool,
@@ -39,15 +40,24 @@ class Offer:
 class Tools:
     """What one group was offered; the list does not change while its episodes go on."""
 
-    def __init__(self, offers: Mapping[str, Offer], *, longest: int, tally: Tally) -> None:
+    def __init__(
+        self,
+        offers: Mapping[str, Offer],
+        *,
+        longest: int,
+        tally: Tally,
+        browser: Browser | None = None,
+    ) -> None:
         """Wrap.
 
         Args:
             offers: by the name that the policy knows.
             longest: characters of a result that the policy is shown.
             tally: counts calls.
+            browser: sums up long results; None: they are cut.
         """
         self._offers, self._longest, self._tally = offers, longest, tally
+        self._browser = browser
 
     @property
     def listed(self) -> list[Tool]:
@@ -55,7 +65,12 @@ class Tools:
         return [offer.tool for offer in self._offers.values()]
 
     async def call(self, wanted: WantedCall) -> ToolCall:
-        """Make one call; every outcome is data. Raises UserCodeError where user code failed."""
+        """Make one call; every outcome is data.
+
+        Raises:
+            UserCodeError: user code failed.
+            NoCompletionError: the browse model answers, but says nothing of a long result.
+        """
         began = time.monotonic()
         try:
             outcome, text = await self._outcome(wanted)
@@ -83,7 +98,9 @@ class Tools:
         if not isinstance(arguments, dict):
             return "refused", "The arguments are not a JSON object."
         result: ToolResult = await offer.source.call(offer.name_there, arguments)
-        return ("failed" if result.failed else "answered"), result.text
+        if result.failed or self._browser is None:
+            return ("failed" if result.failed else "answered"), result.text
+        return "answered", await self._browser.read(wanted, result.text)
 
 
 class Toolbox:
@@ -97,6 +114,7 @@ class Toolbox:
         longest: int,
         tally: Tally,
         own: ToolSource | None = None,
+        browser: Browser | None = None,
     ) -> None:
         """Prepare; nothing is connected yet.
 
@@ -106,7 +124,9 @@ class Toolbox:
             longest: characters of a result that the policy is shown.
             tally: counts calls.
             own: the user's own functions; None where there are none.
+            browser: sums up long results; None: they are cut.
         """
+        self._browser = browser
         self._tally, self._longest = tally, longest
         self._sources = _connections(servers, secrets) if servers else {}
         if own is not None:
@@ -129,7 +149,9 @@ class Toolbox:
             )
             for name, server, tool in named(by_server)
         }
-        return Tools(offers, longest=self._longest, tally=self._tally)
+        return Tools(
+            offers, longest=self._longest, tally=self._tally, browser=self._browser
+        )  # fmt: skip
 
     async def close(self) -> None:
         """Leave all servers."""

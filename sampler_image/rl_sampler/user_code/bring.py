@@ -17,6 +17,7 @@ from rl_sampler.sandbox.tool import PythonTool
 from rl_sampler.scorers import AsyncScorer, Scorers
 from rl_sampler.scorers.code import CodeScorer
 from rl_sampler.scorers.judge import judges
+from rl_sampler.tools.browse import Browser, browser_of
 from rl_sampler.tools.tool import ToolSource
 from rl_sampler.user_code.code import user_threads
 from rl_sampler.user_code.own import OwnCode, load_own
@@ -31,6 +32,7 @@ class Brought:
     own: OwnCode
     scorers: Scorers
     users: Users
+    browser: Browser | None
     tools: ToolSource | None
     """Beside MCP servers."""
     known: list[str]
@@ -61,10 +63,12 @@ async def bring(
         return None
     theirs: dict[str, AsyncScorer] = {}
     users: Users = _nobody
+    browser: Browser | None = None
     refusals: tuple[Refusal, ...] = ()
     try:
         own = loading.result()
         users = users_of(spec.agent, directory)
+        browser = browser_of(spec.agent, directory)
         theirs = {**own.scorers, **judges(spec.reward, directory)}
         if sandbox is not None:
             theirs[CODE] = CodeScorer(sandbox)
@@ -79,6 +83,7 @@ async def bring(
         own=own,
         scorers=scorers,
         users=users,
+        browser=browser,
         tools=PythonTool(sandbox) if sandbox and spec.agent.kind == CODE else own.tools,
         known=known,
         refusals=refusals,

@@ -202,10 +202,14 @@ def test_only_the_agent_gets_the_tokens_of_judges_and_users() -> None:
         {"url": "https://b/v1", "model": "m", "tokenSecretRef": {"name": "keys", "key": "b"}},
     ]
     scorers = [{"kind": "ExactMatch"}, {"kind": "Fair", "judge": {"endpoints": endpoints}}]
-    talk = {"kind": "Conversation", "user": {"endpoints": endpoints[1:]}}
+    asked = {"endpoints": endpoints[1:]}
+    talk = {"kind": "Conversation", "user": asked, "browse": asked}
     pod = pod_of(a_deployment(reward={"scorers": scorers}, agent=talk))
     (agent,) = pod["containers"]
-    volume, users = [one for one in pod["volumes"] if one["name"].startswith("endpoint-")]
+    volume, users, reader = [
+        one for one in pod["volumes"] if one["name"].startswith("endpoint-")
+    ]  # fmt: skip
+    assert reader["name"] == f"endpoint-{token_folder('browse', 0)}"
     assert users["name"] == f"endpoint-{token_folder('user', 0)}"
     assert volume["secret"]["items"] == [{"key": "b", "path": "token"}]
     (mount,) = [one for one in agent["volumeMounts"] if one["name"] == volume["name"]]

@@ -58,6 +58,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {"agent": {"entryPoint": "a:b"}}, "spec.agent.entryPoint", "AgentMalformed"
     ),
     "options of nobody": ({"agent": {"options": {"a": 1}}}, "spec.agent.options", "AgentMalformed"),
+    "a reader of no results": (
+        {"agent": {"browse": {"endpoints": [{"url": "http://a/v1", "model": "m"}]}}},
+        "spec.agent.browse", "AgentMalformed",
+    ),
     "a user of another kind": (
         {"agent": {"user": {"endpoints": [{"url": "http://a/v1", "model": "m"}]}}},
         "spec.agent.user", "AgentMalformed",
