@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.scale.recorded import PassedPreflight, RecordedConnections, RecordedReader
-from rl_operator import app, logs, settings
+from rl_operator import app, logs, settings, wiring
 
 
 def main() -> int:
@@ -16,7 +16,8 @@ def main() -> int:
         "Preflight": PassedPreflight,
     }
     for name, stand_in in replaced.items():
-        setattr(app, name, stand_in)
+        getattr(wiring, name)  # it is there that they are put together
+        setattr(wiring, name, stand_in)
     parsed = settings.parse(sys.argv[1:])
     logs.configure(parsed.log_level)
     return app.run(parsed)
