@@ -7,13 +7,14 @@ repeats one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import FailureStatus, RLJobStatus
-from rl_operator import failure_policy
+from rl_contracts.spec.workers import Trainer
+from rl_operator import failure_policy, sizing
 from rl_operator.attempt_records import REFUSED_EXIT_CODE, current, ended, halted, refused
 from rl_operator.failure_policy import Action
 from rl_operator.scrub import scrubbed
@@ -44,6 +45,8 @@ class View:
     """Whether the store answered; otherwise ``run`` says nothing."""
     may_begin: bool
     """Inputs are checked and samplers are there."""
+    wishes: Trainer = field(default_factory=Trainer)
+    """``spec.trainer``."""
     samplers_ready: bool = True
     """As many as a start after a suspension asks for."""
     suspend: bool = False
@@ -65,6 +68,7 @@ class Begin:
     """Write the next ordinal to the status; its job object follows."""
 
     attempt: int
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,8 @@ class Ended:
     """It was the last one."""
     ignored: bool = False
     """A failure that the failure policy does not count."""
+    fitted: int | None = None
+    """Replicas of the next attempt, where this one did not fit on the nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +114,7 @@ def decide(view: View) -> Decision:
     if overdue is not None:
         return overdue
     if view.status.attempt == 0:
-        return Begin(attempt=1) if view.may_begin else Wait(why="Inputs")
+        return _begin(view) if view.may_begin else Wait(why="Inputs")
     if ended(view.status):
         return _after_end(view)
     if view.trainer is None:
@@ -163,7 +169,12 @@ def _after_end(view: View) -> Decision:
         return Wait(why="Inputs")
     if halted(view.status) and not view.samplers_ready:
         return Wait(why="Samplers")
-    return Begin(attempt=view.status.attempt + 1)
+    return _begin(view)
+
+
+def _begin(view: View) -> Begin:
+    size = sizing.of_next(view.wishes, view.status)
+    return Begin(attempt=view.status.attempt + 1, replicas=size)
 
 
 def _conclude(view: View, trainer: TrainerJob, outcome: Outcome | None) -> Decision:
@@ -195,6 +206,9 @@ def _conclude(view: View, trainer: TrainerJob, outcome: Outcome | None) -> Decis
 
 
 def _deadlines(view: View, trainer: TrainerJob) -> Decision | None:
+    smaller = _smaller(view, trainer)
+    if smaller is not None:
+        return smaller
     pod = view.pods[-1] if view.pods else None
     if pod is None or pod.phase == "Pending":
         limit = view.lifecycle.pending_deadline_seconds
@@ -215,6 +229,20 @@ def _deadlines(view: View, trainer: TrainerJob) -> Decision | None:
     doing = view.run.phase if view.run else "nothing: it has not taken the run"
     message = f"No step, evaluation or publication for {limit} s; the trainer says: {doing}."
     return _end(view, "ProgressDeadlineExceeded", message)
+
+
+def _smaller(view: View, trainer: TrainerJob) -> Ended | None:
+    size = sizing.of_attempt(view.wishes, view.status)
+    fitted = sizing.fitting(view.wishes, view.pods, size=size)
+    seconds = view.lifecycle.pending_deadline_seconds * sizing.WAIT_SHARE
+    if fitted is None or view.now - trainer.created_at <= seconds:
+        return None
+    why = next(one.unscheduled for one in view.pods if one.unscheduled)
+    message = (
+        f"{size} replicas did not fit on the nodes within {seconds:.0f} s; the next attempt has "
+        f"{fitted} (trainer.elastic). {scrubbed(why)}"
+    )
+    return replace(_end(view, sizing.DOES_NOT_FIT, message, action="Ignore"), fitted=fitted)
 
 
 def _end(

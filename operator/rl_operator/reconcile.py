@@ -240,6 +240,7 @@ def view_of(
     return attempts.View(
         status=status,
         lifecycle=spec.lifecycle,
+        wishes=spec.trainer,
         trainer=snapshot.current_trainer(),
         others_active=_others_active(snapshot, now),
         pods=snapshot.trainer_pods(status.attempt),

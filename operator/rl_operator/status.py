@@ -22,7 +22,7 @@ from rl_contracts.spec.status import (
     TrainerStatus,
     WeightsStatus,
 )
-from rl_operator import attempt_records, names
+from rl_operator import attempt_records, names, sizing
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted
 from rl_operator.conditions import find
 from rl_operator.operation import at_rest, operation
@@ -79,12 +79,12 @@ def recorded(status: RLJobStatus, decision: Decision | None, now: float) -> list
     """The attempts' records after a decision, the newest last."""
     time = format_time(now)
     match decision:
-        case Begin(attempt=attempt):
-            begun = AttemptStatus(attempt=attempt, start_time=time)
+        case Begin(attempt=attempt, replicas=replicas):
+            begun = AttemptStatus(attempt=attempt, replicas=replicas, start_time=time)
             return [*status.attempts, begun][-KEPT_RECORDS:]
-        case Ended(failure=failure, counts=counts, ignored=ignored):
+        case Ended(failure=failure, counts=counts, ignored=ignored, fitted=fitted):
             result = "Failed" if counts else "Ignored" if ignored else "Refused"
-            return _closed(status, result, failure.reason, time)
+            return _closed(status, result, failure.reason, time, replicas=fitted)
         case Halted():
             return _closed(status, "Suspended", "Suspended", time)
         case Complete(outcome=outcome):
@@ -93,11 +93,14 @@ def recorded(status: RLJobStatus, decision: Decision | None, now: float) -> list
             return status.attempts
 
 
-def _closed(status: RLJobStatus, result: str, reason: str, time: str) -> list[AttemptStatus]:
+def _closed(
+    status: RLJobStatus, result: str, reason: str, time: str, *, replicas: int | None = None
+) -> list[AttemptStatus]:
     record = attempt_records.current(status)
     if record is None or record.result != "Active":
         return status.attempts
     end = {"result": result, "reason": reason[:256], "end_time": time}
+    end |= {"replicas": replicas} if replicas else {}
     return [*status.attempts[:-1], record.model_copy(update=end)]
 
 
@@ -106,7 +109,7 @@ def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
         return TrainerStatus()
     epoch = situation.reading.run.epoch if situation.reading.run else 0
     job = situation.snapshot.job
-    replicas = 1 if job.spec is None else job.spec.trainer.replicas
+    replicas = 1 if job.spec is None else sizing.of_attempt(job.spec.trainer, after)
     desired = 0 if over(after) or job.suspended else replicas
     ready = sum(one.ready for one in situation.snapshot.trainer_pods(after.attempt))
     return TrainerStatus(

@@ -44,7 +44,7 @@ class TrainerStatus(Model):
     desired: int = 0
     summary: ShortText = ""
     restarts: int = 0
-    """Trainer starts of this run after the first."""
+    """Trainer starts after the first."""
 
 
 class SamplersStatus(Model):
@@ -56,7 +56,7 @@ class SamplersStatus(Model):
     """Ready and at an allowed policy version."""
     summary: ShortText = ""
     restarts: int = 0
-    """Sampler pods of this run that died or had to be replaced."""
+    """Sampler pods that died or had to be replaced."""
 
 
 class ProgressStatus(Model):
@@ -74,9 +74,9 @@ class ProgressStatus(Model):
     phase: ShortText = ""
     """The trainer's own words for what it does or waits for."""
     backlog: int = 0
-    """Tasks that wait for a sampler or are being sampled."""
+    """Tasks that wait or are being sampled."""
     tokens_per_second: float = 0.0
-    """Generated tokens per second over all samplers."""
+    """Generated, over all samplers."""
     trainer_wait_share: float = 0.0
     """Share of the trainer's time spent waiting for rollouts, in [0, 1]."""
     staleness: int | None = None
@@ -131,6 +131,8 @@ class AttemptStatus(Model):
     attempt: int
     result: Literal["Active", "Succeeded", "Failed", "Ignored", "Refused", "Suspended"] = "Active"
     reason: ShortText = ""
+    replicas: int = 0
+    """Of one that did not fit: what may."""
     start_time: ShortText
     end_time: ShortText | None = None
 

@@ -28,21 +28,37 @@ class Placement(Model):
     node_selector: NodeSelector = Field(default_factory=dict)
     tolerations: Annotated[list[Opaque], Field(max_length=16)] = Field(default_factory=list)
     topology_spread: Annotated[list[Opaque], Field(max_length=8)] = Field(default_factory=list)
-    """topologySpreadConstraints; without a labelSelector they count the pool's or job's pods."""
+    """Constraints; without a labelSelector they count the pool's or job's pods."""
     priority_class_name: Annotated[str, Field(max_length=253)] | None = None
     pod_template: Opaque | None = None
-    """A partial pod template, merged by name; what the operator needs itself is refused."""
+    """Partial, merged by name over ours; what the operator needs is refused."""
+
+
+class Elastic(Model):
+    """Bounds of later attempts' replicas: the most that fit."""
+
+    min_replicas: Annotated[int, Field(ge=1)]
+    max_replicas: Annotated[int, Field(ge=1, le=512)]
 
 
 class Trainer(Placement):
     """The trainer's pods."""
 
+    model_config = rules(
+        rule(
+            "!has(self.elastic) || self.elastic.minReplicas <= self.replicas && "
+            "self.replicas <= self.elastic.maxReplicas",
+            "trainer.replicas must be within trainer.elastic",
+        ),
+    )
     replicas: Annotated[int, Field(ge=1, le=512)] = 1
-    """Pods that hold a part of the model and of each batch."""
+    """Each holds a part of the model and of each batch."""
+    elastic: Elastic | None = None
+    """Later attempts have the most that fit."""
     processes_per_replica: Annotated[int, Field(ge=1, le=16)] = 1
     """One for each of its GPUs."""
     image: Image | None = None
-    """Unset: the image that the operator was installed with."""
+    """Unset: the one of the installation."""
     resources: Resources = Field(default_factory=Resources)
     env: Environment = Field(default_factory=list)
 
@@ -52,7 +68,7 @@ class Engine(Model):
 
     kind: Literal["SGLang"] = "SGLang"
     image: Image | None = None
-    """Unset: the image that the operator was installed with."""
+    """Unset: the one of the installation."""
     args: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=64)] = Field(
         default_factory=list
     )

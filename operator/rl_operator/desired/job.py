@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator import attempt_records, kinds, names
+from rl_operator import attempt_records, kinds, names, sizing
 from rl_operator.attempts import Complete, Decision, Ended
 from rl_operator.desired import objects, pool, trainer
 from rl_operator.plan import Wanted
@@ -33,7 +33,8 @@ def wanted(
             for one in spec.samplers
         ]
     if run_trainer:
-        manifest = trainer.render(meta, spec, attempt=status.attempt, images=images)
+        size = sizing.of_attempt(spec.trainer, status)
+        manifest = trainer.render(meta, spec, attempt=status.attempt, images=images, size=size)
         found.append(Wanted(manifest=manifest, keep_as_created=True))
     return found
 

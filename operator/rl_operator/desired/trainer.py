@@ -37,14 +37,19 @@ HUB_ONLINE = "HF_HUB_OFFLINE"
 """The image sets it: only a job that names hf:// sources asks the hub for anything."""
 
 
-def render(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
-    """The PyTorchJob of one attempt, ≥ 1: ``trainer.replicas`` like pods, the first of which leads.
+def render(
+    job: Meta, spec: RLJobSpec, *, attempt: int, images: Images, size: int | None = None
+) -> Manifest:
+    """The PyTorchJob of one attempt, ≥ 1: ``size`` like pods, the first of which leads.
+
+    Without a size it is ``trainer.replicas``.
 
     Worker-only: a Master would bring an init container that restricted namespaces refuse. The
     elastic policy is there for rendezvous alone. Restarts, deadlines and limits are ours, hence
     ``Never`` and none of training-operator's own.
     """
-    size = spec.trainer.replicas
+    size = size or spec.trainer.replicas
+    spec = spec.model_copy(update={"trainer": spec.trainer.model_copy(update={"replicas": size})})
     worker = KubeflowOrgV1ReplicaSpec(
         replicas=size,
         restart_policy="Never",
