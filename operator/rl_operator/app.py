@@ -22,13 +22,15 @@ import kopf
 from rl_operator import kinds, metrics, names
 from rl_operator.cluster import Cluster, ClusterError, connect
 from rl_operator.endpoint import Endpoint
+from rl_operator.feed import Feed
 from rl_operator.kinds import Key
 from rl_operator.leadership import Leadership
 from rl_operator.looks import Looks
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
 from rl_operator.settings import Settings
+from rl_operator.store import Store
 from rl_operator.watchdog import Streams, session_for
-from rl_operator.watches import keys_of, read_with, required_watches
+from rl_operator.watches import paths_of, required_watches
 from rl_operator.wiring import has_trainer_kind, reconcilers, require_kinds
 from rl_operator.worker import work
 
@@ -78,8 +80,8 @@ class _Operator:
         self._loop = asyncio.get_running_loop()
         leadership = self._leadership()
         cluster = self._connect(leadership.check)
-        self._looks = Looks(cluster, clock=time.monotonic, seconds=LOOK_SECONDS)
         trains = await asyncio.to_thread(require_kinds, cluster, self._settings)
+        self._remember(cluster, trains=trains)
         endpoint = Endpoint(
             self._settings.listen_port, healthy=self._is_alive, ready=self._watching.is_set
         )
@@ -125,6 +127,22 @@ class _Operator:
             connections=self._settings.workers + 4,
         )
 
+    def _remember(self, cluster: Cluster, *, trains: bool) -> None:
+        """One store, which watches and our own writes feed."""
+        store = Store()
+        self._feed = Feed(store, look=self._look)
+        cluster.tells(self._feed)
+        feeding = required_watches(self._settings)
+        if trains:
+            feeding += paths_of(kinds.PYTORCH_JOB, self._settings)
+        self._looks = Looks(
+            cluster,
+            clock=time.monotonic,
+            seconds=LOOK_SECONDS,
+            store=store,
+            fed=lambda: self._streams.have_begun(feeding),
+        )
+
     def _leadership(self) -> Leadership:
         return Leadership(
             self._connect(lambda: None),
@@ -165,7 +183,7 @@ class _Operator:
         settings = self._settings
         await leadership.gained.wait()
         metrics.LEADER.set(1)
-        reconciling = reconcilers(cluster, settings, looks=self._looks, wake=self._wake)
+        reconciling = reconcilers(cluster, settings, looks=self._looks, wake=self._look)
         executor = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         workers = [work(self._queue, reconciling, executor) for _ in range(settings.workers)]
         try:
@@ -182,8 +200,7 @@ class _Operator:
                     await self._queue.add(Key(kind.name, namespace, name))
             await asyncio.sleep(RESYNC_SECONDS * (1 + random.random() / 4))
 
-    def _wake(self, key: Key) -> None:
-        self._looks.changed(key)
+    def _look(self, key: Key) -> None:
         asyncio.run_coroutine_threadsafe(self._queue.add(key), self._loop)
 
     async def _watch(self) -> None:
@@ -192,7 +209,7 @@ class _Operator:
         for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *WATCHED_CHILDREN):
             kopf.on.event(
                 kind.group, kind.version, kind.plural, registry=registry, id=kind.plural
-            )(self._enqueue)  # fmt: skip
+            )(self._told)  # fmt: skip
         namespaces = self._settings.watch_namespaces
         await kopf.operator(
             registry=registry,
@@ -209,11 +226,8 @@ class _Operator:
         found = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
         return _listened_to(found, self._streams) if found is not None else None
 
-    async def _enqueue(self, body: kopf.Body, **_: Any) -> None:
-        for key in read_with(body):
-            self._looks.changed(key)
-        for key in keys_of(body):
-            await self._queue.add(key)
+    async def _told(self, event: kopf.RawEvent, **_: Any) -> None:
+        self._feed.watched(event["type"], event["object"])
 
 
 def _end_in_time(status: int) -> None:

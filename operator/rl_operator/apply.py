@@ -51,6 +51,20 @@ class Applier:
         self._cluster = cluster
         self._clock, self._trust_seconds = clock, trust_seconds
         self._seen: dict[tuple[str, str, str, str], float] = {}
+        self._rests: dict[Key, tuple[tuple[object, ...], float]] = {}
+
+    def rests(self, key: Key, made_from: tuple[object, ...]) -> bool:
+        """Whether all was in order, not long ago, for these very declarations and objects."""
+        found, at = self._rests.get(key, ((), 0.0))
+        return found == made_from and self._clock() - at < self._trust_seconds
+
+    def rested(self, key: Key, made_from: tuple[object, ...]) -> None:
+        """Note that there was nothing to do; ``made_from`` says from what that was seen."""
+        self._rests[key] = (made_from, self._clock())
+
+    def forget(self, key: Key) -> None:
+        """The object is gone."""
+        self._rests.pop(key, None)
 
     def make(
         self,

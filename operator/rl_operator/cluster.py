@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlencode
 
 import urllib3
 from kubernetes import client, config
-from kubernetes.client.exceptions import ApiException
 
 from rl_contracts.errors import RLError
 from rl_operator.kinds import Kind
@@ -26,6 +26,16 @@ MERGE = "application/merge-patch+json"
 REFUSED_STATUSES = {400, 403, 405, 415, 422}
 
 log = logging.getLogger(__name__)
+
+
+class Written(Protocol):
+    """Is told of the operator's own writes, before anybody else is."""
+
+    def stored(self, kind: Kind, raw: Json, *, subresource: str) -> None:
+        """An object is now as the API server has answered."""
+
+    def ended(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """There is no such object any more."""
 
 
 class ClusterError(RLError):
@@ -82,10 +92,18 @@ class Cluster:
             count: called after every write with its verb and kind.
             asked: called after every request with verb, kind and HTTP status, 0 without an answer.
         """
+        # The client's credentials and connections, but not its models: they cost more than the
+        # request itself.
         self._api = api
+        self._pool = api.rest_client.pool_manager
+        self._written: Written | None = None
         self._may_write = may_write
         self._count = count
         self._asked = asked
+
+    def tells(self, written: Written) -> None:
+        """Tell somebody of every write from now on."""
+        self._written = written
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """One object, or None."""
@@ -186,10 +204,25 @@ class Cluster:
         self._may_write()
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
-            self._send("DELETE", kind.path(namespace, name), body=body, asking=("delete", kind))
+            left = self._send(
+                "DELETE", kind.path(namespace, name), body=body, asking=("delete", kind)
+            )
         except (ApiMissingError, ApiConflictError):  # conflict: another object has the name now
+            self._tell_end(kind, namespace, name, uid)
             return
         self._count("delete", kind.name)
+        if left.get("kind") == kind.name:  # it has a grace, or a finalizer
+            self._tell_stored(kind, left)
+        else:
+            self._tell_end(kind, namespace, name, uid)
+
+    def _tell_stored(self, kind: Kind, raw: Manifest, *, subresource: str = "") -> None:
+        if self._written is not None:
+            self._written.stored(kind, raw, subresource=subresource)
+
+    def _tell_end(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        if self._written is not None:
+            self._written.ended(kind, namespace, name, uid=uid)
 
     def _write(
         self,
@@ -214,6 +247,7 @@ class Cluster:
             method, path, query, body=manifest, content=content, asking=(verb, kind)
         )
         self._count(verb, kind.name)
+        self._tell_stored(kind, stored, subresource=subresource)
         return stored
 
     def _send(
@@ -228,39 +262,41 @@ class Cluster:
     ) -> Manifest:
         doing, status = f"{method} {path}", 0
         try:
-            response = self._api.call_api(
-                path, method,
-                query_params=list((query or {}).items()),
-                header_params={"Content-Type": content, "Accept": "application/json"},
-                body=body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _return_http_data_only=True,
-                _request_timeout=(CONNECT_SECONDS, READ_SECONDS),
-            )  # fmt: skip
-            status = response.status
-            answer: Manifest = json.loads(response.data)
-        except ApiException as error:
-            status = int(error.status or 0)
-            raise _translated(error, doing) from error
+            answer = self._pool.request(
+                method,
+                self._api.configuration.host + path + (f"?{urlencode(query)}" if query else ""),
+                body=json.dumps(body, separators=(",", ":")) if body is not None else None,
+                headers=self._headers(content),
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+            )
+            status = answer.status
         except (urllib3.exceptions.HTTPError, OSError) as error:
             cause = f"{type(error).__name__}: {error}"[:300]
             raise ApiUnavailableError(doing=doing, status=0, message=cause) from error
         finally:
             self._asked(asking[0], asking[1].name, status)
-        return answer
+        if not 200 <= status < 300:
+            raise _translated(answer, doing)
+        found: Manifest = json.loads(answer.data)
+        return found
+
+    def _headers(self, content: str) -> dict[str, str]:
+        headers = {**self._api.default_headers, "Accept": "application/json"}
+        headers["Content-Type"] = content
+        self._api.update_params_for_auth(headers, [], ["BearerToken"])  # renews it, too
+        return headers
 
 
-def _translated(error: ApiException, doing: str) -> ClusterError:
-    status = int(error.status or 0)
+def _translated(answer: urllib3.BaseHTTPResponse, doing: str) -> ClusterError:
+    status = answer.status
     causes: list[tuple[str, str]] = []
     try:
-        said = json.loads(error.body or "")
+        said = json.loads(answer.data)
         message = str(said["message"])
         named = (said.get("details") or {}).get("causes") or []
         causes = [(str(one.get("field", "")), str(one.get("message", ""))) for one in named]
     except (ValueError, KeyError, TypeError, AttributeError):
-        message = str(error.reason)
+        message = str(answer.reason)
     kind: type[ClusterError] = ApiUnavailableError
     if status == 404:
         kind = ApiMissingError

@@ -1,21 +1,20 @@
-"""What the API server said at the last look at an object, while nothing is known to have changed.
+"""What is there of an object of ours: as the store has it, or as the API server says it now.
 
-A look by the clock asks the stores for news; Kubernetes' own news come through the watches. So what
-was read is used again until a watch tells of a change, something of the object is written, or a
-while has passed: a change that no watch has told of is seen then.
+Watches and our own writes keep the store up to date from the first live look at an object on. What
+no watch has told of is seen by the live look that follows when a while has passed; and a turn that
+must not be taken twice is decided by a live look.
 """
 
 from __future__ import annotations
 
-import json
 import threading
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from rl_operator.cluster import ApiMissingError, Manifest
 from rl_operator.kinds import Key, Kind
+from rl_operator.store import Store, fits, parse_selector
 
 T = TypeVar("T")
 
@@ -31,98 +30,106 @@ class Reads(Protocol):
 
 
 @dataclass(slots=True)
-class _Recorded:
-    """Live reads whose answers are kept, packed: there are thousands of them."""
+class _Live:
+    """Reads of the API server that put the store right."""
 
     cluster: Reads
-    answers: dict[tuple[str, ...], bytes] = field(default_factory=dict)
+    store: Store
     whole: bool = True
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        before = self.store.seen(kind, namespace, name)
         found = self.cluster.get(kind, namespace, name)
-        self.answers["get", kind.name, namespace, name] = _packed(found)
+        if found is not None:
+            self.store.put(kind, found)
+        elif before is not None:
+            self._end(kind, namespace, name, before)
         return found
 
     def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
+        wanted = parse_selector(labels)
+        before = {
+            name: self.store.seen(kind, namespace, name)
+            for name in self.store.named(kind, namespace, wanted)
+        }
         try:
             found = self.cluster.select(kind, namespace, labels=labels)
         except ApiMissingError:
             self.whole = False
             raise
-        self.answers["select", kind.name, namespace, labels] = _packed(found)
+        for one in found:
+            self.store.put(kind, one)
+        there = {one["metadata"]["name"] for one in found}
+        for name, seen in before.items():
+            # One that has the index's label, but not all of these, is there all the same.
+            raw = self.store.get(kind, namespace, name) if name not in there else None
+            if raw is not None and fits(raw, wanted):
+                self._end(kind, namespace, name, seen)
         return found
 
-
-@dataclass(frozen=True, slots=True)
-class _Replayed:
-    """The answers of an earlier look."""
-
-    answers: dict[tuple[str, ...], bytes]
-
-    def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
-        found: Manifest | None = _unpacked(self.answers["get", kind.name, namespace, name])
-        return found
-
-    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
-        found: list[Manifest] = _unpacked(self.answers["select", kind.name, namespace, labels])
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    at: float
-    answers: dict[tuple[str, ...], bytes]
+    def _end(self, kind: Kind, namespace: str, name: str, seen: tuple[str, int] | None) -> None:
+        """It was held before the read, and the read did not find it."""
+        if seen is not None and self.store.seen(kind, namespace, name) == seen:
+            self.store.end(kind, namespace, name, uid=seen[0], version=seen[1])
 
 
 class Looks:
-    """The last look at each object."""
+    """The last live look at each object, and the store."""
 
-    def __init__(self, cluster: Reads, *, clock: Callable[[], float], seconds: float) -> None:
+    def __init__(
+        self,
+        cluster: Reads,
+        *,
+        clock: Callable[[], float],
+        seconds: float,
+        store: Store | None = None,
+        fed: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Prepare.
 
         Args:
             cluster: where.
             clock: monotonic seconds.
-            seconds: a look is used again for so long at most.
+            seconds: between two live looks at an object at most.
+            store: what is known.
+            fed: whether watches of all kinds feed the store; before, every look is live.
         """
         self._cluster, self._clock, self._seconds = cluster, clock, seconds
-        self._kept: dict[Key, _Kept] = {}
+        self._store, self._fed = store or Store(), fed
+        self._live_at: dict[Key, float] = {}
         self._changes: dict[Key, int] = {}
         self._lock = threading.Lock()
 
     def changed(self, key: Key) -> None:
-        """Something of an object has changed, or may have: look anew."""
+        """Something of an object has changed that nobody tells of, or may have: look live."""
         with self._lock:
-            self._kept.pop(key, None)
+            self._live_at.pop(key, None)
             self._changes[key] = self._changes.get(key, 0) + 1
 
     def forget(self, key: Key) -> None:
         """The object is gone."""
         with self._lock:
-            self._kept.pop(key, None)
+            self._live_at.pop(key, None)
             self._changes.pop(key, None)
 
     def observe(self, key: Key, look: Callable[[Reads], T]) -> tuple[T, bool]:
-        """What ``look`` makes of its reads, and whether they are those of an earlier look.
-
-        ``look`` must ask the same of equal answers.
-        """
-        began = self._clock()
+        """What ``look`` makes of its reads, and whether they are the store's."""
+        began, fed = self._clock(), self._fed()
         with self._lock:
-            kept, before = self._kept.get(key), self._changes.get(key, 0)
-        if kept is not None and began - kept.at < self._seconds:
-            return look(_Replayed(kept.answers)), True
-        recorded = _Recorded(self._cluster)
-        found = look(recorded)
+            live_at, before = self._live_at.get(key), self._changes.get(key, 0)
+        if live_at is not None and began - live_at < self._seconds:
+            return look(self._store), True
+        live = _Live(self._cluster, self._store)
+        found = look(live)
         with self._lock:
-            if recorded.whole and self._changes.get(key, 0) == before:
-                self._kept[key] = _Kept(began, recorded.answers)
+            if fed and live.whole and self._changes.get(key, 0) == before:
+                self._live_at[key] = began
         return found, False
 
     def guarded(
         self, reconcile: Callable[[Key], float | None]
     ) -> Callable[[Key], float | None]:  # fmt: skip
-        """A reconcile after whose failure the next one looks anew."""
+        """A reconcile after whose failure the next one looks live."""
 
         def one(key: Key) -> float | None:
             ended = False
@@ -135,11 +142,3 @@ class Looks:
             return again
 
         return one
-
-
-def _packed(answer: Any) -> bytes:
-    return zlib.compress(json.dumps(answer, separators=(",", ":")).encode(), 1)
-
-
-def _unpacked(answer: bytes) -> Any:
-    return json.loads(zlib.decompress(answer))

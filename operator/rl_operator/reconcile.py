@@ -21,7 +21,7 @@ from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.settings import Images
 from rl_operator.situation import Situation, Stall
-from rl_operator.snapshot import JobSnapshot, parse_time
+from rl_operator.snapshot import Job, JobSnapshot, parse_time
 from rl_operator.status import only_counters_differ
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,11 @@ class JobReconciler:
             self.inputs.forget(key)
             self.pace.forget(key)
             self.looks.forget(key)
+            self.applier.forget(key)
             return None
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
+        if again and _must_be_live(snapshot.job):
+            return self._look_live(key)
         if snapshot.job.meta.deleted_at is not None:
             return self._delete(snapshot)
         if snapshot.job.finished:
@@ -69,7 +72,7 @@ class JobReconciler:
             return None
         return self._advance(snapshot, snapshot.job.spec, again=again)
 
-    def _advance(self, snapshot: JobSnapshot, spec: RLJobSpec, *, again: bool) -> float:
+    def _advance(self, snapshot: JobSnapshot, spec: RLJobSpec, *, again: bool) -> float | None:
         status = snapshot.job.status
         idle = spec.suspend and (status.attempt == 0 or attempt_records.ended(status))
         inputs = Inputs() if idle else self.inputs.read(snapshot, spec)
@@ -77,8 +80,7 @@ class JobReconciler:
             return SOON_SECONDS
         decision = attempts.decide(view_of(snapshot, spec, inputs, self.now()))
         if again and not isinstance(decision, Wait):
-            self.looks.changed(snapshot.key)  # a turn is decided by what is there now
-            return SOON_SECONDS
+            return self._look_live(snapshot.key)  # a turn is decided by what is there now
         if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
             self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
         stall = inputs.stall
@@ -88,16 +90,24 @@ class JobReconciler:
         waited = self._tell(snapshot, situation)
         return min(waited, self._next(snapshot, inputs, decision))
 
+    def _look_live(self, key: Key) -> float | None:
+        self.looks.changed(key)
+        return self.reconcile(key)
+
     def _make(
         self, snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, decision: Decision
     ) -> Stall | None:
-        wanted = desired.wanted(
-            snapshot,
-            spec,
-            checked=inputs.checked,
-            run_trainer=desired.runs_trainer(snapshot, decision),
-            images=self.images,
-        )
+        run_trainer = desired.runs_trainer(snapshot, decision)
+        made_from = _made_from(snapshot, checked=inputs.checked, run_trainer=run_trainer)
+        wanted = []
+        if not self.applier.rests(snapshot.key, made_from):
+            wanted = desired.wanted(
+                snapshot,
+                spec,
+                checked=inputs.checked,
+                run_trainer=run_trainer,
+                images=self.images,
+            )
         made = self.applier.make(
             snapshot.key,
             wanted=wanted,
@@ -105,13 +115,12 @@ class JobReconciler:
             observed=snapshot.children,
             owner_uid=snapshot.job.meta.uid,
         )
-        if made.done:
-            self.looks.changed(snapshot.key)
+        if not made.done and made.stall is None:
+            self.applier.rested(snapshot.key, made_from)
         self.journal.post(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
         return made.stall
 
     def _finished(self, snapshot: JobSnapshot) -> float:
-        self.looks.changed(snapshot.key)
         self.applier.make(
             snapshot.key,
             wanted=[],
@@ -138,7 +147,6 @@ class JobReconciler:
     def _delete(self, snapshot: JobSnapshot) -> float | None:
         if not deletion.has_finalizer(snapshot.job.meta):
             return None  # the garbage collector does the rest
-        self.looks.changed(snapshot.key)
         step = deletion.proceed(snapshot, self.inputs.connections, now=self.now())
         for action in step.actions:
             self.applier.perform(snapshot.key, action)
@@ -154,7 +162,6 @@ class JobReconciler:
         if wanted == deletion.has_finalizer(snapshot.job.meta):
             return False
         deletion.set_finalizer(self.cluster, snapshot.job.meta, present=wanted)
-        self.looks.changed(snapshot.key)
         return True
 
     def _situation(
@@ -189,8 +196,6 @@ class JobReconciler:
             after=after,
             may_wait=only_counters_differ(before, after),
         )
-        if wait is None and before != after:
-            self.looks.changed(snapshot.key)
         if wait is None:
             if before.observed_generation != after.observed_generation:
                 self._wake_pools(snapshot)
@@ -223,6 +228,25 @@ class JobReconciler:
             return min(retry_at - self.now() + SOON_SECONDS, STALLED_SECONDS)
         soon = min(self.progress_seconds, 2.0)
         return soon if status.attempt == 0 else self.pace.wait(snapshot.key)
+
+
+def _made_from(
+    snapshot: JobSnapshot, *, checked: bool, run_trainer: bool
+) -> tuple[object, ...]:  # fmt: skip
+    """Everything that a job's objects are made from, and what there is of them."""
+    meta, status = snapshot.job.meta, snapshot.job.status
+    record = attempt_records.current(status)
+    return (
+        *(meta.uid, meta.run, meta.generation, checked, run_trainer, status.attempt),
+        record.replicas if record is not None else 0,
+        *(one.declared for one in snapshot.children.values()),
+    )
+
+
+def _must_be_live(job: Job) -> bool:
+    """Whether what is said or done next rests on that something is not there any more."""
+    stops = job.suspended and not is_true(job.status.conditions, "Suspended")
+    return stops or job.finished or job.meta.deleted_at is not None
 
 
 def _others_active(snapshot: JobSnapshot, now: float) -> bool:

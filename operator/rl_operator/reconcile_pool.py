@@ -59,6 +59,7 @@ class PoolReconciler:
         if snapshot is None or snapshot.pool.meta.deleted_at is not None:
             self.pace.forget(key)
             self.looks.forget(key)
+            self.applier.forget(key)
             return None
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
             return None  # its job has created it and is about to say what its pods look like
@@ -93,6 +94,12 @@ class PoolReconciler:
     ) -> Stall | None:
         assert job.spec is not None
         meta = snapshot.pool.meta
+        made_from = (
+            *(meta.uid, meta.generation, job.meta.uid, job.meta.run, job.meta.generation, replicas),
+            *(one.declared for one in snapshot.children.values()),
+        )
+        if self.applier.rests(snapshot.key, made_from):
+            return None
         pods = deployment.render(
             meta, spec, job=job.meta, job_spec=job.spec, replicas=replicas, images=self.images
         )
@@ -109,8 +116,8 @@ class PoolReconciler:
             observed=snapshot.children,
             owner_uid=meta.uid,
         )
-        if made.done:
-            self.looks.changed(snapshot.key)
+        if not made.done and made.stall is None:
+            self.applier.rested(snapshot.key, made_from)
         return made.stall
 
     def _choose_victims(self, snapshot: PoolSnapshot, reading: Reading, replicas: int) -> bool:
@@ -128,7 +135,6 @@ class PoolReconciler:
                 mark.pod,
                 {names.DELETION_COST: str(mark.cost) if mark.cost else None},
             )
-            self.looks.changed(snapshot.key)
         return not any(mark.cost for mark in todo)
 
     def _replace(
@@ -202,8 +208,6 @@ class PoolReconciler:
             after=after,
             may_wait=pool_status.only_counters_differ(before, after),
         )
-        if scaled.record is not None or replaced or (wait is None and before != after):
-            self.looks.changed(snapshot.key)
         if wait is None and stall is not None and before != after:
             note = Note(stall.reason, stall.message, "Warning")
             self.journal.post(meta, kinds.SAMPLER_POOL, [note])

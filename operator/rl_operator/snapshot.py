@@ -96,6 +96,21 @@ class Child:
     meta: Meta
     raw: Raw
 
+    @property
+    def declared(self) -> tuple[object, ...]:
+        """Changes whenever anything that one may declare of it does; a status does not count."""
+        meta = self.meta
+        marks = (*sorted(meta.labels.items()), *sorted(meta.annotations.items()))
+        return (
+            self.kind,
+            meta.name,
+            meta.uid,
+            meta.generation,
+            meta.deleted_at,
+            meta.owner_uid,
+            marks,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:

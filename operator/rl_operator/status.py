@@ -99,7 +99,7 @@ def _closed(
     record = attempt_records.current(status)
     if record is None or record.result != "Active":
         return status.attempts
-    end = {"result": result, "reason": reason[:256], "end_time": time}
+    end: dict[str, object] = {"result": result, "reason": reason[:256], "end_time": time}
     end |= {"replicas": replicas} if replicas else {}
     return [*status.attempts[:-1], record.model_copy(update=end)]
 

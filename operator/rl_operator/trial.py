@@ -55,9 +55,19 @@ class Trial:
     cluster: Cluster
     images: Images
     results: dict[tuple[str, str], Refusal | None] = field(default_factory=dict)
+    by_spec: dict[tuple[str, int], Refusal | None] = field(default_factory=dict)
+    """By a job's uid and generation."""
 
     def refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
         """What the API server refuses of a job's pods, by the field that it comes from."""
+        known = (job.uid, job.generation)
+        if known not in self.by_spec:
+            if len(self.by_spec) >= KEPT_RESULTS:
+                self.by_spec.clear()
+            self.by_spec[known] = self._refusal(job, spec)
+        return self.by_spec[known]
+
+    def _refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
         for at, wished, template in _templates(job, spec, self.images):
             known = (at, names.digest(wished.model_dump(mode="json"), length=32))
             if known not in self.results:

@@ -40,12 +40,20 @@ class Streams:
         """
         self._clock, self.seconds = clock, seconds
         self._heard = dict.fromkeys(required, clock())
+        self._begun: set[str] = set()
         self._lock = threading.Lock()
 
     def hear(self, path: str) -> None:
         """Note a sign of life; the API server may stand behind a prefix of the path."""
+        known = path[path.index("/api") :]
         with self._lock:
-            self._heard[path[path.index("/api") :]] = self._clock()
+            self._heard[known] = self._clock()
+            self._begun.add(known)
+
+    def have_begun(self, paths: Iterable[str]) -> bool:
+        """Whether all of these watches have been heard of: whatever changes from now on is told."""
+        with self._lock:
+            return self._begun.issuperset(paths)
 
     def silences(self) -> dict[str, float]:
         """Seconds since each watch was heard of."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl_operator import kinds, names
-from rl_operator.kinds import Key
+from rl_operator.kinds import Key, Kind
 from rl_operator.settings import Settings
 
 
@@ -22,23 +22,12 @@ def keys_of(body: Any) -> list[Key]:
     return [*found, Key(kinds.SAMPLER_POOL.name, namespace, pool)] if pool else found
 
 
-def read_with(body: Any) -> list[Key]:
-    """The objects of ours of which an object is read at a look."""
-    found = keys_of(body)
-    if body["kind"] == kinds.RLJOB.name:
-        meta = body["metadata"]
-        for group in body["spec"].get("samplers", []):
-            pool = names.pool(meta["name"], group["name"])
-            found.append(Key(kinds.SAMPLER_POOL.name, meta["namespace"], pool))
-    return found
-
-
 def required_watches(settings: Settings) -> list[str]:
     """Paths of the watches that there must be; PyTorchJob may not be installed."""
     watched = (kinds.RLJOB, kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.POD)
-    namespaces = settings.watch_namespaces
-    return [
-        path
-        for kind in watched
-        for path in ([kind.path(one) for one in namespaces] or [kind.everywhere()])
-    ]
+    return [path for kind in watched for path in paths_of(kind, settings)]
+
+
+def paths_of(kind: Kind, settings: Settings) -> list[str]:
+    """Paths of the watches of a kind."""
+    return [kind.path(one) for one in settings.watch_namespaces] or [kind.everywhere()]

@@ -110,6 +110,9 @@ def test_a_turn_is_decided_by_what_is_there_now(world: World, job: Key) -> None:
     run = start_samplers(world, job)
     start_trainer(world, job)
     world.write_run(run, policy=POLICY, step=1, steps=60)
+    long_ago = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    pod = {"name": "pytorch", "state": long_ago}
+    world.set_pod("job-1-worker-0", "Running", container=pod, ready=True)
     operator = world.start_operator(look_seconds=3600.0)
     world.settle(job)
     world.end_trainer("job-1", "Failed", exit_code=137)

@@ -25,6 +25,7 @@ from rl_operator.apply import Applier, StatusWriter
 from rl_operator.claims import Claims
 from rl_operator.cluster import Cluster
 from rl_operator.events import Journal
+from rl_operator.feed import Feed
 from rl_operator.inputs import InputsReader
 from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Looks
@@ -36,6 +37,7 @@ from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images
+from rl_operator.store import Store
 from rl_operator.trial import Trial
 from tests.apiserver import ApiServer
 from tests.documents import a_run, a_sampler, a_task
@@ -80,6 +82,8 @@ class Operator:
         look_seconds: float = 0.0,
     ) -> None:
         self.skew = 0.0
+        store = Store()
+        cluster.tells(Feed(store, look=lambda key: None))
         connections = self.connections = Connections(
             cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds
         )
@@ -95,7 +99,7 @@ class Operator:
             "images": IMAGES,
             "progress_seconds": 1.0,
             "pace": Pace(1.0),
-            "looks": Looks(cluster, clock=time.monotonic, seconds=look_seconds),
+            "looks": Looks(cluster, clock=time.monotonic, seconds=look_seconds, store=store),
             "now": self.now,
         }
         inputs = InputsReader(

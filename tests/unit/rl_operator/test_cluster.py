@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 
 from rl_operator.cluster import (
     ApiConflictError,
@@ -35,12 +34,10 @@ class Answer:
     """An API server that gives one answer."""
 
     def __init__(self, status: int) -> None:
-        self.status, self.data, self.asked = status, b"{}", 0
+        self.status, self.data, self.reason, self.asked = status, b"{}", "so", 0
 
-    def call_api(self, *_: Any, **__: Any) -> Answer:
+    def request(self, *_: Any, **__: Any) -> Answer:
         self.asked += 1
-        if self.status >= 400:
-            raise ApiException(status=self.status, reason="so")
         return self
 
 
@@ -52,7 +49,7 @@ def a_cluster(answer: Answer, *, leads: bool = True) -> tuple[Cluster, list[tupl
             raise NotLeaderError
 
     api = client.ApiClient(client.Configuration())
-    api.call_api = answer.call_api
+    api.rest_client.pool_manager = answer
     made = Cluster(
         api, may_write=may_write, count=lambda verb, kind: None,
         asked=lambda verb, kind, status: requests.append((verb, kind, status)),

@@ -10,7 +10,7 @@ import pytest
 from rl_operator.cluster import ApiConflictError, ApiMissingError
 from rl_operator.kinds import POD, PYTORCH_JOB, RLJOB, Key, Kind
 from rl_operator.looks import Looks, Reads
-from rl_operator.watches import read_with
+from rl_operator.names import JOB_LABEL
 
 KEY, OTHER = Key("RLJob", "ns", "job"), Key("RLJob", "ns", "other")
 
@@ -26,12 +26,14 @@ class Server:
     def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any]:
         self.asked += 1
         self.meanwhile()
-        return {"kind": kind.name, "name": name, "read": self.asked}
+        meta = {"namespace": namespace, "name": name, "uid": f"{kind.name}.{name}"}
+        version = {"resourceVersion": str(self.asked), "labels": {JOB_LABEL: "job"}}
+        return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta | version}
 
     def select(self, kind: Kind, namespace: str, *, labels: str) -> list[dict[str, Any]]:
         if kind.name in self.missing:
             raise ApiMissingError(doing="GET", status=404, message="no such kind")
-        return [self.get(kind, namespace, labels)]
+        return [self.get(kind, namespace, "child")]
 
 
 class Clock:
@@ -42,7 +44,7 @@ class Clock:
 
 
 def look(reads: Reads) -> tuple[Any, Any]:
-    return reads.get(RLJOB, "ns", "job"), reads.select(POD, "ns", labels="a=b")
+    return reads.get(RLJOB, "ns", "job"), reads.select(POD, "ns", labels=f"{JOB_LABEL}=job")
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def test_a_look_without_a_kind_is_not_kept(looks: Looks, server: Server) -> None
     def without(reads: Reads) -> bool:
         reads.get(RLJOB, "ns", "job")
         try:
-            reads.select(PYTORCH_JOB, "ns", labels="a=b")
+            reads.select(PYTORCH_JOB, "ns", labels=f"{JOB_LABEL}=job")
         except ApiMissingError:
             return False
         return True
@@ -113,12 +115,3 @@ def test_after_a_failure_it_looks_anew(looks: Looks) -> None:
     with pytest.raises(ApiConflictError):
         looks.guarded(fail)(KEY)
     assert not looks.observe(KEY, look)[1]
-
-
-def test_a_job_is_read_with_its_pools() -> None:
-    body = {
-        "kind": "RLJob",
-        "metadata": {"name": "job", "namespace": "ns"},
-        "spec": {"samplers": [{"name": "main"}]},
-    }
-    assert read_with(body) == [KEY, Key("SamplerPool", "ns", "job-main")]

@@ -1,0 +1,57 @@
+"""Feeds the store with what watches and our own writes tell, and asks for looks at what is news."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rl_operator.kinds import Key, Kind
+from rl_operator.store import KINDS, Store
+from rl_operator.watches import keys_of
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+class Feed:
+    """What is told goes into the store first and is looked at then. For any thread."""
+
+    def __init__(self, store: Store, *, look: Callable[[Key], None]) -> None:
+        """Prepare.
+
+        Args:
+            store: of what is known.
+            look: asks for a look at an object of ours.
+        """
+        self._store, self._look = store, look
+
+    def watched(self, change: str | None, raw: Mapping[str, Any]) -> None:
+        """A watch tells of an object: ``DELETED``, or anything else of one that is there."""
+        meta, kind = raw["metadata"], BY_NAME[raw["kind"]]
+        if change == "DELETED":
+            version = int(meta["resourceVersion"])
+            place = (kind, meta["namespace"], meta["name"])
+            news = self._store.end(*place, uid=meta["uid"], version=version)
+        else:
+            news = self._store.put(kind, raw)
+        if news:
+            for key in keys_of(raw):
+                self._look(key)
+
+    def stored(self, kind: Kind, raw: Mapping[str, Any], *, subresource: str) -> None:
+        """We have written an object; of its status the look that wrote it knows already."""
+        if kind not in KINDS or not self._store.put(kind, raw):
+            return
+        meta = raw["metadata"]
+        own = Key(kind.name, meta["namespace"], meta["name"])
+        for key in keys_of(raw):
+            if key != own or subresource != "status":
+                self._look(key)
+
+    def ended(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """We have deleted an object."""
+        if kind not in KINDS:
+            return
+        raw = self._store.get(kind, namespace, name)
+        if self._store.end(kind, namespace, name, uid=uid) and raw is not None:
+            for key in keys_of(raw):
+                self._look(key)

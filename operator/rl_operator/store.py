@@ -1,0 +1,163 @@
+"""What is known of the watched objects, so that a look at one of ours asks the API server nothing.
+
+Watches tell it, answers to the operator's own writes and live looks do, in any order: of an object
+the newest version counts, and what has gone does not come back with an old one.
+"""
+
+from __future__ import annotations
+
+import marshal
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_operator import kinds, names
+from rl_operator.kinds import Kind
+
+Manifest = dict[str, Any]
+
+KINDS = (kinds.RLJOB, kinds.SAMPLER_POOL, kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD)
+LABELLED = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD)
+"""Watched by label alone: one that others made without it is not told of, and is not held."""
+INDEXED = (names.JOB_LABEL, names.POOL_LABEL)
+KEPT_ENDS = 10_000
+POD_PARTS = ("metadata", "status")
+FORMAT = 2
+"""Without references: equal objects of equal order are equal bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    uid: str
+    version: int
+    labels: tuple[tuple[str, str], ...]
+    """Of those that are indexed."""
+    content: bytes
+    """Packed: there are tens of thousands, and nobody may change what others read."""
+
+
+class Store:
+    """Objects by kind, namespace and name. For any thread."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str, str], _Held] = {}
+        self._names: dict[tuple[str, str, str, str], set[str]] = {}
+        self._ended: dict[str, int] = {}
+        """Version at its end by uid, oldest first."""
+        self._lock = threading.Lock()
+
+    def put(self, kind: Kind, raw: Mapping[str, Any]) -> bool:
+        """Note a state of an object; whether it says anything new.
+
+        A state that differs in nothing but its version, or in nothing that is read, does not.
+        """
+        meta = raw["metadata"]
+        if kind in LABELLED and names.JOB_LABEL not in meta.get("labels", {}):
+            return False
+        new = _packed(kind, raw)
+        place = (kind.name, meta["namespace"], meta["name"])
+        with self._lock:
+            if self._ended.get(new.uid, -1) >= new.version:
+                return False
+            held = self._held.get(place)
+            if held is not None and held.version >= new.version:
+                return False
+            self._remove(place)
+            self._held[place] = new
+            for label, value in new.labels:
+                self._names.setdefault((*place[:2], label, value), set()).add(place[2])
+        return held is None or held.content != new.content
+
+    def end(self, kind: Kind, namespace: str, name: str, *, uid: str, version: int = 0) -> bool:
+        """Note that an object has gone; whether that is new.
+
+        Args:
+            kind: its kind.
+            namespace: its namespace.
+            name: its name.
+            uid: of the one that has gone; another one of its name stays.
+            version: at which it went; 0: whichever is held.
+        """
+        place = (kind.name, namespace, name)
+        with self._lock:
+            held = self._held.get(place)
+            there = held is not None and held.uid == uid
+            if held is not None and there:
+                if 0 < version < held.version:
+                    return False  # its label was lost, and has come back since
+                version = max(version, held.version)
+                self._remove(place)
+            self._ended.pop(uid, None)
+            self._ended[uid] = version
+            while len(self._ended) > KEPT_ENDS:
+                del self._ended[next(iter(self._ended))]
+        return there
+
+    def seen(self, kind: Kind, namespace: str, name: str) -> tuple[str, int] | None:
+        """Uid and version of what is held under a name."""
+        with self._lock:
+            held = self._held.get((kind.name, namespace, name))
+        return (held.uid, held.version) if held is not None else None
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        """One object, or None."""
+        with self._lock:
+            held = self._held.get((kind.name, namespace, name))
+        return _unpacked(held) if held is not None else None
+
+    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
+        """The objects of a namespace with all of some labels, by name: ``a=b,c=d``."""
+        wanted = parse_selector(labels)
+        found = (self.get(kind, namespace, one) for one in self.named(kind, namespace, wanted))
+        return [one for one in found if one is not None and fits(one, wanted)]
+
+    def named(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[str]:
+        """Names of those that the indexed ones of some labels fit."""
+        with self._lock:
+            found = [
+                self._names.get((kind.name, namespace, label, labels[label]), set())
+                for label in INDEXED
+                if label in labels
+            ]
+            return sorted(set.intersection(*found)) if found else []
+
+    def _remove(self, place: tuple[str, str, str]) -> None:
+        held = self._held.pop(place, None)
+        for label, value in held.labels if held is not None else ():
+            index = (*place[:2], label, value)
+            self._names[index].discard(place[2])
+            if not self._names[index]:
+                del self._names[index]
+
+
+def fits(raw: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether an object has all of some labels."""
+    there: Mapping[str, str] = raw["metadata"].get("labels", {})
+    return labels.items() <= there.items()
+
+
+def parse_selector(labels: str) -> dict[str, str]:
+    """The labels that a selector of the form ``a=b,c=d`` asks for."""
+    return dict(one.split("=", 1) for one in labels.split(","))
+
+
+def _packed(kind: Kind, raw: Mapping[str, Any]) -> _Held:
+    meta = {key: one for key, one in raw["metadata"].items() if key != "managedFields"}
+    version = int(meta.pop("resourceVersion"))
+    content = {one: raw[one] for one in raw if kind != kinds.POD or one in POD_PARTS}
+    # Items of a list name neither.
+    content |= {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
+    labels = meta.get("labels", {})
+    return _Held(
+        uid=meta["uid"],
+        version=version,
+        labels=tuple((one, labels[one]) for one in INDEXED if one in labels),
+        content=marshal.dumps(content, FORMAT),
+    )
+
+
+def _unpacked(held: _Held) -> Manifest:
+    found: Manifest = marshal.loads(held.content)
+    found["metadata"]["resourceVersion"] = str(held.version)
+    return found

@@ -1,0 +1,240 @@
+"""The store ends up with what the API server holds, however late and often it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_operator.feed import Feed
+from rl_operator.kinds import DEPLOYMENT, POD, RLJOB, Key, Kind
+from rl_operator.looks import Looks, Reads
+from rl_operator.names import JOB_LABEL, POOL_LABEL, RUN_LABEL
+from rl_operator.store import KEPT_ENDS, Store
+
+NAMES = ("a", "b")
+KEY = Key("RLJob", "n", "j")
+SELECTOR = f"{RUN_LABEL}=r,{JOB_LABEL}=j"
+Raw = dict[str, Any]
+
+
+def a_pod(name: str, *, uid: str = "u", version: int = 1, **status: Any) -> Raw:
+    labels = {JOB_LABEL: "j", POOL_LABEL: "p", RUN_LABEL: "r"}
+    meta = {"namespace": "n", "name": name, "uid": uid, "resourceVersion": str(version)}
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "labels": labels},
+        "spec": {"nodeName": "x"}, "status": status,
+    }  # fmt: skip
+
+
+def test_what_is_read_is_a_copy_of_what_matters() -> None:
+    store, pod = Store(), a_pod("a", phase="Running")
+    pod["metadata"]["managedFields"] = [{"manager": "kubelet"}]
+    assert store.put(POD, pod)
+    found = store.get(POD, "n", "a")
+    assert found is not None
+    assert "spec" not in found
+    assert "managedFields" not in found["metadata"]
+    assert (found["kind"], found["metadata"]["resourceVersion"]) == ("Pod", "1")
+    found["status"]["phase"] = "Failed"
+    assert store.select(POD, "n", labels=SELECTOR)[0]["status"] == {"phase": "Running"}
+    assert store.select(POD, "n", labels=f"{JOB_LABEL}=other") == []
+    assert store.select(POD, "n", labels=f"{RUN_LABEL}=other,{JOB_LABEL}=j") == []
+
+
+def test_news_is_what_differs_in_more_than_its_version() -> None:
+    store = Store()
+    assert store.put(POD, a_pod("a", version=1, phase="Pending"))
+    assert not store.put(POD, a_pod("a", version=1, phase="Pending"))
+    assert not store.put(POD, a_pod("a", version=2, phase="Pending"))
+    assert store.put(POD, a_pod("a", version=3, phase="Running"))
+    assert not store.put(POD, a_pod("a", version=2, phase="Pending"))
+    assert store.put(POD, a_pod("a", uid="v", version=4, phase="Running"))
+
+
+def test_what_has_gone_does_not_come_back_but_its_label_may() -> None:
+    store = Store()
+    store.put(POD, a_pod("a", version=3))
+    assert store.end(POD, "n", "a", uid="u", version=5)
+    assert not store.end(POD, "n", "a", uid="u", version=5)
+    assert not store.put(POD, a_pod("a", version=4))
+    assert store.get(POD, "n", "a") is None
+    assert store.put(POD, a_pod("a", version=6))
+    assert not store.end(POD, "n", "a", uid="u", version=5)
+    assert store.get(POD, "n", "a") is not None
+
+
+def test_another_one_of_the_same_name_stays() -> None:
+    store = Store()
+    store.put(POD, a_pod("a", uid="new", version=9))
+    assert not store.end(POD, "n", "a", uid="old", version=7)
+    assert store.seen(POD, "n", "a") == ("new", 9)
+
+
+def test_what_no_watch_tells_of_is_not_held() -> None:
+    store, foreign = Store(), a_pod("a")
+    del foreign["metadata"]["labels"][JOB_LABEL]
+    assert not store.put(DEPLOYMENT, foreign)
+    assert store.get(DEPLOYMENT, "n", "a") is None
+
+
+def test_ends_are_forgotten_in_their_order() -> None:
+    store = Store()
+    for number in range(KEPT_ENDS + 1):
+        store.end(POD, "n", "x", uid=f"u{number}", version=5)
+    assert store.put(POD, a_pod("a", uid="u0", version=4))
+    assert not store.put(POD, a_pod("a", uid="u1", version=4))
+
+
+def test_own_writes_are_looked_at_but_for_the_status_of_the_writer() -> None:
+    looks: list[str] = []
+    feed = Feed(Store(), look=lambda key: looks.append(str(key)))
+    meta = {"namespace": "n", "name": "j", "uid": "u"}
+    job = {"kind": "RLJob", "spec": {}, "metadata": {**meta, "resourceVersion": "1"}}
+    feed.watched("ADDED", job)
+    assert looks == ["RLJob/n/j"]
+    told = {**job, "status": {"phase": "Running"}, "metadata": {**meta, "resourceVersion": "2"}}
+    feed.stored(RLJOB, told, subresource="status")
+    feed.watched("MODIFIED", told)  # its echo
+    assert looks == ["RLJob/n/j"]
+    looks.clear()
+    feed.stored(POD, a_pod("a"), subresource="")
+    assert looks == ["RLJob/n/j", "SamplerPool/n/p"]
+    feed.ended(POD, "n", "a", uid="u")
+    feed.watched("DELETED", a_pod("a", version=2))
+    assert looks == ["RLJob/n/j", "SamplerPool/n/p"] * 2
+
+
+@dataclass
+class World:
+    """An API server, and what is on its way to the store."""
+
+    seen: list[Key] = field(default_factory=list)
+    there: dict[str, Raw] = field(default_factory=dict)
+    watched: dict[str, list[tuple[str, Raw]]] = field(default_factory=dict)
+    """By uid: kopf keeps the order of one object's events, and of no others."""
+    answers: list[Raw] = field(default_factory=list)
+    version: int = 0
+    during: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.store = Store()
+        self.feed = Feed(self.store, look=self.seen.append)
+        self.looks = Looks(self, clock=lambda: 0.0, seconds=1.0, store=self.store)
+
+    def write(self, name: str, *, ours: bool) -> None:
+        self.version += 1
+        before = self.there.get(name)
+        uid = before["metadata"]["uid"] if before else f"u{self.version}"
+        pod = self.there[name] = a_pod(name, uid=uid, version=self.version, at=self.version)
+        self.watched.setdefault(uid, []).append(("MODIFIED" if before else "ADDED", pod))
+        if ours:
+            self.answers.append(pod)
+
+    def remove(self, name: str) -> None:
+        pod = self.there.pop(name, None)
+        if pod is not None:
+            self.version += 1
+            uid = pod["metadata"]["uid"]
+            gone = a_pod(name, uid=uid, version=self.version)
+            self.watched.setdefault(uid, []).append(("DELETED", gone))
+
+    def deliver(self, number: int, *, twice: bool) -> None:
+        waiting = [uid for uid, events in self.watched.items() if events]
+        if waiting:
+            change, pod = self.watched[waiting[number % len(waiting)]].pop(0)
+            for _ in range(1 + twice):
+                self.feed.watched(change, pod)
+
+    def answer(self, number: int) -> None:
+        if self.answers:
+            pod = self.answers.pop(number % len(self.answers))
+            self.feed.stored(POD, pod, subresource="")
+            held = self.store.seen(POD, "n", pod["metadata"]["name"])
+            assert held is None or held[1] >= int(pod["metadata"]["resourceVersion"])
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
+        raise AssertionError
+
+    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Raw]:
+        self.during()
+        found = list(self.there.values())
+        self.during()
+        return found
+
+    def look(self) -> None:
+        self.looks.changed(KEY)
+        self.looks.observe(KEY, pods)
+
+
+def pods(reads: Reads) -> list[Raw]:
+    return reads.select(POD, "n", labels=SELECTOR)
+
+
+NUMBER = st.integers(0, 5)
+STEPS = st.one_of(
+    st.tuples(st.just("write"), st.sampled_from(NAMES), st.booleans()),
+    st.tuples(st.just("remove"), st.sampled_from(NAMES), st.none()),
+    st.tuples(st.just("deliver"), NUMBER, st.booleans()),
+    st.tuples(st.just("answer"), NUMBER, st.none()),
+)
+
+
+def take(world: World, step: tuple[str, Any, Any]) -> None:
+    kind, first, second = step
+    if kind == "write":
+        world.write(first, ours=second)
+    elif kind == "remove":
+        world.remove(first)
+    elif kind == "deliver":
+        world.deliver(first, twice=second)
+    else:
+        world.answer(first)
+
+
+def one_after_the_other(world: World, steps: list[tuple[str, Any, Any]]) -> Callable[[], None]:
+    """Takes one of the steps at each call."""
+    left = list(steps)
+
+    def next_one() -> None:
+        if left:
+            take(world, left.pop(0))
+
+    return next_one
+
+
+def state(found: list[Raw]) -> dict[str, tuple[str, str]]:
+    metas = [one["metadata"] for one in found]
+    return {one["name"]: (one["uid"], one["resourceVersion"]) for one in metas}
+
+
+@given(st.lists(st.one_of(STEPS, st.lists(STEPS, max_size=4)), max_size=30))
+def test_once_all_is_told_the_store_is_the_server(
+    steps: list[tuple[str, Any, Any] | list[tuple[str, Any, Any]]],
+) -> None:
+    """A list of steps is what happens during a live look, before and after the server answers."""
+    world = World()
+    for step in steps:
+        if isinstance(step, list):
+            world.during = one_after_the_other(world, step)
+            world.look()
+            world.during = lambda: None
+        else:
+            take(world, step)
+    while any(world.watched.values()):
+        world.deliver(0, twice=False)
+    while world.answers:
+        world.answer(0)
+    assert state(pods(world.store)) == state(list(world.there.values()))
+
+
+@given(st.lists(STEPS, max_size=20))
+def test_a_live_look_mends_what_no_watch_has_told(steps: list[tuple[str, Any, Any]]) -> None:
+    world = World()
+    for step in steps:
+        take(world, step)
+    world.look()
+    assert state(pods(world.store)) == state(list(world.there.values()))
