@@ -1,0 +1,1 @@
+"""Other systems under the same load."""
