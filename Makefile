@@ -8,7 +8,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check unit contract contract-operator contract-workers cluster test soak bench up down kubeconfig images demo
+.PHONY: help venv generate check unit contract contract-operator contract-contracts contract-sampler contract-trainer cluster test soak bench up down kubeconfig images demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,15 +30,20 @@ check: venv ## Lint, types, import rules, generated files, chart
 unit: venv ## Pure tests
 	$(VENV)/pytest tests/unit -q
 
-contract: venv ## Stores, engine and API server as processes; two halves side by side
-	@$(MAKE) --no-print-directory -j2 --output-sync=target contract-operator contract-workers
+contract: venv ## Stores, engine and API server as processes; four lanes side by side
+	@$(MAKE) --no-print-directory -j4 --output-sync=target $(addprefix contract-,operator contracts sampler trainer)
 
 contract-operator:
-	$(VENV)/pytest tests/contract/rl_operator tests/contract/rl_contracts -q
+	$(VENV)/pytest tests/contract/rl_operator -q
 
-contract-workers:
-	$(VENV)/pytest tests/contract -q --ignore tests/contract/rl_operator \
-	  --ignore tests/contract/rl_contracts
+contract-contracts:
+	$(VENV)/pytest tests/contract/rl_contracts tests/contract/policy_broadcast -q
+
+contract-sampler:
+	$(VENV)/pytest tests/contract/rl_sampler -q
+
+contract-trainer:
+	$(VENV)/pytest tests/contract/rl_trainer -q
 
 cluster: venv images ## The whole product on the local cluster
 	$(VENV)/pytest tests/cluster -q
