@@ -22,6 +22,7 @@ from pymongo.errors import (
     ConnectionFailure,
     InvalidURI,
     OperationFailure,
+    ProtocolError,
     PyMongoError,
 )
 from pymongo.read_concern import ReadConcern
@@ -142,6 +143,8 @@ class Mongo:
             if codes & RETRIABLE_CODES:
                 raise _RetriableServerError(str(error)) from error
             raise
+        except ProtocolError as error:  # the connection is gone; the next one may reach the store
+            raise _RetriableServerError(str(error)) from error
         except ConfigurationError as error:  # of mongodb+srv: its names are looked up by now
             raise _RetriableServerError(f"DNS: {error}") from error
 

@@ -42,6 +42,7 @@ MONGO: Mapping[str, str] = {
     "EOF occurred": "If the server wants a client certificate, set mongoClientCertificate.",
     "connection closed": _HUNG_UP,
     "Connection reset": _HUNG_UP,
+    "Got response id": "What answers is no MongoDB server: mend host and port of mongoUri.",
     "DNS": "Mend the host name in mongoUri.",
 }
 MONGO_CODES: Mapping[int, str] = {

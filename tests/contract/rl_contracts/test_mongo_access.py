@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from pymongo.errors import ProtocolError
 
 from rl_contracts.documents.task import Queue
 from rl_contracts.errors import AccessDeniedError, RefusedError, StoreUnavailableError
@@ -124,6 +125,28 @@ def test_a_server_without_tls_says_so(
     stores, _ = reach(store_server.uri, patience=2, settings={"mongoCa": authority.pem})
     with pytest.raises(StoreUnavailableError, match=r"SSL|TLS"):
         stores.mongo.ping()
+
+
+def test_a_server_of_another_kind_says_so(reach: Any, store_settings: StoreSettings) -> None:
+    address = urlsplit(store_settings.s3_endpoint).netloc
+    stores, _ = reach(f"mongodb://{address}/", patience=2)
+    with pytest.raises(StoreUnavailableError, match="mend host and port of mongoUri"):
+        stores.mongo.ping()
+
+
+def test_an_answer_of_another_server_is_asked_for_again(reach: Any) -> None:
+    stores, _ = reach()
+    answers: Iterator[Exception | str] = iter(
+        [ProtocolError("Got response id 808465440 but expected 1"), "alive"]
+    )
+
+    def ask() -> str:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert stores.mongo.call("asking", ask) == "alive"
 
 
 @pytest.mark.parametrize("credentials", [f"{USER}:wrong@", f"nobody:{ESCAPED}@"])
