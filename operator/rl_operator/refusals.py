@@ -10,9 +10,10 @@ from rl_contracts.spec.base import EnvironmentVariable, Resources
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import objectives
 from rl_operator.agent_options import of_agent
-from rl_operator.desired import overrides
+from rl_operator.desired import lora, overrides
 from rl_operator.desired.deployment import ENGINE_ARGUMENTS
 from rl_operator.drift import parse_quantity
+from rl_operator.lora_options import of_lora
 
 OWN_VARIABLES = ("RL_",)
 TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
@@ -30,6 +31,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     """What of a spec cannot be honoured, whatever the cluster looks like."""
     yield from objectives.unread(spec)
     yield from of_agent(spec)
+    yield from of_lora(spec)
     yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
@@ -104,11 +106,11 @@ def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:
                 "engine that quantizes them, as to fp8, takes them up rightly is not proven.",
                 remedy="Remove it, with its value: the engine then serves bfloat16 or float32.",
             )
-        elif name in ENGINE_ARGUMENTS:
+        elif name in (*ENGINE_ARGUMENTS, *lora.ARGUMENTS):
             yield Refusal(
                 field=f"{at}[{index}]",
                 value=one[:200],
                 reason="ArgumentReserved",
                 message="The operator sets this argument of the engine itself.",
-                remedy="Remove it; --dtype follows spec.training.precision.",
+                remedy="Remove it; --dtype and LoRA follow spec.training.",
             )

@@ -29,7 +29,7 @@ UPDATING = (
     "lifecycle.retention", "rollouts.maxEmptyBatches", "training.checkpoint.everySteps",
     "training.checkpoint.exportEverySteps", "training.checkpoint.keepLast",
     "training.evaluation.afterTraining", "training.evaluation.beforeTraining",
-    "training.evaluation.everySteps", "training.gradientCheckpointing",
+    "training.evaluation.everySteps", "training.gradientCheckpointing", "training.lora",
     "training.offloadActivations", "training.optimizer", "training.tracking",
     "training.passesPerStep", "training.promptsPerUpdate", "weightSync.everySteps",
     "weightSync.keepLast", "weightSync.pause", "weightSync.transport.delta",

@@ -10,7 +10,7 @@ from rl_contracts.stores.connect import Stores
 from rl_sampler.assignment import Assignment
 from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.stage import Stager
-from rl_sampler.policy.verify import model_signature
+from rl_sampler.policy.verify import run_signature
 from rl_sampler.relay.wiring import relay_of
 from rl_sampler.weights import WeightsFolder
 
@@ -24,10 +24,10 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
         RefusedError: there is no usable model.
         StoreUnavailableError: a store does not answer.
     """
-    weights = WeightsFolder(assignment.env.weights_folder)
     spec = assignment.spec
+    weights = WeightsFolder(assignment.env.weights_folder, adapters=spec.training.lora is not None)
     stage_base(stores.objects, uri=spec.model.uri, folder=weights.base)
-    signature = model_signature(weights.base, precision=spec.training.precision)
+    signature = run_signature(weights.base, spec)
     relay = relay_of(assignment, stores)
     stager = Stager(stores.objects, weights=weights, signature=signature, relay=relay)
     if not weights.current.exists():
@@ -42,5 +42,5 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
         # The agent follows the pointer anyway; the engine must not wait for a good policy.
         logger.warning("published policy cannot be staged, starting without it: %s", error)
         return
-    weights.link_current(staged.folder)
-    logger.info("the engine starts from version %d", run.policy.version)
+    weights.link_policy(staged.folder)
+    logger.info("version %d is ready for the engine", run.policy.version)

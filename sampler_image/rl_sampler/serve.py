@@ -26,7 +26,7 @@ from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
 from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.policy.stage import Stager
-from rl_sampler.policy.verify import model_signature
+from rl_sampler.policy.verify import run_signature
 from rl_sampler.probes import Probes, listening
 from rl_sampler.problems import Problems
 from rl_sampler.prompt import PromptError, load_prompts
@@ -105,7 +105,8 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
         loop.add_signal_handler(number, stop.set)
     problems = Problems()
     startup = assignment.template.engine.startup_seconds
-    serving, tally = Serving(), Tally()
+    adapters = assignment.spec.training.lora is not None
+    serving, tally = Serving(adapters=adapters), Tally()
     async with open_session() as session, aiohttp.ClientSession() as outside:
         agent = Agent(
             assignment=assignment,
@@ -116,7 +117,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             tally=tally,
             problems=problems,
             outages=Outages(serving=serving, problems=problems),
-            weights=WeightsFolder(assignment.env.weights_folder),
+            weights=WeightsFolder(assignment.env.weights_folder, adapters=adapters),
         )
         directory = Directory(
             session=outside,
@@ -175,9 +176,7 @@ async def _work(agent: Agent, brought: Brought, watch: EngineWatch, *, stop: asy
         stager=Stager(
             agent.shared.stores.objects,
             weights=agent.weights,
-            signature=await asyncio.to_thread(
-                model_signature, agent.weights.base, precision=spec.training.precision
-            ),
+            signature=await asyncio.to_thread(run_signature, agent.weights.base, spec),
             relay=relay_of(agent.assignment, agent.shared.stores),
         ),
         weights=agent.weights,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.run import PolicyPointer, Run
 from rl_sampler.engine.protocol import ServerInfo
+
+MODEL_LABEL = "base"
+"""What the operator has the engine mark the model's own tokens with."""
 
 
 @dataclass(slots=True)
@@ -30,6 +34,10 @@ class Serving:
     cache_key: str = ""
     """Keeps prefixes apart that were computed under other weights, where the cache outlives an
     update; unique for each time that a policy was loaded."""
+    adapters: bool = False
+    """Policies are adapters beside the model that the engine serves; several are at a time."""
+    in_use: Counter[str] = field(default_factory=Counter)
+    """Requests that the engine is working on, by the label of their adapter."""
     known: dict[str, PolicyPointer] = field(default_factory=dict)
     """Every policy that this agent gave the engine, by the label of its tokens."""
     changes: int = 0
@@ -56,6 +64,18 @@ class Serving:
                 while not condition():
                     await self._change.wait()
         return condition()
+
+    @contextlib.contextmanager
+    def using(self, label: str) -> Iterator[None]:
+        """Keep an adapter in the engine for a request's time."""
+        self.in_use[label] += 1
+        try:
+            yield
+        finally:
+            self.in_use[label] -= 1
+            if not self.in_use[label]:
+                del self.in_use[label]
+                self.changed()
 
     @property
     def published(self) -> PolicyPointer | None:

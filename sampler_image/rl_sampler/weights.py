@@ -2,7 +2,8 @@
 
 ``base/`` is the model as the manifest names it; ``policies/<version>-<epoch>-<nonce>/`` are
 published policies, verified before they have that name; ``current`` links to the folder that the
-engine starts from.
+engine starts from: the newest policy, or the model where policies are adapters. ``adapter`` then
+links to the newest policy.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class WeightsFolder:
     """Names of what lies where."""
 
     root: Path
+    adapters: bool = False
+    """Policies are adapters: the engine starts from the model and is given them."""
 
     @property
     def base(self) -> Path:
@@ -50,14 +53,33 @@ class WeightsFolder:
         """Where a policy lies once it is verified."""
         return self.policies / pointer.prefix.rstrip("/").rsplit("/", 1)[-1]
 
+    @property
+    def policy(self) -> Path:
+        """The link to the newest policy."""
+        return self.root / "adapter" if self.adapters else self.current
+
     def link_current(self, folder: Path) -> None:
         """Let the engine's next start begin from this folder."""
-        fresh = self.root / "current.new"
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(os.path.relpath(folder, self.root))
-        fresh.replace(self.current)
+        self._link(self.current, folder)
+
+    def link_policy(self, folder: Path) -> None:
+        """Let the next process begin from this policy."""
+        self._link(self.policy, folder)
+
+    def unlink_policy(self) -> None:
+        """Let the next process begin without a policy."""
+        if self.adapters:
+            self.policy.unlink(missing_ok=True)
+        else:
+            self.link_current(self.base)
 
     def linked_policy(self) -> PolicyPointer | None:
-        """The policy that ``current`` links to; None for the base model or no link."""
-        note = self.current / POINTER_FILE
+        """The policy that was linked last; None for the base model or no link."""
+        note = self.policy / POINTER_FILE
         return PolicyPointer.model_validate_json(note.read_bytes()) if note.is_file() else None
+
+    def _link(self, link: Path, folder: Path) -> None:
+        fresh = link.with_name(f"{link.name}.new")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(os.path.relpath(folder, self.root))
+        fresh.replace(link)

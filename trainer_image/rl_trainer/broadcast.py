@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
-from rl_contracts.documents.manifest import BasePolicy, DeltaEntry, Manifest
+from rl_contracts import adapters
+from rl_contracts.documents.manifest import AdapterEntry, BasePolicy, DeltaEntry, Manifest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.objects import Objects
 from rl_trainer.artifacts import MANIFEST
 from rl_trainer.portion import (
+    MODEL_STEM,
     NO_VERSION,
     Answer,
     Encode,
@@ -71,6 +73,7 @@ def send(
     run: str,
     base: Base | None,
     delta: Delta,
+    adapter: AdapterEntry | None = None,
 ) -> Sent:
     """Write a policy under its pointer's prefix.
 
@@ -83,6 +86,7 @@ def send(
         run: whose policy.
         base: the version before in this epoch; None for the first, which is always full.
         delta: when deltas are allowed.
+        adapter: where the policy is an adapter: whose.
 
     Raises:
         RLError: what ``ask`` and the bucket raise; nothing names the version then.
@@ -92,7 +96,8 @@ def send(
     encoded = _encoded(ask, weights, delta)
     since_anchor = base.since_anchor + 1 if base else delta.anchor_every
     full = encoded is None or since_anchor >= delta.anchor_every
-    written = _written(ask, pointer.prefix, weights, encoded, full=full)
+    stem = adapters.STEM if adapter else MODEL_STEM
+    written = _written(ask, pointer.prefix, weights, encoded, full=full, stem=stem)
     if ranks > 1:
         _check_there(objects, pointer.prefix, written)
     entry = None
@@ -108,6 +113,7 @@ def send(
         files=[one for each in written for one in each.files],
         tensors=[one for each in written for one in each.tensors],
         delta=entry,
+        adapter=adapter,
     )
     stored = manifest.to_bytes()
     objects.put(pointer.prefix + MANIFEST, stored)
@@ -157,13 +163,14 @@ def _written(
     encoded: Sequence[Encoded] | None,
     *,
     full: bool,
+    stem: str,
 ) -> list[Written]:
     files = [one.files for one in weights]
     deltas = [one.files for one in encoded] if encoded is not None else [0] * len(files)
     orders = [
         Write(
             prefix=prefix, full=full, delta=encoded is not None, first_file=1 + before,
-            file_count=sum(files), first_delta=first_delta,
+            file_count=sum(files), first_delta=first_delta, stem=stem,
         )
         for before, first_delta in zip(_before(files), _before(deltas), strict=True)
     ]  # fmt: skip

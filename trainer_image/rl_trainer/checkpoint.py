@@ -76,6 +76,7 @@ class Checkpointer:
             totals=progress.totals,
             metrics=list(progress.metrics),
             controls=self._learner.controls,
+            adapter=self._learner.policy.adapter,
         )
         learner = self._learner
         self._uploader.submit(

@@ -20,6 +20,8 @@ from rl_trainer.orders import Snapshot
 
 WEIGHT_FILES = (".safetensors", ".safetensors.index.json")
 FINAL, EXPORTS = "final/", "exports/"
+ADAPTER = "adapter/"
+"""Below a model: what was trained of it, in PEFT's layout. Complete before the model is."""
 CONFIG_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 
 
@@ -64,6 +66,7 @@ def export(
             lambda: weights.snapshot(policy, precision=precision, world=job.team.world),
         )
         weights.write(taken, folder)
+        _export_adapter(job, policy, step=step, root=root)
         uploaded = artifacts.upload(
             job.stores.objects,
             folder,
@@ -71,6 +74,25 @@ def export(
             origin=Origin(kind="model", run=job.run, epoch=job.epoch, step=step),
         )
     return job.stores.objects.uri(uploaded.prefix)
+
+
+def _export_adapter(job: Job, policy: Policy, *, step: int, root: str) -> None:
+    """Write a policy's adapters, in float32, to ``adapter/`` below its model."""
+    if policy.adapter is None:
+        return
+    with tempfile.TemporaryDirectory(dir=job.folder) as name:
+        folder = Path(name)
+        taken = job.team.call(
+            Snapshot(adapter=True),
+            lambda: weights.adapter(policy, precision="FP32", world=job.team.world),
+        )
+        weights.write_adapter(taken, policy.adapter, folder)
+        artifacts.upload(
+            job.stores.objects,
+            folder,
+            prefix=f"{job.prefix}{root}{job.epoch}/{ADAPTER}",
+            origin=Origin(kind="model", run=job.run, epoch=job.epoch, step=step),
+        )
 
 
 def export_due(
@@ -91,7 +113,8 @@ def export_due(
         return
     root = f"{EXPORTS}{step:08d}/"
     there = [one.key for one in job.stores.objects.list(job.prefix + root)]
-    if any(key.endswith(f"/{artifacts.MANIFEST}") for key in there):
+    nested = f"/{ADAPTER}{artifacts.MANIFEST}"
+    if any(k.endswith(f"/{artifacts.MANIFEST}") and not k.endswith(nested) for k in there):
         return
     for key in there:  # of an attempt that ended while it wrote
         epoch = key.removeprefix(job.prefix + root).partition("/")[0]

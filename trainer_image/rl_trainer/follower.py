@@ -84,9 +84,7 @@ class Follower:
             case Assess(samples=samples):
                 self._own.assess(samples)
             case Snapshot():
-                weights.snapshot(
-                    self._own.policy, precision=self._precision, world=self._team.world
-                )
+                self._snapshot(order)
             case Share():
                 take(
                     self._portions, order, self._own.policy,
@@ -98,6 +96,13 @@ class Follower:
                 saved.put_back(self._read(order), self._own)
             case Pause() | End():
                 pass
+
+    def _snapshot(self, order: Snapshot) -> None:
+        world = self._team.world
+        if order.adapter:
+            weights.adapter(self._own.policy, precision="FP32", world=world)
+        else:
+            weights.snapshot(self._own.policy, precision=self._precision, world=world)
 
     @property
     def _own(self) -> Learner:

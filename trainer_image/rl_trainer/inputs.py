@@ -8,10 +8,12 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
+from rl_contracts import adapters
+from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.objects import Objects, split_uri
-from rl_trainer import memory, model
+from rl_trainer import lora, memory, model
 from rl_trainer.groups import Limits
 from rl_trainer.learner import Learner
 from rl_trainer.model import UNLOADABLE, Policy
@@ -51,12 +53,31 @@ def learner(
         offload=spec.training.offload_activations,
     )
     known = limits(policy, spec)
+    adapter = adapter_of(base, policy, spec)
     critic = critic_model(objects, spec, folder / "critic", limits=known)
     teacher = teacher_model(objects, spec, folder, limits=known)
-    return (
-        Learner(policy, spec, critic=critic, teacher=teacher, world=world, clock=clock),
-        known,
+    learner = Learner(
+        policy, spec, critic=critic, teacher=teacher, adapter=adapter, world=world, clock=clock
     )
+    return learner, known
+
+
+def adapter_of(base: Path, policy: Policy, spec: RLJobSpec) -> AdapterEntry | None:
+    """What is trained where that is an adapter; None where all weights are.
+
+    Args:
+        base: folder of the model as it came.
+        policy: the same, loaded.
+        spec: the manifest.
+
+    Raises:
+        RefusedError: the model cannot have the adapters that the manifest asks for.
+    """
+    section = spec.training.lora
+    if section is None:
+        return None
+    lora.check_files(policy.module, set(adapters.model_tensors(base)), section)
+    return adapters.entry_of(base, uri=spec.model.uri, section=section)
 
 
 def fetch_model(objects: Objects, uri: str, folder: Path, *, field: str = "spec.model.uri") -> None:

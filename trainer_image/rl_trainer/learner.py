@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import annotate, flops, minibatches, objective, sharding
+from rl_trainer import annotate, flops, lora, minibatches, objective, sharding
 from rl_trainer import optimizer as optimizers
 from rl_trainer.accumulate import accumulate
 from rl_trainer.assessment import Assessment
@@ -23,7 +24,7 @@ from rl_trainer.models import Models
 from rl_trainer.objective import Terms
 from rl_trainer.packing import Packed
 from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
-from rl_trainer.reference import Reference
+from rl_trainer.reference import AdaptersOff, Reference
 from rl_trainer.samples import Sample
 from rl_trainer.tally import Gap, Tally, Update
 from rl_trainer.world import ALONE, World
@@ -39,6 +40,7 @@ class Learner:
         *,
         critic: Policy | None = None,
         teacher: Policy | None = None,
+        adapter: AdapterEntry | None = None,
         world: World = ALONE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -50,6 +52,7 @@ class Learner:
             spec: the manifest.
             critic: the model that the critic starts from; None: the policy.
             teacher: the reference; None: the policy as it is now.
+            adapter: where adapters are to be trained instead of all weights: whose.
             world: the ranks; each is given all samples and takes its share.
             clock: seconds, for durations.
         """
@@ -57,10 +60,13 @@ class Learner:
         self._algorithm = spec.algorithm
         self._training = spec.training
         self._clock = clock
-        self.models = _models(policy, spec, critic=critic, teacher=teacher, world=world)
+        self.models = _models(
+            policy, spec, critic=critic, teacher=teacher, adapter=adapter, world=world
+        )
         self.policy = self.models.policy
         self._meter = flops.Meter(
-            work=flops.work_of(policy.module.config),
+            # Frozen weights get no gradient, for which the formula counts a third.
+            work=None if adapter else flops.work_of(policy.module.config),
             peak=flops.peak(flops.device_name(policy.device), bf16=policy.bf16),
             chips=world.size,
         )
@@ -252,18 +258,26 @@ def _models(
     *,
     critic: Policy | None,
     teacher: Policy | None,
+    adapter: AdapterEntry | None,
     world: World,
 ) -> Models:
     """All models; the policy is copied where another one begins as it is, and divided last."""
-    section = spec.algorithm.critic
+    section, low_rank = spec.algorithm.critic, spec.training.lora
     found = None
     if section is not None:
         found = Critic(critic or policy, section, spec.training, shared=critic is None, world=world)
     reference = None
-    if spec.algorithm.divergence is not None:
+    compared = spec.algorithm.divergence is not None
+    if compared and (teacher is not None or low_rank is None):
         reference = Reference(teacher or policy, world=world)
+    if low_rank is not None:
+        assert adapter is not None
+        policy = lora.adapted(policy, low_rank, adapter, seed=spec.training.seed)
+    policy = divided(policy, world)
+    if compared and reference is None:
+        reference = AdaptersOff(policy)
     return Models(
-        policy=divided(policy, world),
+        policy=policy,
         reference=reference,
         critic=found,
         algorithm=spec.algorithm,

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_trainer import memory, sharding
 from rl_trainer.logprobs import CHUNK_LOGITS, TokenStatistics, token_logprobs, token_statistics
@@ -40,6 +41,10 @@ class Policy:
     """Runs the layers where the parameters are divided among ranks."""
     offload: bool = False
     """What layers keep for the backward pass waits in host memory."""
+    adapter: AdapterEntry | None = None
+    """Where adapters are trained instead of all weights: whose."""
+    around: Callable[[Any], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+    """Given the module, what its layers are run in."""
 
     @property
     def vocabulary(self) -> int:
@@ -54,11 +59,15 @@ class Policy:
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Trained parameters by name, tied ones once."""
-        return dict(self.module.named_parameters())
+        named = dict(self.module.named_parameters())
+        if self.adapter is None:
+            return named
+        return {name: one for name, one in named.items() if one.requires_grad}
 
     def states(self, packed: Packed) -> Tensor:
         """States that predict the generated tokens, ``[N, H]``."""
-        with self.precision(), memory.saving(self.device, offload=self.offload):
+        saving = memory.saving(self.device, offload=self.offload)
+        with self.precision(), saving, self.around(self.module):
             hidden = (self.run_layers or partial(hidden_states, self.module))(
                 input_ids=packed.tokens, position_ids=packed.positions
             )

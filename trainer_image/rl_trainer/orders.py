@@ -39,9 +39,12 @@ class Assess:
     samples: list[Sample]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Hand rank 0 the policy's weights."""
+
+    adapter: bool = False
+    """The adapters alone, in float32; else all weights, adapters merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

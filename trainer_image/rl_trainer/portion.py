@@ -27,6 +27,7 @@ SHARD_BYTES = 1 << 30
 FILES_AT_A_TIME = 2
 PARTS_AT_A_TIME = 3
 NO_VERSION = 0
+MODEL_STEM = "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class Write:
     file_count: int
     first_delta: int
     """From 0 on."""
+    stem: str = MODEL_STEM
+    """What names of safetensors files begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +147,9 @@ class Portion:
         """Upload what is wanted; raises the first error after the others have ended."""
         numbered = enumerate(self._groups, start=order.first_file)
         layout = [
-            shards.shard(shards.file_name(number, order.file_count), self._forms, members)
+            shards.shard(
+                shards.file_name(number, order.file_count, stem=order.stem), self._forms, members
+            )
             for number, members in numbered
         ]
         named = enumerate(self._deltas if order.delta else [], start=order.first_delta)

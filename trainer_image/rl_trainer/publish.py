@@ -145,6 +145,7 @@ class Publisher:
             run=job.run,
             base=self._base,
             delta=job.spec.weight_sync.transport.delta,
+            adapter=self._policy.adapter,
         )
         pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})
         record = self._record(pointer, sent, seconds=job.clock() - started)

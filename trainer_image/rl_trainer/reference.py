@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rl_trainer import sharding
+from rl_trainer import lora, sharding
 from rl_trainer.model import Policy, divided
 from rl_trainer.world import ALONE, World
 
@@ -21,11 +21,12 @@ class Reference:
         """Copy a policy whose parameters are not divided yet; the copy's are."""
         module = copy.deepcopy(policy.module).eval().requires_grad_(False)
         self.policy = divided(dataclasses.replace(policy, module=module), world)
-        self._parameters, self._world = self.policy.parameters(), world
+        self._parameters = dict(self.policy.module.named_parameters())
+        self._world = world
 
     def refresh(self, policy: Policy) -> None:
         """Take over the policy's weights as they are now."""
-        weights = policy.parameters()
+        weights = dict(policy.module.named_parameters())
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 parameter.copy_(weights[name])
@@ -38,3 +39,15 @@ class Reference:
         """Put weights in; KeyError where one is missing."""
         for name, parameter in self._parameters.items():
             sharding.fill(parameter, weights[name])
+
+
+class AdaptersOff(Reference):
+    """The policy itself with its adapters switched off: the model that training began with.
+
+    No second copy is held; it is never refreshed (``spec`` refuses that with adapters).
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        """Look at a policy with adapters, as it is divided."""
+        self.policy = dataclasses.replace(policy, around=lora.switched_off)
+        self._parameters, self._world = {}, ALONE

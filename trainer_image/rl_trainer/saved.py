@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rl_contracts.documents.base import Record
+from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.documents.run import StepMetrics, Totals
 from rl_contracts.errors import IntegrityError
 from rl_contracts.stores.objects import Objects
@@ -32,6 +33,8 @@ class State(Record):
     metrics: list[StepMetrics]
     controls: Controls | None = None
     """None: as at the start."""
+    adapter: AdapterEntry | None = None
+    """Where the tensors are an adapter's: whose. The model itself is not in the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,7 @@ def put_back(found: Saved, learner: Learner) -> None:
     Raises:
         IntegrityError: it is of another model or algorithm; the learner is then unusable.
     """
+    _check_adapter(found.state.adapter, learner.policy.adapter)
     present, tensors = _tensors(learner), found.tensors
     shapes = {name: one.shape for name, one in present.items()}
     if {name: one.shape for name, one in tensors.masters.items()} != shapes:
@@ -99,6 +103,20 @@ def put_back(found: Saved, learner: Learner) -> None:
         learner.controls = found.state.controls
 
 
+def _check_adapter(found: AdapterEntry | None, wanted: AdapterEntry | None) -> None:
+    if (found is None) != (wanted is None):
+        held, asked = (
+            "all weights" if one is None else "adapters" for one in (found, wanted)
+        )  # fmt: skip
+        raise IntegrityError(f"the checkpoint holds {held}, and {asked} are trained")
+    if found is None or wanted is None:
+        return
+    for name in ("base_sha256", "rank", "alpha", "targets"):
+        held, asked = getattr(found, name), getattr(wanted, name)
+        if held != asked:
+            raise IntegrityError(f"the checkpoint is of an adapter with {name} {held}, not {asked}")
+
+
 def copied(learner: Learner) -> Tensors:
     """The training state as it is now; every rank must ask, rank 0 has it."""
     return Tensors(
@@ -110,6 +128,8 @@ def copied(learner: Learner) -> Tensors:
 
 def _tensors(learner: Learner) -> dict[str, Tensor]:
     module = learner.policy.module
+    if learner.policy.adapter is not None:
+        return dict(learner.parameters)
     return {
         name: tensor
         for name, tensor in module.state_dict().items()

@@ -83,9 +83,10 @@ def groups(forms: Mapping[str, Form], *, shard_bytes: int) -> list[list[str]]:
     return found
 
 
-def file_name(number: int, count: int) -> str:
-    """Name of a file, numbered from 1 on, of so many."""
-    return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
+def file_name(number: int, count: int, *, stem: str) -> str:
+    """Name of a file, numbered from 1 on, of so many; all of them begin with ``stem``."""
+    part = "" if count == 1 else f"-{number:05d}-of-{count:05d}"
+    return f"{stem}{part}.safetensors"
 
 
 def shard(file: str, forms: Mapping[str, Form], members: Sequence[str]) -> Shard:

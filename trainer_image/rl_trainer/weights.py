@@ -13,7 +13,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from rl_trainer import division, sharding
+from rl_contracts import adapters
+from rl_contracts.documents.manifest import AdapterEntry
+from rl_trainer import division, lora, sharding
+from rl_trainer.lora import LoRALinear
 from rl_trainer.model import Policy
 from rl_trainer.world import ALONE, World
 
@@ -21,44 +24,69 @@ SHARD_BYTES = 4 << 30
 DTYPES = {"BF16": torch.bfloat16, "FP32": torch.float32}
 
 Snapshot = dict[str, Tensor]
-"""Tensors on the CPU by their Hugging Face names; tied ones once."""
+"""Tensors on the CPU by their Hugging Face names; tied ones once; an adapter's by PEFT's names."""
+Precision = Literal["BF16", "FP32"]
 
 
-def snapshot(
-    policy: Policy, *, precision: Literal["BF16", "FP32"], world: World = ALONE
-) -> Snapshot:
-    """Copy the weights as they are now; training may go on at once.
+def snapshot(policy: Policy, *, precision: Precision, world: World = ALONE) -> Snapshot:
+    """Copy the weights as they are now, adapters merged; training may go on at once.
 
     Every rank must ask; rank 0 has them.
 
     Names and shapes are those of the files that the model was loaded from, which may differ from
     the module's own (transformers fuses some models' experts when loading).
     """
-    copied = sharding.copies(_named(policy), world, dtype=DTYPES[precision])
+    dtype = DTYPES[precision]
+    copied = sharding.copies(_named(policy), world, dtype=dtype)
+    for name, layer in lora.layers(policy.module).items():  # one by one: they pass through float32
+        copied |= _merged(f"{name}.weight", layer, world, dtype=dtype)
     if not world.leads:
         return {}
     return dict(revert_weight_conversion(policy.module, copied))
 
 
-def portion(policy: Policy, *, precision: Literal["BF16", "FP32"], world: World) -> Snapshot:
-    """Copy those of the weights that this rank publishes, whole; training may go on at once.
+def adapter(policy: Policy, *, precision: Precision, world: World = ALONE) -> Snapshot:
+    """Copy the adapters as they are now; every rank must ask, rank 0 has them."""
+    return sharding.copies(_adapters(policy), world, dtype=DTYPES[precision])
 
-    Every rank must ask, and gets others: all of them together are what ``snapshot`` gives to one.
-    No rank ever holds more than its own and one tensor.
+
+def portion(policy: Policy, *, precision: Precision, world: World) -> Snapshot:
+    """Copy those tensors that this rank publishes, whole; training may go on at once.
+
+    Of a policy with adapters they are the adapters'. Every rank must ask, and gets others: all of
+    them together are what ``snapshot``, or ``adapter``, gives to one. No rank ever holds more than
+    its own and one tensor.
     """
     if world.size == 1:
-        return snapshot(policy, precision=precision)
-    named = _named(policy)
+        take = snapshot if policy.adapter is None else adapter
+        return take(policy, precision=precision)
+    named = _named(policy) if policy.adapter is None else _adapters(policy)
     owners = _owners(policy, named, ranks=world.size)
     copied = sharding.own_copies(named, world, owners=owners, dtype=DTYPES[precision])
+    if policy.adapter is not None:
+        return copied
     return dict(revert_weight_conversion(policy.module, copied))
 
 
+def _adapters(policy: Policy) -> dict[str, Tensor]:
+    """The adapters' tensors under PEFT's names."""
+    return {
+        adapters.tensor_name(name, part): getattr(layer, part)
+        for name, layer in lora.layers(policy.module).items()
+        for part in adapters.PARTS
+    }
+
+
 def _named(policy: Policy) -> dict[str, Tensor]:
-    """What is published, under the module's own names."""
+    """A model's tensors under the module's own names, without those of layers with adapters."""
     left_out = {
         *policy.module.all_tied_weights_keys,
         *(policy.module._keys_to_ignore_on_save or ()),
+        *(
+            f"{name}.{part}"
+            for name in lora.layers(policy.module)
+            for part in (*adapters.PARTS, "weight")
+        ),
     }
     found = policy.module.state_dict().items()
     return {name: tensor for name, tensor in found if name not in left_out}
@@ -85,6 +113,22 @@ def _owners(policy: Policy, named: Mapping[str, Tensor], *, ranks: int) -> dict[
     return {
         name: rank for rank, share in enumerate(shares) for unit in share for name in members[unit]
     }
+
+
+def _merged(name: str, layer: LoRALinear, world: World, *, dtype: torch.dtype) -> dict[str, Tensor]:
+    named = {"W": layer.weight, "A": layer.lora_A, "B": layer.lora_B}
+    found = sharding.copies(named, world, dtype=torch.float32)
+    if not found:
+        return {}
+    whole = lora.merged(found["W"], found["A"], found["B"], scaling=layer.scaling)
+    return {name: whole.to(dtype)}
+
+
+def write_adapter(tensors: Snapshot, entry: AdapterEntry, folder: Path) -> None:
+    """Write an adapter as PEFT does, so that it can be loaded beside the model."""
+    save_file(tensors, folder / f"{adapters.STEM}.safetensors", metadata={"format": "pt"})
+    config = json.dumps(adapters.peft_config(entry), indent=2)
+    (folder / adapters.CONFIG_FILE).write_text(config + "\n")
 
 
 def write(tensors: Snapshot, folder: Path, *, shard_bytes: int = SHARD_BYTES) -> None:

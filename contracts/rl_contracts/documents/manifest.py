@@ -64,6 +64,21 @@ class DeltaEntry(Record):
         return sum(one.size_bytes for one in self.files)
 
 
+class AdapterEntry(Record):
+    """What an adapter (LoRA, arXiv 2106.09685) belongs to; PEFT's config follows from it."""
+
+    base_uri: str
+    """Where the model came from."""
+    base_sha256: str
+    """Of the model's weights, as ``rl_contracts.model_files.weights_digest`` defines it."""
+    rank: int
+    alpha: float
+    """What is added to a layer's output is (alpha / rank) B A x."""
+    dropout: float
+    targets: list[str]
+    """Last parts of the names of all layers that have an adapter, sorted."""
+
+
 class Manifest(Record):
     """What lies under a prefix: complete, or it is not there at all."""
 
@@ -80,6 +95,8 @@ class Manifest(Record):
     tensors: list[TensorEntry] = Field(default_factory=list)
     delta: DeltaEntry | None = None
     """Policies only; a full one may have it, too, for those who hold its base."""
+    adapter: AdapterEntry | None = None
+    """Policies only: the tensors are an adapter's, by PEFT's names, and not a model's."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -20,9 +20,9 @@ class Delta(Model):
     """What changed since the version before, instead of all weights."""
 
     anchor_every: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Every so many versions all weights are published, too. 1: always and nothing else."""
+    """Every so many versions all weights are published, too. 1: nothing else."""
     max_fraction: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """A delta larger than this share of all weights is not published; they are."""
+    """Share of all weights; no larger delta is published."""
 
 
 class Transport(Model):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_contracts.spec.base import Model, S3Uri, rule, rules
+from rl_contracts.spec.lora import LoRA
 from rl_contracts.spec.tracking import Tracking
 
 
@@ -110,6 +111,8 @@ class Training(Model):
     optimizer: Optimizer = Field(default_factory=Optimizer)
     precision: Literal["BF16", "FP32"] = "BF16"
     """Masters are FP32."""
+    lora: LoRA | None = None
+    """Unset: all weights."""
     gradient_checkpointing: bool = False
     """Runs layers again to keep less."""
     offload_activations: bool = False

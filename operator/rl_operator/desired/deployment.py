@@ -6,8 +6,9 @@ from typing import Any
 
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.training import Training
 from rl_operator import kinds, names
-from rl_operator.desired import pods, sandbox, tool_secrets
+from rl_operator.desired import lora, pods, sandbox, tool_secrets
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.overrides import laid_over
 from rl_operator.settings import Images
@@ -99,7 +100,7 @@ def _pod(
     if job_spec.runs_programs:
         agent = sandbox.reached_by(agent)
         volumes, sidecars = [sandbox.volume()], [sandbox.container(agent, job_spec)]
-    engine = _engine(spec, precision=job_spec.training.precision, images=images)
+    engine = _engine(spec, training=job_spec.training, images=images)
     config = names.spec_config(job.name, job_spec)
     pod = {
         "automountServiceAccountToken": False,
@@ -177,8 +178,9 @@ def _relay(agent: Manifest, stage: Manifest) -> None:
         ]
 
 
-def _engine(spec: SamplerPoolSpec, *, precision: str, images: Images) -> Manifest:
+def _engine(spec: SamplerPoolSpec, *, training: Training, images: Images) -> Manifest:
     engine = spec.template.engine
+    low_rank = [] if training.lora is None else lora.engine_arguments(training.lora, engine.args)
     return {
         "name": "engine",
         "image": engine.image or images.engine,
@@ -188,7 +190,7 @@ def _engine(spec: SamplerPoolSpec, *, precision: str, images: Images) -> Manifes
         "args": [
             "--model-path", f"{WEIGHTS_FOLDER}/current", "--weight-version", "base",
             "--host", "127.0.0.1", "--port", str(ENGINE_PORT),
-            "--dtype", DTYPES[precision], "--sleep-on-idle", *engine.args,
+            "--dtype", DTYPES[training.precision], "--sleep-on-idle", *low_rank, *engine.args,
         ],
         "env": pods.environment({"HOME": TMP}, engine.env),
         "resources": spec.template.resources.to_kubernetes(),

@@ -2,6 +2,10 @@
 
 from typing import NoReturn
 
+from vllm.host_memory import without_pinning
+
+without_pinning()
+
 
 def rotary_embedding(*_arguments: object) -> NoReturn:
     """Refuses: on a CPU, SGLang's native torch forward is the only path that computes.

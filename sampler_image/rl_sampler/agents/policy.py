@@ -13,11 +13,11 @@ from rl_contracts.spec.agents import Sampling
 from rl_sampler.agents.errors import UnusableError
 from rl_sampler.claims import Claim
 from rl_sampler.engine.client import GENERATE_SECONDS, Engine
-from rl_sampler.engine.errors import EngineUnavailableError
+from rl_sampler.engine.errors import EngineProtocolError, EngineUnavailableError
 from rl_sampler.engine.protocol import GenerateRequest, Generation
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.prompt import tokens_left
-from rl_sampler.serving import Serving, label_of
+from rl_sampler.serving import MODEL_LABEL, Serving, label_of
 from rl_sampler.slots import Slots
 from rl_sampler.tally import Tally
 
@@ -105,7 +105,7 @@ class Policy:
                 await self.claim.attend(resumed)
             policy, key, commits = self._served(), serving.cache_key, serving.commits
             self.claim.begin(policy.step)
-            found = await self._attempt(replace(request, cache_key=key))
+            found = await self._attempt(replace(request, cache_key=key), label_of(policy))
             updated = serving.committing or serving.commits != commits
             if not is_spoilt(found, label=label_of(policy), salted=bool(key), updated=updated):
                 self.claim.kept = True
@@ -123,12 +123,37 @@ class Policy:
             )
         return policy
 
-    async def _attempt(self, request: GenerateRequest) -> list[Generation]:
+    async def _attempt(self, request: GenerateRequest, label: str) -> list[Generation]:
         try:
-            return await self.claim.attend(self.engine.generate(request))
+            if not self.serving.adapters:
+                return await self.claim.attend(self.engine.generate(request))
+            # Nothing may be awaited between reading the label and here: its adapter would go.
+            with self.serving.using(label):
+                asked = replace(request, adapter=label)
+                found = await self.claim.attend(self.engine.generate(asked))
+            return [of_adapter(one, label) for one in found]
         except EngineUnavailableError:
             self.watch.doubt()
             raise
+
+
+def of_adapter(generation: Generation, label: str) -> Generation:
+    """An answer whose tokens are marked with the adapter that sampled them.
+
+    The engine marks them with the weights beside the adapter, which must be the model's: a request
+    keeps its adapter to its end.
+
+    Raises:
+        EngineProtocolError: somebody gave the engine other weights.
+    """
+    spans = generation.meta_info.weight_versions
+    other = [one.version for one in spans if one.version != MODEL_LABEL]
+    if other:
+        raise EngineProtocolError(f"adapter {label} was applied to weights {other[0]!r}")
+    meta = generation.meta_info.model_copy(
+        update={"weight_versions": [one.model_copy(update={"version": label}) for one in spans]}
+    )
+    return generation.model_copy(update={"meta_info": meta})
 
 
 def is_spoilt(

@@ -27,6 +27,7 @@ from rl_sampler.engine.protocol import (
     FoundCalls,
     GenerateRequest,
     Generation,
+    ModelCards,
     ModelInfo,
     ServerInfo,
 )
@@ -46,6 +47,7 @@ GENERATIONS = TypeAdapter(list[Generation])
 SERVER_INFO = TypeAdapter(ServerInfo)
 MODEL_INFO = TypeAdapter(ModelInfo)
 FOUND_CALLS = TypeAdapter(FoundCalls)
+MODEL_CARDS = TypeAdapter(ModelCards)
 
 
 MODES: dict[Pause, str] = {"Retract": "retract", "InPlace": "in_place", "Abort": "abort"}
@@ -179,6 +181,30 @@ class Engine:
         await self._send(
             "POST", "/update_weights_from_disk", doing=doing, body=body, seconds=seconds
         )  # fmt: skip
+
+    async def adapters(self) -> dict[str, str]:
+        """Adapters that it holds: folders by name."""
+        found = await self._send("GET", "/v1/models", doing="asking for its adapters")
+        cards = _parsed(MODEL_CARDS, found, "/v1/models").data
+        return {one.id: one.root for one in cards if one.parent is not None}
+
+    async def load_adapter(self, folder: Path, *, label: str, seconds: float) -> None:
+        """Load a verified adapter beside the others; requests go on meanwhile.
+
+        Args:
+            folder: in PEFT's layout.
+            label: its name; refused where it has one of that name.
+            seconds: how long it may take.
+        """
+        body: dict[str, object] = {"lora_name": label, "lora_path": str(folder)}
+        doing = f"loading adapter {label}"
+        await self._send("POST", "/load_lora_adapter", doing=doing, body=body, seconds=seconds)
+
+    async def unload_adapter(self, label: str) -> None:
+        """Remove an adapter. It waits for the adapter's requests, and loads wait for it."""
+        body: dict[str, object] = {"lora_name": label}
+        doing = f"unloading adapter {label}"
+        await self._send("POST", "/unload_lora_adapter", doing=doing, body=body)
 
     async def _send(
         self,

@@ -62,6 +62,23 @@ class Generation(Answer):
     meta_info: MetaInfo
 
 
+class ModelCard(Answer):
+    """One of ``/v1/models``."""
+
+    id: str
+    """The adapter's name, or the model's path."""
+    root: str
+    """Folder that it was loaded from."""
+    parent: str | None = None
+    """None for the model itself."""
+
+
+class ModelCards(Answer):
+    """``/v1/models``."""
+
+    data: list[ModelCard]
+
+
 class FoundCall(Answer):
     """A tool call that the engine's parser read."""
 
@@ -90,6 +107,9 @@ class GenerateRequest:
     """The most probable token each time."""
     cache_key: str = ""
     """Prefixes are shared with requests of the same key alone."""
+    adapter: str = ""
+    """Name of the adapter that samples; empty for the weights that the engine serves. One that was
+    unloaded the engine would load again from its path: never ask for such."""
 
     def to_json(self) -> dict[str, object]:
         """The body of ``/generate``: the whole distribution, nothing cut off it but for greed.
@@ -98,6 +118,8 @@ class GenerateRequest:
         greedy, SGLang leaves the temperature out of them, else it does not: ask at 1.
         """
         salt = {"extra_key": self.cache_key} if self.cache_key else {}
+        if self.adapter:
+            salt["lora_path"] = self.adapter
         return salt | {
             "input_ids": self.prompt,
             "sampling_params": {

@@ -85,10 +85,17 @@ class EngineWatch:
         if before is None or serving.committing:
             return
         commits = serving.commits
-        found = await self._engine.weight_version()
+        found = await self._labels()
         # A commit may have begun or ended while the answer was on its way.
-        if serving.commits != commits or found == label_of(before):
+        if serving.commits != commits or label_of(before) in found:
             return
-        self._problems.note("engine", f"reports weights {found!r}: it was restarted")
+        shown = ", ".join(sorted(found)) or "no adapter"
+        self._problems.note("engine", f"reports weights {shown!r}: it was restarted")
         serving.policy = None
         serving.changed()
+
+    async def _labels(self) -> set[str]:
+        """Policies that the engine says it holds."""
+        if self._serving.adapters:
+            return set(await self._engine.adapters())
+        return {await self._engine.weight_version()}

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
+from rl_contracts.model_files import INDEX_FILE, read_header, weight_files
 from rl_contracts.stores.objects import Objects, ObjectStat, split_uri
 from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
-from rl_sampler.policy.verify import INDEX_FILE, read_header, weight_files
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from rl_contracts.spec.storage import WeightSync
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.health import EngineHealth
+from rl_sampler.policy.adapters import Adapters
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
 from rl_sampler.policy.disk import DiskFullError
 from rl_sampler.policy.fetch import StagingEndedError
@@ -110,6 +111,7 @@ class PolicyFollower:
         self._weights, self._serving = weights, serving
         self._tally, self._problems = tally, problems
         self._timeout, self._pause = sync.timeout_seconds, sync.pause
+        self._adapters = Adapters(engine) if serving.adapters else None
         self._backoff = Backoff()
         self._good: Staged | None = None
         self._before: Path | None = None
@@ -136,7 +138,7 @@ class PolicyFollower:
             self._good = await asyncio.to_thread(self._stager.restage, pointer)
         except IntegrityError as error:
             self._problems.note("policy", str(error))
-            self._weights.link_current(self._weights.base)
+            self._weights.unlink_policy()
 
     async def _step(self) -> None:
         self._begin_staging()
@@ -144,9 +146,11 @@ class PolicyFollower:
         if self._serving.engine is None:
             return
         if staged is not None:
-            await self._commit(staged)
+            await self._take_over(staged)
         elif self._serving.policy is None and self._good is not None and self._is_due(self._good):
-            await self._commit(self._good)
+            await self._take_over(self._good)
+        if self._adapters is not None and self._serving.policy is not None:
+            await self._unload()
 
     def _is_due(self, staged: Staged) -> bool:
         return self._backoff.due(staged.pointer.version, now=time.monotonic())
@@ -196,6 +200,37 @@ class PolicyFollower:
         job.ended.set()
         self._job, self._serving.staging = None, None
 
+    async def _take_over(self, new: Staged) -> None:
+        if self._adapters is None:
+            await self._commit(new)
+        else:
+            await self._switch(self._adapters, new)
+
+    async def _switch(self, adapters: Adapters, new: Staged) -> None:
+        """Load an adapter beside the one that is served, which stays where that fails."""
+        try:
+            await adapters.load(new, seconds=self._timeout)
+        except EngineError as error:
+            self._failed(new.pointer, f"loading version {new.pointer.version}: {error}")
+            return
+        self._serving.known[label_of(new.pointer)] = new.pointer
+        self._serving.commits += 1
+        self._took_over(new, 0.0)
+        self._serving.changed()
+
+    async def _unload(self) -> None:
+        """Have adapters unloaded that are neither served nor used by a request."""
+        assert self._adapters is not None
+        assert self._serving.policy is not None
+        wanted = {label_of(self._serving.policy), *self._serving.in_use}
+        try:
+            await self._adapters.unload(but=wanted)
+        except EngineError as error:
+            # It only takes up memory, and is tried again with the next step.
+            self._problems.note("adapters", str(error))
+        else:
+            self._problems.clear("adapters")
+
     async def _commit(self, new: Staged) -> None:
         serving, old = self._serving, self._good if self._serving.policy else None
         again = old if old != new else None
@@ -229,7 +264,7 @@ class PolicyFollower:
         self._serving.policy = new.pointer
         if self._pause == "InPlace":
             self._serving.cache_key = f"{label_of(new.pointer)}.{self._serving.commits}"
-        self._weights.link_current(new.folder)
+        self._weights.link_policy(new.folder)
         self._health.acquit()
         self._backoff.succeeded(new.pointer.version)
         self._tally.updated(pause_seconds=paused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import logging
 import os
 import shutil
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from rl_contracts import adapters
 from rl_contracts.documents.manifest import BasePolicy, Manifest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError, ObjectMissingError, StoreUnavailableError
@@ -218,10 +220,14 @@ class Stager:
         return folder if same else None
 
     def _complete(self, partial: Path, *, stored: bytes, pointer: PolicyPointer) -> None:
-        # The engine may start from this folder, so it needs what stands beside the weights.
-        for path in companions(self._weights.base):
-            if not (partial / path.name).exists():
-                os.link(path, partial / path.name)
+        if self._signature.adapter is not None:
+            config = adapters.peft_config(self._signature.adapter)
+            (partial / adapters.CONFIG_FILE).write_text(json.dumps(config))
+        else:
+            # The engine may start from this folder, so it needs what stands beside the weights.
+            for path in companions(self._weights.base):
+                if not (partial / path.name).exists():
+                    os.link(path, partial / path.name)
         (partial / MANIFEST_FILE).write_bytes(stored)
         (partial / POINTER_FILE).write_text(pointer.model_dump_json())
 

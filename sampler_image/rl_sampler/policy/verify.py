@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,18 +13,19 @@ from typing import Literal
 
 import numpy as np
 
+from rl_contracts import adapters
 from rl_contracts.documents.manifest import (
     DTYPE_BYTES,
-    HEADER_LENGTH_BYTES,
-    MAX_HEADER_BYTES,
+    AdapterEntry,
     FileEntry,
     Manifest,
     TensorEntry,
-    TensorHeader,
-    parse_safetensors_header,
 )
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
+from rl_contracts.model_files import INDEX_FILE, read_header, weight_files
+from rl_contracts.spec.lora import LoRA
+from rl_contracts.spec.resources import RLJobSpec
 from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements, elements
 from rl_sampler.policy.spans import spans_of
@@ -36,8 +36,7 @@ FLOATS = {"F64", "F32", "BF16", "F16"}
 PRECISIONS = {"BF16": "BF16", "FP32": "F32"}
 """safetensors' word for the manifest's ``training.precision``."""
 TIED = "lm_head.weight"
-INDEX_FILE = "model.safetensors.index.json"
-RESERVED = {MANIFEST_FILE, POINTER_FILE, INDEX_FILE}
+RESERVED = {MANIFEST_FILE, POINTER_FILE, INDEX_FILE, adapters.CONFIG_FILE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +54,8 @@ class Signature:
     tensors: Mapping[str, TensorKind]
     optional: frozenset[str] = frozenset()
     """Names that a policy may leave out: the output layer where it is tied to the embedding."""
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model in Hugging Face layout, as transformers chooses them."""
-    index = folder / INDEX_FILE
-    if index.is_file():
-        names = set(json.loads(index.read_bytes())["weight_map"].values())
-        return [folder / name for name in sorted(names)]
-    single = folder / "model.safetensors"
-    return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-
-
-def read_header(path: Path) -> dict[str, TensorHeader]:
-    """Header of a safetensors file, checked against the file's length.
-
-    Raises:
-        IntegrityError: the file is not what its header says.
-    """
-    with path.open("rb") as file:
-        start = file.read(HEADER_LENGTH_BYTES)
-        if len(start) == HEADER_LENGTH_BYTES:
-            (length,) = struct.unpack("<Q", start)
-            start += file.read(min(length, MAX_HEADER_BYTES))
-    try:
-        return parse_safetensors_header(start, file_bytes=path.stat().st_size)
-    except IntegrityError as error:
-        raise IntegrityError(f"{path.name}: {error}") from error
+    adapter: AdapterEntry | None = None
+    """Where policies are adapters: of what."""
 
 
 def model_signature(folder: Path, *, precision: Literal["BF16", "FP32"]) -> Signature:
@@ -96,6 +70,36 @@ def model_signature(folder: Path, *, precision: Literal["BF16", "FP32"]) -> Sign
             dtype = PRECISIONS[precision] if header.dtype in FLOATS else header.dtype
             found[name] = TensorKind(dtype, tuple(header.shape))
     return Signature(found, frozenset({TIED}) if _is_tied(folder) else frozenset())
+
+
+def adapter_signature(
+    folder: Path, *, uri: str, section: LoRA, precision: Literal["BF16", "FP32"]
+) -> Signature:
+    """What every policy of a run with adapters must hold; reads all of the model's weights.
+
+    Args:
+        folder: the model.
+        uri: the manifest's ``spec.model.uri``.
+        section: the manifest's ``training.lora``.
+        precision: of published policies.
+
+    Raises:
+        IntegrityError: a file of the model is malformed.
+    """
+    entry = adapters.entry_of(folder, uri=uri, section=section)
+    shapes = adapters.shapes(adapters.model_tensors(folder), entry)
+    kinds = {name: TensorKind(PRECISIONS[precision], shape) for name, shape in shapes.items()}
+    return Signature(kinds, adapter=entry)
+
+
+def run_signature(folder: Path, spec: RLJobSpec) -> Signature:
+    """What every policy of a run must hold; raises IntegrityError for a malformed model."""
+    training = spec.training
+    if training.lora is None:
+        return model_signature(folder, precision=training.precision)
+    return adapter_signature(
+        folder, uri=spec.model.uri, section=training.lora, precision=training.precision
+    )
 
 
 def _is_tied(folder: Path) -> bool:
@@ -113,11 +117,19 @@ def check_manifest(manifest: Manifest, *, pointer: PolicyPointer, signature: Sig
     wanted = ("policy", pointer.version, pointer.epoch, pointer.step)
     if named != wanted:
         raise IntegrityError(f"manifest is of {named}, the pointer names {wanted}")
+    if manifest.adapter != signature.adapter:
+        raise IntegrityError(
+            f"policy is {_shown(manifest.adapter)}, this run's are {_shown(signature.adapter)}"
+        )
     tensors = {entry.name: entry for entry in manifest.tensors}
     if len(tensors) != len(manifest.tensors):
         raise IntegrityError("manifest names a tensor twice")
     _check_files(manifest)
     _check_tensors(tensors, signature)
+
+
+def _shown(adapter: AdapterEntry | None) -> str:
+    return "no adapter" if adapter is None else str(adapter.model_dump(exclude_defaults=True))
 
 
 def _check_files(manifest: Manifest) -> None:

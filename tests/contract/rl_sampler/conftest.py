@@ -61,6 +61,7 @@ class EngineServer:
     model: Path
     folder: Path
     dtype: str = "float32"
+    arguments: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -75,7 +76,7 @@ class EngineServer:
             "--host", "127.0.0.1", "--port", str(self.port), "--dtype", self.dtype,
             "--device", "cpu", "--attention-backend", "torch_native", "--sleep-on-idle",
             "--max-total-tokens", "32768", "--max-running-requests", "64",
-            "--skip-server-warmup",
+            "--skip-server-warmup", *self.arguments,
         ]  # fmt: skip
         environment = os.environ | {
             "OMP_NUM_THREADS": "1",
@@ -114,6 +115,12 @@ class EngineServer:
                 if os.getpgid(int(folder.name)) == self.process.pid:
                     found.append(int(folder.name))
         return found
+
+    def adapters(self) -> dict[str, str]:
+        """Folders of the adapters that it says it holds, by name."""
+        status, body = get(f"{self.url}/v1/models")
+        assert status == 200
+        return {one["id"]: one["root"] for one in json.loads(body)["data"] if one["parent"]}
 
     def weight_version(self) -> str:
         """What it says that it serves; empty while it is down."""

@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.multipart import Source
 from rl_contracts.stores.objects import Objects
-from rl_trainer import __main__, model, portion, sharding
+from rl_trainer import __main__, inputs, model, portion, sharding
 from rl_trainer.learner import Learner
 from rl_trainer.samples import Sample
 from rl_trainer.world import World
@@ -118,7 +118,8 @@ def learner(folder: Path, world: World, **sections: Any) -> Learner:
     teacher = None
     if spec.algorithm.distils:
         teacher = dataclasses.replace(policy, module=tiny_model(seed=9, num_hidden_layers=1))
-    return Learner(policy, spec, teacher=teacher, world=world)
+    adapter = inputs.adapter_of(folder, policy, spec)
+    return Learner(policy, spec, teacher=teacher, adapter=adapter, world=world)
 
 
 def samples(*, seed: int, count: int = 9) -> list[Sample]:

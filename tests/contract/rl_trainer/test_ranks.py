@@ -36,6 +36,10 @@ CASES: dict[str, dict[str, Any]] = {
             "loss": {"kind": "GSPO"},
         },
     },
+    "adapters": {
+        "training": {**SMALL, "gradientCheckpointing": True, "lora": {"rank": 3}},
+        "algorithm": {"kl": {"estimator": "Full", "coefficient": 0.1}},
+    },
     "critic": {
         "training": SMALL,
         "algorithm": {"estimator": {"kind": "GAE"}, "critic": {"valueClip": 0.2}},

@@ -27,7 +27,7 @@ from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
 from rl_contracts.stores.settings import StoreSettings
-from rl_trainer import attempt, model
+from rl_trainer import attempt, inputs, model, weights
 from rl_trainer.learner import Learner
 from rl_trainer.samples import batch_samples
 from tests.servers import ROOT
@@ -182,11 +182,14 @@ class World:
         teacher, uri = None, self.spec.algorithm.teacher
         if uri is not None:
             teacher = model.load(self.folder / "teacher", precision="FP32", uri=uri)
-        learner = Learner(policy, self.spec, teacher=teacher)
+        adapter = inputs.adapter_of(self.folder / "model", policy, self.spec)
+        learner = Learner(policy, self.spec, teacher=teacher, adapter=adapter)
         torch.use_deterministic_algorithms(True)
         for batch in self.stores.batches.lineage(self.run.head_batch):
             rollouts = self.stores.rollouts.get([member.rollout for member in batch.members])
             learner.update(batch_samples(batch, rollouts), step=batch.step)
+        if learner.policy.adapter is not None:
+            return weights.snapshot(learner.policy, precision="FP32")
         return {name: one.detach() for name, one in learner.parameters.items()}
 
     def check_lineage(self) -> None:

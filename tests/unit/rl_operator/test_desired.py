@@ -250,6 +250,22 @@ def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str
     assert set(own) == set(ENGINE_ARGUMENTS)
 
 
+@pytest.mark.parametrize("added", [["--device", "cpu"], ["--device=cpu"], ["--tp-size", "2"]])
+def test_the_engine_takes_adapters_of_the_trainers_rank(added: list[str]) -> None:
+    manifest = a_deployment(
+        training={"steps": 1, "lora": {"rank": 24, "targets": ["q_proj", "v_proj"]}},
+        samplers=[{"name": "main", "template": {"engine": {"args": added}}}],
+    )
+    arguments = pod_of(manifest)["initContainers"][1]["args"]
+    backend = ["--lora-backend", "torch_native"] if "--tp-size" not in added else []
+    start = arguments.index("--enable-lora")
+    assert arguments[start:] == [
+        "--enable-lora", "--max-lora-rank", "24", "--lora-target-modules", "q_proj", "v_proj",
+        "--lora-strict-loading", *backend, *added,
+    ]  # fmt: skip
+    assert arguments[arguments.index("--model-path") + 1] == "/weights/current"
+
+
 def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
     manifest = a_deployment(weightSync={"transport": {"relay": True}})
     pod = pod_of(manifest)

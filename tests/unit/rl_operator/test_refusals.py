@@ -42,6 +42,29 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         a_group(engine={"args": ["--device", "cpu", "--dtype=half"]}),
         "spec.samplers[1].template.engine.args[2]", "ArgumentReserved",
     ),
+    "an adapter of the engine's own": (
+        a_group(engine={"args": ["--lora-paths", "a=/b"]}),
+        "spec.samplers[1].template.engine.args[0]", "ArgumentReserved",
+    ),
+    "a pause where nothing pauses": (
+        {"weightSync": {"pause": "Abort"}, "training": {"steps": 1, "lora": {}}},
+        "spec.weightSync.pause", "LoRAUnsupported",
+    ),
+    "adapters of a part of what the engine stacks": (
+        {"training": {"steps": 1, "lora": {"targets": ["k_proj", "v_proj"]}}},
+        "spec.training.lora.targets", "LoRAUnsupported",
+    ),
+    "adapters of the other half": (
+        {"training": {"steps": 1, "lora": {"targets": ["up_proj", "o_proj"]}}},
+        "spec.training.lora.targets", "LoRAUnsupported",
+    ),
+    "a reference that moves away from the model": (
+        {
+            "algorithm": {"kl": {"refreshEverySteps": 5}},
+            "training": {"steps": 1, "lora": {}},
+        },
+        "spec.algorithm.kl.refreshEverySteps", "LoRAUnsupported",
+    ),
     "fp8": (
         a_group(engine={"args": ["--quantization", "fp8"]}),
         "spec.samplers[1].template.engine.args[0]", "EngineQuantized",

@@ -13,13 +13,13 @@ from safetensors.numpy import save
 from rl_contracts.documents.manifest import FileEntry, Manifest, TensorEntry
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
+from rl_contracts.model_files import weight_files
 from rl_sampler.policy.verify import (
     Signature,
     TensorKind,
     check_folder,
     check_manifest,
     model_signature,
-    weight_files,
 )
 from tests.contract.rl_sampler.scripted_trainer import policy_manifest
 from tests.contract.rl_sampler.tiny_model import Tensors, tensors, write_model

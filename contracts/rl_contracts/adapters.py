@@ -1,0 +1,85 @@
+"""Adapters (LoRA, arXiv 2106.09685): of which model, which layers, and PEFT's names for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from rl_contracts.documents.manifest import AdapterEntry, TensorHeader
+from rl_contracts.model_files import read_header, weight_files, weights_digest
+from rl_contracts.spec.lora import TARGETS, LoRA
+
+CONFIG_FILE, STEM = "adapter_config.json", "adapter_model"
+"""PEFT's names of an adapter's files; the latter without ``.safetensors``."""
+PARTS = ("lora_A", "lora_B")
+WEIGHT = ".weight"
+
+
+def tensor_name(layer: str, part: str) -> str:
+    """PEFT's name of a part of a layer's adapter.
+
+    Example: ``base_model.model.model.layers.0.mlp.up_proj.lora_A.weight``.
+    """
+    return f"base_model.model.{layer}.{part}{WEIGHT}"
+
+
+def targeted(tensors: Iterable[str], section: LoRA) -> list[str]:
+    """The layers whose weights these tensors are and that get an adapter, in order of names."""
+    wanted = section.targets or TARGETS
+    layers = (name.removesuffix(WEIGHT) for name in tensors if name.endswith(WEIGHT))
+    return sorted(one for one in layers if one.rpartition(".")[2] in wanted)
+
+
+def model_tensors(folder: Path) -> dict[str, TensorHeader]:
+    """All tensors of a model in Hugging Face layout; raises IntegrityError."""
+    return {name: one for path in weight_files(folder) for name, one in read_header(path).items()}
+
+
+def entry_of(folder: Path, *, uri: str, section: LoRA) -> AdapterEntry:
+    """What every policy of a run with adapters says of them; reads all of the model's weights.
+
+    Args:
+        folder: the model, in Hugging Face layout.
+        uri: where it came from.
+        section: the manifest's ``training.lora``.
+
+    Raises:
+        IntegrityError: a file of the model is malformed.
+    """
+    layers = targeted(model_tensors(folder), section)
+    return AdapterEntry(
+        base_uri=uri,
+        base_sha256=weights_digest(weight_files(folder)),
+        rank=section.rank,
+        alpha=section.alpha,
+        dropout=section.dropout,
+        targets=sorted({one.rpartition(".")[2] for one in layers}),
+    )
+
+
+def shapes(tensors: Mapping[str, TensorHeader], entry: AdapterEntry) -> dict[str, tuple[int, int]]:
+    """Names and shapes of an adapter's tensors: A ``[rank, in]`` and B ``[out, rank]``."""
+    found: dict[str, tuple[int, int]] = {}
+    for name, one in tensors.items():
+        layer = name.removesuffix(WEIGHT)
+        if name.endswith(WEIGHT) and layer.rpartition(".")[2] in entry.targets:
+            outputs, inputs = one.shape
+            found[tensor_name(layer, "lora_A")] = (entry.rank, inputs)
+            found[tensor_name(layer, "lora_B")] = (outputs, entry.rank)
+    return found
+
+
+def peft_config(entry: AdapterEntry) -> dict[str, object]:
+    """``adapter_config.json`` as PEFT and engines read it."""
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": entry.base_uri,
+        "r": entry.rank,
+        "lora_alpha": entry.alpha,
+        "lora_dropout": entry.dropout,
+        "target_modules": entry.targets,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+    }

@@ -1,0 +1,56 @@
+"""Weights in Hugging Face layout on a disk: which files they are, and what their headers say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from rl_contracts.documents.manifest import (
+    HEADER_LENGTH_BYTES,
+    MAX_HEADER_BYTES,
+    TensorHeader,
+    parse_safetensors_header,
+)
+from rl_contracts.errors import IntegrityError
+
+INDEX_FILE = "model.safetensors.index.json"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model in Hugging Face layout, as transformers chooses them."""
+    index = folder / INDEX_FILE
+    if index.is_file():
+        names = set(json.loads(index.read_bytes())["weight_map"].values())
+        return [folder / name for name in sorted(names)]
+    single = folder / "model.safetensors"
+    return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+
+
+def read_header(path: Path) -> dict[str, TensorHeader]:
+    """Header of a safetensors file, checked against the file's length.
+
+    Raises:
+        IntegrityError: the file is not what its header says.
+    """
+    with path.open("rb") as file:
+        start = file.read(HEADER_LENGTH_BYTES)
+        if len(start) == HEADER_LENGTH_BYTES:
+            (length,) = struct.unpack("<Q", start)
+            start += file.read(min(length, MAX_HEADER_BYTES))
+    try:
+        return parse_safetensors_header(start, file_bytes=path.stat().st_size)
+    except IntegrityError as error:
+        raise IntegrityError(f"{path.name}: {error}") from error
+
+
+def weights_digest(files: Iterable[Path]) -> str:
+    """SHA-256 of a line ``<SHA-256 of the file>  <name>`` for each file, in the names' order."""
+    found = hashlib.sha256()
+    for path in sorted(files, key=lambda one: one.name):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found.update(f"{digest}  {path.name}\n".encode())
+    return found.hexdigest()

@@ -1,0 +1,242 @@
+"""Policies that are adapters: loaded, served side by side, switched and unloaded without a pause.
+
+Every token is scored again by transformers with the adapter that its span names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_contracts.adapters import tensor_name
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.task import TaskState
+from rl_contracts.spec.lora import TARGETS, Target
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from tests.contract.rl_sampler.conftest import (
+    ENGINE_START_SECONDS,
+    MODEL_KEY,
+    EngineServer,
+    MakePod,
+    Pod,
+    new_pod,
+)
+from tests.contract.rl_sampler.lora import SECTION, AdapterTrainer, adapter, distance, entry_of
+from tests.contract.rl_sampler.rescoring import CLOSE
+from tests.servers import free_port
+from tests.waiting import until
+
+ARGUMENTS = (
+    "--enable-lora", "--max-lora-rank", "4", "--lora-target-modules", *TARGETS,
+    "--lora-strict-loading", "--lora-backend", "torch_native",
+)  # fmt: skip
+"""As the operator sets them for ``SECTION`` on a CPU."""
+AGENT = {"sampling": {"maxTokensPerTurn": 150, "maxContextTokens": 1000}}
+ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
+ATTEMPTS = 10
+
+
+@pytest.fixture(scope="module")
+def lora_engine(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
+) -> Iterator[EngineServer]:
+    """An engine that takes adapters."""
+    server = EngineServer(
+        port=free_port(),
+        model=tiny_model,
+        folder=tmp_path_factory.mktemp("lora"),
+        arguments=ARGUMENTS,
+    )
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def lora_trainer(stores: Stores, tiny_model: Path) -> AdapterTrainer:
+    """A run with its model in the bucket and nothing published yet."""
+    for path in tiny_model.iterdir():
+        stores.objects.put_file(f"{stores.objects.prefix}{MODEL_KEY}/{path.name}", path)
+    return AdapterTrainer(stores, folder=tiny_model)
+
+
+@pytest.fixture
+def make_lora_pod(
+    tmp_path: Path, lora_engine: EngineServer, store_settings: StoreSettings, stores: Stores
+) -> Iterator[MakePod]:
+    """Makes pods beside the engine; afterwards it holds no adapter again."""
+    pods: list[Pod] = []
+
+    def make(name: str = "pod-a", *, section: dict[str, Any] | None = None) -> Pod:
+        lora = section or SECTION.model_dump(by_alias=True)
+        training = {"steps": 60, "precision": "FP32", "lora": lora}
+        sections = {"agent": AGENT, "algorithm": ANY_AGE, "training": training}
+        pod = new_pod(
+            tmp_path / name, engine_url=lora_engine.url, settings=store_settings, stores=stores,
+            sections=sections,
+        )  # fmt: skip
+        pods.append(pod)
+        return pod
+
+    yield make
+    for pod in pods:
+        if pod.process is not None:
+            pod.signal(signal.SIGKILL)
+    for name in lora_engine.adapters():
+        post(lora_engine, "/unload_lora_adapter", lora_name=name)
+
+
+def post(engine: EngineServer, path: str, **body: object) -> Any:
+    request = urllib.request.Request(
+        engine.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=ENGINE_START_SECONDS) as answer:
+        return json.loads(answer.read())
+
+
+def serve_first(pod: Pod, trainer: AdapterTrainer) -> None:
+    """Serve a first version that the init container staged."""
+    trainer.give(seed=1)
+    assert pod.stage().returncode == 0
+    pod.serve()
+    pod.wait_version(1)
+
+
+def test_two_versions_are_served_at_once_and_each_token_is_its_own_versions(
+    lora_trainer: AdapterTrainer,
+    make_lora_pod: MakePod,
+    lora_engine: EngineServer,
+    tiny_model: Path,
+) -> None:
+    pod, trainer = make_lora_pod(), lora_trainer
+    serve_first(pod, trainer)
+    weights = pod.folder / "weights"
+    assert os.readlink(weights / "current") == "base", "what an engine would start from"
+    seeds, rollouts, both = {1: 1}, list[Rollout](), False
+    for _ in range(ATTEMPTS):
+        tasks = trainer.insert(6, group_size=8, content="17+25=")
+        until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")  # noqa: B023
+        old, new = max(seeds), trainer.give(seed=max(seeds) + 1).version
+        seeds[new] = new
+        pod.wait_version(new)
+        both = {str(old), str(new)} <= set(lora_engine.adapters())
+        tasks += trainer.insert(1, group_size=8, content="17+25=")
+        until(lambda: trainer.all_done(tasks), what="all groups")  # noqa: B023
+        assert {one.attempt for one in trainer.stores.tasks.get(tasks).values()} == {1}
+        found = trainer.chosen(tasks)
+        rollouts += found
+        if both and {old, new} <= {one.spans[0].version for one in found}:
+            break
+    else:
+        pytest.fail(f"none of {ATTEMPTS} updates came while an older version's requests ran")
+    for one in rollouts:
+        assert distance(one, folder=tiny_model, seeds=seeds) < CLOSE
+    until(lambda: set(lora_engine.adapters()) == {str(max(seeds))}, what="the old ones to go")
+    assert lora_engine.weight_version() == "base"
+    metrics = pod.get("/metrics")[1]
+    assert "rl_sampler_update_pause_seconds_total 0.0" in metrics
+    assert f"rl_sampler_updates_total {len(seeds)}.0" in metrics
+
+
+def test_what_is_no_adapter_of_this_run_never_reaches_the_engine(
+    lora_trainer: AdapterTrainer,
+    make_lora_pod: MakePod,
+    lora_engine: EngineServer,
+    tiny_model: Path,
+) -> None:
+    pod, trainer = make_lora_pod(), lora_trainer
+    serve_first(pod, trainer)
+    good, name = adapter(tiny_model, trainer.entry, 2), tensor_name(FIRST_LAYER, "lora_A")
+    trainer.give(seed=2, weights=good | {name: np.ones((3, 64), dtype=np.float32)})
+    pod.wait_document(lambda one: name in one.last_error, what="the refusal of a shape")
+    trainer.give(seed=3, weights={one: good[one] for one in good if one != name})
+    pod.wait_document(lambda one: "tensors missing" in one.last_error, what="a part's refusal")
+    trainer.give(seed=4, entry=trainer.entry.model_copy(update={"base_sha256": "0" * 64}))
+    pod.wait_document(lambda one: "0" * 64 in one.last_error, what="the other base's refusal")
+    assert list(lora_engine.adapters()) == ["1"]
+    assert pod.get("/ready") == (200, "serves version 1\n")
+    assert 'rl_sampler_problem{topic="policy"} 1.0' in pod.get("/metrics")[1]
+    trainer.give(seed=5)
+    pod.wait_version(5)
+
+
+FIRST_LAYER = "model.layers.0.mlp.up_proj"
+
+
+def test_some_layers_alone_may_have_adapters(
+    stores: Stores, lora_trainer: AdapterTrainer, make_lora_pod: MakePod, tiny_model: Path
+) -> None:
+    """The engine stacks q, k and v, and gate and up; what has no adapter counts as zeros there."""
+    targets: tuple[Target, ...] = ("gate_proj", "q_proj", "v_proj")
+    section = SECTION.model_copy(update={"targets": [*targets]})
+    pod, trainer = make_lora_pod(section=section.model_dump(by_alias=True)), lora_trainer
+    trainer.entry = entry_of(tiny_model, stores, section)
+    serve_first(pod, trainer)
+    tasks = trainer.insert(1)
+    until(lambda: trainer.all_done(tasks), what="a group")
+    for one in trainer.chosen(tasks):
+        assert distance(one, folder=tiny_model, seeds={1: 1}, targets=targets) < CLOSE
+
+
+def test_an_adapter_that_the_engine_lost_is_loaded_again(
+    lora_trainer: AdapterTrainer, make_lora_pod: MakePod, lora_engine: EngineServer
+) -> None:
+    """As after the engine's restart: it then holds the model alone."""
+    pod, trainer = make_lora_pod(), lora_trainer
+    serve_first(pod, trainer)
+    post(lora_engine, "/unload_lora_adapter", lora_name="1")
+    until(lambda: "it was restarted" in pod.log(), what="the loss to be seen")
+    until(lambda: list(lora_engine.adapters()) == ["1"], what="it to be loaded again")
+    pod.wait_version(1)
+
+
+def test_an_agents_successor_goes_on_with_what_the_engine_holds(
+    lora_trainer: AdapterTrainer, make_lora_pod: MakePod, lora_engine: EngineServer
+) -> None:
+    pod, trainer = make_lora_pod(), lora_trainer
+    serve_first(pod, trainer)
+    stray = pod.folder / "weights/policies/00000001-1-abcd"
+    post(lora_engine, "/load_lora_adapter", lora_name="stray", lora_path=str(stray))
+    pod.signal(signal.SIGKILL)
+    pod.serve()
+    until(lambda: list(lora_engine.adapters()) == ["1"], what="what nobody uses to go")
+    pod.wait_version(1)
+    trainer.give(seed=2)
+    pod.wait_version(2)
+    tasks = trainer.insert(1)
+    until(lambda: trainer.all_done(tasks), what="a group")
+    assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {2}
+
+
+def test_an_adapter_that_the_engine_refuses_is_named(
+    stores: Stores,
+    lora_trainer: AdapterTrainer,
+    make_lora_pod: MakePod,
+    lora_engine: EngineServer,
+    tiny_model: Path,
+) -> None:
+    larger = SECTION.model_copy(update={"rank": 8})
+    pod = make_lora_pod(section=larger.model_dump(by_alias=True))
+    trainer = lora_trainer
+    trainer.entry = trainer.entry.model_copy(update={"rank": 8})
+    trainer.give(seed=1)
+    assert pod.stage().returncode == 0
+    pod.serve()
+    pod.wait_document(
+        lambda one: "loading version 1" in one.last_error and "--max-lora-rank" in one.last_error,
+        what="the engine's reason",
+    )
+    assert pod.get("/ready")[0] == 503
+    assert lora_engine.adapters() == {}
