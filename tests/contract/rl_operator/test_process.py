@@ -26,6 +26,7 @@ def bring_up(world: World) -> tuple[Key, str]:
     world.upload_inputs()
     job = world.make_job()
     until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the pool's Deployment")
+    until(lambda: world.status(job).get("runId"), what="the status")
     run = str(world.status(job)["runId"])
     world.start_samplers(run)
     until(lambda: begins(world, run), what="the trainer")
