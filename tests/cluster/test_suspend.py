@@ -1,6 +1,6 @@
 """A job is suspended in the middle of its training, holds nothing, and goes on where it was.
 
-Its data come from a path that is mounted into the trainer's pod, with a bad record among them.
+It trains adapters, from data that are mounted into the trainer's pod, a bad record among them.
 While it is suspended a pod of the namespace tells what a step trained.
 """
 
@@ -20,6 +20,7 @@ NAME = "suspended"
 DATA = "suspended-data"
 AUDIT = "suspended-audit"
 RECORDS = 100
+RANK = 8
 STEPS = 60
 """More than a fast machine makes while a suspension arrives."""
 COMPLETE_SECONDS = 3 * HUNG_SECONDS
@@ -53,7 +54,11 @@ def mount_records(lab: Lab) -> dict[str, Any]:
 def reader(lab: Lab) -> Iterator[RunReader]:
     """A job whose first step is done."""
     # No checkpoint is due before the end: only the suspension makes one.
-    training = {"training__steps": STEPS, "training__checkpoint__everySteps": STEPS}
+    training = {
+        "training__steps": STEPS,
+        "training__checkpoint__everySteps": STEPS,
+        "training__lora__rank": RANK,
+    }
     lab.apply(short_job(NAME, **training, **mount_records(lab)))
     run = until(lambda: lab.job(NAME).status.run_id, what="a run id")
     reader = RunReader(lab, run)
@@ -138,6 +143,9 @@ def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunRead
         assert found is not None
         lineage = stores.batches.lineage(found.head_batch)
         trained = stores.tasks.get([task for batch in lineage for task in batch.tasks]).values()
+        assert found.policy is not None
+        published = json.loads(stores.objects.get(f"{found.policy.prefix}manifest.json"))
+    assert published["adapter"]["rank"] == RANK
     assert [batch.step for batch in lineage] == list(range(1, STEPS + 1))
     assert {task.dataset for task in trained} == {"mounted"}
     told = {one.name: one for one in status.datasets}["mounted"]
