@@ -12,7 +12,7 @@ import queue
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -29,11 +29,27 @@ GONE = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Fault:
+    """What a request is told instead of its answer."""
+
+    status: int
+    done: bool = False
+    """The server has done what was asked all the same."""
+
+    def body(self) -> bytes:
+        """As the API server words it."""
+        said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": self.status}
+        return json.dumps({**said, "message": "a fault that a test makes"}).encode()
+
+
 @dataclass
 class ApiFront:
     """One listening front."""
 
     url: str = ""
+    fault: Callable[[str, str, str], Fault | None] = lambda method, path, agent: None
+    """Asked with method, path and user agent of each request."""
     blinded: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
     swallowed: list[str] = field(default_factory=list)
@@ -69,6 +85,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urlsplit(self.path)
         watches = parse_qs(parts.query).get("watch") == ["true"]
+        agent = self.headers.get("User-Agent", "")
+        fault = self.server.front.fault(self.command, parts.path, agent)
+        if fault is not None and not fault.done:
+            return self.answer(fault.status, fault.body())
         with contextlib.closing(self.connected()) as upstream:
             upstream.connect()
             connection = upstream.sock  # the client forgets it once the answer has begun
@@ -77,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
             if watches and response.status == 200:
                 return self.stream(response, connection, parts.path.rpartition("/")[2])
             data = response.read()
+        if fault is not None:
+            return self.answer(fault.status, fault.body())
         return self.answer(response.status, data)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = forward  # noqa: N815 - http.server's

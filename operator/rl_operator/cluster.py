@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import urllib3
 from kubernetes import client, config
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from rl_contracts.errors import RLError
 from rl_operator.kinds import Kind
@@ -24,6 +26,11 @@ PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 REFUSED_STATUSES = {400, 403, 405, 415, 422}
+TOO_MANY = 429
+READING = {"get", "list", "try"}
+TRIES = 5
+WAIT_SECONDS, MAX_WAIT_SECONDS = 0.2, 2.0
+"""Between two tries: up to the first one, doubled each time."""
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +90,7 @@ class Cluster:
         may_write: Callable[[], None],
         count: Callable[[str, str], None],
         asked: Asked = lambda verb, kind, status: None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Wrap a client.
 
@@ -91,6 +99,7 @@ class Cluster:
             may_write: called before every write; raises where writing is not allowed any more.
             count: called after every write with its verb and kind.
             asked: called after every request with verb, kind and HTTP status, 0 without an answer.
+            sleep: waits so many seconds.
         """
         # The client's credentials and connections, but not its models: they cost more than the
         # request itself.
@@ -100,6 +109,7 @@ class Cluster:
         self._may_write = may_write
         self._count = count
         self._asked = asked
+        self._sleep = sleep
 
     def tells(self, written: Written) -> None:
         """Tell somebody of every write from now on."""
@@ -201,7 +211,6 @@ class Cluster:
 
     def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         """Delete one object and, behind it, what it owns; does nothing when that one is gone."""
-        self._may_write()
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
             left = self._send(
@@ -233,7 +242,6 @@ class Cluster:
         query: Json | None = None,
         subresource: str = "",
     ) -> Manifest:
-        self._may_write()
         metadata = manifest["metadata"]
         name = "" if verb == "create" else metadata["name"]
         path = kind.path(metadata["namespace"], name, subresource)
@@ -260,6 +268,37 @@ class Cluster:
         body: Json | None = None,
         content: str = "application/json",
     ) -> Manifest:
+        """The answer; asked again where that changes nothing.
+
+        One look makes many requests. On an API server that turns half of them away hardly any
+        look would come through if each had but one try.
+        """
+        reading = asking[0] in READING
+
+        def once() -> Manifest:
+            if not reading:
+                self._may_write()
+            return self._once(method, path, query, asking=asking, body=body, content=content)
+
+        tries = Retrying(
+            retry=retry_if_exception(lambda error: _may_go_again(error, reading=reading)),
+            stop=stop_after_attempt(TRIES),
+            wait=wait_random_exponential(multiplier=WAIT_SECONDS, max=MAX_WAIT_SECONDS),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return tries(once)
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        query: Json | None,
+        *,
+        asking: tuple[str, Kind],
+        body: Json | None,
+        content: str,
+    ) -> Manifest:
         doing, status = f"{method} {path}", 0
         try:
             answer = self._pool.request(
@@ -285,6 +324,13 @@ class Cluster:
         headers["Content-Type"] = content
         self._api.update_params_for_auth(headers, [], ["BearerToken"])  # renews it, too
         return headers
+
+
+def _may_go_again(error: BaseException, *, reading: bool) -> bool:
+    """What was turned away has not been begun; a write that failed otherwise may be done."""
+    if not isinstance(error, ApiUnavailableError):
+        return False
+    return error.status == TOO_MANY or (reading and error.status >= 500)
 
 
 def _translated(answer: urllib3.BaseHTTPResponse, doing: str) -> ClusterError:

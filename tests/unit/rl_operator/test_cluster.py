@@ -9,6 +9,7 @@ import pytest
 from kubernetes import client
 
 from rl_operator.cluster import (
+    TRIES,
     ApiConflictError,
     ApiMissingError,
     ApiRefusedError,
@@ -53,6 +54,7 @@ def a_cluster(answer: Answer, *, leads: bool = True) -> tuple[Cluster, list[tupl
     made = Cluster(
         api, may_write=may_write, count=lambda verb, kind: None,
         asked=lambda verb, kind, status: requests.append((verb, kind, status)),
+        sleep=lambda seconds: None,
     )  # fmt: skip
     return made, requests
 
@@ -91,3 +93,33 @@ def test_an_answer_says_whether_trying_again_helps(status: int, kind: type[Clust
     with pytest.raises(ClusterError) as caught:
         a_cluster(Answer(status))[0].apply(POD, MANIFEST, manager="m")
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "writes", "reads"),
+    [(429, TRIES, TRIES), (500, 1, TRIES), (503, 1, TRIES), (409, 1, 1), (422, 1, 1)],
+)
+def test_only_what_changes_nothing_is_asked_again(status: int, writes: int, reads: int) -> None:
+    answer = Answer(status)
+    with pytest.raises(ClusterError):
+        a_cluster(answer)[0].create(POD, MANIFEST)
+    assert answer.asked == writes
+    answer = Answer(status)
+    with pytest.raises(ClusterError):
+        a_cluster(answer)[0].get(POD, "n", "x")
+    assert answer.asked == reads
+
+
+def test_who_leads_no_longer_writes_no_second_time() -> None:
+    answer = Answer(429)
+    cluster, requests = a_cluster(answer)
+    leads = iter([None, NotLeaderError()])
+
+    def may_write() -> None:
+        if (error := next(leads)) is not None:
+            raise error
+
+    cluster._may_write = may_write
+    with pytest.raises(NotLeaderError):
+        cluster.create(POD, MANIFEST)
+    assert len(requests) == 1

@@ -1,0 +1,8 @@
+"""The contract tier's API server, stores and operator processes."""
+
+from __future__ import annotations
+
+from tests.contract.rl_operator.conftest import api, rights, start, with_trainer_kind, world
+from tests.contract.rl_operator.test_watches import front
+
+__all__ = ["api", "front", "rights", "start", "with_trainer_kind", "world"]
