@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 from rl_contracts.stores import connect
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
+from tests.contract.rl_trainer.world import World
 
 T = TypeVar("T")
 
@@ -57,3 +59,20 @@ def crashing_after(commands: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         patch.setattr(connect, "Mongo", BrittleMongo)
         patch.setattr(connect, "Objects", BrittleObjects)
         yield
+
+
+def train_over_crashes(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, first: int, later: int
+) -> None:
+    """Attempts that die after so many commands, each of ``later`` more than the one before.
+
+    The last one ends well, and there was at least one before it.
+    """
+    for commands in itertools.count(first, later):
+        try:
+            with crashing_after(commands, monkeypatch):
+                assert world.attempt() == 0
+            break
+        except Crashed:
+            continue
+    assert commands > first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from rl_contracts.documents.run import StepMetrics
 from tests.contract.rl_trainer.conftest import MakeWorld
-from tests.contract.rl_trainer.crash import Crashed, crashing_after
+from tests.contract.rl_trainer.crash import train_over_crashes
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
 from tests.tiny_model import save_tiny
@@ -41,16 +40,8 @@ def test_the_student_comes_near_its_teacher_over_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = distilling(make_world, num_hidden_layers=1)
-    crashes = 0
     with sampling(TestSampler(world.stores, RUN, pause_seconds=0.02)):
-        for commands in itertools.count(60, 60):
-            try:
-                with crashing_after(commands, monkeypatch):
-                    assert world.attempt() == 0
-                break
-            except Crashed:
-                crashes += 1
-    assert crashes >= 1
+        train_over_crashes(world, monkeypatch, first=60, later=60)
     world.check_lineage()
     lines = world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from rl_contracts.audit import run as run_audit
 from tests.contract.rl_trainer.conftest import MakeWorld
-from tests.contract.rl_trainer.crash import Crashed, crashing_after
+from tests.contract.rl_trainer.crash import train_over_crashes
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN
 
@@ -22,16 +20,8 @@ def test_groups_of_one_train_against_a_greedy_rollout_over_crashes(
         world.spec.model_dump(by_alias=True) | {"algorithm": algorithm}
     )
     world.write_mounts()
-    crashes = 0
     with sampling(TestSampler(world.stores, RUN, pause_seconds=0.02)):
-        for commands in itertools.count(60, 60):
-            try:
-                with crashing_after(commands, monkeypatch):
-                    assert world.attempt() == 0
-                break
-            except Crashed:
-                crashes += 1
-    assert crashes >= 1
+        train_over_crashes(world, monkeypatch, first=60, later=60)
     world.check_lineage()
     trained = {one.id: one for step in world.trained() for one in step}
     for batch in world.stores.batches.lineage(world.run.head_batch):

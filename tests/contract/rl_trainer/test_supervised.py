@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
@@ -17,7 +16,7 @@ from rl_contracts.documents.arrays import unpack_int32
 from rl_contracts.documents.run import StepMetrics
 from rl_contracts.documents.task import Queue, TaskState
 from tests.contract.rl_trainer.conftest import MakeWorld
-from tests.contract.rl_trainer.crash import Crashed, crashing_after
+from tests.contract.rl_trainer.crash import train_over_crashes
 from tests.contract.rl_trainer.world import RUN, World
 from tests.tiny_model import ASSISTANT, END
 
@@ -107,15 +106,7 @@ def test_it_trains_what_transformers_would_and_goes_on_after_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = supervised(make_world)
-    crashes = 0
-    for commands in itertools.count(40, 25):
-        try:
-            with crashing_after(commands, monkeypatch):
-                assert world.attempt() == 0
-            break
-        except Crashed:
-            crashes += 1
-    assert crashes >= 1
+    train_over_crashes(world, monkeypatch, first=40, later=25)
     world.check_lineage()  # the weights are bit for bit those without a crash
     weights, losses, validation = reference(world)
     final = world.final_weights()

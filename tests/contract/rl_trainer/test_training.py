@@ -17,7 +17,7 @@ from rl_contracts.documents.batch import BatchState
 from rl_contracts.documents.run import StepMetrics
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from tests.contract.rl_trainer.conftest import MakeWorld
-from tests.contract.rl_trainer.crash import Crashed, crashing_after
+from tests.contract.rl_trainer.crash import train_over_crashes
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
 from tests.waiting import until
@@ -135,16 +135,8 @@ def test_a_rollout_is_trained_as_often_as_declared_and_over_crashes(
         world.spec.model_dump(by_alias=True) | {"algorithm": algorithm}
     )
     world.write_mounts()
-    crashes = 0
     with sampling(TestSampler(world.stores, RUN, pause_seconds=0.05)):
-        for commands in itertools.count(100, 20):
-            try:
-                with crashing_after(commands, monkeypatch):
-                    assert world.attempt() == 0
-                break
-            except Crashed:
-                crashes += 1
-    assert crashes >= 1
+        train_over_crashes(world, monkeypatch, first=100, later=20)
     steps: dict[str, list[int]] = {}
     for batch in world.stores.batches.lineage(world.run.head_batch):
         assert len({one.rollout for one in batch.members}) == len(batch.members)
