@@ -59,8 +59,12 @@ class Applier:
         return found == made_from and self._clock() - at < self._trust_seconds
 
     def rested(self, key: Key, made_from: tuple[object, ...]) -> None:
-        """Note that there was nothing to do; ``made_from`` says from what that was seen."""
-        self._rests[key] = (made_from, self._clock())
+        """Note that there was nothing to do; ``made_from`` says from what that was seen.
+
+        While it rests nobody has looked, so that saying it again makes the rest no longer.
+        """
+        if not self.rests(key, made_from):
+            self._rests[key] = (made_from, self._clock())
 
     def forget(self, key: Key) -> None:
         """The object is gone."""

@@ -14,7 +14,7 @@ SILENT_SECONDS = 15.0
 """A sampler beats every two seconds; one that was silent for longer is taken for dead."""
 SIMULATED_USER = "simulated user"
 BROWSE_MODEL = "browse model"
-"""Its name in ``unavailable``; no scorer can be called that."""
+"""Their names in ``unavailable``; no scorer can be called so."""
 CLOCK_STEP_SECONDS = 120.0
 """A heartbeat further in the future was made before the store's clock was set back."""
 

@@ -53,6 +53,7 @@ def test_rest_lasts_until_something_changes_or_time_has_passed() -> None:
     now[0] = 119.0
     assert applier.rests(KEY, before)
     assert not applier.rests(KEY, after)
+    applier.rested(KEY, before)  # a look that found nothing to do because it did not look
     now[0] = 120.0
     assert not applier.rests(KEY, before)
     now[0] = 0.0
