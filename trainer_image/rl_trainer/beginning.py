@@ -1,4 +1,4 @@
-"""The state that an attempt begins with, as ``spec.training.checkpoint.resume`` says."""
+"""What an attempt begins with: data, models, and the state that the manifest's ``resume`` names."""
 
 from __future__ import annotations
 
@@ -8,15 +8,44 @@ import logging
 from rl_contracts.documents.run import Run
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
 from rl_contracts.stores.objects import split_uri
-from rl_trainer import checkpoint
+from rl_trainer import checkpoint, inputs
 from rl_trainer.artifacts import MANIFEST
+from rl_trainer.datasets.dataset import Dataset
+from rl_trainer.datasets.of_run import read_data
+from rl_trainer.groups import Limits
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
+from rl_trainer.orders import Begin
 from rl_trainer.refusing import refusing
 
 log = logging.getLogger(__name__)
 
 MODE, URI = "spec.training.checkpoint.resume.mode", "spec.training.checkpoint.resume.uri"
+
+
+def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
+    """Fetch data and models, on all ranks.
+
+    Returns:
+        The job with its number of steps, the data by source, the learner, and what may be trained.
+
+    Raises:
+        RefusedError: an input cannot be used.
+        FencedOutError, StoreUnavailableError, TerminatedError: see there.
+    """
+    folder = job.folder / "data"
+    folder.mkdir()
+    job.heartbeat.say("fetching data and model")
+    job, datasets = read_data(job, run, folder)
+    learner, limits = job.team.call(
+        Begin(spec=job.spec.model_dump_json(by_alias=True)),
+        lambda: inputs.learner(
+            job.stores.objects, job.spec,
+            folder=job.folder, world=job.team.world, clock=job.clock,
+        ),
+    )  # fmt: skip
+    job.heartbeat.watch(job.team.check)
+    return job, datasets, learner, limits
 
 
 def begin(job: Job, learner: Learner, run: Run) -> Progress:

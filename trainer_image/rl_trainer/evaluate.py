@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.datasets.example import Example
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.rollout import Rollout, tokens_by_version
 from rl_contracts.documents.run import EvaluationResult, PolicyPointer
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.ids import RunId, task_id
@@ -235,7 +234,7 @@ def _result(
         samples_per_prompt=len(groups[0]),
         pass_at=pass_rates(rewards),
         tokens=gap.tokens,
-        versions=_versions(rollouts),
+        versions=tokens_by_version(rollouts),
         logprob_gap_mean=gap.mean,
         logprob_gap_max=gap.largest,
         seconds=seconds,
@@ -247,11 +246,3 @@ def _result(
         result.pass_at, gap.mean,
     )  # fmt: skip
     return result
-
-
-def _versions(rollouts: Iterable[Rollout]) -> dict[str, int]:
-    """Generated tokens by the version that sampled them."""
-    counted: Counter[str] = Counter()
-    for span in itertools.chain.from_iterable(one.spans for one in rollouts):
-        counted[str(span.version)] += span.end - span.start
-    return dict(counted)

@@ -12,20 +12,28 @@ from rl_contracts.documents.run import Outcome, Run, StepMetrics
 from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_contracts.errors import RLError
 from rl_contracts.stores.connect import Stores
-from rl_trainer import assessment, evaluate, export, inputs, replay, report, retention
+from rl_trainer import (
+    assessment,
+    beginning,
+    evaluate,
+    export,
+    inputs,
+    replay,
+    report,
+    retention,
+)
 from rl_trainer.assessment import Assessment, Context
 from rl_trainer.chat_template import ChatTemplate
 from rl_trainer.checkpoint import Checkpointer
 from rl_trainer.collect import Collected, Collector
 from rl_trainer.datasets.dataset import Dataset
-from rl_trainer.datasets.of_run import read_data
 from rl_trainer.demonstrations import Demonstrations
 from rl_trainer.errors import TerminatedError
 from rl_trainer.groups import Limits, empty_batch, form
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.metrics import Circumstances, add, step_metrics
-from rl_trainer.orders import Assess, Begin, Update
+from rl_trainer.orders import Assess, Update
 from rl_trainer.phases import EVALUATE, EXPORT, FORM, HAND_OUT, Phases
 from rl_trainer.publish import Publisher, Unpublished
 from rl_trainer.samples import Sample, batch_samples, digest, sequences
@@ -65,19 +73,9 @@ def train(job: Job, run: Run) -> Outcome:
         TrainingFailedError: the attempt cannot go on.
         FencedOutError, StoreUnavailableError, TerminatedError: see there.
     """
-    base, data = job.folder / inputs.BASE, job.folder / "data"
-    data.mkdir()
+    base = job.folder / inputs.BASE
     trackers.check(job)
-    job.heartbeat.say("fetching data and model")
-    job, datasets = read_data(job, run, data)
-    learner, limits = job.team.call(
-        Begin(spec=job.spec.model_dump_json(by_alias=True)),
-        lambda: inputs.learner(
-            job.stores.objects, job.spec,
-            folder=job.folder, world=job.team.world, clock=job.clock,
-        ),
-    )  # fmt: skip
-    job.heartbeat.watch(job.team.check)
+    job, datasets, learner, limits = beginning.prepare(job, run)
     progress, undurable = replay.resume(
         job, learner, run,
         made=lambda step: export.export_due(

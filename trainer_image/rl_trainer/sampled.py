@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.rollout import Rollout, tokens_by_version
 from rl_contracts.documents.run import PolicyPointer, Sampled
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_trainer.collect import ROLLOUTS_PER_READ
@@ -140,10 +140,7 @@ def _line(task: Task, rollout: Rollout) -> dict[str, object]:
 def added(known: Sampled, groups: Sequence[Group], dead: Sequence[Task]) -> Sampled:
     """The sums with one window more."""
     rollouts = [one for group in groups for one in group.rollouts]
-    versions: Counter[str] = Counter(known.versions)
-    for rollout in rollouts:
-        for span in rollout.spans:
-            versions[str(span.version)] += span.end - span.start
+    versions = Counter(known.versions) + tokens_by_version(rollouts)
     return Sampled(
         windows=known.windows + 1,
         prompts=known.prompts + len(groups),

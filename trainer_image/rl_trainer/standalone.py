@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from rl_contracts.documents.run import EvaluationResult, Outcome, PolicyPointer, Run
 from rl_contracts.stores import reports
-from rl_trainer import beginning, evaluate, inputs, report, sampled
+from rl_trainer import beginning, evaluate, report, sampled
 from rl_trainer.datasets.dataset import Dataset
-from rl_trainer.datasets.of_run import read_data
 from rl_trainer.groups import Limits
 from rl_trainer.job import Job
 from rl_trainer.learner import Learner
-from rl_trainer.orders import Begin
 from rl_trainer.publish import Publisher
 from rl_trainer.stream import TrainStream
 
@@ -31,7 +29,7 @@ def measure(job: Job, run: Run) -> Outcome:
         TrainingFailedError: the attempt cannot go on.
         FencedOutError, StoreUnavailableError, TerminatedError: see there.
     """
-    job, datasets, learner, limits = _begin(job, run)
+    job, datasets, learner, limits = beginning.prepare(job, run)
     evaluate.retire_leftovers(job)
     pointer = _pinned(job, learner, run)
     results = _measured(job, learner, datasets, run.evaluations, pointer=pointer, limits=limits)
@@ -49,7 +47,7 @@ def fill(job: Job, run: Run) -> Outcome:
 
     Args, Raises: as ``measure``.
     """
-    job, datasets, learner, limits = _begin(job, run)
+    job, datasets, learner, limits = beginning.prepare(job, run)
     pointer = _pinned(job, learner, run)
     stream = TrainStream(run=job.run, spec=job.spec, datasets=datasets)
     windows = sampled.Windows(job, stream, pointer=pointer, limits=limits)
@@ -68,22 +66,6 @@ def fill(job: Job, run: Run) -> Outcome:
         f"{pointer.version}; {known.given_up} prompts were given up."
     )
     return Outcome(kind="Succeeded", reason="Sampled", message=message)
-
-
-def _begin(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
-    folder = job.folder / "data"
-    folder.mkdir()
-    job.heartbeat.say("fetching data and model")
-    job, datasets = read_data(job, run, folder)
-    learner, limits = job.team.call(
-        Begin(spec=job.spec.model_dump_json(by_alias=True)),
-        lambda: inputs.learner(
-            job.stores.objects, job.spec,
-            folder=job.folder, world=job.team.world, clock=job.clock,
-        ),
-    )  # fmt: skip
-    job.heartbeat.watch(job.team.check)
-    return job, datasets, learner, limits
 
 
 def _pinned(job: Job, learner: Learner, run: Run) -> PolicyPointer:

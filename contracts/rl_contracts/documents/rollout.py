@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import ClassVar, Literal
 
@@ -176,3 +178,11 @@ class Rollout(Document):
         An episode that failed early may have none, and then it is older than any bound.
         """
         return min((span.step for span in self.spans), default=-1)
+
+
+def tokens_by_version(rollouts: Iterable[Rollout]) -> Counter[str]:
+    """Generated tokens by the policy version that sampled them, as spans say."""
+    counted: Counter[str] = Counter()
+    for span in itertools.chain.from_iterable(one.spans for one in rollouts):
+        counted[str(span.version)] += span.end - span.start
+    return counted
