@@ -44,9 +44,19 @@ class Checkpointer:
         job: Job,
         learner: Learner,
         *,
+        durable: DurablePointer | None,
         nonce: Callable[[], str] = lambda: secrets.token_hex(4),
     ) -> None:
+        """A writer for one attempt.
+
+        Args:
+            job: with the epoch that this trainer holds.
+            learner: whose state is written.
+            durable: what is durable when the attempt begins.
+            nonce: tells folders of one step and epoch apart.
+        """
         self._job, self._learner, self._nonce = job, learner, nonce
+        self._durable = durable
         self._uploader: Uploader[_Pending] = Uploader(self._write, name="checkpointer")
         off_policy = job.spec.algorithm.off_policy
         self._sweeper = Sweeper(
@@ -56,7 +66,7 @@ class Checkpointer:
             reusable_steps=off_policy.max_staleness if off_policy.max_trainings > 1 else 0,
         )
         self._batches: list[Batch] = []
-        self._submitted = 0
+        self._submitted = durable.step if durable else 0
 
     def trained(self, batch: Batch) -> None:
         """Note a committed batch, to be marked durable with the next checkpoint."""
@@ -91,20 +101,27 @@ class Checkpointer:
         """Raise what an earlier checkpoint failed of."""
         self._uploader.check()
 
-    def flush(self) -> None:
-        """Wait until the last submitted state is durable."""
-        self._uploader.flush(self._job.heartbeat)
+    def finish(self, progress: Progress) -> None:
+        """Make the run's last state durable and leave nothing in the bucket that no one needs.
 
-    def save(self, progress: Progress, *, durable: int) -> None:
+        Also where no step was left to train: the trainer before may have ended anywhere in its
+        last checkpoint, after its upload for one, or before it deleted what that replaced.
+        """
+        if progress.step > self._submitted:
+            self.submit(progress)
+        self._uploader.flush(self._job.heartbeat)
+        self._retire()
+        self.sweep()
+
+    def save(self, progress: Progress) -> None:
         """Make the present state durable before the process ends.
 
         Cut short, it costs nothing: what is not durable is trained again from its batches.
 
         Args:
             progress: the lineage up to the weights in memory.
-            durable: the last step that was durable when this attempt began.
         """
-        if progress.step > max(durable, self._submitted):
+        if progress.step > self._submitted:
             self.submit(progress)
         self._uploader.complete()
 
@@ -114,8 +131,7 @@ class Checkpointer:
 
     def _write(self, pending: _Pending) -> None:
         job, step, started = self._job, pending.state.step, self._job.clock()
-        root = f"{job.prefix}checkpoints/"
-        prefix = f"{root}{step:08d}-{job.epoch}-{self._nonce()}/"
+        prefix = f"{job.prefix}checkpoints/{step:08d}-{job.epoch}-{self._nonce()}/"
         origin = Origin(kind="checkpoint", run=job.run, epoch=job.epoch, step=step)
         with tempfile.TemporaryDirectory(dir=job.folder) as name:
             folder = Path(name)
@@ -129,6 +145,7 @@ class Checkpointer:
             step=step, prefix=prefix, manifest_sha256=uploaded.manifest_sha256
         )  # fmt: skip
         job.stores.runs.make_durable(job.run, epoch=job.epoch, pointer=pointer)
+        self._durable = pointer
         for batch in pending.batches:
             job.stores.batches.mark(batch, BatchState.DURABLE)
         self._batches = [one for one in self._batches if one.step > step]
@@ -136,7 +153,7 @@ class Checkpointer:
             job.stores.objects, job.prefix, pending.state.metrics, epoch=job.epoch
         )  # fmt: skip
         log.info("step %d is durable after %.2f s", step, job.clock() - started)
-        self._retire(root, durable=prefix)
+        self._retire()
         self.sweep()
 
     def sweep(self) -> None:
@@ -148,11 +165,14 @@ class Checkpointer:
                 len(found.batches), len(found.tasks), len(found.rollouts),
             )  # fmt: skip
 
-    def _retire(self, root: str, *, durable: str) -> None:
+    def _retire(self) -> None:
+        if self._durable is None:
+            return
+        root = f"{self._job.prefix}checkpoints/"
         objects, keep = self._job.stores.objects, self._job.spec.training.checkpoint.keep_last
         expired = retention.expired_checkpoints(
             retention.folders(objects.list(root), root=root),
-            durable=durable,
+            durable=self._durable.prefix,
             keep_last=keep,
             epoch=self._job.epoch,
             bound=self._job.spec.lifecycle.retention.checkpoints,

@@ -82,14 +82,14 @@ def train(job: Job, run: Run) -> Outcome:
             job, learner.policy, base=base, step=step, evaluations=run.evaluations
         ),
     )  # fmt: skip
-    _tidy(job)
+    _tidy(job, run)
     training = [one for one in datasets if one.split == "train"]
     stream = TrainStream(run=job.run, spec=job.spec, datasets=training)
     crew = _Crew(
         learner=learner,
         collector=_collector(job, stream, limits, base=base),
         publisher=Unpublished() if _supervised(job) else Publisher(job, learner.policy),
-        checkpointer=Checkpointer(job, learner),
+        checkpointer=Checkpointer(job, learner, durable=run.durable),
         trackers=trackers.of_attempt(job, run),
         phases=Phases(job.clock),
         datasets=datasets,
@@ -106,7 +106,7 @@ def train(job: Job, run: Run) -> Outcome:
         outcome = _steps(job, crew, progress, base=base)
         finished = True
     except TerminatedError:  # between two steps, so that progress and weights agree
-        _save(crew, progress, durable=run.durable.step if run.durable else 0)
+        _save(crew, progress)
         raise
     finally:
         crew.publisher.close(wait=finished)
@@ -127,9 +127,9 @@ def _collector(
     return Collector(job, stream, limits=limits, deadline_seconds=job.wait_seconds)
 
 
-def _save(crew: _Crew, progress: Progress, *, durable: int) -> None:
+def _save(crew: _Crew, progress: Progress) -> None:
     try:
-        crew.checkpointer.save(progress, durable=durable)
+        crew.checkpointer.save(progress)
     except RLError as error:
         log.warning("no checkpoint at the end, the next attempt trains more again: %s", error)
 
@@ -258,8 +258,7 @@ def _evaluate(job: Job, crew: _Crew, progress: Progress) -> None:
 def _finish(job: Job, crew: _Crew, progress: Progress, *, base: Path) -> Outcome:
     job.heartbeat.say("writing the final model")
     crew.publisher.require(step=progress.step)
-    crew.checkpointer.flush()
-    crew.checkpointer.sweep()  # the trainer before may have ended in its last checkpoint
+    crew.checkpointer.finish(progress)
     final = export.export(
         job, crew.learner.policy, base=base, step=progress.step, evaluations=progress.evaluations
     )
@@ -285,9 +284,11 @@ def put_away(stores: Stores, run: str) -> None:
             stores.tasks.drop(names, reason="the run is complete", cause=Cause.OVER)
 
 
-def _tidy(job: Job) -> None:
+def _tidy(job: Job, run: Run) -> None:
     """Put away what earlier epochs began and nobody will finish."""
     evaluate.retire_leftovers(job)
+    if run.durable is not None:
+        job.stores.batches.mark_durable(job.run, through=run.durable.step)
     root = f"{job.prefix}policies/"
     found = retention.folders(job.stores.objects.list(root), root=root)
     kept = {record.prefix for record in job.stores.policies.of_run(job.run)}

@@ -112,6 +112,17 @@ class BatchStore(RecordStore[Batch]):
             lambda: self._documents.update_one(query, {"$set": {"state": state}}),
         )
 
+    def mark_durable(self, run: str, *, through: int) -> None:
+        """Note what a checkpoint of step ``through`` contains: each batch trained up to there.
+
+        For a trainer that ended between naming its checkpoint and noting so.
+        """
+        query = {"run": run, "state": BatchState.TRAINED, "step": {"$lte": through}}
+        self._mongo.call(
+            f"marking the batches of run {run} up to step {through} durable",
+            lambda: self._documents.update_many(query, {"$set": {"state": BatchState.DURABLE}}),
+        )
+
 
 class PolicyStore(RecordStore[PolicyRecord]):
     """Catalogue of published policies of one database."""

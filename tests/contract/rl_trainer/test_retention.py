@@ -9,8 +9,12 @@ import pytest
 
 from rl_contracts.audit import batch as audit_batch
 from rl_contracts.audit import run as audit_run
+from rl_contracts.documents.batch import BatchState
+from rl_contracts.documents.run import DurablePointer
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_contracts.ids import RunId
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.runs import RunStore
 from rl_contracts.stores.tasks import TaskStore
 from rl_trainer.retention import with_bases
 from tests.contract.rl_trainer.conftest import MakeWorld
@@ -70,6 +74,34 @@ def test_a_run_that_deletes_and_crashes_is_whole(
     kept_policies = [one for one in records if one.marked_at is None]
     assert {one.version for one in kept_policies} == with_bases(records, {world.run.last_version})
     assert {one.prefix for one in kept_policies} <= folders(world, "policies")
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["before-it-is-durable", "once-it-is-durable"])
+def test_a_trainer_that_dies_in_its_last_checkpoint_leaves_nothing_in_the_bucket(
+    world: World, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """Uploaded and not named, or named and what it replaces not deleted: no step is left then."""
+    make_durable = RunStore.make_durable
+
+    def dying(self: RunStore, run: RunId, *, epoch: int, pointer: DurablePointer) -> None:
+        if named or pointer.step < STEPS:
+            make_durable(self, run, epoch=epoch, pointer=pointer)
+        if pointer.step == STEPS:
+            raise Crashed
+
+    with sampling(TestSampler(world.stores, RUN)):
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStore, "make_durable", dying)
+            with pytest.raises(Crashed):
+                world.attempt()
+        assert len(folders(world, "checkpoints")) == 2
+        assert world.run.step == STEPS
+        assert world.attempt() == 0
+    durable = world.run.durable
+    assert durable is not None
+    assert durable.step == STEPS
+    assert folders(world, "checkpoints") == {durable.prefix}
+    assert all(one.state == BatchState.DURABLE for one in world.stores.batches.of_run(RUN))
 
 
 def folders(world: World, kind: str) -> set[str]:
