@@ -20,6 +20,8 @@ Schema = dict[str, Any]
 DROPPED = ("title", "additionalProperties", "$defs", "discriminator")
 OURS_TO_KEEP = ("default", "minimum", "maximum", "minLength", "maxLength", "maxItems", "pattern")
 CLASS_DOC = "x-class-doc"
+SPACED_OPERATOR = re.compile(r" (==|!=|&&|\|\||<=|>=|<|>|\?|:|\+) ")
+"""Of CEL; in the strings of our rules none stands between spaces."""
 DESCRIBED_DEPTH = 2
 """``spec.algorithm`` says what it is; of ``spec.algorithm.shaping`` its fields do. What a field's
 own docstring says of its section stays at any depth: 60 KB have to do for a CRD."""
@@ -33,6 +35,7 @@ def structural(model: type[BaseModel]) -> Schema:
     _describe_classes(resolved, 0)
     _describe_once(resolved, "", {})
     _quote(resolved)
+    _tighten(resolved)
     return resolved
 
 
@@ -43,6 +46,15 @@ def _quote(node: Any) -> None:
             node[key] = value.replace("``", "`")
         elif isinstance(value, dict | list):
             _quote(value)
+
+
+def _tighten(node: Any) -> None:
+    """Rules without the spaces around their operators: 60 KB have to do for a CRD."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if key in ("rule", "messageExpression") and isinstance(value, str):
+            node[key] = SPACED_OPERATOR.sub(r"\1", value)
+        elif isinstance(value, dict | list):
+            _tighten(value)
 
 
 def _describe_classes(node: Schema, depth: int) -> None:
@@ -69,18 +81,25 @@ def _describe_once(node: Schema, path: str, known: dict[str, str]) -> None:
         first = known.setdefault(json.dumps(fields), path)
         if first != path:
             said = node.get("description")
+            first = _beside(first, path)
             node["description"] = f"As {first}: {said}" if said else f"As {first}."
             fields = node["properties"] = _undescribed(fields)
     for name, field in fields.items():
         place = f"{path}.{name}".lstrip(".")
         first = known.setdefault(name + json.dumps(field), place)
-        shorter = f"As {first}."
+        shorter = f"As {_beside(first, place)}."
         if first != place and len(shorter) < len(field.get("description", "")):
             node["properties"][name] = {**_undescribed(field), "description": shorter}
         else:
             _describe_once(field, place, known)
     if "items" in node:
         _describe_once(node["items"], path, known)
+
+
+def _beside(first: str, path: str) -> str:
+    """A path as it is named from another one: of a field beside it the name alone."""
+    parent, _, name = first.rpartition(".")
+    return name if parent == path.rpartition(".")[0] else first
 
 
 def _undescribed(node: Any) -> Any:
