@@ -14,6 +14,7 @@ from rl_operator.desired import lora, overrides
 from rl_operator.desired.deployment import ENGINE_ARGUMENTS
 from rl_operator.drift import parse_quantity
 from rl_operator.lora_options import of_lora
+from rl_operator.loss_options import of_loss
 
 OWN_VARIABLES = ("RL_",)
 TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
@@ -31,6 +32,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     """What of a spec cannot be honoured, whatever the cluster looks like."""
     yield from objectives.unread(spec)
     yield from of_agent(spec)
+    yield from of_loss(spec.algorithm)
     yield from of_lora(spec)
     yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)

@@ -44,6 +44,9 @@ CASES: dict[str, dict[str, Any]] = {
         "training": SMALL,
         "algorithm": {"estimator": {"kind": "GAE"}, "critic": {"valueClip": 0.2}},
     },
+    "probabilities bounded": {"training": SMALL, "algorithm": {"loss": {"kind": "DPPOTV"}}},
+    "a gate": {"training": SMALL, "algorithm": {"loss": {"kind": "SAPO"}}},
+    "geometric means": {"training": SMALL, "algorithm": {"loss": {"kind": "GMPO"}}},
     "demonstrations": {"training": SMALL, "algorithm": {"objective": "SFT"}},
     "a teacher": {
         "training": SMALL,

@@ -73,16 +73,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trl_loss(
-    folder: Path, where: Path, batch: list[Sample], reference: list[Tensor], **options: Any
+    folder: Path,
+    where: Path,
+    batch: list[Sample],
+    reference: list[Tensor],
+    *,
+    trainer: str = "GRPO",
+    **options: Any,
 ) -> tuple[float, dict[str, Tensor]]:
     from datasets import Dataset  # slow
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer
 
-    trainer = GRPOTrainer(
+    make, config = trainer_of(trainer)
+    trl = make(
         model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        args=GRPOConfig(
+        args=config(
             output_dir=str(where),
             per_device_train_batch_size=4,
             num_generations=4,
@@ -96,13 +102,21 @@ def trl_loss(
         train_dataset=Dataset.from_list([{"prompt": "1"}]),
         processing_class=AutoTokenizer.from_pretrained(folder),
     )
-    trainer.model.eval()  # one window without accumulation; the model has no dropout
-    loss = trainer._compute_loss(trainer.model, trl_inputs(batch, reference))
+    trl.model.eval()  # one window without accumulation; the model has no dropout
+    loss = trl._compute_loss(trl.model, trl_inputs(batch, reference))
     loss.backward()
-    found = dict(trainer.model.named_parameters())
+    found = dict(trl.model.named_parameters())
     return float(loss.detach()), {
         name: one.grad for name, one in found.items() if one.grad is not None
     }
+
+
+def trainer_of(name: str) -> tuple[Any, Any]:
+    """TRL's trainer of a loss, and its configuration."""
+    from trl import GRPOConfig, GRPOTrainer  # slow
+    from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
+
+    return {"GRPO": (GRPOTrainer, GRPOConfig), "GMPO": (GMPOTrainer, GMPOConfig)}[name]
 
 
 def our_loss(
@@ -179,6 +193,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"loss": {"kind": "GSPO", "clipLow": 0.2, "clipHigh": 0.3}},
         {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.2,
          "epsilon_high": 0.3},
+    ),
+    "SAPO": (
+        {"loss": {"kind": "SAPO", "tauNegative": 1.3}},
+        {"loss_type": "sapo", "sapo_temperature_neg": 1.3},
+    ),
+    "GMPO": (
+        {"loss": {"kind": "GMPO"}, "kl": {"coefficient": 0.3}},
+        {"trainer": "GMPO", "beta": 0.3},
     ),
     "KL": (
         {"loss": CLIP, "kl": {"coefficient": 0.3}},

@@ -65,6 +65,23 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         },
         "spec.algorithm.kl.refreshEverySteps", "LoRAUnsupported",
     ),
+    "a clip of what has a gate": (
+        {"algorithm": {"loss": {"kind": "SAPO", "clipHigh": 0.3}}},
+        "spec.algorithm.loss.clipHigh", "OptionUnused",
+    ),
+    "a temperature of another loss": (
+        {"algorithm": {"loss": {"kind": "GMPO", "tauNegative": 1.1}}},
+        "spec.algorithm.loss.tauNegative", "OptionUnused",
+    ),
+    "a difference of probabilities that none can have": (
+        {"algorithm": {"loss": {"kind": "DPPOTV", "clipHigh": 1.0}}},
+        "spec.algorithm.loss.clipHigh", "OptionUnused",
+    ),
+    "a cap on the clip of a gate": (
+        {"algorithm": {"loss": {"kind": "SAPO"},
+                       "offPolicy": {"correction": {"kind": "ImportanceCap"}}}},
+        "spec.algorithm.offPolicy.correction.kind", "OptionUnused",
+    ),
     "fp8": (
         a_group(engine={"args": ["--quantization", "fp8"]}),
         "spec.samplers[1].template.engine.args[0]", "EngineQuantized",

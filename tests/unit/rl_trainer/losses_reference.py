@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 CLIPS = {
     "PPOClip": (0.2, 0.2), "DAPO": (0.2, 0.28), "GSPO": (3e-4, 4e-4), "CISPO": (1.0, 4.0),
     "MiniRL": (0.2, 0.3), "DecoupledPPO": (0.2, 0.2), "MaxEnt": (0.2, 0.2),
+    "DPPOTV": (0.15, 0.15), "GMPO": (1 - math.exp(-0.4), math.exp(0.4) - 1),
 }  # fmt: skip
-AVERAGES = {"GSPO": "SequenceMean", "MiniRL": "SequenceSum", "MaxEnt": "SequenceMean"}
+AVERAGES = {
+    "GSPO": "SequenceMean", "MiniRL": "SequenceSum", "MaxEnt": "SequenceMean",
+    "SAPO": "SequenceMean", "GMPO": "SequenceMean",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Setting:
     dual: float | None = None
     cap: float | None = None
     clip_coefficient: float | None = None
+    tau_positive: float | None = None
+    tau_negative: float | None = None
     average: str | None = None
     length: int = 7
     correction: str = "None"
@@ -91,6 +97,23 @@ def token_loss(setting: Setting, sequence: list[Token], token: Token) -> tuple[f
         else:
             weight = 0.0 if stopped(setting, r, token.advantage) else r
         return -weight * token.advantage * token.pi, -weight * token.advantage
+    if setting.kind == "DPPOTV":
+        own = CLIPS[setting.kind]
+        low = own[0] if setting.low is None else setting.low
+        high = own[1] if setting.high is None else setting.high
+        moved = math.exp(token.pi) - math.exp(old[id(token)])
+        out = moved > high if token.advantage > 0 else token.advantage < 0 and moved < -low
+        weight = 0.0 if out else min(20.0, exp(log_ratio))
+        return -weight * token.advantage * token.pi, -weight * token.advantage
+    if setting.kind == "SAPO":
+        tau = setting.tau_positive or 1.0 if token.advantage > 0 else setting.tau_negative or 1.05
+        gate = 1 / (1 + math.exp(-min(700.0, tau * (exp(log_ratio) - 1))))
+        gradient = 4 * gate * (1 - gate) * slope(log_ratio)
+        return -4 / tau * gate * token.advantage, -gradient * token.advantage
+    if setting.kind == "GMPO":
+        s = exp(sum(one_sided(setting, one, old[id(one)])[0] for one in sequence) / len(sequence))
+        free = one_sided(setting, token, old[id(token)])[1]
+        return -s * token.advantage, -s * token.advantage * free
     if setting.kind == "MaxEnt":
         value, gradient = 0.0, 0.0
         if setting.clip_coefficient is not None:
@@ -107,6 +130,19 @@ def token_loss(setting: Setting, sequence: list[Token], token: Token) -> tuple[f
         w = 0.0 if setting.cap is not None and w > setting.cap else w
         return w * value, w * gradient
     return clipped(setting, exp(log_ratio), slope(log_ratio), token.advantage)
+
+
+def one_sided(setting: Setting, token: Token, old: float) -> tuple[float, float]:
+    """GMPO's log-ratio of a token, and its derivative by log π."""
+    own = CLIPS[setting.kind]
+    low = math.log(1 - (own[0] if setting.low is None else setting.low))
+    high = math.log(1 + (own[1] if setting.high is None else setting.high))
+    log_ratio = token.pi - old
+    if token.advantage > 0 and log_ratio > high:
+        return high, 0.0
+    if token.advantage < 0 and log_ratio < low:
+        return low, 0.0
+    return log_ratio, 1.0
 
 
 def correction(setting: Setting, sequence: list[Token], token: Token) -> float:

@@ -21,6 +21,9 @@ from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
 ALGORITHMS: list[dict[str, Any]] = [
     {},
     {"loss": {"kind": "GSPO"}, "offPolicy": {"correction": {"kind": "OPSM", "threshold": 0.01}}},
+    {"loss": {"kind": "GMPO"}},
+    {"loss": {"kind": "SAPO"}},
+    {"loss": {"kind": "DPPOTV"}, "offPolicy": {"correction": {"kind": "MIS"}}},
     {"loss": {"kind": "DAPO", "aggregation": "SequenceMean"}, "kl": {"coefficient": 0.3}},
     {"kl": {"estimator": "Full", "coefficient": 0.5}, "entropyCoefficient": 0.1},
 ]

@@ -23,7 +23,10 @@ from tests.unit.rl_trainer import losses_reference as reference
 from tests.unit.rl_trainer.losses_reference import Setting, Token
 
 STEP = 9
-KINDS = ("PPOClip", "DAPO", "GSPO", "CISPO", "MiniRL", "DecoupledPPO", "MaxEnt")
+KINDS = (
+    "PPOClip", "DAPO", "GSPO", "CISPO", "MiniRL", "DecoupledPPO", "DPPOTV", "SAPO", "GMPO",
+    "MaxEnt",
+)  # fmt: skip
 CORRECTED: list[tuple[str, dict[str, Any]]] = [
     ("TIS", {}), ("TIS", {"cap": 1.5, "low": 0.6}), ("IcePop", {}), ("MIS", {}),
     ("MIS", {"level": "Geometric", "low": 0.7, "cap": 1.4}), ("OPSM", {"threshold": 0.1}),
@@ -43,11 +46,19 @@ SETTINGS = [
             ("PPOClip", "GSPO", "CISPO", "MiniRL"), CORRECTED
         )
     ),
+    *(
+        Setting(kind=kind, correction=correction, options=options)
+        for kind in ("DPPOTV", "SAPO", "GMPO")
+        for correction, options in (CORRECTED[0], CORRECTED[5])
+    ),
     Setting(dual=3.0),
     Setting(kind="DecoupledPPO", cap=1.3),
     Setting(kind="DecoupledPPO", dual=1.5, correction="OPSM", options={"threshold": 0.2}),
     Setting(kind="GSPO", low=0.2, high=0.3),
     Setting(kind="MaxEnt", clip_coefficient=0.5),
+    Setting(kind="DPPOTV", low=0.05, high=0.3),
+    Setting(kind="SAPO", tau_positive=0.5, tau_negative=3.0, average="TokenMean"),
+    Setting(kind="GMPO", low=0.1, high=0.2),
 ]
 NEAR = st.floats(-3, 3)
 FAR = st.sampled_from([-200.0, -30.0, 30.0, 200.0])
@@ -67,6 +78,7 @@ def algorithm(setting: Setting) -> Algorithm:
         "kind": setting.kind, "clip_low": setting.low, "clip_high": setting.high,
         "dual_clip": setting.dual, "importance_cap": setting.cap,
         "clip_coefficient": setting.clip_coefficient, "aggregation": setting.average,
+        "tau_positive": setting.tau_positive, "tau_negative": setting.tau_negative,
         "length": setting.length if setting.average == "ConstantLength" else None,
     }  # fmt: skip
     correction = {"kind": setting.correction, **setting.options}
@@ -108,7 +120,8 @@ def found(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[float
 
 def test_every_kind_of_the_manifest_is_there() -> None:
     kinds = Loss.model_json_schema()["properties"]["kind"]["enum"]
-    assert set(LOSSES) == set(kinds) == set(CLIPS) == set(AGGREGATIONS) == set(KINDS)
+    assert set(LOSSES) == set(kinds) == set(AGGREGATIONS) == set(KINDS)
+    assert set(CLIPS) == set(KINDS) - {"SAPO"}
     corrections = Correction.model_json_schema()["properties"]["kind"]["enum"]
     assert set(CORRECTIONS) | {"None"} == set(corrections)
 
@@ -147,6 +160,28 @@ BY_HAND = [
         [-1.0, 0.0],
     ),
     # Twice the ratio e^1 = 2.718 with A = -2: 5.44, at most 3 x 2 under a dual clip of 3.
+    # π - μ = 0.368 - 0.223 = 0.145 is inside, 0.135 - 0.368 = -0.233 is not: r = 1.649 by log π.
+    (Setting(kind="DPPOTV"), [[ONE, TWO]], 0.82436, [-0.82436, 0.0]),
+    # A rare token may grow from e^-9 to e^-3 = 0.05: r = e^6 = 403 counts as 20.
+    (
+        Setting(kind="DPPOTV"), [[Token(pi=-3.0, mu=-9.0, p=-9.0, advantage=1.0)]], 60.0, [-20.0],
+    ),
+    # σ(0.6487) = 0.65672; σ(1.05 (0.3679 - 1)) = 0.33990: (-4 x 0.65672 + 4/1.05 x 0.33990) / 2.
+    # 4 x 0.65672 x 0.34328 x 1.6487 = 1.48674; 4 x 0.3399 x 0.6601 x 0.3679 = 0.33016; halved.
+    (Setting(kind="SAPO"), [[ONE, TWO]], -0.66601, [-0.74337, 0.16508]),
+    # On the policy the gate is 2/τ, and the gradient that of -A log π: 4 x 1/2 x 1/2.
+    (
+        Setting(kind="SAPO"), [[Token(pi=-1.0, mu=-1.0, p=-1.0, advantage=2.0)]], -4.0, [-2.0],
+    ),
+    # 0.5 is held at 0.4, A > 0; -1 at -0.4, A < 0: their mean is 0.
+    (Setting(kind="GMPO"), [[ONE, TWO]], 0.0, [0.0, 0.0]),
+    # A < 0 leaves 0.5 as it is, and -1 is held at -0.4: s = e^0.05 = 1.05127.
+    (
+        Setting(kind="GMPO"),
+        [[Token(pi=-1.0, mu=-1.5, p=0, advantage=-1.0), TWO]],
+        1.05127,
+        [0.52564, 0.0],
+    ),
     (Setting(dual=2.0), [[Token(pi=-1.0, mu=-2.0, p=-2.0, advantage=-2.0)]], 4.0, [0.0]),
 ]  # fmt: skip
 

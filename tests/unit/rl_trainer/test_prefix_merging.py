@@ -20,6 +20,8 @@ from tests.unmerged import by_turns, turns_of
 ALGORITHMS: list[dict[str, Any]] = [
     {},
     {"loss": {"kind": "CISPO"}},
+    {"loss": {"kind": "DPPOTV"}},
+    {"loss": {"kind": "SAPO", "aggregation": "TokenMean"}},
     {"loss": {"kind": "DecoupledPPO"}, "offPolicy": {"correction": {"kind": "None"}}},
     {"offPolicy": {"correction": {"kind": "TIS"}}, "kl": {"coefficient": 0.3}},
     {"kl": {"estimator": "Full", "coefficient": 0.5}, "entropyCoefficient": 0.1},

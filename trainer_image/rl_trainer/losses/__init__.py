@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from rl_trainer.losses import cispo, dapo, decoupled_ppo, gspo, maxent, minirl, ppo_clip
+from rl_trainer.losses import (
+    cispo,
+    dapo,
+    decoupled_ppo,
+    dppo_tv,
+    gmpo,
+    gspo,
+    maxent,
+    minirl,
+    ppo_clip,
+    sapo,
+)
 from rl_trainer.losses.records import LossFunction
 
 LOSSES: dict[str, LossFunction] = {
@@ -12,5 +23,8 @@ LOSSES: dict[str, LossFunction] = {
     "CISPO": cispo.loss,
     "MiniRL": minirl.loss,
     "DecoupledPPO": decoupled_ppo.loss,
+    "DPPOTV": dppo_tv.loss,
+    "SAPO": sapo.loss,
+    "GMPO": gmpo.loss,
     "MaxEnt": maxent.loss,
 }
