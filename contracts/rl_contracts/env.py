@@ -99,6 +99,8 @@ class TrainerEnv:
     """Which of them this is."""
     meeting: str = ""
     """``host:port`` of the first pod, where there are several processes."""
+    listen_port: int | None = None
+    """Where metrics are served; None: nowhere."""
 
     @property
     def size(self) -> int:
@@ -128,6 +130,7 @@ class TrainerEnv:
             stores_folder=Path(required(environ, STORES_FOLDER)),
             hub_token_file=Path(environ[HUB_TOKEN_FILE]) if HUB_TOKEN_FILE in environ else None,
             tracking_folder=Path(environ[TRACKING_FOLDER]) if TRACKING_FOLDER in environ else None,
+            listen_port=integer(environ, LISTEN_PORT) if LISTEN_PORT in environ else None,
         )
 
 

@@ -35,6 +35,7 @@ from rl_trainer.follower import Follower
 from rl_trainer.heartbeat import Heartbeat
 from rl_trainer.job import Job
 from rl_trainer.team import Team, lost_as_failure
+from rl_trainer.tracking import endpoint
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ def _attempt(
         team=team,
     )
     log.info("run %s: epoch %d, from step %d", env.run, run.epoch, run.step)
-    with heartbeat:
+    with heartbeat, endpoint.serving(env.listen_port, page=lambda: job.figures.page):
         outcome = _outcome(job, run)
     log.log(
         logging.INFO if outcome.kind == "Succeeded" else logging.ERROR,

@@ -12,6 +12,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
 from rl_trainer.heartbeat import Heartbeat
 from rl_trainer.team import Team
+from rl_trainer.tracking.figures import Figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class Job:
     """Holds the trackers' credentials."""
     team: Team = field(default_factory=Team)
     """The ranks that this one, rank 0, leads."""
+    figures: Figures = field(default_factory=Figures)
+    """What Prometheus is told."""
     clock: Callable[[], float] = time.monotonic
 
     @property

@@ -96,10 +96,12 @@ def _measured(
 ) -> list[EvaluationResult]:
     """Results of all sources, written down after each list of them."""
     results = list(known)
+    job.figures.evaluated(results)
     for split in ("validation", "test"):
         wanted = [one for one in datasets if one.split == split]
         if wanted and not any(one.split == split for one in results):
             results += evaluate.evaluate(job, learner, wanted, pointer=pointer, limits=limits)
+            job.figures.evaluated(results)
             job.stores.runs.record_evaluations(job.run, epoch=job.epoch, evaluations=results)
     return results
 

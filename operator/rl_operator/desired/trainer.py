@@ -19,6 +19,7 @@ from rl_contracts.spec.workers import Trainer
 from rl_operator import kinds, names
 from rl_operator.desired import pods
 from rl_operator.desired.metadata import labels, owned_by, stamped
+from rl_operator.desired.objects import METRICS_PORT
 from rl_operator.desired.overrides import laid_over
 from rl_operator.names import COMPONENT_LABEL, RUN_LABEL
 from rl_operator.settings import Images
@@ -87,6 +88,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         env.ATTEMPT: str(attempt),
         env.SPEC_FILE: pods.SPEC_FILE,
         env.STORES_FOLDER: pods.STORES_FOLDER,
+        env.LISTEN_PORT: str(METRICS_PORT),
         "HOME": "/tmp",
     }
     sizes = {
@@ -107,6 +109,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         "imagePullPolicy": images.pull_policy,
         "command": ["python", "-m", "rl_trainer"],
         "env": pods.environment(told, spec.trainer.env) + _place(spec.trainer),
+        "ports": [{"name": "http", "containerPort": METRICS_PORT, "protocol": "TCP"}],
         "resources": spec.trainer.resources.to_kubernetes(),
         "securityContext": pods.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 
 import pytest
 import yaml
 
+from rl_operator import names
+from rl_operator.desired.metadata import labels
 from tests.contract.rl_operator.world import World
 from tests.servers import ROOT, binary
 from tests.waiting import HUNG_SECONDS
@@ -15,7 +18,9 @@ from tests.waiting import HUNG_SECONDS
 IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
 
 
-def render(world: World, *namespaces: str) -> subprocess.CompletedProcess[str]:
+def render(
+    world: World, *namespaces: str, more: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """What an upgrade with these ``stores.namespaces`` would apply, or why it refuses.
 
     The release is named after the world's namespace: other tests' jobs are of other releases.
@@ -32,6 +37,7 @@ def render(world: World, *namespaces: str) -> subprocess.CompletedProcess[str]:
         "rl-operator.io/v1alpha1/RLJob",
         *values,
         listed,
+        *more,
     )
 
 
@@ -91,3 +97,20 @@ def test_helm_itself_knows_that_there_are_jobs(world: World) -> None:
     values = [f"--set=images.{name}={name}:1" for name in IMAGES]
     done = helm(world, "upgrade", "--install", world.namespace, *values)
     assert f"leaves out {world.namespace}, where RLJob job" in done.stderr
+
+
+def test_the_pod_monitor_finds_the_pods_of_runs(world: World) -> None:
+    rendered = render(world, more=["--set=podMonitor.enabled=true"])
+    assert rendered.returncode == 0, rendered.stderr
+    (monitor,) = [
+        one for one in yaml.safe_load_all(rendered.stdout) if one and one["kind"] == "PodMonitor"
+    ]
+    selector = monitor["spec"]["selector"]
+    (component,) = selector["matchExpressions"]
+    assert component["key"] == names.COMPONENT_LABEL
+    for one in ("trainer", "sampler"):
+        pod = labels(job="job", run="run", component=one)
+        assert selector["matchLabels"].items() <= pod.items()
+        assert pod[component["key"]] in component["values"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")

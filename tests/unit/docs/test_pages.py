@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from pydantic import BaseModel, TypeAdapter
 
+from rl_contracts.documents.run import Drops, EvaluationResult
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.stores.settings import StoreSettings
@@ -18,6 +22,8 @@ from rl_sampler.metrics import agent_registry
 from rl_sampler.problems import Problems
 from rl_sampler.serving import Serving
 from rl_sampler.tally import Tally
+from rl_trainer.tracking.figures import Figures
+from tests.documents import a_step
 from tests.unit.docs.pages import (
     PACKAGE_FOLDERS,
     PAGES,
@@ -188,6 +194,29 @@ def test_no_reason_is_made_up() -> None:
     assert made_up == []
 
 
+class OfTrainer(Collector):
+    """A run with everything that there may be."""
+
+    def collect(self) -> Iterator[Metric]:
+        figures, parts = Figures(), {"any": 1}
+        evaluation = EvaluationResult(
+            step=1, version=1, temperature=1.0, accuracy=1.0, loss=1.0, prompts=1, tokens=1,
+            pass_at={"1": 1.0}, logprob_gap_mean=0.0, logprob_gap_max=0.0, seconds=1.0,
+        )  # fmt: skip
+        step = a_step(
+            1, reward_parts=parts, seconds=parts, tracking_behind=parts,
+            drops=Drops(by_cause=parts),
+        )  # fmt: skip
+        figures.go_on([step], [evaluation])
+        yield from text_string_to_metric_families(figures.page.decode())
+
+
+def of_trainer() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(OfTrainer())
+    return registry
+
+
 def names_of(registry: CollectorRegistry) -> set[str]:
     """As they stand in what Prometheus reads."""
     made = registry.collect()
@@ -198,6 +227,7 @@ def names_of(registry: CollectorRegistry) -> set[str]:
     ("prefix", "registry"),
     [
         ("rl_operator_", operator_metrics.REGISTRY),
+        ("rl_trainer_", of_trainer()),
         ("rl_sampler_", agent_registry(serving=Serving(), tally=Tally(), problems=Problems())),
     ],
 )

@@ -143,6 +143,9 @@ def test_the_trainer_is_told_what_it_needs() -> None:
     assert (told.namespace, told.job, told.run, told.attempt) == ("ns", "job", RUN, 2)
     assert str(told.spec_file) == "/etc/rl/spec/rljob.json"
     assert str(told.stores_folder) == "/etc/rl/stores"
+    (port,) = container["ports"]
+    assert (port["name"], port["containerPort"]) == ("http", told.listen_port)
+    assert told.listen_port == objects.METRICS_PORT, "what the NetworkPolicy lets anyone reach"
 
 
 def test_the_trainer_section_is_honoured() -> None:

@@ -16,6 +16,7 @@ from rl_contracts.stores.objects import Objects
 from rl_trainer.export import settings
 from rl_trainer.job import Job, Progress
 from rl_trainer.tracking import entries
+from rl_trainer.tracking.figures import Figures
 from rl_trainer.tracking.outbox import Outbox
 from rl_trainer.tracking.sample_files import SampleFiles
 from rl_trainer.tracking.tracker import About, Tracker
@@ -35,11 +36,11 @@ END_SECONDS, STOP_SECONDS = 30.0, 5.0
 
 
 class Trackers:
-    """Tells every tracker the same; with none it does nothing."""
+    """Tells every tracker the same, and Prometheus' figures always."""
 
-    def __init__(self, outboxes: Sequence[Outbox], *, samples: int) -> None:
+    def __init__(self, outboxes: Sequence[Outbox], *, samples: int, figures: Figures) -> None:
         """See the class; ``samples`` rollouts of each step are shown."""
-        self._outboxes, self._samples = outboxes, samples
+        self._outboxes, self._samples, self._figures = outboxes, samples, figures
 
     @property
     def behind(self) -> dict[str, int]:
@@ -49,6 +50,7 @@ class Trackers:
 
     def go_on(self, progress: Progress, evaluations: Sequence[EvaluationResult]) -> None:
         """Tell all steps and evaluations before this attempt's own."""
+        self._figures.go_on(progress.metrics, evaluations)
         if not self._outboxes:
             return
         told = [entries.of_step(one) for one in progress.metrics]
@@ -58,6 +60,7 @@ class Trackers:
 
     def step(self, metrics: StepMetrics, rollouts: Sequence[Rollout]) -> None:
         """Tell a step; of its rollouts some are shown, from all over the batch."""
+        self._figures.step(metrics)
         if self._outboxes:
             apart = max(1, len(rollouts) // max(1, self._samples))
             chosen = itertools.islice(rollouts, 0, apart * self._samples, apart)
@@ -65,6 +68,7 @@ class Trackers:
 
     def evaluated(self, results: Sequence[EvaluationResult], *, time: float) -> None:
         """Tell evaluations."""
+        self._figures.evaluated(results)
         self._put(entries.of_evaluations(results, time=time))
 
     def close(self, *, finished: bool) -> None:
@@ -102,7 +106,7 @@ def of_attempt(job: Job, run: Run) -> Trackers:
         Outbox(one, upload=_uploader(job.stores.objects, f"{job.prefix}{FOLDER}{job.epoch}/"))
         for one in found
     ]
-    return Trackers(outboxes, samples=section.samples)
+    return Trackers(outboxes, samples=section.samples, figures=job.figures)
 
 
 def _trackers(

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import logging
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rl_contracts.documents.run import Drops, EvaluationResult
+from rl_trainer.tracking.endpoint import serving
+from rl_trainer.tracking.exposition import CONTENT_TYPE, MOST_SERIES
+from rl_trainer.tracking.figures import Figures
+from tests.documents import a_step
+
+Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+HOSTILE = 'a"b\\c\nrl_trainer_step 9\n# TYPE x'
+
+
+def read(page: bytes) -> Series:
+    """As Prometheus' own parser reads it; each series once."""
+    found: Series = {}
+    for family in text_string_to_metric_families(page.decode()):
+        assert family.documentation
+        for one in family.samples:
+            name = (one.name, tuple(sorted(one.labels.items())))
+            assert name not in found
+            found[name] = one.value
+    return found
+
+
+def an_evaluation(**changes: object) -> EvaluationResult:
+    values = {
+        "step": 4, "version": 2, "dataset": "sums", "temperature": 0.5, "accuracy": 0.75,
+        "prompts": 4, "pass_at": {"2": 1.0}, "tokens": 9, "logprob_gap_mean": 0.0,
+        "logprob_gap_max": 0.0, "seconds": 1.0,
+    }  # fmt: skip
+    return EvaluationResult.model_validate(values | changes)
+
+
+def test_the_last_step_and_the_sums_of_all() -> None:
+    figures = Figures()
+    assert figures.page == b""
+    before = a_step(
+        1, tokens=10, rollouts=2, staleness={"0": 1, "3": 1}, seconds={"wait": 1.5},
+        drops=Drops(by_cause={"stale": 2}),
+    )  # fmt: skip
+    figures.go_on([before], [an_evaluation(step=1, accuracy=0.1)])
+    last = a_step(
+        2, tokens=5, rollouts=2, staleness={"0": 1, "64": 1}, reward_mean=0.25, kl=0.5,
+        value_loss=None, mfu=None, clip_fraction=0.125, learning_rate=1e-6, time=1e9 + 0.5,
+        seconds={"wait": 0.5, "update": 2.0}, reward_parts={"Math": 0.75},
+        drops=Drops(by_cause={"stale": 1, "lease": 1}), tracking_behind={"mlflow": 7},
+    )  # fmt: skip
+    figures.step(last)
+    figures.evaluated([an_evaluation()])
+    found = read(figures.page)
+    plain = {
+        name.removeprefix("rl_trainer_"): one for (name, labels), one in found.items() if not labels
+    }
+    assert (plain["step"], plain["reward_mean"], plain["kl_nats"]) == (2, 0.25, 0.5)
+    assert (plain["clipped_tokens_ratio"], plain["learning_rate"]) == (0.125, 1e-6)
+    assert plain["step_timestamp_seconds"] == 1e9 + 0.5
+    assert (plain["tokens_trained_total"], plain["rollouts_trained_total"]) == (15, 4)
+    assert not {"value_loss", "mfu_ratio"} & set(plain), "what is not known is not shown"
+
+    def one(name: str, **labels: str) -> float:
+        return found[f"rl_trainer_{name}", tuple(sorted(labels.items()))]
+
+    assert one("reward_part_mean", scorer="Math") == 0.75
+    assert one("tracking_behind_entries", tracker="mlflow") == 7
+    assert one("step_phase_seconds", phase="wait") == 0.5
+    assert one("phase_seconds_total", phase="wait") == 2.0
+    assert one("groups_dropped_total", cause="stale") == 3
+    buckets = {bound: one("staleness_steps_bucket", le=bound) for bound in ("0", "2", "4", "32")}
+    assert buckets == {"0": 2, "2": 2, "4": 3, "32": 3}
+    assert one("staleness_steps_bucket", le="64") == one("staleness_steps_bucket", le="+Inf") == 4
+    assert (plain["staleness_steps_sum"], plain["staleness_steps_count"]) == (67, 4)
+    where = {"split": "validation", "dataset": "sums", "temperature": "0.5"}
+    assert one("evaluation_accuracy", **where) == 0.75
+    assert one("evaluation_pass_ratio", **where, k="2") == 1.0
+    assert one("evaluation_step", **where) == 4
+
+
+def test_names_of_others_cannot_make_series_and_are_bounded() -> None:
+    figures = Figures()
+    figures.step(a_step(1, reward_parts={HOSTILE: 0.5}))
+    found = read(figures.page)
+    assert found["rl_trainer_reward_part_mean", (("scorer", HOSTILE),)] == 0.5
+    assert found["rl_trainer_step", ()] == 1
+    figures.step(a_step(2, reward_parts={f"s{n}": 0.0 for n in range(10 * MOST_SERIES)}))
+    parts = [name for name, _ in read(figures.page) if name == "rl_trainer_reward_part_mean"]
+    assert len(parts) == MOST_SERIES
+
+
+def asked(port: int, path: str, *, method: str = "GET") -> tuple[int, str, bytes]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read()
+
+
+def test_a_scrape_reads_what_is_so_now() -> None:
+    figures = Figures()
+    with serving(0, page=lambda: figures.page) as port:
+        assert port is not None
+        assert asked(port, "/metrics") == (200, CONTENT_TYPE, b"")
+        for step in (1, 2):
+            figures.step(a_step(step))
+            status, _, page = asked(port, "/metrics?name=x")
+            assert (status, read(page)["rl_trainer_step", ()]) == (200, step)
+        assert asked(port, "/other")[0] == 404
+        assert asked(port, "/metrics", method="POST")[0] == 501
+
+
+def test_a_client_that_says_nothing_holds_neither_the_run_nor_its_end() -> None:
+    with serving(0, page=lambda: b"page\n") as port:
+        assert port is not None
+        silent = socket.create_connection(("127.0.0.1", port))
+    # The block has ended beside it.
+    silent.close()
+
+
+def test_a_client_that_goes_away_costs_the_next_one_nothing() -> None:
+    with serving(0, page=lambda: b"page\n") as port:
+        assert port is not None
+        with socket.create_connection(("127.0.0.1", port)) as gone:
+            gone.sendall(b"GET /metrics HTT")
+        assert asked(port, "/metrics")[2] == b"page\n"
+
+
+def test_a_port_that_is_taken_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        with caplog.at_level(logging.WARNING), serving(taken, page=lambda: b"") as port:
+            assert port is None
+    assert f"metrics are not served on port {taken}" in caplog.text
+
+
+def test_without_a_port_nothing_is_served() -> None:
+    with serving(None, page=lambda: b"") as port:
+        assert port is None

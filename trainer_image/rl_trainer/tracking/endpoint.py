@@ -1,0 +1,95 @@
+"""The trainer's HTTP endpoint: ``/metrics`` for Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer
+from typing import Any
+
+from rl_trainer.tracking.exposition import CONTENT_TYPE
+
+log = logging.getLogger(__name__)
+
+METRICS = "/metrics"
+CLIENT_SECONDS = 5.0
+"""For each part of a request. One is answered at a time: whoever asks slowly keeps others from
+their answers, and costs the trainer one thread that sleeps."""
+LOOK_SECONDS = 0.5
+"""Between looks at whether to end."""
+
+
+class _Server(TCPServer):
+    """HTTP's own server asks the name service for its name first, which may take long."""
+
+    allow_reuse_address = True
+    timeout = LOOK_SECONDS
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away."""
+        log.debug("a request for metrics was cut off", exc_info=True)
+
+
+@contextlib.contextmanager
+def serving(port: int | None, *, page: Callable[[], bytes]) -> Iterator[int | None]:
+    """Answer scrapes on all addresses until the block ends; gives the port, None where none is had.
+
+    A port that cannot be had, as on a host's network where another one has it, is told in the log
+    and stops nothing. The end of the block does not wait for a slow client.
+
+    Args:
+        port: 0 picks a free one; None: nothing is served.
+        page: what a scrape reads now; called on a thread of its own.
+    """
+    server = None if port is None else _bound(port, page)
+    if server is None:
+        yield None
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_serve, args=(server, ended), name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        ended.set()
+        thread.join(timeout=2 * LOOK_SECONDS)
+
+
+def _bound(port: int, page: Callable[[], bytes]) -> _Server | None:
+    try:
+        return _Server(("", port), _handler(page))
+    except OSError as error:
+        log.warning("metrics are not served on port %d: %s", port, error)
+        return None
+
+
+def _serve(server: _Server, ended: threading.Event) -> None:
+    with server:
+        while not ended.is_set():
+            server.handle_request()
+
+
+def _handler(page: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = CLIENT_SECONDS
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] == METRICS:
+                self._answer(200, page(), CONTENT_TYPE)
+            else:
+                self._answer(404, b"not found\n", "text/plain")
+
+        def _answer(self, status: int, body: bytes, kind: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Scrapes are not worth a line, and what a client sends is not to be printed."""
+
+    return Handler

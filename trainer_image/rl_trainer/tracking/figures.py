@@ -1,0 +1,188 @@
+"""A run's figures for Prometheus: those of its last step, and sums over its lineage.
+
+They are made of the documents of steps and evaluations, as ``metrics.jsonl`` and trackers are. An
+attempt that goes on begins with the sums of the steps before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from rl_contracts.documents.run import EvaluationResult, StepMetrics
+from rl_trainer.tracking.exposition import Family, gauge, histogram, labelled, render
+
+STALENESS_BOUNDS = (0, 1, 2, 4, 8, 16, 32, 64)
+"""Training steps; ``algorithm.offPolicy.maxStaleness`` is at most the last one."""
+
+PREFIX = "rl_trainer_"
+Shown = Callable[[StepMetrics], float | None]
+
+GAUGES: dict[str, tuple[str, Shown]] = {
+    "step": ("Steps that the weights contain.", lambda one: one.step),
+    "epoch": ("Fencing epoch of the attempt that made the step.", lambda one: one.epoch),
+    "policy_version": ("Newest published policy version.", lambda one: one.policy_version),
+    "step_timestamp_seconds": (
+        "When the step ended, by the document store's clock.", lambda one: one.time,
+    ),
+    "reward_mean": ("Mean reward of the step's rollouts.", lambda one: one.reward_mean),
+    "reward_std": ("Standard deviation of their rewards.", lambda one: one.reward_std),
+    "reward_min": ("Smallest reward.", lambda one: one.reward_min),
+    "reward_max": ("Largest reward.", lambda one: one.reward_max),
+    "policy_loss": ("Loss of the policy.", lambda one: one.loss),
+    "value_loss": ("Loss of the critic.", lambda one: one.value_loss),
+    "kl_nats": ("Mean divergence of a token from the reference.", lambda one: one.kl),
+    "kl_coefficient": ("Weight of that divergence.", lambda one: one.kl_coefficient),
+    "entropy_nats": ("Mean entropy of the tokens' distributions.", lambda one: one.entropy),
+    "maxent_tau": ("Temperature of the MaxEnt estimator.", lambda one: one.tau),
+    "clipped_tokens_ratio": (
+        "Share of tokens whose gradient the clip removed.", lambda one: one.clip_fraction,
+    ),
+    "policy_ratio_min": (
+        "Smallest probability of a token, trainer by sampler.", lambda one: one.ratio_min,
+    ),
+    "policy_ratio_max": (
+        "Largest probability of a token, trainer by sampler.", lambda one: one.ratio_max,
+    ),
+    "logprob_gap_nats": (
+        "Mean absolute gap of log-probabilities between trainer and sampler, before the update.",
+        lambda one: one.logprob_gap_mean,
+    ),
+    "correction_weight": (
+        "Mean weight of the off-policy correction.", lambda one: one.correction_weight,
+    ),
+    "gradient_norm": ("Norm of the gradient before clipping.", lambda one: one.gradient_norm),
+    "learning_rate": ("Of the step.", lambda one: one.learning_rate),
+    "response_tokens_mean": (
+        "Mean generated tokens of a rollout.", lambda one: one.response_tokens_mean,
+    ),
+    "dropped_groups_ratio": (
+        "Groups lost in the last ten steps, as a share of all.", lambda one: one.dropped_share,
+    ),
+    "tokens_per_second": (
+        "Trained tokens by the time of training.", lambda one: one.tokens_per_second,
+    ),
+    "mfu_ratio": ("Model FLOPs utilization.", lambda one: one.mfu),
+}  # fmt: skip
+"""Of the last step; a figure that the run does not have is not shown."""
+
+
+class Figures:
+    """What a scrape of the trainer answers with.
+
+    One thread tells it, others read ``page`` at any time: it is replaced as a whole.
+    """
+
+    def __init__(self) -> None:
+        """Without a step there is nothing to show."""
+        self._last: StepMetrics | None = None
+        self._tokens, self._rollouts = 0, 0
+        self._dropped: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._staleness: Counter[int] = Counter()
+        self._evaluations: dict[tuple[str, ...], EvaluationResult] = {}
+        self.page = b""
+        """Prometheus' text format."""
+
+    def go_on(self, steps: Iterable[StepMetrics], results: Iterable[EvaluationResult]) -> None:
+        """Begin with what the lineage holds already."""
+        for one in steps:
+            self._add(one)
+        self.evaluated(results)
+
+    def step(self, metrics: StepMetrics) -> None:
+        """Tell a step."""
+        self._add(metrics)
+        self._write()
+
+    def evaluated(self, results: Iterable[EvaluationResult]) -> None:
+        """Tell evaluations, in order: of each source and temperature the last one is shown."""
+        for one in results:
+            self._evaluations[one.split, one.dataset, f"{one.temperature:g}"] = one
+        self._write()
+
+    def _add(self, metrics: StepMetrics) -> None:
+        self._last = metrics
+        self._tokens += metrics.tokens
+        self._rollouts += metrics.rollouts
+        self._dropped.update(metrics.drops.by_cause)
+        for phase, seconds in metrics.seconds.items():
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+        self._staleness.update({int(age): count for age, count in metrics.staleness.items()})
+
+    def _write(self) -> None:
+        self.page = render([*self._of_step(), *self._of_lineage(), *self._of_evaluations()])
+
+    def _of_step(self) -> list[Family]:
+        last = self._last
+        if last is None:
+            return []
+        plain = [gauge(PREFIX + name, text, value(last)) for name, (text, value) in GAUGES.items()]
+        return [
+            *plain,
+            labelled(
+                PREFIX + "reward_part_mean", "Mean of what a scorer said, not weighted.",
+                ("scorer",), _by_one(last.reward_parts),
+            ),
+            labelled(
+                PREFIX + "step_phase_seconds", "Time of the last step by phase.",
+                ("phase",), _by_one(last.seconds),
+            ),
+            labelled(
+                PREFIX + "tracking_behind_entries", "Entries that a tracker has not taken.",
+                ("tracker",), _by_one(last.tracking_behind),
+            ),
+        ]  # fmt: skip
+
+    def _of_lineage(self) -> list[Family]:
+        if self._last is None:
+            return []
+        return [
+            labelled(
+                PREFIX + "tokens_trained_total", "Generated tokens that were trained.",
+                (), {(): self._tokens}, kind="counter",
+            ),
+            labelled(
+                PREFIX + "rollouts_trained_total", "Rollouts that were trained.",
+                (), {(): self._rollouts}, kind="counter",
+            ),
+            labelled(
+                PREFIX + "groups_dropped_total", "Groups sampled, or tried, in vain.",
+                ("cause",), _by_one(self._dropped), kind="counter",
+            ),
+            labelled(
+                PREFIX + "phase_seconds_total", "Time by phase.",
+                ("phase",), _by_one(self._seconds), kind="counter",
+            ),
+            histogram(
+                PREFIX + "staleness_steps",
+                "Training steps between a trained rollout's oldest token and its update.",
+                self._staleness, bounds=STALENESS_BOUNDS,
+            ),
+        ]  # fmt: skip
+
+    def _of_evaluations(self) -> list[Family]:
+        known, labels = self._evaluations, ("split", "dataset", "temperature")
+        rates = {(*name, k): rate for name, one in known.items() for k, rate in one.pass_at.items()}
+        return [
+            labelled(
+                PREFIX + "evaluation_accuracy", "Mean reward of the last evaluation.", labels,
+                {name: one.accuracy for name, one in known.items() if one.accuracy is not None},
+            ),
+            labelled(
+                PREFIX + "evaluation_pass_ratio", "Prompts that some of k samples answer.",
+                (*labels, "k"), rates,
+            ),
+            labelled(
+                PREFIX + "evaluation_loss_nats", "Mean loss of a source's tokens.", labels,
+                {name: one.loss for name, one in known.items() if one.loss is not None},
+            ),
+            labelled(
+                PREFIX + "evaluation_step", "Steps of the policy that was evaluated last.", labels,
+                {name: one.step for name, one in known.items()},
+            ),
+        ]  # fmt: skip
+
+
+def _by_one(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
+    return {(name,): value for name, value in values.items()}
