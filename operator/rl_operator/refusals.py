@@ -34,6 +34,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from of_agent(spec)
     yield from of_loss(spec.algorithm)
     yield from of_lora(spec)
+    yield from _of_hub(spec)
     yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
@@ -65,6 +66,18 @@ def _of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusa
                     message="The samplers know no scorer of this kind.",
                     remedy=f"Use one of: {known}.",
                 )
+
+
+def _of_hub(spec: RLJobSpec) -> Iterator[Refusal]:
+    repository = spec.training.checkpoint.hub_repo
+    if repository is not None and spec.data.hub.token_secret_ref is None:
+        yield Refusal(
+            field="spec.training.checkpoint.hubRepo",
+            value=repository,
+            reason="HubTokenMissing",
+            message="Nobody may write to the hub without a token.",
+            remedy="Set spec.data.hub.tokenSecretRef to one that may write to it.",
+        )
 
 
 def _of_resources(at: str, resources: Resources) -> Iterator[Refusal]:

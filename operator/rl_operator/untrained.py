@@ -27,7 +27,8 @@ UPDATING = (
         if name not in ("group_size", "objective")
     ),
     "lifecycle.retention", "rollouts.maxEmptyBatches", "training.checkpoint.everySteps",
-    "training.checkpoint.exportEverySteps", "training.checkpoint.keepLast",
+    "training.checkpoint.exportEverySteps", "training.checkpoint.hubRepo",
+    "training.checkpoint.keepLast",
     "training.evaluation.afterTraining", "training.evaluation.beforeTraining",
     "training.evaluation.everySteps", "training.gradientCheckpointing", "training.lora",
     "training.offloadActivations", "training.optimizer", "training.tracking",

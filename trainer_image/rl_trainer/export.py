@@ -12,7 +12,7 @@ from typing import Any
 from rl_contracts.documents.run import EvaluationResult
 from rl_contracts.spec.algorithm import Algorithm
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import artifacts, weights
+from rl_trainer import artifacts, hub_models, weights
 from rl_trainer.artifacts import Origin
 from rl_trainer.job import Job
 from rl_trainer.model import Policy
@@ -35,6 +35,8 @@ def export(
     root: str = FINAL,
 ) -> str:
     """Write the present weights to ``final/<epoch>/`` under the run's prefix, or below ``root``.
+
+    The final model goes to ``checkpoint.hubRepo`` as well, where that is set.
 
     Each epoch has a folder of its own: a trainer that was replaced without knowing it must not
     write over its successor's.
@@ -73,6 +75,8 @@ def export(
             prefix=f"{job.prefix}{root}{job.epoch}/",
             origin=Origin(kind="model", run=job.run, epoch=job.epoch, step=step),
         )
+        if root == FINAL:
+            hub_models.push(job, folder, step=step)
     return job.stores.objects.uri(uploaded.prefix)
 
 

@@ -17,6 +17,7 @@ from rl_trainer import (
     beginning,
     evaluate,
     export,
+    hub_models,
     inputs,
     replay,
     report,
@@ -75,6 +76,7 @@ def train(job: Job, run: Run) -> Outcome:
     """
     base = job.folder / inputs.BASE
     trackers.check(job)
+    hub_models.make_repository(job)
     job, datasets, learner, limits = beginning.prepare(job, run)
     progress, undurable = replay.resume(
         job, learner, run,

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from rl_contracts.spec.base import Model, S3Uri, rule, rules
 from rl_contracts.spec.lora import LoRA
 from rl_contracts.spec.tracking import Tracking
+
+HubRepo = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$", max_length=96),
+    WithJsonSchema({"type": "string"}),
+]
+"""``org/name``; its form is checked by the operator alone."""
 
 
 class Optimizer(Model):
@@ -58,6 +65,8 @@ class Checkpoint(Model):
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 2
     export_every_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Unset: only the final model."""
+    hub_repo: HubRepo | None = None
+    """Where the final model goes on data.hub, too."""
     resume: Resume = Field(default_factory=Resume)
 
 

@@ -95,8 +95,9 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         env.REPLICAS: spec.trainer.replicas, env.PROCESSES: spec.trainer.processes_per_replica,
     }  # fmt: skip
     told |= {name: str(size) for name, size in sizes.items() if size > 1}
-    hub = spec.data.hub.token_secret_ref if uses_hub(spec.data) else None
-    if uses_hub(spec.data):
+    asks_hub = uses_hub(spec.data) or spec.training.checkpoint.hub_repo is not None
+    hub = spec.data.hub.token_secret_ref if asks_hub else None
+    if asks_hub:
         told[HUB_ONLINE] = "0"
     if hub is not None:
         told[env.HUB_TOKEN_FILE] = f"{HUB_FOLDER}/token"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ import pytest
 from rl_contracts.stores import connect
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
+from rl_trainer import attempt, learner, loop
+from rl_trainer.heartbeat import Heartbeat
+from rl_trainer.phases import Phases
 from tests.contract.rl_trainer.world import World
 
 T = TypeVar("T")
@@ -23,9 +27,9 @@ class Crashed(BaseException):
 
 
 class Fuse:
-    """Counts commands of all threads and burns through after so many."""
+    """Counts commands of all threads and burns through after so many, or when it is blown."""
 
-    def __init__(self, commands: int) -> None:
+    def __init__(self, commands: float) -> None:
         self._left = commands
         self._lock = threading.Lock()
 
@@ -35,11 +39,59 @@ class Fuse:
             if self._left < 0:
                 raise Crashed
 
+    def blow(self) -> None:
+        """Nothing of any thread arrives from now on; raises Crashed."""
+        with self._lock:
+            self._left = 0
+        raise Crashed
+
 
 @contextmanager
 def crashing_after(commands: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Stores connected inside die with their process after so many commands."""
-    fuse = Fuse(commands)
+    with monkeypatch.context() as patch:
+        _fused(Fuse(commands), patch)
+        yield
+
+
+@contextmanager
+def crashing_at(place: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A trainer inside dies where it first comes to a place.
+
+    Args:
+        place: beginning of what its heartbeat says there, or ``<phase> begins``, ``<phase> ends``
+            with one of ``phases``.
+        monkeypatch: pytest's.
+    """
+    fuse = Fuse(math.inf)
+
+    def reach(here: str) -> None:
+        if here.startswith(place):
+            fuse.blow()
+
+    class WatchedPhases(Phases):
+        @contextmanager
+        def of(self, name: str) -> Iterator[None]:
+            reach(f"{name} begins")
+            with super().of(name):
+                yield
+            reach(f"{name} ends")
+
+    class WatchedHeartbeat(Heartbeat):
+        def say(self, doing: str) -> None:
+            super().say(doing)
+            reach(doing)
+
+    with monkeypatch.context() as patch:
+        _fused(fuse, patch)
+        for module in (loop, learner):
+            patch.setattr(module, "Phases", WatchedPhases)
+        patch.setattr(attempt, "Heartbeat", WatchedHeartbeat)
+        yield
+
+
+def _fused(fuse: Fuse, patch: pytest.MonkeyPatch) -> None:
+    """Stores connected from now on send no more once the fuse has burned."""
 
     class BrittleMongo(Mongo):
         def call(self, doing: str, operation: Callable[[], T]) -> T:
@@ -55,10 +107,8 @@ def crashing_after(commands: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
             assert bucket == self.bucket
             return self
 
-    with monkeypatch.context() as patch:
-        patch.setattr(connect, "Mongo", BrittleMongo)
-        patch.setattr(connect, "Objects", BrittleObjects)
-        yield
+    patch.setattr(connect, "Mongo", BrittleMongo)
+    patch.setattr(connect, "Objects", BrittleObjects)
 
 
 def train_over_crashes(

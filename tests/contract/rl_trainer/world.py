@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file
@@ -50,7 +50,7 @@ class World:
     spec: RLJobSpec
 
     @classmethod
-    def make(cls, folder: Path, stores: Stores, settings: StoreSettings, **training: Any) -> World:
+    def make(cls, folder: Path, stores: Stores, settings: StoreSettings, **training: Any) -> Self:
         """Upload a tiny model and data, and write the files that a pod mounts."""
         objects = stores.objects
         root = f"s3://{objects.bucket}/{objects.prefix}"

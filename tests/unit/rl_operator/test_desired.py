@@ -65,11 +65,13 @@ def test_pods_pull_by_the_secrets_of_the_installation_and_of_their_template() ->
     assert "imagePullSecrets" not in pod_of(a_deployment())
 
 
-def test_a_hub_is_asked_only_where_the_data_come_from_it() -> None:
-    def rendered(uri: str) -> dict[str, Any]:
+def test_a_hub_is_asked_only_where_data_come_from_it_or_the_model_goes_to_it() -> None:
+    def rendered(uri: str, **checkpoint: Any) -> dict[str, Any]:
         source = {"name": "train", "uri": uri}
         hub = {"tokenSecretRef": {"name": "hf", "key": "read"}}
-        return pod_of(a_trainer_manifest(data={"train": [source], "hub": hub}))
+        training = {"steps": 1, "checkpoint": checkpoint}
+        data = {"train": [source], "hub": hub}
+        return pod_of(a_trainer_manifest(data=data, training=training))
 
     pod = rendered("hf://org/name")
     (container,) = pod["containers"]
@@ -81,6 +83,9 @@ def test_a_hub_is_asked_only_where_the_data_come_from_it() -> None:
     assert volumes["hub"]["secret"] == {
         "secretName": "hf", "items": [{"key": "read", "path": "token"}], "defaultMode": 0o440,
     }  # fmt: skip
+    pushing = rendered("s3://data/train.jsonl", hubRepo="org/model")
+    assert volumes["hub"] in pushing["volumes"]
+    assert environment_of(pushing["containers"][0])["HF_HUB_OFFLINE"] == "0"
     pod = rendered("s3://data/train.jsonl")
     assert "hub" not in {one["name"] for one in pod["volumes"]}
     assert "HF_HUB_OFFLINE" not in environment_of(pod["containers"][0])

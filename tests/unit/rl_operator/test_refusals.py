@@ -82,6 +82,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
                        "offPolicy": {"correction": {"kind": "ImportanceCap"}}}},
         "spec.algorithm.offPolicy.correction.kind", "OptionUnused",
     ),
+    "a push that nobody may make": (
+        {"training": {"steps": 1, "checkpoint": {"hubRepo": "org/sums"}}},
+        "spec.training.checkpoint.hubRepo", "HubTokenMissing",
+    ),
     "fp8": (
         a_group(engine={"args": ["--quantization", "fp8"]}),
         "spec.samplers[1].template.engine.args[0]", "EngineQuantized",

@@ -162,14 +162,7 @@ class HubClient:
         return Path(os.fspath(path))
 
     def _ask(self, doing: str, call: Callable[[], T]) -> T:
-        attempts = Retrying(
-            retry=retry_if_exception_type(StoreUnavailableError),
-            stop=stop_after_delay(self._patience),
-            wait=wait_random_exponential(multiplier=0.5, max=10.0),
-            reraise=True,
-        )
-        result: T = attempts(_send, doing, call)
-        return result
+        return ask(doing, call, patience_seconds=self._patience)
 
     @contextmanager
     def _refusing(self, address: HubAddress, field: str) -> Iterator[None]:
@@ -198,6 +191,23 @@ class HubClient:
                 raise _refused(address, field, "DatasetAccessDenied", message, remedy) from error
             message = f"{where} answered HTTP {status}"
             raise _refused(address, field, "DatasetNotFound", message) from error
+
+
+def ask(doing: str, call: Callable[[], T], *, patience_seconds: float) -> T:
+    """Call the hub's client, again while the hub does not answer.
+
+    Raises:
+        StoreUnavailableError: it did not for so long.
+        HfHubHTTPError: it answered that it will not.
+    """
+    attempts = Retrying(
+        retry=retry_if_exception_type(StoreUnavailableError),
+        stop=stop_after_delay(patience_seconds),
+        wait=wait_random_exponential(multiplier=0.5, max=10.0),
+        reraise=True,
+    )
+    result: T = attempts(_send, doing, call)
+    return result
 
 
 def _send(doing: str, call: Callable[[], T]) -> T:
