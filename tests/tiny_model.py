@@ -41,9 +41,10 @@ def tiny_model(seed: int = 0, **changes: Any) -> Any:
     return Qwen3ForCausalLM(Qwen3Config(**values | changes))
 
 
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """Digits are tokens 0-9; then come the special tokens."""
-    core = Tokenizer(models.WordLevel({str(digit): digit for digit in range(10)}, unk_token="0"))
+def tiny_tokenizer(digits: str = "0123456789") -> PreTrainedTokenizerFast:
+    """Digits are tokens 0-9, in the order given; then come the special tokens."""
+    ids = {digit: token for token, digit in enumerate(digits)}
+    core = Tokenizer(models.WordLevel(ids, unk_token="0"))
     core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     core.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
     return PreTrainedTokenizerFast(

@@ -150,8 +150,15 @@ def critic_model(
 ) -> Policy | None:  # fmt: skip
     """The model that the critic starts from; None where that is the policy's own.
 
+    Args:
+        objects: where it comes from.
+        spec: the manifest.
+        folder: for it, beside the policy's model in ``BASE``.
+        limits: of the policy.
+
     Raises:
-        RefusedError: it cannot be used, or does not know the policy's tokens or longest sequences.
+        RefusedError: it cannot be used, its tokens or their ids are not the policy's, or the
+            policy's sequences are too long for it.
     """
     critic = spec.algorithm.critic
     if critic is None or critic.model is None:
@@ -165,6 +172,7 @@ def critic_model(
             f"It knows {known} tokens, the policy {limits.vocabulary}: they must be the same.",
             field=CRITIC_FIELD,
         )
+    _check_ids(folder, folder.parent / BASE, uri, field=CRITIC_FIELD)
     return found
 
 
@@ -194,17 +202,21 @@ def teacher_model(
             "their distributions cannot be compared.",
             field=field,
         )
-    _check_tokenizer(own, uri, field=field)
+    _check_ids(own, folder / BASE, uri, field=field)
+    return found
+
+
+def _check_ids(other: Path, own: Path, uri: str, *, field: str) -> None:
+    """A model that reads the policy's tokens must mean the same by their ids."""
+    _check_tokenizer(other, uri, field=field)
     theirs, ours = (
         AutoTokenizer.from_pretrained(one, local_files_only=True).get_vocab()
-        for one in (own, folder / BASE)
+        for one in (other, own)
     )
-    if theirs != ours:
-        different = sorted(name for name, _ in set(theirs.items()) ^ set(ours.items()))
-        raise model.refused(
-            uri, f"Its tokenizer has other ids, of {different[0]!r} for one.", field=field
-        )
-    return found
+    different = sorted(name for name, _ in set(theirs.items()) ^ set(ours.items()))
+    if different:
+        message = f"Its tokenizer has other ids, of {different[0][:100]!r} for one."
+        raise model.refused(uri, message, field=field)
 
 
 def _other(

@@ -18,7 +18,7 @@ from rl_trainer.job import Job
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.tiny_model import save_tiny
+from tests.tiny_model import save_tiny, tiny_tokenizer
 
 GOOD = '{"id": "a", "query": "1", "answer": "7"}\n'
 
@@ -83,11 +83,37 @@ def no_critic(world: World) -> None:
     gae(world, model={"uri": f"{world.spec.model.uri}-of-nobody"})
 
 
+def put_model(world: World, folder: Path) -> str:
+    objects = world.stores.objects
+    for path in folder.iterdir():
+        objects.put_file(f"{objects.prefix}{folder.name}/{path.name}", path)
+    return f"s3://{objects.bucket}/{objects.prefix}{folder.name}"
+
+
 def critic_of_other_tokens(world: World) -> None:
-    root = world.stores.objects.prefix
-    for path in save_tiny(world.folder / "critic", vocab_size=15).iterdir():
-        world.stores.objects.put_file(f"{root}critic/{path.name}", path)
-    gae(world, model={"uri": f"s3://{world.stores.objects.bucket}/{root}critic"})
+    gae(world, model={"uri": put_model(world, save_tiny(world.folder / "critic", vocab_size=15))})
+
+
+def of_other_ids(folder: Path) -> Path:
+    """A model of as many tokens, two of which have changed places."""
+    save_tiny(folder)
+    tiny_tokenizer("1023456789").save_pretrained(folder)
+    return folder
+
+
+def critic_of_other_ids(world: World) -> None:
+    gae(world, model={"uri": put_model(world, of_other_ids(world.folder / "critic"))})
+
+
+def critic_without_tokenizer(world: World) -> None:
+    folder = save_tiny(world.folder / "critic")
+    (folder / "tokenizer.json").unlink()
+    gae(world, model={"uri": put_model(world, folder)})
+
+
+def teacher_of_other_ids(world: World) -> None:
+    teacher = put_model(world, of_other_ids(world.folder / "teacher"))
+    replace(world, algorithm={"objective": "Distillation", "teacher": teacher})
 
 
 def small_critic_microbatches(world: World) -> None:
@@ -129,6 +155,19 @@ def no_bucket(world: World) -> None:
             "spec.algorithm.critic.model.uri",
             "ModelUnusable",
             "It knows 15 tokens, the policy 16",
+        ),
+        (
+            critic_of_other_ids,
+            "spec.algorithm.critic.model.uri",
+            "ModelUnusable",
+            "Its tokenizer has other ids, of '0' for one",
+        ),
+        (critic_without_tokenizer, "spec.algorithm.critic.model.uri", "ModelUnusable", "tokenizer"),
+        (
+            teacher_of_other_ids,
+            "spec.algorithm.teacher",
+            "ModelUnusable",
+            "Its tokenizer has other ids, of '0' for one",
         ),
         (
             small_critic_microbatches,
