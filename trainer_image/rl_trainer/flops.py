@@ -2,8 +2,10 @@
 
 Appendix B of PaLM (arXiv 2204.02311): for each token of a training step a dense decoder makes 6 N
 operations with its N matmul parameters (the embedding's lookup makes none, the output layer's does)
-and 12 L H Q T in attention, with L layers, H heads of size Q and T tokens of its sequence. Layers
-that gradient checkpointing runs again are not counted, nor are passes without gradient.
+and 12 L H Q T in attention, with L layers, H heads of size Q and T tokens of its sequence. Of the
+6 N, 2 N are the forward pass, 2 N the gradient of what the matrices are given and 2 N their own:
+beside adapters (LoRA) the model's own have none, so that it makes 4 N and the adapters 6 of theirs.
+Layers that gradient checkpointing runs again are not counted, nor are passes without gradient.
 """
 
 from __future__ import annotations
@@ -35,15 +37,20 @@ class Work:
     layers: int
     attention_width: int
     """H Q: heads times their size."""
+    adapter_parameters: int | None = None
+    """Where only they are trained; None: all weights are."""
 
     def training(self, lengths: Sequence[int]) -> float:
         """Operations, forward and backward, over sequences of so many tokens (prompts included)."""
         tokens, squares = sum(lengths), sum(one * one for one in lengths)
         attention = 12 * self.layers * self.attention_width
-        return float(6 * self.matmul_parameters * tokens + attention * squares)
+        matrices = 6 * self.matmul_parameters
+        if self.adapter_parameters is not None:
+            matrices = 4 * self.matmul_parameters + 6 * self.adapter_parameters
+        return float(matrices * tokens + attention * squares)
 
 
-def work_of(config: Any) -> Work | None:
+def work_of(config: Any, *, adapter_parameters: int | None = None) -> Work | None:
     """The work of the model of a transformers config; None where the formula does not hold.
 
     That is where it is no decoder of attention and gated feed-forward layers alone: a mixture of
@@ -61,6 +68,7 @@ def work_of(config: Any) -> Work | None:
         + hidden * config.vocab_size,
         layers=config.num_hidden_layers,
         attention_width=heads * size,
+        adapter_parameters=adapter_parameters,
     )
 
 

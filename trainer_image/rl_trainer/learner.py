@@ -64,13 +64,15 @@ class Learner:
             policy, spec, critic=critic, teacher=teacher, adapter=adapter, world=world
         )
         self.policy = self.models.policy
+        self.parameters = self.policy.parameters()
+        trained = sum(one.numel() for one in self.parameters.values())
         self._meter = flops.Meter(
-            # Frozen weights get no gradient, for which the formula counts a third.
-            work=None if adapter else flops.work_of(policy.module.config),
+            work=flops.work_of(
+                policy.module.config, adapter_parameters=trained if adapter else None
+            ),
             peak=flops.peak(flops.device_name(policy.device), bf16=policy.bf16),
             chips=world.size,
         )
-        self.parameters = self.policy.parameters()
         self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
         self.controls = controller.initial(spec.algorithm)
         section = spec.algorithm.critic

@@ -1,9 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, MixtralConfig, Qwen3Config, Qwen3ForCausalLM
 
+from rl_contracts import adapters
+from rl_contracts.spec.lora import LoRA
+from rl_trainer import lora
 from rl_trainer.flops import Meter, Work, peak, work_of
+from rl_trainer.model import Policy
+from tests.tiny_model import VOCABULARY
 
 
 def test_parameters_that_are_multiplied_are_those_of_the_model() -> None:
@@ -25,6 +35,36 @@ def test_parameters_that_are_multiplied_are_those_of_the_model() -> None:
 def test_operations_by_hand() -> None:
     work = Work(matmul_parameters=1000, layers=2, attention_width=8)
     assert work.training([3, 5]) == 6 * 1000 * 8 + 12 * 2 * 8 * (9 + 25)
+
+
+def test_beside_adapters_the_model_gets_no_gradient_of_its_own() -> None:
+    work = Work(matmul_parameters=1000, layers=2, attention_width=8, adapter_parameters=50)
+    assert work.training([3, 5]) == (4 * 1000 + 6 * 50) * 8 + 12 * 2 * 8 * (9 + 25)
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_it_is_what_pytorch_counts(
+    rank: int | None, load_policy: Callable[[], Policy], tiny_folder: Path
+) -> None:
+    """Forward and backward, attention's own products aside, of which it counts none on a CPU."""
+    policy, section = load_policy(), None if rank is None else LoRA(rank=rank)
+    config, trained = policy.module.config, None
+    if section is not None:
+        entry = adapters.entry_of(tiny_folder, uri="s3://models/tiny", section=section)
+        policy = lora.adapted(policy, section, entry, seed=0)
+        trained = sum(one.numel() for one in policy.parameters().values())
+    work = work_of(config, adapter_parameters=trained)
+    assert work is not None
+    tokens = torch.randint(VOCABULARY, (1, 20))
+    with FlopCounterMode(display=False) as counted:
+        torch.autograd.backward(policy.module(input_ids=tokens).logits.sum())
+    expected = work.training([20]) - 12 * work.layers * work.attention_width * 20 * 20
+    if section is not None:  # nobody asks for the gradient of what the first layer is given
+        width, heads = config.hidden_size, config.num_attention_heads
+        shared = config.num_attention_heads + 2 * config.num_key_value_heads
+        assert heads * config.head_dim == width
+        expected -= 2 * 20 * width * (shared * config.head_dim + 3 * section.rank)
+    assert counted.get_total_flops() == expected
 
 
 def test_a_known_model_is_counted_as_published() -> None:
