@@ -65,7 +65,7 @@ def unread(spec: RLJobSpec) -> Iterator[Refusal]:
 
 def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
     sections: tuple[tuple[str, Model, Model], ...] = (
-        ("spec.agent", spec.agent, Agent()),
+        ("spec.agent", spec.agent, _usual_agent(spec.agent)),
         ("spec.algorithm", spec.algorithm, Algorithm()),
         ("spec.rollouts", spec.rollouts, Rollouts()),
         ("spec.weightSync", spec.weight_sync, WeightSync()),
@@ -80,6 +80,15 @@ def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
                     yield _refused(field, value, spec.algorithm)
     if spec.sandbox is not None:
         yield _refused("spec.sandbox", "set", spec.algorithm)
+
+
+def _usual_agent(agent: Agent) -> Agent:
+    """The defaults; with a maxTokensPerTurn that lets maxContextTokens be smaller than that."""
+    usual = Agent()
+    if agent.sampling.max_context_tokens > usual.sampling.max_tokens_per_turn:
+        return usual
+    needed = {"max_tokens_per_turn": agent.sampling.max_tokens_per_turn}
+    return usual.model_copy(update={"sampling": usual.sampling.model_copy(update=needed)})
 
 
 def _unread(

@@ -79,6 +79,8 @@ def test_nothing_is_said_of_what_it_does_not_have() -> None:
     [
         ({"agent": {"kind": "ToolLoop"}}, "spec.agent.kind", "ToolLoop"),
         ({"agent": {"sampling": {"temperature": 0.5}}}, "spec.agent.sampling.temperature", "0.5"),
+        ({"agent": {"sampling": {"maxTokensPerTurn": 64}}},
+         "spec.agent.sampling.maxTokensPerTurn", "64"),
         ({"algorithm": {"objective": "SFT", "groupSize": 4}}, "spec.algorithm.groupSize", "4"),
         ({"algorithm": {"objective": "SFT", "loss": {"kind": "GSPO"}}},
          "spec.algorithm.loss.kind", "GSPO"),
@@ -109,6 +111,7 @@ def test_what_nobody_would_read_is_refused(
     [
         {},
         {"agent": {"systemPrompt": "Be brief.", "sampling": {"maxContextTokens": 4096}}},
+        {"agent": {"sampling": {"maxContextTokens": 256, "maxTokensPerTurn": 64}}},
         {"algorithm": {"objective": "SFT", "loss": {"aggregation": "SequenceMean"}}},
         {"training": {"steps": 9, "passesPerStep": 2, "promptsPerStep": 8, "promptsPerUpdate": 4}},
     ],
