@@ -22,7 +22,9 @@ from rl_operator.scrub import scrubbed
 Raw = Mapping[str, Any]
 NO_START_REASONS = ("ContainerCreating", "PodInitializing")
 """Words of the kubelet for a container that waits for nothing in particular."""
-TROUBLE_CHARACTERS = 400
+TROUBLE_CHARACTERS = MESSAGE_CHARACTERS = 400
+DISRUPTED = "DisruptionTarget"
+"""Condition of a pod that is evicted or preempted, with the reason."""
 PULL_REASONS = ("ImagePullBackOff", "ErrImagePull")
 
 
@@ -171,7 +173,9 @@ class Pod:
     unscheduled: str = ""
     """Why no node takes it."""
     reason: str = ""
-    """Of its end, e.g. ``Evicted``."""
+    """Of its end, e.g. ``Evicted``, also of one that is still to come."""
+    message: str = ""
+    """Of its end, e.g. which of its limits it was over."""
     conditions: tuple[str, ...] = ()
     """Types of those that are True."""
     deletion_cost: int = 0
@@ -184,6 +188,10 @@ class Pod:
         meta, status = Meta.parse(raw), raw.get("status", {})
         conditions = {one["type"]: one for one in status.get("conditions", [])}
         scheduled = conditions.get("PodScheduled", {})
+        disrupted = conditions.get(DISRUPTED, {})
+        if disrupted.get("status") != "True":
+            disrupted = {}
+        message = status.get("message") or disrupted.get("message", "")
         running = [
             one["state"]["running"].get("startedAt")
             for one in status.get("containerStatuses", [])
@@ -205,7 +213,8 @@ class Pod:
             created_at=meta.created_at,
             started_at=parse_time(running[0]) if running else None,
             unscheduled=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
-            reason=status.get("reason", ""),
+            reason=status.get("reason") or disrupted.get("reason", ""),
+            message=scrubbed(message.strip())[:MESSAGE_CHARACTERS],
             deletion_cost=_cost(meta),
             conditions=tuple(
                 sorted(kind for kind, one in conditions.items() if one.get("status") == "True")

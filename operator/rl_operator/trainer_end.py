@@ -14,16 +14,18 @@ def describe_end(pod: Pod | None, container: Container | None) -> tuple[str, str
     if pod is None:
         return "PodMissing", "The trainer's pod is gone and left no exit code."
     if container is None or container.exit_code is None:
-        return pod.reason or "PodFailed", pod.trouble() or f"Pod {pod.name} ended without a code."
+        ended = f"Pod {pod.name} {'is being deleted' if pod.deleting else 'ended without a code'}."
+        told = " ".join(filter(None, (ended, pod.message or pod.trouble())))
+        return pod.reason or ("PodDeleted" if pod.deleting else "PodFailed"), told
     code, number = container.exit_code, signal_of(container)
     by = f" by {SIGNALS.get(number, f'signal {number}')}" if number else ""
-    reason = (
-        container.exit_reason if container.exit_reason not in ("", "Error") else "TrainerFailed"
-    )
-    if reason == "Completed":
+    # What ended the whole pod, such as an eviction, says more than how its process took it.
+    reason = pod.reason or container.exit_reason
+    if reason in ("", "Error", "Completed"):
         reason = "TrainerFailed"
     last = container.message.strip()[-700:]
-    return reason, f"Exit code {code}{by}." + (f" Last words: {last}" if last else "")
+    words = [pod.message, f"Exit code {code}{by}.", f"Last words: {last}" if last else ""]
+    return reason, " ".join(filter(None, words))
 
 
 def container_of(pod: Pod | None) -> Container | None:

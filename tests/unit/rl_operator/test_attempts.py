@@ -135,6 +135,30 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1, message="boom"),)},
         "TrainerFailed", True, "Exit code 1. Last words: boom",
     ),
+    "drained, its process has not ended": (
+        {
+            "trainer": a_trainer(state="Failed"),
+            "pods": (a_pod(deleting=True, reason="EvictionByEvictionAPI", message="Evicting."),),
+        },
+        "EvictionByEvictionAPI", True, "Pod trainer-pod is being deleted. Evicting.",
+    ),
+    "deleted, its process has not ended": (
+        {"trainer": a_trainer(state="Failed"), "pods": (a_pod(deleting=True),)},
+        "PodDeleted", True, "Pod trainer-pod is being deleted.",
+    ),
+    "evicted": (
+        {
+            "trainer": a_trainer(state="Failed"),
+            "pods": (
+                dataclasses.replace(
+                    an_ended_pod(137, exit_reason="Error", message="step 3"),
+                    reason="Evicted", message="Its disk is over the limit.",
+                ),
+            ),
+        },
+        "Evicted", True,
+        "Its disk is over the limit. Exit code 137 by SIGKILL. Last words: step 3",
+    ),
     "killed for memory": (
         {
             "trainer": a_trainer(state="Failed"),

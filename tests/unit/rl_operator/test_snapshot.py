@@ -74,11 +74,22 @@ def test_an_end_is_read() -> None:
     ended = {"exitCode": 137, "reason": "OOMKilled", "signal": 9, "message": "last words"}
     status = {
         "phase": "Failed",
+        "reason": "Evicted",
+        "message": "Its disk is over the limit. ",
         "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}],
     }
-    (container,) = Pod.parse(a_raw_pod(status)).containers
+    pod = Pod.parse(a_raw_pod(status))
+    assert (pod.reason, pod.message) == ("Evicted", "Its disk is over the limit.")
+    (container,) = pod.containers
     assert (container.exit_code, container.exit_reason) == (137, "OOMKilled")
     assert (container.signal, container.message) == (9, "last words")
+
+
+@pytest.mark.parametrize(("truth", "told"), [("True", ("Why", "Moving.")), ("False", ("", ""))])
+def test_a_disruption_says_why(truth: str, told: tuple[str, str]) -> None:
+    said = {"type": "DisruptionTarget", "status": truth, "reason": "Why", "message": "Moving."}
+    pod = Pod.parse(a_raw_pod({"phase": "Running", "conditions": [said]}))
+    assert (pod.reason, pod.message) == told
 
 
 def test_a_running_pod() -> None:
