@@ -6,12 +6,12 @@ import urllib.error
 import urllib.request
 
 import pytest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 from prometheus_client.parser import text_string_to_metric_families
 
 from rl_contracts.documents.run import Drops, EvaluationResult
 from rl_trainer.tracking.endpoint import serving
-from rl_trainer.tracking.exposition import CONTENT_TYPE, MOST_SERIES
-from rl_trainer.tracking.figures import Figures
+from rl_trainer.tracking.figures import MOST_SERIES, Figures
 from tests.documents import a_step
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]

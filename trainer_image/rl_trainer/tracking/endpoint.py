@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer
 from typing import Any
 
-from rl_trainer.tracking.exposition import CONTENT_TYPE
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 
 log = logging.getLogger(__name__)
 

@@ -7,16 +7,29 @@ attempt that goes on begins with the sums of the steps before it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client import generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
 
 from rl_contracts.documents.run import EvaluationResult, StepMetrics
-from rl_trainer.tracking.exposition import Family, gauge, histogram, labelled, render
+
+MOST_SERIES = 256
+"""Of one metric: what a run may cost its Prometheus. No manifest comes near it."""
 
 STALENESS_BOUNDS = (0, 1, 2, 4, 8, 16, 32, 64)
 """Training steps; ``algorithm.offPolicy.maxStaleness`` is at most the last one."""
 
 PREFIX = "rl_trainer_"
 Shown = Callable[[StepMetrics], float | None]
+Values = Mapping[tuple[str, ...], float]
+"""Of one metric, by its labels' values."""
 
 GAUGES: dict[str, tuple[str, Shown]] = {
     "step": ("Steps that the weights contain.", lambda one: one.step),
@@ -67,7 +80,7 @@ GAUGES: dict[str, tuple[str, Shown]] = {
 """Of the last step; a figure that the run does not have is not shown."""
 
 
-class Figures:
+class Figures(Collector):
     """What a scrape of the trainer answers with.
 
     One thread tells it, others read ``page`` at any time: it is replaced as a whole.
@@ -110,79 +123,107 @@ class Figures:
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
         self._staleness.update({int(age): count for age, count in metrics.staleness.items()})
 
-    def _write(self) -> None:
-        self.page = render([*self._of_step(), *self._of_lineage(), *self._of_evaluations()])
+    def collect(self) -> Iterator[Metric]:
+        """Every metric that has a series."""
+        for one in (*self._of_step(), *self._of_lineage(), *self._of_evaluations()):
+            if one.samples:
+                yield one
 
-    def _of_step(self) -> list[Family]:
+    def _write(self) -> None:
+        self.page = generate_latest(self)
+
+    def _of_step(self) -> list[Metric]:
         last = self._last
         if last is None:
             return []
-        plain = [gauge(PREFIX + name, text, value(last)) for name, (text, value) in GAUGES.items()]
         return [
-            *plain,
-            labelled(
-                PREFIX + "reward_part_mean", "Mean of what a scorer said, not weighted.",
+            *(_one(name, text, value(last)) for name, (text, value) in GAUGES.items()),
+            _gauge(
+                "reward_part_mean", "Mean of what a scorer said, not weighted.",
                 ("scorer",), _by_one(last.reward_parts),
             ),
-            labelled(
-                PREFIX + "step_phase_seconds", "Time of the last step by phase.",
+            _gauge(
+                "step_phase_seconds", "Time of the last step by phase.",
                 ("phase",), _by_one(last.seconds),
             ),
-            labelled(
-                PREFIX + "tracking_behind_entries", "Entries that a tracker has not taken.",
+            _gauge(
+                "tracking_behind_entries", "Entries that a tracker has not taken.",
                 ("tracker",), _by_one(last.tracking_behind),
             ),
         ]  # fmt: skip
 
-    def _of_lineage(self) -> list[Family]:
+    def _of_lineage(self) -> list[Metric]:
         if self._last is None:
             return []
         return [
-            labelled(
-                PREFIX + "tokens_trained_total", "Generated tokens that were trained.",
-                (), {(): self._tokens}, kind="counter",
+            _counter(
+                "tokens_trained", "Generated tokens that were trained.", (), {(): self._tokens}
             ),
-            labelled(
-                PREFIX + "rollouts_trained_total", "Rollouts that were trained.",
-                (), {(): self._rollouts}, kind="counter",
+            _counter("rollouts_trained", "Rollouts that were trained.", (), {(): self._rollouts}),
+            _counter(
+                "groups_dropped", "Groups sampled, or tried, in vain.",
+                ("cause",), _by_one(self._dropped),
             ),
-            labelled(
-                PREFIX + "groups_dropped_total", "Groups sampled, or tried, in vain.",
-                ("cause",), _by_one(self._dropped), kind="counter",
-            ),
-            labelled(
-                PREFIX + "phase_seconds_total", "Time by phase.",
-                ("phase",), _by_one(self._seconds), kind="counter",
-            ),
-            histogram(
-                PREFIX + "staleness_steps",
+            _counter("phase_seconds", "Time by phase.", ("phase",), _by_one(self._seconds)),
+            _histogram(
+                "staleness_steps",
                 "Training steps between a trained rollout's oldest token and its update.",
                 self._staleness, bounds=STALENESS_BOUNDS,
             ),
         ]  # fmt: skip
 
-    def _of_evaluations(self) -> list[Family]:
+    def _of_evaluations(self) -> list[Metric]:
         known, labels = self._evaluations, ("split", "dataset", "temperature")
         rates = {(*name, k): rate for name, one in known.items() for k, rate in one.pass_at.items()}
         return [
-            labelled(
-                PREFIX + "evaluation_accuracy", "Mean reward of the last evaluation.", labels,
+            _gauge(
+                "evaluation_accuracy", "Mean reward of the last evaluation.", labels,
                 {name: one.accuracy for name, one in known.items() if one.accuracy is not None},
             ),
-            labelled(
-                PREFIX + "evaluation_pass_ratio", "Prompts that some of k samples answer.",
+            _gauge(
+                "evaluation_pass_ratio", "Prompts that some of k samples answer.",
                 (*labels, "k"), rates,
             ),
-            labelled(
-                PREFIX + "evaluation_loss_nats", "Mean loss of a source's tokens.", labels,
+            _gauge(
+                "evaluation_loss_nats", "Mean loss of a source's tokens.", labels,
                 {name: one.loss for name, one in known.items() if one.loss is not None},
             ),
-            labelled(
-                PREFIX + "evaluation_step", "Steps of the policy that was evaluated last.", labels,
+            _gauge(
+                "evaluation_step", "Steps of the policy that was evaluated last.", labels,
                 {name: one.step for name, one in known.items()},
             ),
         ]  # fmt: skip
 
 
-def _by_one(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
+def _by_one(values: Mapping[str, float]) -> Values:
     return {(name,): value for name, value in values.items()}
+
+
+def _one(name: str, text: str, value: float | None) -> Metric:
+    return _gauge(name, text, (), {} if value is None else {(): value})
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: Values) -> Metric:
+    return _filled(GaugeMetricFamily(PREFIX + name, text, labels=labels), values)
+
+
+def _counter(name: str, text: str, labels: Sequence[str], values: Values) -> Metric:
+    return _filled(CounterMetricFamily(PREFIX + name, text, labels=labels), values)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+    for labels in sorted(values)[:MOST_SERIES]:
+        family.add_metric(labels, values[labels])
+    return family
+
+
+def _histogram(name: str, text: str, counts: Mapping[int, int], *, bounds: Sequence[int]) -> Metric:
+    """Whole numbers, by how often each was seen, in buckets up to each bound."""
+    buckets = [
+        (str(bound), sum(count for value, count in counts.items() if value <= bound))
+        for bound in bounds
+    ]
+    total = sum(value * count for value, count in counts.items())
+    return HistogramMetricFamily(
+        PREFIX + name, text, buckets=[*buckets, ("+Inf", sum(counts.values()))], sum_value=total
+    )
