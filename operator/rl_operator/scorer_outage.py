@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_contracts.documents.sampler import BROWSE_MODEL, SIMULATED_USER
+from rl_contracts.documents.sampler import BROWSE_MODEL, SIMULATED_USER, TOOL_SERVER
 from rl_operator.conditions import Said, find
 from rl_operator.situation import Situation
 
@@ -35,7 +35,8 @@ def words(situation: Situation) -> str:
 
 
 def _named(name: str) -> str:
-    return f"The {name}" if name in (SIMULATED_USER, BROWSE_MODEL) else f"Scorer {name}"
+    others = name in (SIMULATED_USER, BROWSE_MODEL) or name.startswith(f"{TOOL_SERVER} ")
+    return f"The {name}" if others else f"Scorer {name}"
 
 
 def stops_all(situation: Situation) -> bool:

@@ -35,8 +35,8 @@ from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
 from rl_sampler.slots import Slots
 from rl_sampler.tally import Tally
+from rl_sampler.tools.patience import PatientToolbox
 from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError
-from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.user_code.errors import UserCodeError
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class EpisodeRunner:
     watch: EngineWatch
     chats: Chats
     stop_tokens: tuple[int, ...]
-    toolbox: Toolbox
+    toolbox: PatientToolbox
     act: Agent
     users: Users
     scorers: Scorers

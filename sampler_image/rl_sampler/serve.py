@@ -38,6 +38,7 @@ from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
 from rl_sampler.slots import Slots
 from rl_sampler.tally import Tally
+from rl_sampler.tools.patience import PatientToolbox
 from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.user_code.bring import Brought, bring
 from rl_sampler.weights import WeightsFolder
@@ -201,7 +202,7 @@ class Claiming:
 
     claimer: Claimer
     book: ClaimBook
-    toolbox: Toolbox
+    toolbox: PatientToolbox
 
 
 async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claiming | None:
@@ -219,13 +220,16 @@ async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claim
         agent.problems.note("tokenizer", str(error))
         return None
     spec = agent.assignment.spec
-    toolbox = Toolbox(
-        spec.agent.mcp_servers,
-        secrets=agent.assignment.env.tool_secrets_folder,
-        longest=spec.agent.result_characters,
-        tally=agent.tally,
-        own=brought.tools,
-        browser=brought.browser,
+    toolbox = PatientToolbox(
+        Toolbox(
+            spec.agent.mcp_servers,
+            secrets=agent.assignment.env.tool_secrets_folder,
+            longest=spec.agent.result_characters,
+            tally=agent.tally,
+            own=brought.tools,
+            browser=brought.browser,
+        ),
+        outages=agent.outages,
     )
     slots = Slots()
     runner = EpisodeRunner(

@@ -14,7 +14,8 @@ SILENT_SECONDS = 15.0
 """A sampler beats every two seconds; one that was silent for longer is taken for dead."""
 SIMULATED_USER = "simulated user"
 BROWSE_MODEL = "browse model"
-"""Their names in ``unavailable``; no scorer can be called so."""
+TOOL_SERVER = "MCP server"
+"""Their names in ``unavailable``, the last with its own behind it; no scorer can be called so."""
 CLOCK_STEP_SECONDS = 120.0
 """A heartbeat further in the future was made before the store's clock was set back."""
 
@@ -54,7 +55,7 @@ class Sampler(Document):
     refusals: list[Refusal] = Field(default_factory=list)
     """What of the manifest it cannot honour; then it claims nothing."""
     unavailable: dict[str, str] = Field(default_factory=dict)
-    """Scorers, by kind, and a simulated user that do not answer now, and why; meanwhile it claims
+    """Scorers, by kind, models and MCP servers that do not answer now, and why; meanwhile it claims
     nothing."""
     registered_at: float
     heartbeat_at: float

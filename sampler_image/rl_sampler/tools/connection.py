@@ -93,7 +93,9 @@ class Connection:
             await self._list(client, seconds=PROBE_SECONDS)
         except ToolDownError as down:
             await self._drop(client)
-            raise ToolDownError(f"{down} (after {tool} failed: {message})") from error
+            raise ToolDownError(
+                f"{down} (after {tool} failed: {message})", server=self._server.name
+            ) from error
         logger.info("tool %s of %s failed: %s", tool, self._server.name, message)
         return ToolResult(text=message, failed=True)
 
@@ -186,7 +188,8 @@ class Connection:
     def _down(self, error: BaseException) -> ToolDownError:
         where = self._server.url or " ".join(self._server.command)
         return ToolDownError(
-            f"MCP server {self._server.name} ({where}) does not answer: {_words(error)}"
+            f"MCP server {self._server.name} ({where}) does not answer: {_words(error)}",
+            server=self._server.name,
         )
 
 

@@ -12,6 +12,11 @@ from rl_contracts.errors import RLError
 class ToolDownError(RLError):
     """A tool does not work: an infrastructure error, never a reward."""
 
+    def __init__(self, message: str, *, server: str = "") -> None:
+        """Say what is wrong, and of which MCP server of the manifest; empty: of none."""
+        super().__init__(message)
+        self.server = server
+
 
 class ToolError(RLError):
     """A tool's own failure, in words for the policy, which goes on."""

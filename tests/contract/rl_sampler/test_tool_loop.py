@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
+from rl_contracts import env
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.documents.task import TaskState
 from tests.contract.rl_sampler.conftest import MakePod
@@ -33,12 +35,13 @@ def test_an_episode_goes_on_for_as_many_turns_as_it_must(
     assert {len(one.turns) for one in answered} == {3}
 
 
-def test_tools_that_are_down_are_no_reward_and_the_task_goes_back(
+def test_tools_that_are_down_cost_no_attempt_and_are_no_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     sections = with_tools(trainer, tiny_model)
     sections["agent"]["mcpServers"] = [{"name": "gone", "url": "http://127.0.0.1:9/mcp"}]
     pod = make_pod(**sections)
+    pod.environment[env.DRAIN_SECONDS] = "0"
     assert pod.stage().returncode == 0
     trainer.publish(weights=short_spoken())
     (task,) = trainer.insert(1)
@@ -49,9 +52,14 @@ def test_tools_that_are_down_are_no_reward_and_the_task_goes_back(
         return document is not None and "MCP server gone" in document.last_error
 
     until(complains, what="the complaint")
+    document = pod.document()
+    assert document is not None
+    assert list(document.unavailable) == ["MCP server gone"]
+    assert 'rl_sampler_problem{topic="MCP server gone"} 1.0' in pod.get("/metrics")[1]
     found = trainer.stores.tasks.get([task])[task]
-    assert found.state in {TaskState.RETRY, TaskState.CLAIMED, TaskState.DEAD}
-    assert found.rollouts == []
+    assert (found.state, found.attempt, found.rollouts) == (TaskState.CLAIMED, 1, [])
+    assert pod.signal(signal.SIGTERM) == 0
+    assert trainer.states([task])[task] is TaskState.RETRY
 
 
 def test_a_template_that_cannot_go_on_ends_the_task_with_the_reason(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,43 +13,17 @@ import pytest
 
 from rl_contracts.documents.rollout import ToolCall
 from rl_contracts.spec.tools import McpServer
+from rl_sampler.completions.outages import Outages
+from rl_sampler.problems import Problems
+from rl_sampler.serving import Serving
 from rl_sampler.tally import Tally
 from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.patience import PatientToolbox
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Toolbox
-from tests.servers import deaf_port, free_port
+from tests.contract.rl_sampler.tool_servers import SERVER, HttpServer
+from tests.servers import deaf_port
 from tests.waiting import HUNG_SECONDS, until
-
-SERVER = Path(__file__).with_name("mcp_server.py")
-
-
-class HttpServer:
-    """The server as a process of its own."""
-
-    def __init__(self, *, token: str = "") -> None:
-        self.port, self.token = free_port(), token
-        self.url = f"http://127.0.0.1:{self.port}/mcp"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.stop()
-        command = [sys.executable, str(SERVER), "--port", str(self.port), "--token", self.token]
-        self.process = subprocess.Popen(command)
-        until(self._listens, what="the MCP server")
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(timeout=HUNG_SECONDS)
-
-    def _listens(self) -> bool:
-        try:
-            urllib.request.urlopen(self.url, timeout=2).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-        except OSError:
-            return False
-        return True
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +181,21 @@ async def test_nobody_listening_is_down_and_no_servers_are_no_tools(
     with pytest.raises(ToolDownError, match="no-such-program"):
         await make_toolbox({"name": "x", "command": ["no-such-program"]}).open()
     assert (await make_toolbox().open()).listed == []
+
+
+async def test_a_server_that_is_away_is_waited_for(make_toolbox: MakeToolbox) -> None:
+    server, outages = HttpServer(), Outages(serving=Serving(), problems=Problems())
+    toolbox = PatientToolbox(make_toolbox(over_http(server)), outages=outages)
+    try:
+        opening = asyncio.create_task(toolbox.open())
+        await asyncio.to_thread(until, lambda: bool(outages), what="the outage")
+        ((name, why),) = outages.known.items()
+        assert (name, server.url in why) == ("MCP server calculator", True)
+        assert not opening.done()
+        await asyncio.to_thread(server.start)
+        async with asyncio.timeout(HUNG_SECONDS):
+            assert "add" in {tool.name for tool in (await opening).listed}
+        assert outages.known == {}
+    finally:
+        await toolbox.close()
+        server.stop()

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from rl_sampler.completions.outages import Outages
+from rl_sampler.problems import Problems
+from rl_sampler.serving import Serving
+from rl_sampler.tally import Tally
+from rl_sampler.tools import patience
+from rl_sampler.tools.patience import PatientToolbox
+from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError
+from rl_sampler.tools.toolbox import Toolbox, Tools
+from tests.waiting import until
+
+TOOLS = Tools({}, longest=1, tally=Tally())
+
+
+class Scripted:
+    """A toolbox that opens as it is told; what it is told last stays."""
+
+    def __init__(self, outages: Outages, *steps: Exception | Tools) -> None:
+        self.outages, self.steps, self.seen = outages, list(steps), list[list[str]]()
+
+    async def open(self) -> Tools:
+        self.seen.append(list(self.outages.known))
+        step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    async def close(self) -> None:
+        self.steps = [ToolsRefusedError("closed")]
+
+
+def down(server: str) -> ToolDownError:
+    return ToolDownError(f"{server} does not answer", server=server)
+
+
+@pytest.fixture(autouse=True)
+def _no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_REST_SECONDS", 0.0)
+
+
+@pytest.fixture
+def outages() -> Outages:
+    return Outages(serving=Serving(), problems=Problems())
+
+
+def patient(toolbox: Scripted) -> PatientToolbox:
+    return PatientToolbox(cast(Toolbox, toolbox), outages=toolbox.outages)
+
+
+async def test_whoever_is_away_is_named_until_all_answer(outages: Outages) -> None:
+    toolbox = Scripted(outages, down("one"), down("one"), down("two"), TOOLS)
+    assert await patient(toolbox).open() is TOOLS
+    one, two = ["MCP server one"], ["MCP server two"]
+    assert toolbox.seen == [[], one, one, two, []]
+    assert outages.known == {}
+
+
+async def test_all_wait_and_one_looks(outages: Outages) -> None:
+    toolbox = Scripted(outages, *(down("one") for _ in range(4)), TOOLS)
+    wrapped = patient(toolbox)
+    assert await asyncio.gather(*(wrapped.open() for _ in range(3))) == [TOOLS] * 3
+    assert len(toolbox.seen) == 3 + 2 + 3, "each once, one look after another, each again"
+
+
+async def test_tools_that_cannot_be_offered_are_told_after_an_outage(outages: Outages) -> None:
+    toolbox = Scripted(outages, down("one"), ToolsRefusedError("no tools"))
+    with pytest.raises(ToolsRefusedError, match="no tools"):
+        await patient(toolbox).open()
+    assert outages.known == {}
+
+
+async def test_nobody_is_looked_for_after_the_end(outages: Outages) -> None:
+    wrapped = patient(Scripted(outages, down("one")))
+    opening = asyncio.create_task(wrapped.open())
+    await asyncio.to_thread(until, lambda: bool(outages), what="the outage")
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    await wrapped.close()
+    assert outages.known == {}
