@@ -1,10 +1,11 @@
 """How long one update of the weights keeps the engine from sampling.
 
 A real SGLang on the CPU with 114 million parameters in bfloat16 (228 MB; with --quick 3 layers of
-12), a real agent, stores and publisher. Four requests of others run all the time. The pause, on
-which the bar is, is the agent's: from asking for it until the engine said that it goes on. The
-longest silence in one of the requests, which is streamed, is told beside it: in that is the
-recomputing of what was taken back, and an ordinary token's time.
+12 and the first mode alone), a real agent, stores and publisher. `--cases` chooses modes. Four
+requests of others run all the time. The pause, on which the bar is, is the agent's: from asking for
+it until the engine said that it goes on. The longest silence in one of the requests, which is
+streamed, is told beside it: in that is the recomputing of what was taken back, and an ordinary
+token's time.
 """
 
 from __future__ import annotations
@@ -17,28 +18,28 @@ import urllib.request
 from itertools import pairwise
 
 from benchmarks.bucket import stepped
-from benchmarks.result import Result, is_quick
+from benchmarks.result import Result, chosen_cases
 from benchmarks.samplers import Publisher, running_world, scratch, write_large
 from rl_contracts.spec.storage import Delta, Pause
 from tests.waiting import until
 
-UPDATES = {"Retract": 6, "InPlace": 6, "Abort": 6}
+MODES: dict[str, Pause] = {"Retract": "Retract", "InPlace": "InPlace", "Abort": "Abort"}
+UPDATES = 6
 STREAMS = 4
 TOKENS = 900
 
 
 def main() -> None:
     """Measure and print."""
-    quick = is_quick(__doc__)
+    modes, quick = chosen_cases(__doc__, MODES)
     result = Result("update_pause")
-    modes: list[Pause] = ["Retract"] if quick else ["Retract", "InPlace", "Abort"]
     for mode in modes:
-        figures = measure(mode, layers=3 if quick else 12, updates=3 if quick else UPDATES[mode])
+        figures = measure(MODES[mode], layers=3 if quick else 12, updates=3 if quick else UPDATES)
         result.figures[mode] = figures
         print(f"{mode}: {figures}", flush=True)
-    for name in ("median", "max"):
-        held = result.figures["Retract"][f"pause_seconds_{name}"]
-        result.at_most(f"seconds of a pause, {name}, Retract", held, 1.0)
+        for name in ("median", "max"):
+            held = figures[f"pause_seconds_{name}"]
+            result.at_most(f"seconds of a pause, {name}, {mode}", held, 1.0)
     result.print()
 
 

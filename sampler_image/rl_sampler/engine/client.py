@@ -50,7 +50,9 @@ FOUND_CALLS = TypeAdapter(FoundCalls)
 MODEL_CARDS = TypeAdapter(ModelCards)
 
 
-MODES: dict[Pause, str] = {"Retract": "retract", "InPlace": "in_place", "Abort": "abort"}
+MODES: dict[Pause, str] = {"Retract": "retract", "InPlace": "in_place", "Abort": "retract"}
+"""The server's own ``abort`` looks once in a second whether all have ended, and admits no pause
+that is shorter. What was taken back has left the batch, so that it can be aborted at once."""
 
 
 class Pulse(Enum):
@@ -151,9 +153,12 @@ class Engine:
 
         Args:
             mode: running requests are taken back and recomputed when resumed (``Retract``), keep
-                their cache (``InPlace``), or end with what they have (``Abort``; waits for them).
+                their cache (``InPlace``), or end with what they have (``Abort``).
         """
         await self._send("POST", "/pause_generation", doing="pausing", body={"mode": MODES[mode]})
+        if mode == "Abort":
+            body: dict[str, object] = {"abort_all": True}
+            await self._send("POST", "/abort_request", doing="aborting requests", body=body)
 
     async def resume(self) -> None:
         """Go on after a pause."""
