@@ -27,6 +27,7 @@ WEIGHTS_FOLDER = "RL_WEIGHTS_FOLDER"
 ENGINE_URL = "RL_ENGINE_URL"
 LISTEN_PORT = "RL_LISTEN_PORT"
 RELAY_PORT = "RL_RELAY_PORT"
+CHAT_PORT = "RL_CHAT_PORT"
 POD_IP = "RL_POD_IP"
 DRAIN_SECONDS = "RL_DRAIN_SECONDS"
 TOOL_SECRETS_FOLDER = "RL_TOOL_SECRETS_FOLDER"
@@ -155,6 +156,8 @@ class SamplerEnv:
     """Holds ``<MCP server>/token`` for each server that has one."""
     endpoint_secrets_folder: Path
     """Holds ``<token_folder of an endpoint>/token`` for each endpoint that has one."""
+    chat_port: int | None = None
+    """Where people may talk to the policy, on loopback; None: nowhere."""
     relay_port: int | None = None
     """Where policies are handed to other samplers; None without a relay."""
     pod_ip: str = ""
@@ -177,6 +180,7 @@ class SamplerEnv:
             weights_folder=Path(required(environ, WEIGHTS_FOLDER)),
             engine_url=required(environ, ENGINE_URL),
             listen_port=integer(environ, LISTEN_PORT),
+            chat_port=integer(environ, CHAT_PORT) if CHAT_PORT in environ else None,
             relay_port=integer(environ, RELAY_PORT) if RELAY_PORT in environ else None,
             pod_ip=required(environ, POD_IP) if RELAY_PORT in environ else "",
             sandbox_socket=Path(environ[SANDBOX_SOCKET]) if SANDBOX_SOCKET in environ else None,

@@ -24,6 +24,7 @@ from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episode import EpisodeRunner
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
+from rl_sampler.passthrough import Passthrough, passing_on
 from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
@@ -86,6 +87,10 @@ class Agent:
         """Whoever takes back what dead samplers hold while no trainer does."""
         return Reaper(self.assignment, shared=self.shared, serving=self.serving)
 
+    def passthrough(self) -> Passthrough:
+        """Whoever answers people."""
+        return Passthrough(self.engine, serving=self.serving, problems=self.problems)
+
     def probes(self) -> Probes:
         """Whoever answers the kubelet."""
         return Probes(
@@ -130,6 +135,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
         async with (
             listening(application, port=assignment.env.listen_port),
             relay_listening(assignment, stores),
+            passing_on(agent.passthrough(), port=assignment.env.chat_port),
         ):
             brought = await bring(
                 assignment.spec,

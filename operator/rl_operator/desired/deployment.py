@@ -20,6 +20,8 @@ WEIGHTS_FOLDER = "/weights"
 AGENT_PORT = 8080
 RELAY_PORT = 8082
 """The job's NetworkPolicy lets only its own pods reach it."""
+CHAT_PORT = 8083
+"""The agent's, on loopback: for ``kubectl port-forward``."""
 ENGINE_PORT = 30000
 END_SECONDS = 5
 """For the agent to hand back what did not finish while it drained."""
@@ -135,6 +137,7 @@ def _agent(pool: Meta, spec: SamplerPoolSpec, *, job: Meta, images: Images) -> M
         env.WEIGHTS_FOLDER: WEIGHTS_FOLDER,
         env.ENGINE_URL: f"http://127.0.0.1:{ENGINE_PORT}",
         env.LISTEN_PORT: str(AGENT_PORT),
+        env.CHAT_PORT: str(CHAT_PORT),
         env.DRAIN_SECONDS: str(spec.template.drain.timeout_seconds),
         env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
         env.ENDPOINT_SECRETS_FOLDER: tool_secrets.ENDPOINTS_FOLDER,

@@ -9,6 +9,8 @@ is dropped is aborted by the server within four seconds, which is how we abort.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -210,6 +212,16 @@ class Engine:
         body: dict[str, object] = {"lora_name": label}
         doing = f"unloading adapter {label}"
         await self._send("POST", "/unload_lora_adapter", doing=doing, body=body)
+
+    def completing(
+        self, path: str, body: Mapping[str, object]
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """A request of OpenAI's API, whose answer is read as it comes.
+
+        Entering and reading raise what aiohttp raises. Dropping it aborts the request.
+        """
+        limit = aiohttp.ClientTimeout(total=GENERATE_SECONDS, connect=CONTROL_SECONDS)
+        return self._session.post(self._url + path, json=body, timeout=limit)
 
     async def _send(
         self,

@@ -314,6 +314,7 @@ def new_pod(
         env.WEIGHTS_FOLDER: str(folder / "weights"),
         env.ENGINE_URL: engine_url,
         env.LISTEN_PORT: str(port),
+        env.CHAT_PORT: str(free_port()),
         env.DRAIN_SECONDS: "25",
         env.TOOL_SECRETS_FOLDER: str(folder / "tools"),
         env.ENDPOINT_SECRETS_FOLDER: str(folder / "endpoints"),

@@ -22,6 +22,7 @@ from rl_contracts.documents.task import TaskState
 from rl_contracts.spec.lora import TARGETS, Target
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
+from tests.contract.rl_sampler.chatting import ask, chat, directly
 from tests.contract.rl_sampler.conftest import (
     ENGINE_START_SECONDS,
     MODEL_KEY,
@@ -148,6 +149,27 @@ def test_two_versions_are_served_at_once_and_each_token_is_its_own_versions(
     metrics = pod.get("/metrics")[1]
     assert "rl_sampler_update_pause_seconds_total 0.0" in metrics
     assert f"rl_sampler_updates_total {len(seeds)}.0" in metrics
+
+
+def test_people_chat_with_the_newest_version(
+    lora_trainer: AdapterTrainer, make_lora_pod: MakePod, lora_engine: EngineServer
+) -> None:
+    pod, trainer = make_lora_pod(), lora_trainer
+    serve_first(pod, trainer)
+    first = chat(pod)
+    assert (first.text, first.version) == (directly(lora_engine, lora_path="1"), "1")
+    trainer.give(seed=2)
+    pod.wait_version(2)
+    second = chat(pod)
+    assert (second.text, second.version) == (directly(lora_engine, lora_path="2"), "2")
+    assert len({first.text, second.text, directly(lora_engine)}) == 3
+    assert chat(pod, model="policy:2").text == second.text
+    until(lambda: list(lora_engine.adapters()) == ["2"], what="the first one to go")
+    gone = chat(pod, model="policy:1")
+    assert (gone.status, "policy:2" in gone.body) == (404, True)
+    assert list(lora_engine.adapters()) == ["2"], "asking did not bring it back"
+    models = json.loads(ask(pod, "/v1/models").body)["data"]
+    assert [one["id"] for one in models] == ["policy", "policy:2"]
 
 
 def test_what_is_no_adapter_of_this_run_never_reaches_the_engine(

@@ -5,6 +5,7 @@ Every token is scored again by transformers with the weights that its span names
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import TaskState
 from rl_contracts.spec.storage import Pause
+from tests.contract.rl_sampler.chatting import ask, chat, directly
 from tests.contract.rl_sampler.conftest import EngineServer, MakePod, Pod
 from tests.contract.rl_sampler.rescoring import CLOSE, distances
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
@@ -43,6 +45,31 @@ def test_in_place_no_later_request_is_given_a_prefix_of_older_weights(
         assert first < CLOSE, one.spans
         # Those that ran attend to what the weights before computed: that is this mode's price.
         assert all(far > CLOSE for far in later)
+
+
+def test_in_place_people_are_answered_by_the_new_weights_alone(
+    trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
+) -> None:
+    pod = make_pod(weightSync={"pause": "InPlace"})
+    pod.serve_first_of(trainer)
+    before = chat(pod)
+    assert chat(pod).text == before.text
+    trainer.publish(seed=2)
+    pod.wait_version(2)
+    after = chat(pod)
+    assert (before.version, after.version) == ("1", "2")
+    assert after.text == directly(engine_server, extra_key="nobody else's")
+    assert after.text != before.text
+    streamed = chat(pod, stream=True).body
+    assert streamed.count("data: {") > 2
+    assert streamed.rstrip().endswith("data: [DONE]")
+    for path, data, status in (
+        ("/pause_generation", b"{}", 404),
+        ("/v1/chat/completions", b"{", 400),
+        ("/v1/chat/completions", b"[]", 400),
+    ):
+        assert ask(pod, path, data).status == status
+    assert json.loads(ask(pod, "/v1/models").body)["data"][0]["id"] == "policy"
 
 
 def test_aborted_requests_are_asked_again_and_mix_no_versions(

@@ -292,6 +292,13 @@ def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
     assert without.relay_port is None
 
 
+def test_people_reach_the_policy_through_the_pods_loopback_alone() -> None:
+    (agent,) = pod_of(a_deployment())["containers"]
+    told = env.SamplerEnv.parse(environment_of(agent))
+    assert told.chat_port == deployment.CHAT_PORT
+    assert deployment.CHAT_PORT not in {one["containerPort"] for one in agent["ports"]}
+
+
 def test_a_rollout_never_needs_more_pods_than_there_are() -> None:
     spec = a_deployment()["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
