@@ -266,12 +266,14 @@ class EpisodeRunner:
 
     async def _score(self, member: Member, task: Task, reason: StopReason) -> Ending:
         started, reward = time.monotonic(), self._reward(task)
-        text = member.turns[-1].text
+        text, said = member.turns[-1].text, member.turns[-1].response
         response = Response(
             text=text,
             answer=ANSWERS[reward.answer_schema](text),
             reference=task.answer,
             messages=member.conversation,
+            tokens=said.end - said.start,
+            most_tokens=self.spec.agent.sampling.max_tokens_per_turn,
         )
         try:
             # A judge may be away for long: the end of the claim ends the wait for it.

@@ -10,6 +10,7 @@ from rl_contracts.documents.rollout import RewardPart
 from rl_contracts.spec.reward import Reward
 from rl_sampler.scorers.exact_match import exact_match
 from rl_sampler.scorers.format import well_formed
+from rl_sampler.scorers.length import shortness
 from rl_sampler.scorers.mathematics import mathematics
 from rl_sampler.scorers.question_answering import f1, normalized_match
 from rl_sampler.scorers.response import Response, ScoringError
@@ -22,6 +23,7 @@ SCORERS: dict[str, Scorer] = {
     "ExactMatch": exact_match,
     "F1": f1,
     "Format": well_formed,
+    "Length": shortness,
     "Math": mathematics,
     "NormalizedMatch": normalized_match,
 }

@@ -24,3 +24,7 @@ class Response:
     """The dataset's answer."""
     messages: Sequence[Mapping[str, str]] = ()
     """``role`` and ``content`` of all of the conversation as it stood last, this text among it."""
+    tokens: int = 0
+    """Generated for this text, the one that ended the turn among them."""
+    most_tokens: int = 1
+    """The manifest's ``maxTokensPerTurn``."""

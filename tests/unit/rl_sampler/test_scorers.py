@@ -12,6 +12,7 @@ from rl_sampler.answers import ANSWERS, boxed_answer, tagged_answer
 from rl_sampler.scorers import Scorers, total
 from rl_sampler.scorers.exact_match import exact_match
 from rl_sampler.scorers.format import well_formed
+from rl_sampler.scorers.length import shortness
 from rl_sampler.scorers.question_answering import f1, normalized_match
 from rl_sampler.scorers.response import Response, ScoringError
 
@@ -120,6 +121,14 @@ def test_question_answering(
     response = a_response(answer=answer, reference=reference)
     assert normalized_match(response) == match
     assert f1(response) == pytest.approx(overlap)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "most", "value"), [(1, 4, 0.75), (4, 4, 0.0), (512, 512, 0.0), (9, 4, 0.0)]
+)
+def test_length(tokens: int, most: int, value: float) -> None:
+    response = Response(text="", answer=None, reference="", tokens=tokens, most_tokens=most)
+    assert shortness(response) == value
 
 
 def reward_of(*kinds: str, schema: str = "Answer") -> Reward:
