@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
+BUCKET_ERRORS = (AccessDeniedError, StoreUnavailableError)
 STAGING_ERRORS = (
     AccessDeniedError,
     DiskFullError,
@@ -191,10 +192,14 @@ class PolicyFollower:
             return None
         self._end_job(job)
         try:
-            return job.task.result()
+            staged = job.task.result()
         except STAGING_ERRORS as error:
+            if isinstance(error, BUCKET_ERRORS):
+                self._problems.note("bucket", str(error))
             self._failed(job.pointer, f"{doing}: {error}")
             return None
+        self._problems.clear("bucket")
+        return staged
 
     def _end_job(self, job: StagingJob) -> None:
         job.ended.set()

@@ -69,6 +69,7 @@ def without_bucket(server: Server, trainer: ScriptedTrainer, pod: Pod) -> list[s
     trainer.point(pointer)
     pod.wait_document(lambda one: "bucket" in one.last_error, what="the registration to say so")
     assert waits_for(pod, "policy")
+    assert waits_for(pod, "bucket")
     tasks = trainer.insert(TASKS, group_size=GROUP)
     throughout(lambda: complaint(pod), seconds=OUTAGE_SECONDS)
     until(lambda: trainer.all_done(tasks), what="groups of the old version")
@@ -76,6 +77,7 @@ def without_bucket(server: Server, trainer: ScriptedTrainer, pod: Pod) -> list[s
     server.start()
     pod.wait_version(pointer.version)
     pod.wait_document(lambda one: "bucket" not in one.last_error, what="the problem's end")
+    assert not waits_for(pod, "bucket")
     fresh = trainer.insert(1, group_size=GROUP)
     until(lambda: trainer.all_done(fresh), what="a group of the new version")
     assert {span.version for one in trainer.chosen(fresh) for span in one.spans} == {2}

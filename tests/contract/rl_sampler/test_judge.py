@@ -227,6 +227,7 @@ def test_a_judge_that_is_down_pauses_the_sampler_and_is_never_a_reward(
     throughout(complaint, seconds=5)
     assert trainer.states(held)[held[0]] is TaskState.CLAIMED
     assert pod.get("/ready")[0] == 200, "the engine serves on"
+    assert 'rl_sampler_problem{topic="Fair"} 1.0' in pod.get("/metrics")[1]
 
     server.start()
     until(lambda: trainer.all_done([*held, *waiting]), what="the groups after the outage")

@@ -1,0 +1,36 @@
+"""Engines of versions whose calls are not known, which cannot be run here."""
+
+from __future__ import annotations
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from rl_sampler.engine.client import Engine, open_session
+from rl_sampler.engine.errors import EngineUnsupportedError
+
+LIMITS = {"max_running_requests": 64, "max_req_input_len": 1000}
+
+
+async def describe(version: str) -> str:
+    """What an engine that says it is of this version is taken for."""
+
+    async def told(request: web.Request) -> web.Response:
+        return web.json_response({"version": version, **LIMITS})
+
+    application = web.Application()
+    application.router.add_get("/server_info", told)
+    async with TestServer(application) as server, open_session() as session:
+        return (await Engine(str(server.make_url("")), session=session).describe()).version
+
+
+@pytest.mark.parametrize("version", ["0.5.21", "0.5.23", "0.5.23.post1", "0.5.99rc1"])
+async def test_known_versions_are_spoken_with(version: str) -> None:
+    assert await describe(version) == version
+
+
+@pytest.mark.parametrize("version", ["0.4.10", "0.5.20", "0.6.0", "1.0", "unknown"])
+async def test_others_are_refused_with_the_versions_that_would_do(version: str) -> None:
+    with pytest.raises(EngineUnsupportedError, match=r"speaks with 0\.5\.21 up to.* 0\.6\.0") as no:
+        await describe(version)
+    assert f"sglang {version};" in str(no.value)
