@@ -81,7 +81,7 @@ def _take_over(job: Job, learner: Learner, uri: str) -> None:
         try:
             found = checkpoint.take(job, learner, bucket, prefix=prefix, manifest_sha256=digest)
         except IntegrityError as error:
-            raise RefusedError(_unusable(uri, str(error))) from error
+            raise RefusedError(_unusable(uri, str(error), trains=learner.trains)) from error
     log.info("beginning with the state of step %d in %s", found.state.step, uri)
 
 
@@ -95,11 +95,17 @@ def _has_steps(run: Run) -> Refusal:
     )
 
 
-def _unusable(uri: str, why: str) -> Refusal:
+def _unusable(uri: str, why: str, *, trains: bool) -> Refusal:
+    wanted = (
+        "Name a checkpoint of a run with this model and algorithm."
+        if trains
+        else "Name a checkpoint of a run that trained this model, or name its final model or an "
+        "export in spec.model.uri; of a run with training.lora only those hold all weights."
+    )
     return Refusal(
         field=URI,
         value=uri[:200],
         reason="CheckpointUnusable",
         message=f"It cannot be used: {why[:300]}.",
-        remedy="Name a checkpoint of a run with this model and algorithm.",
+        remedy=wanted,
     )

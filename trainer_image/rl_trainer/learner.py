@@ -144,6 +144,11 @@ class Learner:
             self.models.critic.load(_below("critic/", saved))
 
     @property
+    def trains(self) -> bool:
+        """Whether the manifest's objective changes weights."""
+        return self._algorithm.objective not in ("Evaluation", "Sampling")
+
+    @property
     def _refreshes(self) -> bool:
         kl = self._algorithm.divergence
         return kl is not None and kl.refresh_every_steps is not None

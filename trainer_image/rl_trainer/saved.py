@@ -82,6 +82,8 @@ def read(objects: Objects, prefix: str, *, manifest_sha256: str, scratch: Path) 
 def put_back(found: Saved, learner: Learner) -> None:
     """Give the learner a checkpoint's weights, moments, coefficients, critic and reference.
 
+    One that trains nothing takes the weights alone, of whatever algorithm they are.
+
     Raises:
         IntegrityError: it is of another model or algorithm; the learner is then unusable.
     """
@@ -92,6 +94,8 @@ def put_back(found: Saved, learner: Learner) -> None:
         raise IntegrityError("the checkpoint is of another model")
     for name, tensor in present.items():
         sharding.fill(tensor, tensors.masters[name])
+    if not learner.trains:
+        return
     try:
         optimizer.restore(learner.optimizer, learner.parameters, tensors.moments)
         learner.restore_auxiliary(tensors.auxiliary)

@@ -6,16 +6,20 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
 from rl_contracts.documents.run import EvaluationResult, Sampled
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores import reports
 from rl_contracts.stores.runs import RunStore
 from rl_trainer import evaluate
+from tests.contract.rl_trainer import world as worlds
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.test_adapters import AdapterSampler
 from tests.contract.rl_trainer.world import RUN, World
 
+NEXT = "33333333-4444"
 SAMPLES = 3
 TEMPERATURES = [1.0, 0.7]
 
@@ -98,6 +102,71 @@ def test_another_attempt_measures_the_same_version_and_only_what_is_missing(
     check(world, world.run.evaluations)
     assert world.run.epoch == 2
     assert json.loads(world.newest(reports.REPORT))["policyVersions"] == 1
+
+
+def as_evaluation(world: World, **resume: str) -> None:
+    """Change the manifest to measure what another run's checkpoint holds."""
+    spec = world.spec.model_dump(by_alias=True) | {
+        "algorithm": {"objective": "Evaluation"},
+        "data": {"validation": world.spec.data.model_dump(by_alias=True)["validation"]},
+        "training": {
+            "precision": "FP32", "maxTokensPerMicrobatch": 64, "checkpoint": {"resume": resume},
+        },
+    }  # fmt: skip
+    world.spec = world.spec.model_validate(spec)
+    world.write_mounts()
+
+
+def test_another_runs_checkpoint_is_evaluated_whatever_trained_it(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(steps=3, optimizer={"kind": "AdamW8bit", "learningRate": 3e-3})
+    algorithm = {"groupSize": 4, "estimator": {"kind": "GAE"}, "critic": {}}
+    spec = world.spec.model_dump(by_alias=True) | {"algorithm": algorithm}
+    world.spec = world.spec.model_validate(spec)
+    world.write_mounts()
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    durable, trained = world.run.durable, world.final_weights()
+    assert durable is not None
+    monkeypatch.setattr(worlds, "RUN", NEXT)
+    as_evaluation(world, mode="From", uri=world.stores.objects.uri(durable.prefix))
+    sampler = TestSampler(world.stores, NEXT)
+    with sampling(sampler):
+        assert world.attempt() == 0
+    (found,) = world.run.evaluations
+    assert (found.step, found.version, found.versions) == (0, 1, {"1": found.tokens})
+    assert found.logprob_gap_mean < 1e-5
+    served = sampler._model.state_dict()
+    assert all(torch.equal(served[name], one) for name, one in trained.items())
+    assert world.outcome.reason == "Evaluated"
+
+
+def test_a_checkpoint_of_adapters_is_not_evaluated_and_the_remedy_names_what_is(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(steps=1, lora={"rank": 2})
+    with sampling(AdapterSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    durable, final = world.run.durable, world.outcome.final_model
+    assert durable is not None
+    uri = world.stores.objects.uri(durable.prefix)
+    monkeypatch.setattr(worlds, "RUN", NEXT)
+    as_evaluation(world, mode="From", uri=uri)
+    assert world.attempt() == 2
+    outcome = world.outcome
+    assert (outcome.field, outcome.value) == ("spec.training.checkpoint.resume.uri", uri)
+    assert outcome.reason == "CheckpointUnusable"
+    assert "holds adapters" in outcome.message
+    assert "spec.model.uri" in outcome.remedy
+    monkeypatch.setattr(worlds, "RUN", "55555555-6666")
+    world.spec = world.spec.model_copy(
+        update={"model": world.spec.model.model_copy(update={"uri": final})}
+    )
+    as_evaluation(world, mode="Auto")
+    with sampling(TestSampler(world.stores, "55555555-6666")):
+        assert world.attempt() == 0
+    assert world.outcome.reason == "Evaluated"
 
 
 def sampling_run(make_world: MakeWorld) -> World:
