@@ -4,7 +4,8 @@ A real SGLang on the CPU with 114 million parameters (with --quick 3 layers of 1
 stores, agent and the bare client the other. Thirty-two episodes at a time, in groups of eight. The
 bare side is a closed loop of the very requests that the agent sends, as many at a time, and
 nothing else: no store, no scoring. Both do the same number of groups in turns, who goes first
-alternates. The agent's memory is told over thousands of short episodes of a tiny model.
+alternates. The agent's memory is told over ten thousand short episodes of a tiny model (with
+--quick two thousand). `--cases` chooses one of the two parts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.result import Result, is_quick
+from benchmarks.result import Result, chosen_cases
 from benchmarks.samplers import (
     Publisher,
     World,
@@ -45,10 +46,12 @@ EPISODES = 10_000
 
 def main() -> None:
     """Measure and print."""
-    quick = is_quick(__doc__)
+    cases, quick = chosen_cases(__doc__, ("speed", "memory"))
     result = Result("sampler_overhead")
-    overhead(result, QUICK if quick else Size())
-    memory(result, episodes=2_000 if quick else EPISODES)
+    if "speed" in cases:
+        overhead(result, QUICK if quick else Size())
+    if "memory" in cases:
+        memory(result, episodes=2_000 if quick else EPISODES)
     result.print()
 
 
@@ -66,8 +69,8 @@ class Size:
     """How much of it."""
 
     layers: int = 12
-    rounds: int = 5
-    tokens: int = 128
+    rounds: int = 4
+    tokens: int = 64
     groups: int = 4 * AT_ONCE
 
 
