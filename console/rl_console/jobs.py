@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 
@@ -24,8 +26,21 @@ class PoolObject:
 
     name: str
     job: str
+    """That it serves now; empty when nobody has a shared one."""
     replicas: int
     status: SamplerPoolStatus
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> PoolObject:
+        """Parse a SamplerPool."""
+        status = SamplerPoolStatus.model_validate(raw.get("status", {}))
+        holder = status.assignment.job if status.assignment is not None else ""
+        return cls(
+            name=raw["metadata"]["name"],
+            job=raw["spec"].get("job") or holder,
+            replicas=raw["spec"].get("replicas", 1),
+            status=status,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

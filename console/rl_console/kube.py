@@ -14,7 +14,7 @@ from rl_console.errors import ClusterUnavailableError, NotFoundError, RequestRef
 from rl_console.jobs import JobObject, PoolObject, Workload
 from rl_console.pods import PodView, pod_view
 from rl_contracts.spec.resources import GROUP, VERSION
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 
 T = TypeVar("T")
 REQUEST_SECONDS = 20
@@ -73,15 +73,7 @@ class Cluster:
                 GROUP, VERSION, namespace, "samplerpools", _request_timeout=REQUEST_SECONDS
             ),
         )
-        pools = [
-            PoolObject(
-                name=one["metadata"]["name"],
-                job=one["spec"]["job"],
-                replicas=one["spec"].get("replicas", 1),
-                status=SamplerPoolStatus.model_validate(one.get("status", {})),
-            )
-            for one in found["items"]
-        ]
+        pools = map(PoolObject.parse, found["items"])
         return sorted((one for one in pools if one.job == job), key=lambda one: one.name)
 
     def pods(self, namespace: str, selector: str = "") -> list[PodView]:

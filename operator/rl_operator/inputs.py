@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator import attempt_records, joint_start
+from rl_operator import attempt_records, joint_start, pool_wait
 from rl_operator.adoption import Adoption
 from rl_operator.joint_start import Lack
 from rl_operator.kinds import Key
+from rl_operator.pool_ref import refusals
 from rl_operator.preflight import Preflight, Verdict
 from rl_operator.progress import Connections, Reading
 from rl_operator.readings import ProgressReader
@@ -60,7 +61,8 @@ class InputsReader:
     def read(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Inputs:
         """What is known now; waits for nothing longer than a few seconds."""
         key, meta = snapshot.key, snapshot.job.meta
-        refusal = next(of_spec(spec), None) or self.trial.refusal(meta, spec)
+        refusal = next(of_spec(spec), None) or next(refusals(spec, snapshot.shared), None)
+        refusal = refusal or self.trial.refusal(meta, spec)
         stall = Stall.of(refusal) if refusal else None
         if stall is None and not snapshot.has_trainer_kind:
             stall = NO_TRAINING_OPERATOR
@@ -78,6 +80,7 @@ class InputsReader:
         stall = (
             stall
             or next((Stall.of(one) for one in (*verdict.refusals, refused) if one), None)
+            or pool_wait.stall(snapshot, spec, now=self.now())
             or self._of_samplers(snapshot, spec, reading, lacks)
         )
         return Inputs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_contracts.spec.status import Phase, RLJobStatus
-from rl_operator import attempt_records, joint_start
+from rl_operator import attempt_records, joint_start, pool_wait
 from rl_operator.attempts import Complete, Ended
 from rl_operator.conditions import KEEP_WORDS, Said, Truth, find, merged
 from rl_operator.freshness import rollouts_fresh
@@ -97,6 +97,10 @@ def _headline(situation: Situation, after: RLJobStatus) -> Headline:
     if attempt_records.refused(after):
         assert after.last_failure is not None
         return Headline("Stalled", after.last_failure.reason, after.last_failure.message, "Stalled")
+    asked = pool_wait.waiting(situation)
+    if asked is not None and not situation.checking:
+        phase: Phase = "Recovering" if after.attempt else "Pending"
+        return _unreachable(situation, phase) or Headline(phase, *asked)
     if joint_start.applies(after):
         return _before_start(situation) if after.attempt == 0 else _resuming(situation)
     if attempt_records.ended(after):
@@ -232,6 +236,7 @@ def _details(situation: Situation, after: RLJobStatus) -> list[Said]:
         ]
     return [
         *_suspended(situation, after),
+        *pool_wait.said(situation, after),
         _trainer_ready(situation, after),
         _samplers_ready(situation, after),
         *_policy(situation),
@@ -280,6 +285,8 @@ def _samplers_ready(situation: Situation, after: RLJobStatus) -> Said:
         return Said(kind, "False", "Finished")
     if situation.snapshot.job.suspended:
         return Said(kind, "False", "Suspended")
+    if pool_wait.lacks_pool(situation.snapshot):
+        return Said(kind, "False", "WaitingForPool", "PoolAssigned says more.")
     if not situation.snapshot.pools:
         return Said(kind, "False", "NotStarted", "Inputs are checked first.")
     if after.samplers.ready >= after.samplers.desired:

@@ -40,12 +40,14 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
     declared = {pool.meta.name: pool.spec.replicas for pool in snapshot.pools if pool.spec}
     found = []
     for group in spec.samplers:
-        pool, least = names.pool(snapshot.key.name, group.name), group.template.autoscaling
+        pool, least = names.pool_of(snapshot.key.name, group), group.template.autoscaling
         registered = sum(
             pod.pool == pool and pod.name in alive and not pod.deleting
             for pod in snapshot.sampler_pods()
         )
         minimum = min(least.min_replicas, declared.get(pool, least.min_replicas))
+        if group.pool_ref is not None and pool not in declared:
+            registered = 0  # the pool is not the run's, or not any more
         found.append(Lack(group=group.name, registered=registered, minimum=minimum))
     lacks = tuple(one for one in found if one.registered < one.minimum)
     nobody = not any(one.registered for one in found)
@@ -56,9 +58,19 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
 
 def waits_since(snapshot: JobSnapshot) -> float | None:
     """When the wait for samplers began, seconds since 1970; None before it has."""
+    given = [pool.status.assignment for pool in snapshot.pools if pool.status.assignment]
+    if snapshot.names_pool and not given:
+        return None  # the wait for the shared pool comes first
+    began = _began(snapshot)
+    times = [began, *(parse_time(one.since) for one in given)]
+    return max((one for one in times if one is not None), default=None)
+
+
+def _began(snapshot: JobSnapshot) -> float | None:
     status = snapshot.job.status
     if status.attempt == 0:
-        return min((pool.meta.created_at for pool in snapshot.pools), default=None)
+        own = (pool.meta.created_at for pool in snapshot.pools if not pool.status.assignment)
+        return min(own, default=None)
     operation = status.operation
     if operation is None or operation.kind != "Start":
         return None

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from rl_contracts.spec.resources import GROUP, RLJobSpec
+from rl_contracts.spec.workers import SamplerGroup
 
 JOB_LABEL = f"{GROUP}/job"
 RUN_LABEL = f"{GROUP}/run"
@@ -22,13 +23,18 @@ APPLIED_ANNOTATION = f"{GROUP}/applied"
 """Digest of the manifest that the operator applied last."""
 ABANDON_ANNOTATION = f"{GROUP}/abandon-data"
 """``"true"`` on an RLJob being deleted: let it go although its data could not be deleted."""
+ASSIGNMENT_ANNOTATION = f"{GROUP}/assignment"
+"""On a shared pool's Deployment: the epoch of the assignment that it was written for."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 FINALIZER = f"{GROUP}/data"
+IN_USE_FINALIZER = f"{GROUP}/in-use"
+"""On a shared pool while it serves a run."""
 
 SPEC_MANAGER = "rl-operator"
 SCALE_MANAGER = "rl-operator-scale"
 STATUS_MANAGER = "rl-operator-status"
 FINALIZER_MANAGER = "rl-operator-finalizer"
+POOL_MANAGER = "rl-operator-pool"
 
 SPEC_KEY = "rljob.json"
 OPERATORS_OWN = ("lifecycle", "trainer")
@@ -46,9 +52,15 @@ def pool(job: str, group: str) -> str:
     return f"{job}-{group}"
 
 
-def group(job: str, pool: str) -> str:
-    """Name of the sampler group that a pool of a job stands for; the inverse of ``pool``."""
-    return pool.removeprefix(f"{job}-")
+def pool_of(job: str, group: SamplerGroup) -> str:
+    """Name of the SamplerPool of a job's sampler group, its own or a shared one."""
+    return group.pool_ref.name if group.pool_ref is not None else pool(job, group.name)
+
+
+def group(job: str, spec: RLJobSpec, pool: str) -> str:
+    """Name of the sampler group that a pool stands for in a job; the inverse of ``pool_of``."""
+    found = (one.name for one in spec.samplers if pool_of(job, one) == pool)
+    return next(found, pool.removeprefix(f"{job}-"))
 
 
 def trainer(job: str, attempt: int) -> str:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
-from rl_operator import kinds, names
+from rl_operator import assignment, kinds, names, pool_ref
 from rl_operator.cluster import ApiMissingError
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import Key, Kind
@@ -38,7 +38,7 @@ def job_snapshot(cluster: Reads, key: Key) -> JobSnapshot | None:
     raw = cluster.get(kinds.RLJOB, key.namespace, key.name)
     if raw is None:
         return None
-    found = _job(raw)
+    found, shared = _with_pool(cluster, _job(raw))
     labels = f"{names.JOB_LABEL}={key.name}"
     children = _children(cluster, key, [kinds.SAMPLER_POOL], labels=labels)
     has_trainer_kind = True
@@ -60,7 +60,11 @@ def job_snapshot(cluster: Reads, key: Key) -> JobSnapshot | None:
         key=key,
         job=found,
         children={(one.kind, one.meta.name): one for one in children},
-        pools=tuple(_pool(one.raw) for one in of_kind[kinds.SAMPLER_POOL.name]),
+        pools=(
+            *(_pool(one.raw) for one in of_kind[kinds.SAMPLER_POOL.name]),
+            *([shared] if shared is not None and assignment.holds(shared, found) else []),
+        ),
+        shared=shared,
         trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
         pods=tuple(Pod.parse(one) for one in pods),
         has_trainer_kind=has_trainer_kind,
@@ -73,10 +77,11 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
     if raw is None:
         return None
     pool = _pool(raw)
-    served = None
-    if pool.spec is not None:
-        stored = cluster.get(kinds.RLJOB, key.namespace, pool.spec.job)
-        served = _job(stored) if stored else None
+    served = _served(cluster, pool)
+    sharing: tuple[Job, ...] = ()
+    if pool.spec is not None and pool.spec.shared:
+        labels = f"{names.POOL_LABEL}={key.name}"
+        sharing = tuple(map(_job, cluster.select(kinds.RLJOB, key.namespace, labels=labels)))
     children = named(cluster, key, [(kinds.DEPLOYMENT, key.name)])
     deployment = next((one for one in children if one.meta.owner_uid == pool.meta.uid), None)
     pods = cluster.select(kinds.POD, key.namespace, labels=f"{names.POOL_LABEL}={key.name}")
@@ -87,7 +92,31 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         children={(one.kind, one.meta.name): one for one in children},
         deployment=_deployment(deployment.raw) if deployment else DeploymentState(),
         pods=tuple(Pod.parse(one) for one in pods),
+        jobs=sharing,
     )
+
+
+def _with_pool(cluster: Reads, job: Job) -> tuple[Job, Pool | None]:
+    """A job as the shared pool that it names completes it, and that pool if it is there."""
+    name = pool_ref.of(job.spec)
+    raw = cluster.get(kinds.SAMPLER_POOL, job.meta.namespace, name) if name else None
+    found = _pool(raw) if raw else None
+    return pool_ref.resolved(job, found), found
+
+
+def _served(cluster: Reads, pool: Pool) -> Job | None:
+    """The job whose run a pool serves."""
+    if pool.spec is None:
+        return None
+    holder = pool.status.assignment
+    name = pool.spec.job or (holder.job if holder is not None else "")
+    stored = cluster.get(kinds.RLJOB, pool.meta.namespace, name) if name else None
+    if stored is None:
+        return None
+    job = _job(stored)
+    if pool.spec.job is not None:
+        return job
+    return pool_ref.resolved(job, pool) if assignment.holds(pool, job) else None
 
 
 def named(cluster: Reads, key: Key, wanted: Iterable[tuple[Kind, str]]) -> list[Child]:
@@ -135,7 +164,11 @@ def _deployment(raw: Raw) -> DeploymentState:
     stuck = failure.get("message", "") if failure.get("status") == "True" else ""
     if not stuck and progressing.get("status") == "False":
         stuck = progressing.get("message", "")
+    epoch = raw["metadata"].get("annotations", {}).get(names.ASSIGNMENT_ANNOTATION, "")
     return DeploymentState(
+        there=True,
+        seen=status.get("observedGeneration", 0) >= raw["metadata"].get("generation", 0),
+        epoch=int(epoch) if epoch.isdecimal() else 0,
         declared=raw["spec"].get("replicas", 1),
         replicas=status.get("replicas", 0),
         ready=status.get("readyReplicas", 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from rl_contracts.spec.status import OperationStatus, RLJobStatus
-from rl_operator import attempt_records, joint_start
+from rl_operator import attempt_records, joint_start, pool_wait
 from rl_operator.conditions import find
 from rl_operator.situation import Situation, over
 from rl_operator.snapshot import Pool, format_time, parse_time
@@ -42,8 +42,11 @@ def operation(situation: Situation, after: RLJobStatus) -> OperationStatus | Non
 def _start(situation: Situation) -> OperationStatus:
     job, snapshot = situation.snapshot.job, situation.snapshot
     assert job.spec is not None
-    waiting = snapshot.pools and not situation.checking
-    found = _operation(situation, "Start", "WaitingForSamplers" if waiting else "CheckingInputs")
+    waiting = bool(snapshot.pools) and not situation.checking
+    step = "WaitingForSamplers" if waiting else "CheckingInputs"
+    if not situation.checking and pool_wait.lacks_pool(snapshot):
+        step, waiting = "WaitingForPool", False
+    found = _operation(situation, "Start", step)
     since = joint_start.waits_since(snapshot) or parse_time(found.started_time) or 0.0
     limit = job.spec.lifecycle.pending_deadline_seconds
     due = format_time(since + limit) if waiting else None

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus
+from rl_operator import shared_status
+from rl_operator.assignment import Turn
 from rl_operator.conditions import Said, Truth, merged
 from rl_operator.desired import deployment
 from rl_operator.progress import Reading
@@ -36,6 +38,7 @@ def compute(
     replicas: int,
     replaced: int = 0,
     scaled: Scaled | None = None,
+    turn: Turn | None = None,
     now: float,
 ) -> SamplerPoolStatus:
     """The whole status.
@@ -47,6 +50,7 @@ def compute(
         replicas: pods that there ought to be now.
         replaced: pods that were deleted this time for being of no use.
         scaled: what the autoscaler did, where there is one.
+        turn: of a shared pool: who has it.
         now: seconds since 1970.
     """
     before, meta, state = snapshot.pool.status, snapshot.pool.meta, snapshot.deployment
@@ -61,7 +65,8 @@ def compute(
         "replaced": before.replaced + replaced,
     }
     if snapshot.job is not None:
-        chosen = deployment.selector(meta.name, snapshot.job.meta.run)
+        run = "" if turn is not None else snapshot.job.meta.run
+        chosen = deployment.selector(meta.name, run)
         changes["selector"] = ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
     if reading.known:
         step = reading.run.step if reading.run else 0
@@ -75,6 +80,9 @@ def compute(
     if scaled is not None and scaled.record is not None:
         changes["last_scale"] = [*before.last_scale, scaled.record][-KEPT_SCALES:]
     said = _said(snapshot, stall=stall, replicas=replicas)
+    if turn is not None:
+        changes |= shared_status.fields(turn)
+        said = shared_status.said(turn, said, namespace=meta.namespace)
     if scaled is not None and scaled.limited:
         message = "The trainer waits; spec.template.autoscaling.maxReplicas allows no more pods."
         said.append(Said("ScalingLimited", "True", "AtMaximum", message))

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
-from rl_operator import attempt_records, attempts, deletion, job_conditions, kinds, logs, observe
+from rl_operator import (
+    attempt_records,
+    attempts,
+    deletion,
+    job_conditions,
+    kinds,
+    logs,
+    observe,
+    pool_ref,
+)
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait
 from rl_operator.cluster import Cluster
@@ -20,6 +29,7 @@ from rl_operator.kinds import Key
 from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.settings import Images
+from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import Job, JobSnapshot, parse_time
 from rl_operator.status import only_counters_differ
@@ -77,6 +87,8 @@ class JobReconciler:
         idle = spec.suspend and (status.attempt == 0 or attempt_records.ended(status))
         inputs = Inputs() if idle else self.inputs.read(snapshot, spec)
         if self._settle_finalizer(snapshot, spec, checked=inputs.checked):
+            return SOON_SECONDS
+        if inputs.checked and SharedPools(cluster=self.cluster).join(snapshot.job, spec):
             return SOON_SECONDS
         decision = attempts.decide(view_of(snapshot, spec, inputs, self.now()))
         if again and not isinstance(decision, Wait):
@@ -204,8 +216,9 @@ class JobReconciler:
         return RESYNC_SECONDS if wait is None else wait
 
     def _wake_pools(self, snapshot: JobSnapshot) -> None:
-        for pool in snapshot.pools:
-            self.wake(Key(kinds.SAMPLER_POOL.name, pool.meta.namespace, pool.meta.name))
+        named = pool_ref.of(snapshot.job.spec)
+        for pool in {*(one.meta.name for one in snapshot.pools), *([named] if named else [])}:
+            self.wake(Key(kinds.SAMPLER_POOL.name, snapshot.key.namespace, pool))
 
     def _log(self, snapshot: JobSnapshot, before: RLJobStatus, after: RLJobStatus) -> None:
         if (before.phase, before.attempt) != (after.phase, after.attempt):

@@ -7,8 +7,18 @@ from dataclasses import dataclass, field, replace
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import ScaleStatus
-from rl_operator import kinds, logs, names, observe, pool_pods, pool_status
+from rl_operator import (
+    assignment,
+    kinds,
+    logs,
+    names,
+    observe,
+    pool_pods,
+    pool_status,
+    shared_status,
+)
 from rl_operator.apply import Applier, StatusWriter
+from rl_operator.assignment import Turn
 from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
 from rl_operator.desired import deployment, objects
@@ -16,19 +26,22 @@ from rl_operator.events import Journal, Note
 from rl_operator.kinds import Key
 from rl_operator.looks import Looks
 from rl_operator.pace import Pace
-from rl_operator.plan import Wanted
+from rl_operator.plan import Manifest, Wanted
 from rl_operator.pool_status import Scaled
 from rl_operator.progress import Connections, Reading
 from rl_operator.readings import ProgressReader
-from rl_operator.refusals import of_spec
+from rl_operator.refusals import of_spec, of_template
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images
+from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Stall
-from rl_operator.snapshot import Job, PoolSnapshot
+from rl_operator.snapshot import Job, Pool, PoolSnapshot
 from rl_operator.status import staleness_bound
 
 RESYNC_SECONDS = 600.0
 SOON_SECONDS = 0.5
+WAITING_SECONDS = 5.0
+"""Between two looks at pods that have to go: that one is overdue is no event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +68,15 @@ class PoolReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one pool; return after how many seconds to look again, if at all."""
-        snapshot, _ = self.looks.observe(key, lambda one: observe.pool_snapshot(one, key))
-        if snapshot is None or snapshot.pool.meta.deleted_at is not None:
+        snapshot, again = self.looks.observe(key, lambda one: observe.pool_snapshot(one, key))
+        if snapshot is None or _goes(snapshot.pool):
             self.pace.forget(key)
             self.looks.forget(key)
             self.applier.forget(key)
             return None
+        if snapshot.pool.spec is not None and snapshot.pool.spec.shared:
+            _note(snapshot)
+            return self._take_turns(snapshot, snapshot.pool.spec, again=again)
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
             return None  # its job has created it and is about to say what its pods look like
         _note(snapshot)
@@ -69,7 +85,36 @@ class PoolReconciler:
             return self._tell(snapshot, Reading(), stall, Scaled(replicas=0), replaced=0)
         return self._advance(snapshot, snapshot.pool.spec, snapshot.job)
 
-    def _advance(self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job) -> float:
+    def _take_turns(
+        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, *, again: bool
+    ) -> float | None:
+        """What a shared pool does: it is given to a run, serves it, and is taken from it."""
+        turn = assignment.decide(snapshot, now=self.now())
+        status = snapshot.pool.status
+        given = turn.epoch != status.assignment_epoch
+        step = assignment.step(snapshot, now=self.now())
+        changes = step == "Serve" and snapshot.deployment.epoch < status.assignment_epoch
+        if again and (given or changes):  # who has it is decided by what is there now
+            self.looks.changed(snapshot.key)
+            return self.reconcile(snapshot.key)
+        writes = SharedPools(cluster=self.cluster)
+        if step == "Empty":
+            writes.empty(snapshot, turn=turn)
+        if writes.guard(snapshot.pool.meta, in_use=assignment.in_use(snapshot, turn)):
+            return SOON_SECONDS
+        stall = _stall_of_shared(snapshot, spec)
+        if not given and turn.holder is not None and snapshot.job is not None and stall is None:
+            if step == "Create" and not snapshot.children:
+                writes.create(self._deployment(snapshot, spec, snapshot.job, 0))
+                return SOON_SECONDS
+            if step in ("Create", "Serve"):
+                return self._advance(snapshot, spec, snapshot.job, turn=turn)
+        waited = self._tell(snapshot, Reading(), stall, Scaled(replicas=0), replaced=0, turn=turn)
+        return SOON_SECONDS if given else min(waited, WAITING_SECONDS if turn.left else waited)
+
+    def _advance(
+        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, *, turn: Turn | None = None
+    ) -> float:
         rests = _rests(job)
         reading = Reading() if rests and not snapshot.pods else self._read(job)
         scaled = Scaled(replicas=0)
@@ -80,7 +125,7 @@ class PoolReconciler:
         there = snapshot.deployment.declared
         stall = self._make(snapshot, spec, job, replicas if ready_to_shrink else there)
         replaced = self._replace(snapshot, spec, job, reading, replicas) if replicas else 0
-        waited = self._tell(snapshot, reading, stall, scaled, replaced=replaced)
+        waited = self._tell(snapshot, reading, stall, scaled, replaced=replaced, turn=turn)
         if not ready_to_shrink:
             return SOON_SECONDS
         settled = job.finished or (job.suspended and not snapshot.pods)
@@ -100,14 +145,13 @@ class PoolReconciler:
         )
         if self.applier.rests(snapshot.key, made_from):
             return None
-        pods = deployment.render(
-            meta, spec, job=job.meta, job_spec=job.spec, replicas=replicas, images=self.images
-        )
+        pods = self._deployment(snapshot, spec, job, replicas)
         budget = objects.disruption_budget(
             meta,
             job=job.meta.name,
             run=job.meta.run,
             max_unavailable=spec.template.disruption.max_unavailable,
+            shared=spec.shared,
         )
         made = self.applier.make(
             snapshot.key,
@@ -119,6 +163,20 @@ class PoolReconciler:
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, made_from)
         return made.stall
+
+    def _deployment(
+        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
+    ) -> Manifest:
+        assert job.spec is not None
+        return deployment.render(
+            snapshot.pool.meta,
+            spec,
+            job=job.meta,
+            job_spec=job.spec,
+            replicas=replicas,
+            images=self.images,
+            epoch=snapshot.pool.status.assignment_epoch,
+        )
 
     def _choose_victims(self, snapshot: PoolSnapshot, reading: Reading, replicas: int) -> bool:
         """Mark the pods that a shrink is to take; whether nothing more is to be marked.
@@ -186,6 +244,7 @@ class PoolReconciler:
         scaled: Scaled,
         *,
         replaced: int,
+        turn: Turn | None = None,
     ) -> float:
         before, meta = snapshot.pool.status, snapshot.pool.meta
         if scaled.resource_version:
@@ -197,6 +256,7 @@ class PoolReconciler:
             replicas=scaled.replicas,
             replaced=replaced,
             scaled=scaled,
+            turn=turn,
             now=self.now(),
         )
         ready = is_true(after.conditions, "Ready")
@@ -211,9 +271,16 @@ class PoolReconciler:
         if wait is None and stall is not None and before != after:
             note = Note(stall.reason, stall.message, "Warning")
             self.journal.post(meta, kinds.SAMPLER_POOL, [note])
+        if wait is None and turn is not None:
+            self.journal.post(meta, kinds.SAMPLER_POOL, shared_status.notes(before, after))
         if scaled.record is not None:
             self.journal.post(meta, kinds.SAMPLER_POOL, [_scaled(scaled.record)])
         return RESYNC_SECONDS if wait is None else wait
+
+
+def _goes(pool: Pool) -> bool:
+    """Whether a pool's deletion waits for nobody."""
+    return pool.meta.deleted_at is not None and names.IN_USE_FINALIZER not in pool.meta.finalizers
 
 
 def _note(snapshot: PoolSnapshot) -> None:
@@ -231,6 +298,14 @@ def _rests(job: Job) -> bool:
     return (job.finished and not job.keeps_samplers) or job.suspended
 
 
+def _stall_of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | None:
+    job = snapshot.job
+    if job is not None and job.spec is None:
+        return Stall(reason="JobInvalid", message=f"RLJob {job.meta.name}: {job.spec_error}")
+    refusal = next(of_template("spec.template", spec.template), None)
+    return Stall.of(refusal) if refusal is not None else None
+
+
 def _stall(snapshot: PoolSnapshot) -> Stall | None:
     pool = snapshot.pool
     if pool.spec is None:
@@ -241,7 +316,8 @@ def _stall(snapshot: PoolSnapshot) -> Stall | None:
         return Stall(reason="JobNotFound", message=message)
     if job.spec is None:
         return Stall(reason="JobInvalid", message=f"RLJob {job.meta.name}: {job.spec_error}")
-    declared = [names.pool(job.meta.name, group.name) for group in job.spec.samplers]
+    own = (group for group in job.spec.samplers if group.pool_ref is None)
+    declared = [names.pool(job.meta.name, group.name) for group in own]
     if pool.meta.owner_uid != job.meta.uid or pool.meta.name not in declared:
         message = f"RLJob {job.meta.name} declares no such pool. Add it to its spec.samplers."
         return Stall(reason="PoolNotDeclared", message=message)

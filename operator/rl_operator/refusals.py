@@ -8,7 +8,8 @@ from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.base import EnvironmentVariable, Resources
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator import objectives
+from rl_contracts.spec.workers import SamplerTemplate
+from rl_operator import objectives, pool_ref
 from rl_operator.agent_options import of_agent
 from rl_operator.desired import lora, overrides
 from rl_operator.desired.deployment import ENGINE_ARGUMENTS
@@ -39,11 +40,15 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     for index, group in enumerate(spec.samplers):
-        at = f"spec.samplers[{index}].template"
-        yield from _of_resources(f"{at}.resources", group.template.resources)
-        yield from _of_environment(f"{at}.engine.env", group.template.engine.env, OWN_VARIABLES)
-        yield from overrides.refusals(f"{at}.podTemplate", group.template.pod_template)
-        yield from _of_arguments(f"{at}.engine.args", group.template.engine.args)
+        yield from of_template(pool_ref.place(index, group), group.template)
+
+
+def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
+    """What of a sampler template cannot be honoured; ``at`` says where it was written."""
+    yield from _of_resources(f"{at}.resources", template.resources)
+    yield from _of_environment(f"{at}.engine.env", template.engine.env, OWN_VARIABLES)
+    yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
+    yield from _of_arguments(f"{at}.engine.args", template.engine.args)
 
 
 def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:

@@ -25,13 +25,13 @@ class PoolScaler:
     now: Callable[[], float]
     """Seconds since 1970."""
     evidence: dict[str, Evidence | None] = field(default_factory=dict)
-    """By the pool's uid."""
+    """By the pool's uid and, where jobs share it, that of the one that has it."""
 
     def scale(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: RLJobSpec, reading: Reading
     ) -> Scaled:
         """Look at a pool, and change its size where that is due."""
-        wanted, uid = spec.template.autoscaling, snapshot.pool.meta.uid
+        wanted, uid = spec.template.autoscaling, _served(snapshot)
         unchanged = Scaled(replicas=spec.replicas)
         away = any(one.unavailable for one in reading.samplers)
         if wanted.mode != "Builtin" or not reading.known or away:
@@ -41,7 +41,9 @@ class PoolScaler:
         seen = observation(snapshot, spec, job, reading, now=self.now())
         evidence = autoscaler.observe(self.evidence.get(uid), seen)
         self.evidence[uid] = evidence
-        history = snapshot.pool.status.last_scale
+        given = snapshot.pool.status.assignment
+        since = given.since if given is not None else ""  # what another run needed says nothing
+        history = [one for one in snapshot.pool.status.last_scale if one.time >= since]
         advice = autoscaler.advise(seen, evidence, wanted, history)
         if advice.replicas == spec.replicas:
             return Scaled(replicas=spec.replicas, limited=advice.limited)
@@ -75,6 +77,11 @@ class PoolScaler:
             resource_version=stored["metadata"]["resourceVersion"],
             limited=advice.limited,
         )
+
+
+def _served(snapshot: PoolSnapshot) -> str:
+    given = snapshot.pool.status.assignment
+    return f"{snapshot.pool.meta.uid}/{given.uid if given is not None else ''}"
 
 
 def observation(

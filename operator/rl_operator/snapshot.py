@@ -332,6 +332,14 @@ class JobSnapshot:
     """Of this very run."""
     has_trainer_kind: bool = True
     """Whether the API server knows the trainer's kind of object."""
+    shared: Pool | None = None
+    """The shared pool that the spec names, if it is there; one of ``pools`` while it is ours."""
+
+    @property
+    def names_pool(self) -> bool:
+        """Whether a group of the spec is a shared pool."""
+        spec = self.job.spec
+        return spec is not None and any(one.pool_ref is not None for one in spec.samplers)
 
     def current_trainer(self) -> TrainerJob | None:
         """The trainer's job object of the attempt that the status names."""
@@ -352,8 +360,13 @@ class JobSnapshot:
 class DeploymentState:
     """What the Deployment controller says."""
 
+    there: bool = False
     declared: int = 0
     """Pods that it ought to have, as it was applied last."""
+    seen: bool = True
+    """Whether its controller has seen what was applied last."""
+    epoch: int = 0
+    """Of a shared pool: of the assignment that it was written for."""
     replicas: int = 0
     ready: int = 0
     updated: int = 0
@@ -371,3 +384,5 @@ class PoolSnapshot:
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     deployment: DeploymentState = DeploymentState()
     pods: tuple[Pod, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    """Of a shared pool: all that name it."""

@@ -15,7 +15,7 @@ from typing import Any
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.workers import Placement
-from rl_operator import kinds, names
+from rl_operator import kinds, names, pool_ref
 from rl_operator.cluster import ApiRefusedError, Cluster
 from rl_operator.desired import deployment, trainer
 from rl_operator.scrub import scrubbed
@@ -55,12 +55,12 @@ class Trial:
     cluster: Cluster
     images: Images
     results: dict[tuple[str, str], Refusal | None] = field(default_factory=dict)
-    by_spec: dict[tuple[str, int], Refusal | None] = field(default_factory=dict)
-    """By a job's uid and generation."""
+    by_spec: dict[tuple[str, int, str], Refusal | None] = field(default_factory=dict)
+    """By a job's uid and generation, and the digest of the shared pool's template."""
 
     def refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
         """What the API server refuses of a job's pods, by the field that it comes from."""
-        known = (job.uid, job.generation)
+        known = (job.uid, job.generation, _shared(spec))
         if known not in self.by_spec:
             if len(self.by_spec) >= KEPT_RESULTS:
                 self.by_spec.clear()
@@ -102,13 +102,19 @@ class Trial:
         return None
 
 
+def _shared(spec: RLJobSpec) -> str:
+    """Changes with the template of a shared pool, which is none of the job's generation."""
+    shared = [one.template for one in spec.samplers if one.pool_ref is not None]
+    return names.digest([one.model_dump(mode="json") for one in shared]) if shared else ""
+
+
 def _templates(
     job: Meta, spec: RLJobSpec, images: Images
 ) -> Iterator[tuple[str, Placement, Manifest]]:
     """Path, wishes and pod template of the trainer and of each group of samplers."""
     yield "spec.trainer", spec.trainer, trainer.pod_template(job, spec, attempt=1, images=images)
     for index, group in enumerate(spec.samplers):
-        pool = replace(job, name=names.pool(job.name, group.name))
+        pool = replace(job, name=names.pool_of(job.name, group))
         manifest = deployment.render(
             pool,
             SamplerPoolSpec(job=job.name, template=group.template),
@@ -117,7 +123,7 @@ def _templates(
             replicas=1,
             images=images,
         )
-        at = f"spec.samplers[{index}].template"
+        at = pool_ref.place(index, group)
         yield at, group.template, manifest["spec"]["template"]
 
 

@@ -14,12 +14,20 @@ def keys_of(body: Any) -> list[Key]:
     meta = body["metadata"]
     namespace, labels = meta["namespace"], meta.get("labels", {})
     job, pool = labels.get(names.JOB_LABEL), labels.get(names.POOL_LABEL)
+    shared_by: list[str] = []
     if body["kind"] == kinds.RLJOB.name:
         job = meta["name"]
     elif body["kind"] == kinds.SAMPLER_POOL.name:
         job, pool = body.get("spec", {}).get("job"), meta["name"]
-    found = [Key(kinds.RLJOB.name, namespace, job)] if job else []
+        shared_by = _sharing(body.get("status", {}))
+    found = [Key(kinds.RLJOB.name, namespace, one) for one in (job, *shared_by) if one]
     return [*found, Key(kinds.SAMPLER_POOL.name, namespace, pool)] if pool else found
+
+
+def _sharing(status: Any) -> list[str]:
+    """Of a shared pool's status: who has it and who waits for it."""
+    holder = status.get("assignment") or {}
+    return [one["job"] for one in (holder, *status.get("waiting", [])) if one]
 
 
 def required_watches(settings: Settings) -> list[str]:

@@ -37,12 +37,15 @@ RLJOB_COLUMNS = [
 ]
 POOL_COLUMNS = [
     _column("Job", "string", ".spec.job"),
+    _column("Serves", "string", ".status.assignment.job"),
+    _column("Serves", "string", ".status.assignment.job"),
     _column("Desired", "integer", ".spec.replicas"),
     _column("Ready", "integer", ".status.ready"),
     _column("Serving", "integer", ".status.serving"),
     _column("Policy", "integer", ".status.version"),
     _column("Lag", "integer", ".status.lag"),
     _column("Age", "date", ".metadata.creationTimestamp"),
+    _column("Waiting", "integer", ".status.waitingJobs", 1),
 ]
 
 

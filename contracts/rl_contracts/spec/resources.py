@@ -113,13 +113,31 @@ class RLJobSpec(Model):
 
 
 class SamplerPoolSpec(Model):
-    """A set of like sampler pods that serve one run."""
+    """A set of like sampler pods: a job's own, or shared by jobs, whose runs it serves in turn."""
 
+    model_config = rules(
+        rule(
+            "has(self.job) != has(self.model)",
+            "a SamplerPool has either job or, where jobs share it, model",
+        ),
+        rule(
+            "has(self.job) == has(oldSelf.job) && "
+            "(!has(self.model) || !has(oldSelf.model) || self.model == oldSelf.model)",
+            "model cannot change: make a new pool",
+        ),
+    )
     replicas: Annotated[int, Field(ge=0, le=2000)] = 1
     """Changed through ``/scale`` alone."""
-    job: Name
+    job: Name | None = None
     """The RLJob of this namespace whose run is served."""
+    model: ModelSource | None = None
+    """Of the jobs that share the pool: theirs must be the same."""
     template: SamplerTemplate = Field(default_factory=SamplerTemplate)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the pool stands on its own and serves the runs of several jobs in turn."""
+        return self.job is None
 
 
 def _fixed_once_started() -> dict[str, str]:

@@ -190,6 +190,23 @@ class ScaleStatus(Model):
     """Of all pods just before."""
 
 
+class AssignmentStatus(Model):
+    """Whom a shared pool serves."""
+
+    job: ShortText
+    uid: ShortText
+    """Of the job."""
+    run: ShortText
+    since: ShortText
+
+
+class WaitingStatus(Model):
+    """A job that waits for a shared pool."""
+
+    job: ShortText
+    since: ShortText
+
+
 class SamplerPoolStatus(Model):
     """Status of a SamplerPool."""
 
@@ -214,4 +231,12 @@ class SamplerPoolStatus(Model):
     """Training steps between the published policy and that one."""
     last_scale: Annotated[list[ScaleStatus], Field(max_length=5)] = Field(default_factory=list)
     """The newest last."""
+    assignment: AssignmentStatus | None = None
+    """Of a shared pool: the one run that may have pods."""
+    assignment_epoch: int = 0
+    """Grows whenever the pool is given to a run or taken from it."""
+    waiting: Annotated[list[WaitingStatus], Field(max_length=32)] = Field(default_factory=list)
+    """The first of those that wait, in their order."""
+    waiting_jobs: int = 0
+    """All that wait."""
     conditions: Conditions = Field(default_factory=list)

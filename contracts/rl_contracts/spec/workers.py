@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from rl_contracts.spec.base import (
     EnvironmentVariable,
@@ -72,7 +72,7 @@ class Engine(Model):
     args: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=64)] = Field(
         default_factory=list
     )
-    """Arguments for the engine's server after those that the operator sets."""
+    """For its server, after those that the operator sets."""
     env: Environment = Field(default_factory=list)
     startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
 
@@ -139,7 +139,7 @@ class SamplerTemplate(Placement):
     """What a pool's pods look like."""
 
     image: Image | None = None
-    """The agent beside the engine; unset: the image that the operator was installed with."""
+    """The agent's; unset: the one of the installation."""
     engine: Engine = Field(default_factory=Engine)
     resources: Resources = Field(default_factory=Resources)
     """Of the engine container."""
@@ -151,8 +151,31 @@ class SamplerTemplate(Placement):
     disruption: Disruption = Field(default_factory=Disruption)
 
 
-class SamplerGroup(Model):
-    """A pool that belongs to the job."""
+class PoolRef(Model):
+    """A SamplerPool without a job of its own."""
 
+    name: Annotated[Name, WithJsonSchema({"type": "string"})]
+
+
+class SamplerGroup(Model):
+    """A pool that belongs to the job, or one that it shares."""
+
+    model_config = rules(
+        rule(
+            "!has(self.poolRef) || !has(self.template)",
+            "poolRef excludes template",
+        )
+    )
     name: Name
-    template: SamplerTemplate = Field(default_factory=SamplerTemplate)
+    pool_ref: PoolRef | None = None
+    """Shares that SamplerPool."""
+    declared: SamplerTemplate | None = Field(default=None, alias="template")
+
+    @property
+    def template(self) -> SamplerTemplate:
+        """What the group's pods look like; of a shared pool once the group is ``resolved``."""
+        return self.declared if self.declared is not None else SamplerTemplate()
+
+    def resolved(self, template: SamplerTemplate) -> SamplerGroup:
+        """The group with its shared pool's own template."""
+        return self.model_copy(update={"declared": template})

@@ -44,9 +44,16 @@ def render(
     job_spec: RLJobSpec,
     replicas: int,
     images: Images,
+    epoch: int = 0,
 ) -> Manifest:
-    """The Deployment of a pool that serves a job's run."""
+    """The Deployment of a pool that serves a job's run.
+
+    A shared pool's stays when the run changes, so its pods are selected by the pool alone; the
+    epoch says for which assignment this is.
+    """
     mine = labels(job=job.name, run=job.run, component="sampler", pool=pool.name)
+    chosen = selector(pool.name, "" if spec.shared else job.run)
+    assigned = {names.ASSIGNMENT_ANNOTATION: str(epoch)} if spec.shared else {}
     return stamped(
         {
             "apiVersion": kinds.DEPLOYMENT.api_version,
@@ -55,11 +62,12 @@ def render(
                 "name": pool.name,
                 "namespace": pool.namespace,
                 "labels": mine,
+                **({"annotations": assigned} if assigned else {}),
                 "ownerReferences": owned_by(pool, kinds.SAMPLER_POOL),
             },
             "spec": {
                 "replicas": replicas,
-                "selector": {"matchLabels": selector(pool.name, job.run)},
+                "selector": {"matchLabels": chosen},
                 "progressDeadlineSeconds": spec.template.engine.startup_seconds
                 + ROLLOUT_GRACE_SECONDS,
                 "revisionHistoryLimit": 1,
@@ -83,14 +91,14 @@ def render(
 
 
 def selector(pool: str, run: str) -> dict[str, str]:
-    """Labels that select a pool's pods of one run."""
-    return {names.POOL_LABEL: pool, names.RUN_LABEL: run}
+    """Labels that select a pool's pods of one run, or where that is empty all of them."""
+    return {names.POOL_LABEL: pool, **({names.RUN_LABEL: run} if run else {})}
 
 
 def _pod(
     pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, images: Images
 ) -> Manifest:
-    agent = _agent(pool, spec, job=job, images=images)
+    agent = _agent(pool, spec, job=job, job_spec=job_spec, images=images)
     stage = {
         key: agent[key] for key in agent if key not in ("livenessProbe", "readinessProbe", "ports")
     } | {"name": "stage", "command": ["python", "-m", "rl_sampler", "stage"]}
@@ -126,12 +134,14 @@ def _pod(
     return pods.placed(pod, spec.template, like=selector(pool.name, job.run))
 
 
-def _agent(pool: Meta, spec: SamplerPoolSpec, *, job: Meta, images: Images) -> Manifest:
+def _agent(
+    pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, images: Images
+) -> Manifest:
     told = {
         env.NAMESPACE: pool.namespace,
         env.JOB: job.name,
         env.RUN: job.run,
-        env.POOL: names.group(job.name, pool.name),
+        env.POOL: names.group(job.name, job_spec, pool.name),
         env.SPEC_FILE: pods.SPEC_FILE,
         env.STORES_FOLDER: pods.STORES_FOLDER,
         env.WEIGHTS_FOLDER: WEIGHTS_FOLDER,

@@ -31,6 +31,7 @@ def wanted(
         found += [
             Wanted(manifest=pool.render(meta, one), first_form=pool.first_form(meta, one))
             for one in spec.samplers
+            if one.pool_ref is None
         ]
     if run_trainer:
         size = sizing.of_attempt(spec.trainer, status)
@@ -55,7 +56,8 @@ def unwanted(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
 def _unwanted_pools(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
     job = snapshot.job
     over = job.finished and not job.keeps_samplers
-    groups = [] if spec is None or over else [one.name for one in spec.samplers]
+    own = spec.samplers if spec is not None and not over else []
+    groups = [one.name for one in own if one.pool_ref is None]
     wanted = {names.pool(job.meta.name, group) for group in groups}
     return [
         child

@@ -57,8 +57,11 @@ def network_policy(job: Meta) -> Manifest:
     )
 
 
-def disruption_budget(pool: Meta, *, job: str, run: str, max_unavailable: int = 1) -> Manifest:
+def disruption_budget(
+    pool: Meta, *, job: str, run: str, max_unavailable: int = 1, shared: bool = False
+) -> Manifest:
     """Lets node drains take a few samplers of a pool at a time."""
+    selected = {names.POOL_LABEL: pool.name} | ({} if shared else {names.RUN_LABEL: run})
     return stamped(
         {
             "apiVersion": kinds.DISRUPTION_BUDGET.api_version,
@@ -71,7 +74,7 @@ def disruption_budget(pool: Meta, *, job: str, run: str, max_unavailable: int = 
             },
             "spec": {
                 "maxUnavailable": max_unavailable,
-                "selector": {"matchLabels": {names.POOL_LABEL: pool.name, names.RUN_LABEL: run}},
+                "selector": {"matchLabels": selected},
             },
         }
     )

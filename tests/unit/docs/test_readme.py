@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.base import Model
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text()
+MODELS: dict[str, type[Model]] = {"RLJob": RLJobSpec, "SamplerPool": SamplerPoolSpec}
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
@@ -21,7 +23,10 @@ def test_the_first_job_is_the_example() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_fit_the_models(path: Path) -> None:
-    RLJobSpec.model_validate(yaml.safe_load(path.read_text())["spec"])
+    found = list(yaml.safe_load_all(path.read_text()))
+    assert any(one["kind"] == "RLJob" for one in found)
+    for one in found:
+        MODELS[one["kind"]].model_validate(one["spec"])
 
 
 def test_links_lead_somewhere() -> None:

@@ -18,6 +18,16 @@ def an_object(kind: str, labels: dict[str, str], **fields: Any) -> dict[str, Any
 KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "job": (an_object("RLJob", {}), ["RLJob/n/x"]),
     "pool": (an_object("SamplerPool", {}, spec={"job": "j"}), ["RLJob/n/j", "SamplerPool/n/x"]),
+    "a job that names a pool": (
+        an_object("RLJob", {POOL_LABEL: "p"}), ["RLJob/n/x", "SamplerPool/n/p"]
+    ),
+    "shared pool": (
+        an_object(
+            "SamplerPool", {}, spec={},
+            status={"assignment": {"job": "has"}, "waiting": [{"job": "waits"}]},
+        ),
+        ["RLJob/n/has", "RLJob/n/waits", "SamplerPool/n/x"],
+    ),
     "trainer": (an_object("PyTorchJob", {JOB_LABEL: "j"}), ["RLJob/n/j"]),
     "sampler pod": (
         an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p"}), ["RLJob/n/j", "SamplerPool/n/p"]

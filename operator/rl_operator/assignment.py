@@ -1,0 +1,158 @@
+"""Who has a shared pool: one run at a time, in the order in which jobs asked for it.
+
+Pure. The pool's own status says who has it, under an epoch that grows with every change; it is
+written at the version that was looked at, so that of two operators one decides. The pool's one
+Deployment carries the epoch that it was written for and is changed at the version that was looked
+at, too, never by who knows an older epoch. A pool is given away only while the Deployment is at 0
+and no pod is left, so pods of two runs are never there together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_contracts.spec.status import AssignmentStatus, Condition, WaitingStatus
+from rl_operator import joint_start, pool_ref
+from rl_operator.attempts import lingers
+from rl_operator.conditions import find, is_true
+from rl_operator.snapshot import Job, Pod, Pool, PoolSnapshot, format_time, parse_time
+
+ASSIGNED = "PoolAssigned"
+"""Condition of a job that names a shared pool; absent while it asks for none."""
+WAITING = "WaitingForPool"
+"""Its reason while the job asks."""
+KEPT_WAITING = 32
+STALLED_SECONDS = 60.0
+"""A job that cannot start keeps a pool that others wait for no longer than this."""
+
+Step = Literal["Create", "Empty", "Serve", "Rest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Who has the pool now, and who waits."""
+
+    epoch: int
+    holder: AssignmentStatus | None
+    queue: tuple[Job, ...] = ()
+    """In the order in which they will have it; the holder is not among them."""
+    left: tuple[Pod, ...] = ()
+    """Pods of the last run that have to go before anybody has it."""
+
+    def waiting(self) -> list[WaitingStatus]:
+        """The first of the queue as the status has them."""
+        return [
+            WaitingStatus(job=one.meta.name, since=asked.last_transition_time)
+            for one in self.queue[:KEPT_WAITING]
+            if (asked := asks(one)) is not None
+        ]
+
+
+def holds(pool: Pool, job: Job) -> bool:
+    """Whether a pool serves this very job's run."""
+    holder = pool.status.assignment
+    return holder is not None and (holder.job, holder.uid) == (job.meta.name, job.meta.uid)
+
+
+def asks(job: Job) -> Condition | None:
+    """The condition by which a job asks for its pool, if it does."""
+    found = find(job.status.conditions, ASSIGNED)
+    asking = found is not None and (found.status, found.reason) == ("False", WAITING)
+    return found if asking and _may_have(job) else None
+
+
+def decide(snapshot: PoolSnapshot, *, now: float) -> Turn:
+    """Who has the pool after this look.
+
+    Args:
+        snapshot: what there is; a change of the epoch asks for a live one.
+        now: seconds since 1970.
+    """
+    pool, deployment = snapshot.pool, snapshot.deployment
+    status = pool.status
+    left = tuple(one for one in snapshot.pods if lingers(one, now))
+    queue = tuple(one for one in _queue(snapshot.jobs, pool) if not holds(pool, one))
+    if deployment.epoch > status.assignment_epoch:  # the status was lost, e.g. with a backup
+        return Turn(epoch=deployment.epoch + 1, holder=None, queue=queue, left=left)
+    epoch, holder = status.assignment_epoch, status.assignment
+    if holder is not None:
+        if _keeps(snapshot.job, pool, others_wait=bool(queue), now=now):
+            return Turn(epoch=epoch, holder=holder, queue=queue)
+        return Turn(epoch=epoch + 1, holder=None, queue=queue, left=left)
+    if not queue or pool.meta.deleted_at is not None or not empty(snapshot, now=now):
+        return Turn(epoch=epoch, holder=None, queue=queue, left=left)
+    first, *rest = queue
+    given = AssignmentStatus(
+        job=first.meta.name, uid=first.meta.uid, run=first.meta.run, since=format_time(now)
+    )
+    return Turn(epoch=epoch + 1, holder=given, queue=tuple(rest))
+
+
+def empty(snapshot: PoolSnapshot, *, now: float) -> bool:
+    """Whether no pod of the pool is left and none can come.
+
+    A pod that is a minute over its grace is on a node that does not answer: nobody waits for it.
+    """
+    deployment = snapshot.deployment
+    at_zero = deployment.seen and deployment.declared == deployment.replicas == 0
+    stopped = at_zero or not deployment.there
+    return stopped and not any(lingers(one, now) for one in snapshot.pods)
+
+
+def step(snapshot: PoolSnapshot, *, now: float) -> Step:
+    """What is to be done with the pool's Deployment, as its status says now.
+
+    ``Create`` makes it without pods, ``Empty`` takes it to 0, ``Serve`` makes it the holder's.
+    """
+    status, deployment = snapshot.pool.status, snapshot.deployment
+    behind = deployment.epoch < status.assignment_epoch
+    if deployment.epoch > status.assignment_epoch:
+        return "Rest"  # somebody who knows more has written it
+    if status.assignment is None:
+        return "Empty" if deployment.there and (deployment.declared or behind) else "Rest"
+    if not deployment.there:
+        return "Create"
+    if behind and not empty(snapshot, now=now):
+        return "Empty" if deployment.declared else "Rest"
+    return "Serve"
+
+
+def in_use(snapshot: PoolSnapshot, turn: Turn) -> bool:
+    """Whether the pool must not go: a run has it, or is about to."""
+    coming = bool(turn.queue) and snapshot.pool.meta.deleted_at is None
+    return turn.holder is not None or snapshot.deployment.declared > 0 or coming
+
+
+def _queue(jobs: Sequence[Job], pool: Pool) -> list[Job]:
+    """Jobs that ask for the pool, who asked first first."""
+
+    def place(job: Job) -> tuple[float, float, str]:
+        asked = asks(job)
+        since = parse_time(asked.last_transition_time) if asked is not None else None
+        return since or 0.0, job.meta.created_at, job.meta.uid
+
+    name = pool.meta.name
+    there = [one for one in jobs if pool_ref.of(one.spec) == name and asks(one) is not None]
+    return sorted(there, key=place)
+
+
+def _may_have(job: Job) -> bool:
+    gone = job.meta.deleted_at is not None or job.finished
+    return not gone and not job.suspended
+
+
+def _keeps(job: Job | None, pool: Pool, *, others_wait: bool, now: float) -> bool:
+    """Whether the holder keeps the pool."""
+    if job is None or not _may_have(job):
+        return False
+    if job.spec is not None and pool_ref.of(job.spec) != pool.meta.name:
+        return False
+    if not others_wait or not joint_start.applies(job.status):
+        return True
+    stalled = find(job.status.conditions, "Stalled")
+    if stalled is None or not is_true(job.status.conditions, "Stalled"):
+        return True
+    since = parse_time(stalled.last_transition_time)
+    return since is None or now - since <= STALLED_SECONDS

@@ -1,0 +1,22 @@
+"""Which job a pool is shown with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_console.jobs import PoolObject
+
+HOLDER = {"job": "has", "uid": "u", "run": "u", "since": "2026-01-01T00:00:00Z"}
+POOLS: dict[str, tuple[dict[str, Any], str]] = {
+    "a job's own": ({"spec": {"job": "j", "replicas": 2}}, "j"),
+    "a shared one": ({"spec": {"replicas": 2}, "status": {"assignment": HOLDER}}, "has"),
+    "a shared one that nobody has": ({"spec": {"replicas": 2}}, ""),
+}
+
+
+@pytest.mark.parametrize(("raw", "job"), POOLS.values(), ids=POOLS.keys())
+def test_a_pool_is_shown_with_the_job_that_it_serves(raw: dict[str, Any], job: str) -> None:
+    found = PoolObject.parse({"metadata": {"name": "p"}, **raw})
+    assert (found.name, found.job, found.replicas) == ("p", job, 2)
