@@ -38,7 +38,6 @@ RLJOB_COLUMNS = [
 POOL_COLUMNS = [
     _column("Job", "string", ".spec.job"),
     _column("Serves", "string", ".status.assignment.job"),
-    _column("Serves", "string", ".status.assignment.job"),
     _column("Desired", "integer", ".spec.replicas"),
     _column("Ready", "integer", ".status.ready"),
     _column("Serving", "integer", ".status.serving"),

@@ -56,6 +56,12 @@ def walk(node: object, path: str = "") -> list[tuple[str, dict[str, Any]]]:
     return [(path, node), *inner]
 
 
+@pytest.mark.parametrize("columns", [crd.RLJOB_COLUMNS, crd.POOL_COLUMNS])
+def test_no_column_is_shown_twice(columns: list[dict[str, Any]]) -> None:
+    names = [one["name"] for one in columns]
+    assert len(names) == len(set(names))
+
+
 @pytest.mark.parametrize("text", crd.files().values(), ids=crd.files())
 def test_crds_are_structural_and_small(text: str) -> None:
     assert len(text) < MAX_CRD_BYTES
