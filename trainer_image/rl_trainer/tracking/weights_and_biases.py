@@ -28,6 +28,7 @@ class WeightsAndBiases:
         *,
         mode: Literal["Offline", "Online"],
         key: str | None,
+        start_seconds: int = START_SECONDS,
     ) -> None:
         """See the class.
 
@@ -36,9 +37,11 @@ class WeightsAndBiases:
             about: the attempt.
             mode: offline files are kept in the bucket.
             key: for the server; not needed offline.
+            start_seconds: how long its server may take to begin a run.
         """
         self.folder: Path | None = folder if mode == "Offline" else None
         self._place, self._about, self._mode, self._key = folder, about, mode, key
+        self._start_seconds = start_seconds
         self._run: Any = None
 
     def write(self, entries: Sequence[Entry]) -> None:
@@ -65,19 +68,27 @@ class WeightsAndBiases:
     def _begun(self) -> Any:
         if self._run is None:
             self._place.mkdir(parents=True, exist_ok=True)
-            about = self._about
-            self._run = wandb.init(
-                project=about.project,
-                group=about.run,
-                name=about.name,
-                id=f"{about.run}-{about.epoch}",
-                dir=str(self._place),
-                config=about.settings,
-                settings=self._settings(),
-            )
-            self._run.define_metric(STEP, hidden=True)
-            self._run.define_metric("*", step_metric=STEP)
+            try:
+                self._run = self._made()
+            except wandb.Error:
+                wandb.teardown()  # else its service holds the run to be in use, and never begins it
+                raise
         return self._run
+
+    def _made(self) -> Any:
+        about = self._about
+        run = wandb.init(
+            project=about.project,
+            group=about.run,
+            name=about.name,
+            id=f"{about.run}-{about.epoch}",
+            dir=str(self._place),
+            config=about.settings,
+            settings=self._settings(),
+        )
+        run.define_metric(STEP, hidden=True)
+        run.define_metric("*", step_metric=STEP)
+        return run
 
     def _settings(self) -> wandb.Settings:
         return wandb.Settings(
@@ -90,7 +101,7 @@ class WeightsAndBiases:
             disable_job_creation=True,
             x_disable_stats=True,
             x_disable_machine_info=True,
-            init_timeout=START_SECONDS,
+            init_timeout=self._start_seconds,
         )
 
 
