@@ -47,6 +47,8 @@ class Stream(TestSampler):
 
     latency: float = 0.0
     interval: float = 0.0
+    late: float = 0.0
+    """Seconds, most, by which an answer came after its time: the stream's own fault."""
     _begun: deque[tuple[float, Task]] = field(default_factory=deque)
     _next: float = 0.0
 
@@ -63,11 +65,15 @@ class Stream(TestSampler):
         )
         if task is not None:
             self._begun.append((now + self.latency, task))
-        if self._begun and now >= max(self._begun[0][0], self._next):
-            self._next = max(now, self._next) + self.interval
-            self._answer(self._begun.popleft()[1])
-            return True
-        return task is not None
+        if not self._begun:
+            return False
+        due = max(self._begun[0][0], self._next)
+        if now < due:
+            return task is not None
+        self.late = max(self.late, now - due)
+        self._next = due + self.interval  # by the schedule: a late answer makes no later one late
+        self._answer(self._begun.popleft()[1])
+        return True
 
     def _rollouts(self, task: Task) -> list[Rollout]:
         assert self.held is not None
@@ -93,13 +99,14 @@ def main() -> None:
     quick = is_quick(__doc__)
     result, steps = Result("trainer_wait"), 8 if quick else 25
     with tempfile.TemporaryDirectory() as name, running(Path(name)) as servers:
-        demand = measure(Path(name) / "demand", servers, steps=steps, staleness=STALENESS)
+        demand, _ = measure(Path(name) / "demand", servers, steps=steps, staleness=STALENESS)
         busy = seconds_per_step(demand) - mean(demand, "wait_seconds")
-        paced = measure(
+        paced, late = measure(
             Path(name) / "paced", servers, steps=steps, staleness=STALENESS,
             interval=busy / GROUPS_PER_STEP / FASTER,
         )  # fmt: skip
         waits(result, paced, busy=busy)
+        result.figures["an_answer_of_the_stream_was_late_by_at_most_seconds"] = round(late, 3)
         asynchrony(result, Path(name), servers, steps=steps)
     result.print()
 
@@ -116,7 +123,7 @@ def asynchrony(result: Result, folder: Path, servers: Servers, *, steps: int) ->
     """Hold steps per second at a slow tool against those of a synchronous run."""
     took = {}
     for name, staleness in (("synchronous", 0), ("asynchronous", STALENESS)):
-        found = measure(
+        found, _ = measure(
             folder / name, servers, steps=steps, staleness=staleness, latency=TOOL_SECONDS
         )  # fmt: skip
         took[name] = seconds_per_step(found)
@@ -136,8 +143,8 @@ def measure(
     staleness: int,
     latency: float = 0.0,
     interval: float = 0.0,
-) -> list[dict[str, Any]]:
-    """One run; metrics of its steps after the first ones."""
+) -> tuple[list[dict[str, Any]], float]:
+    """One run: metrics of its steps, and by how much an answer of the stream was late at most."""
     folder.mkdir()
     settings = settings_of(*servers)
     with closing(Stores.connect(settings)) as stores:
@@ -152,10 +159,12 @@ def measure(
         values["algorithm"] = {"groupSize": GROUP, "offPolicy": {"maxStaleness": staleness}}
         world.spec = type(world.spec).model_validate(values)
         world.write_mounts()
-        with sampling(Stream(stores, RUN, latency=latency, interval=interval)):
+        stream = Stream(stores, RUN, latency=latency, interval=interval)
+        with sampling(stream):
             code = world.process().wait(timeout=600)
         assert code == 0, (folder / "trainer.log").read_text()[-2000:]
-        return [json.loads(line) for line in world.newest("metrics.jsonl").splitlines()]
+        lines = world.newest("metrics.jsonl").splitlines()
+        return [json.loads(line) for line in lines], stream.late
 
 
 def write_model(world: World) -> None:

@@ -1,27 +1,22 @@
-"""Keeps samplers supplied with prompts and waits for the groups of the next step."""
+"""Waits for the groups of the next step, and chooses them when its batch is formed."""
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from dataclasses import dataclass
 
 from rl_contracts.documents.batch import Batch
-from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Drops
-from rl_contracts.documents.task import Cause, Queue, Task, TaskState
-from rl_trainer import credit, reuse
-from rl_trainer.admission import admissible
+from rl_contracts.documents.task import Cause, Queue
+from rl_trainer import reuse
 from rl_trainer.drops import Ledger, describe
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.groups import Group, Limits, assemble, select, staleness
+from rl_trainer.groups import Group, Limits, select, staleness
 from rl_trainer.job import Job, Progress
 from rl_trainer.stream import TrainStream
-from rl_trainer.waiting import poll_seconds, scene
+from rl_trainer.supply import Loss, Supply
+from rl_trainer.waiting import scene
 
-log = logging.getLogger(__name__)
-
-ROLLOUTS_PER_READ = 256
 NO_SIGNAL_BATCHES = 20
 """So many batches of groups may teach nothing while one batch is collected."""
 
@@ -52,8 +47,9 @@ class Collector:
             limits: of usable rollouts.
             deadline_seconds: longest wait without a newly completed group.
         """
-        self._job, self._stream, self._limits = job, stream, limits
+        self._job = job
         self._deadline = deadline_seconds
+        self._supply = Supply(job, stream, limits=limits)
         self._per_step = job.spec.training.prompts_per_step
         self._off_policy = job.spec.algorithm.off_policy
         self._ledger = Ledger()
@@ -75,7 +71,7 @@ class Collector:
         self._batches.extend(stores.batches.lineage(progress.head, after_step=after))
         names = {task for batch in self._batches for task in batch.tasks}
         tasks = list(stores.tasks.get(names).values())
-        for task, found in zip(tasks, self._assemble(tasks), strict=True):
+        for task, found in zip(tasks, self._supply.assemble(tasks), strict=True):
             if isinstance(found, Group):
                 self._trained[task.id] = found
 
@@ -89,13 +85,14 @@ class Collector:
                 ``rollouts.maxEmptyBatches`` steps' worth of them were lost in a row.
         """
         started = news = self._job.clock()
+        self._supply.ask(progress, known=self._trained)
         while True:
-            self._admit(progress)
-            came = self._look()
-            chosen = self._choose(step=progress.step + 1)
+            came = self._take()
+            chosen = self._choose(step=progress.step + 1, again=self._supply.answered)
             now = self._job.clock()
             news = now if came else news
             if len(chosen) == self._per_step:
+                self._supply.served()
                 drops, share = self._ledger.close_step(len(chosen))
                 waited = now - started
                 return Collected(
@@ -107,10 +104,15 @@ class Collector:
                 f"waiting for rollouts: {len(chosen)} of {self._per_step} groups "
                 f"({now - started:.0f} s{'' if lost == 'none' else f'; lost: {lost}'})"
             )
-            self._job.heartbeat.pause(poll_seconds(self._per_step))
+            self._supply.wait()
+            self._job.heartbeat.check()
 
     def retire(self, groups: list[Group], batch: Batch) -> None:
-        """Take trained groups out of the queue; their step must be committed."""
+        """Take trained groups out of the queue; their step must be committed.
+
+        What takes their place is handed out when the next groups are collected.
+        """
+        self._supply.hold()
         self._job.stores.tasks.retire([group.task.id for group in groups])
         self._batches.append(batch)
         for group in groups:
@@ -119,21 +121,34 @@ class Collector:
         self._usable = len(self._complete)
         self._forget(step=batch.step + 1)
 
-    def _choose(self, *, step: int) -> list[Group]:
-        """What was never trained comes first; what was fills up where that is declared."""
+    def check(self) -> None:
+        """Raise what went wrong beside training."""
+        self._supply.check()
+
+    def close(self, *, wait: bool) -> None:
+        """Hand out and read nothing more."""
+        self._supply.close(wait=wait)
+
+    def _choose(self, *, step: int, again: bool) -> list[Group]:
+        """What was never trained comes first; what was fills up where that is declared.
+
+        With ``again`` alone: all that is finished must have been seen before.
+        """
         bound = self._off_policy.max_staleness
         fresh, stale = select(
             self._complete.values(), step=step, max_staleness=bound, wanted=self._per_step
         )
         for group in stale:
-            self._drop(group.task, Cause.STALE, "stale", group=group)
+            self._count(self._supply.drop(group.task, Cause.STALE, "stale", group=group))
             del self._complete[group.task.id]
         if stale and self._publishing_lags(step - 1):
             self._ledger.keep()  # no fault of the groups: samplers lack what is fresh
         if len(self._complete) > self._usable:
             self._ledger.keep()
         self._usable = len(self._complete)
-        again = reuse.trainable_again(
+        if not again:
+            return fresh
+        filling = reuse.trainable_again(
             self._trained.values(),
             reuse.trainings(self._batches),
             step=step,
@@ -141,7 +156,7 @@ class Collector:
             max_trainings=self._off_policy.max_trainings,
             interval=self._off_policy.retrain_interval,
         )
-        return [*fresh, *again][: self._per_step]
+        return [*fresh, *filling][: self._per_step]
 
     def _forget(self, *, step: int) -> None:
         known, wanted = reuse.trainings(self._batches), self._off_policy.max_trainings
@@ -152,82 +167,16 @@ class Collector:
             and all(known[one.id].times < wanted for one in group.rollouts if one.id in known)
         }
 
-    def _admit(self, progress: Progress) -> None:
-        room = admissible(
-            outstanding=self._job.stores.tasks.total(self._job.run, queue=Queue.TRAIN),
-            prompts_per_step=self._per_step,
-            max_staleness=self._off_policy.max_staleness,
-            steps_left=self._job.spec.training.total_steps - progress.step,
-        )
-        first = progress.next_sequence
-        self._job.stores.tasks.insert(
-            [self._stream.task(first + offset, step=progress.step) for offset in range(room)]
-        )
-        progress.next_sequence += room
+    def _take(self) -> bool:
+        """Take what was found; whether any whole group was among it."""
+        found = self._supply.take()
+        for loss in found.losses:
+            self._count(loss)
+        self._complete |= {group.task.id: group for group in found.groups}
+        return bool(found.groups) or any(one.cause is Cause.FILTERED for one in found.losses)
 
-    def _look(self) -> bool:
-        """Read newly finished tasks; whether any whole group was among them."""
-        tasks, run, came = self._job.stores.tasks, self._job.run, False
-        done = tasks.find(run, queue=Queue.TRAIN, state=TaskState.DONE)
-        new = self._current(
-            [one for one in done if one.id not in self._complete and one.id not in self._trained]
-        )
-        for task, found in zip(new, self._assemble(new), strict=True):
-            if isinstance(found, str):
-                self._drop(task, Cause.UNUSABLE, f"unusable: {found}")
-                continue
-            came = True
-            dull = credit.no_signal(
-                found.rollouts, self._job.spec.algorithm, baseline=found.baseline
-            )
-            if dull:
-                self._drop(task, Cause.FILTERED, f"no signal: {dull}", group=found)
-            else:
-                self._complete[task.id] = found
-        dead = tasks.find(run, queue=Queue.TRAIN, state=TaskState.DEAD)
-        tasks.bury([task.id for task in dead])
-        for task in dead:
-            self._count(task, task.cause or Cause.FAILED, task.reason)
-        return came
-
-    def _current(self, new: list[Task]) -> list[Task]:
-        """Without tasks that were trained long ago, deleted, and inserted once more.
-
-        A trainer that slept through its replacement may do that. Their places in the stream were
-        noted in the run before they were deleted.
-        """
-        if not new or self._job.spec.lifecycle.retention.keeps_documents:
-            return new
-        run = self._job.stores.runs.get(self._job.run)
-        below = run.deleted.tasks_below if run else 0
-        for task in new:
-            if task.sequence < below:
-                reason = "its place in the stream was trained before"
-                self._drop(task, Cause.UNUSABLE, reason)
-        return [task for task in new if task.sequence >= below]
-
-    def _assemble(self, tasks: list[Task]) -> list[Group | str]:
-        wanted = [rollout for task in tasks for rollout in task.rollouts]
-        rollouts: dict[str, Rollout] = {}
-        damaged: dict[str, str] = {}
-        for first in range(0, len(wanted), ROLLOUTS_PER_READ):
-            read = self._job.stores.rollouts.read(wanted[first : first + ROLLOUTS_PER_READ])
-            rollouts |= read.whole
-            damaged |= read.damaged
-        return [
-            next((damaged[one] for one in task.rollouts if one in damaged), None)
-            or assemble(task, rollouts, self._limits)
-            for task in tasks
-        ]
-
-    def _drop(self, task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> None:
-        self._job.stores.tasks.drop([task.id], reason=reason, cause=cause)
-        self._count(task, cause, reason, group=group)
-
-    def _count(self, task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> None:
-        level = logging.INFO if cause in (Cause.STALE, Cause.FILTERED) else logging.WARNING
-        log.log(level, "group %s is lost (%s): %s", task.id, cause, reason)
-        self._ledger.drop(cause, reason, group.rollouts if group else ())
+    def _count(self, loss: Loss) -> None:
+        self._ledger.drop(loss.cause, loss.reason, loss.rollouts)
 
     def _publishing_lags(self, step: int) -> bool:
         """Whether a policy that is due is not published yet, so that samplers lack what is fresh.

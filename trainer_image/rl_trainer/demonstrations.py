@@ -93,6 +93,12 @@ class Demonstrations:
         """Take trained records out of the queue; their step must be committed."""
         self._job.stores.tasks.retire([group.task.id for group in groups])
 
+    def check(self) -> None:
+        """Nothing goes on beside training."""
+
+    def close(self, *, wait: bool) -> None:
+        """Nothing."""
+
     def evaluate(
         self, learner: Learner, datasets: Sequence[Dataset], *, step: int
     ) -> list[EvaluationResult]:

@@ -12,7 +12,6 @@ from rl_contracts.documents.rollout import Rollout, tokens_by_version
 from rl_contracts.documents.run import EvaluationResult, PolicyPointer
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.ids import RunId, task_id
-from rl_trainer.collect import ROLLOUTS_PER_READ
 from rl_trainer.datasets.dataset import Dataset
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Limits, assemble
@@ -22,6 +21,7 @@ from rl_trainer.orders import Score
 from rl_trainer.pass_rates import pass_rates
 from rl_trainer.prompts import asked
 from rl_trainer.samples import sequences
+from rl_trainer.supply import ROLLOUTS_PER_READ
 from rl_trainer.waiting import poll_seconds, scene
 
 log = logging.getLogger(__name__)

@@ -100,6 +100,7 @@ def train(job: Job, run: Run) -> Outcome:
     for batch in undurable:
         crew.checkpointer.trained(batch)
     crew.collector.recall(progress)
+    job.heartbeat.watch(crew.collector.check)
     job.heartbeat.watch(crew.publisher.check)
     job.heartbeat.watch(crew.checkpointer.check)
     crew.trackers.go_on(progress, run.evaluations)
@@ -111,6 +112,7 @@ def train(job: Job, run: Run) -> Outcome:
         _save(crew, progress)
         raise
     finally:
+        crew.collector.close(wait=finished)
         crew.publisher.close(wait=finished)
         crew.checkpointer.close(wait=finished)
         crew.trackers.close(finished=finished)

@@ -169,6 +169,14 @@ class TaskStore:
         )
         return sorted((Task.from_mongo(one) for one in stored), key=lambda task: task.sequence)
 
+    def ids(self, run: str, *, queue: Queue, state: TaskState) -> set[str]:
+        """Which tasks ``find`` would return: for those who know most of them already."""
+        query = {"run": run, "queue": queue, "state": state}
+        return self._mongo.call(
+            f"listing {state} tasks of run {run}",
+            lambda: {one["_id"] for one in self._tasks.find(query, {"_id": True})},
+        )
+
     def get(self, tasks: Iterable[str]) -> dict[str, Task]:
         """Tasks by id; missing ones are left out."""
         wanted = list(tasks)

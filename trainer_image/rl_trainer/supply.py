@@ -1,0 +1,279 @@
+"""The train queue beside training: prompts handed out, finished groups read ahead.
+
+A thread does what the document store is asked for, so that the trainer finds groups in memory when
+it forms a batch. What is read ahead is no more than what is handed out, and nothing is decided here
+that depends on time: how old a group is, is looked at when its batch is formed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_trainer import credit
+from rl_trainer.admission import admissible
+from rl_trainer.groups import Group, Limits, assemble
+from rl_trainer.job import Job, Progress
+from rl_trainer.stream import TrainStream
+from rl_trainer.waiting import poll_seconds
+
+log = logging.getLogger(__name__)
+
+ROLLOUTS_PER_READ = 256
+AHEAD = 4
+"""While nobody waits, looks are so many times rarer."""
+WAIT_SECONDS = 0.5
+"""Longest wait for news before the trainer looks whether it was told to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A group that will not be trained, and has left the queue."""
+
+    cause: Cause
+    reason: str
+    rollouts: tuple[Rollout, ...] = ()
+    """Where it had finished."""
+
+
+@dataclass(slots=True)
+class News:
+    """What was found since the last time."""
+
+    groups: list[Group] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+
+    def add(self, other: News) -> None:
+        """Append what was found later."""
+        self.groups += other.groups
+        self.losses += other.losses
+
+
+class Supply:
+    """Keeps samplers supplied with prompts and reads what they finish, on a thread of its own.
+
+    The trainer's own thread calls all methods. Prompts are handed out when it asks and for as long
+    as it waits: after a step not before its policy is on its way, and where many groups are lost
+    no more are tried than the trainer hears of.
+    """
+
+    def __init__(self, job: Job, stream: TrainStream, *, limits: Limits) -> None:
+        """See the class.
+
+        Args:
+            job: whose queue.
+            stream: where prompts come from.
+            limits: of usable rollouts.
+        """
+        self._job, self._stream, self._limits = job, stream, limits
+        self._per_step = job.spec.training.prompts_per_step
+        self._changed = threading.Condition()
+        self._news = News()
+        self._asked, self._answered = 0, 0
+        """The last question, and the last one that was there before a whole look began."""
+        self._looks = 0
+        self._awaited, self._ended = False, False
+        self._admitting = threading.Lock()
+        self._progress: Progress | None = None
+        """None while no prompts may be handed out."""
+        self._known: set[str] = set()
+        """Finished tasks that were read."""
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="supply")
+        self._thread: Future[None] | None = None
+
+    def ask(self, progress: Progress, *, known: Collection[str] = ()) -> None:
+        """Ask for the next step's groups; the first question begins the thread.
+
+        Args:
+            progress: the lineage; its ``next_sequence`` is moved on with each prompt.
+            known: tasks that are to be passed over, at the first question.
+        """
+        with self._admitting:
+            self._progress = progress
+        with self._changed:
+            self._asked += 1
+            self._awaited = True
+            self._changed.notify_all()
+        if self._thread is None:
+            self._known.update(known)
+            self._thread = self._executor.submit(self._work)
+
+    def take(self) -> News:
+        """What was found and not taken yet."""
+        with self._changed:
+            found, self._news = self._news, News()
+            return found
+
+    @property
+    def answered(self) -> bool:
+        """Whether everything that was finished when ``ask`` was called has been told."""
+        with self._changed:
+            return self._answered == self._asked and not self._news.groups
+
+    def wait(self) -> None:
+        """Wait for news, or for a look without any, a short time; raises what ended the thread."""
+        with self._changed:
+            looks = self._looks
+            self._changed.wait_for(
+                lambda: self._news.groups or self._news.losses or self._looks != looks,
+                timeout=WAIT_SECONDS,
+            )
+        self.check()
+
+    def served(self) -> None:
+        """The step has its groups: look less often."""
+        with self._changed:
+            self._awaited = False
+
+    def hold(self) -> None:
+        """Hand out no prompts until the next question."""
+        with self._admitting:
+            self._progress = None
+
+    def check(self) -> None:
+        """Raise what ended the thread."""
+        if self._thread is not None and self._thread.done():
+            self._thread.result()
+
+    def close(self, *, wait: bool) -> None:
+        """End the thread; without waiting where a store may not answer."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        self._executor.shutdown(wait=wait, cancel_futures=True)
+
+    def _work(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    if self._ended:
+                        return
+                    asked, awaited = self._asked, self._awaited
+                    new = asked != self._answered
+                if new or awaited:
+                    self._admit()
+                self._look()
+                with self._changed:
+                    self._answered = asked
+                    self._looks += 1
+                    self._changed.notify_all()
+                    self._rest()
+        finally:
+            with self._changed:
+                self._looks += 1
+                self._changed.notify_all()
+
+    def _rest(self) -> None:
+        """Until the next look is due; the lock is held."""
+        seconds = poll_seconds(self._per_step) * (1 if self._awaited else AHEAD)
+        self._changed.wait_for(
+            lambda: self._ended or self._asked != self._answered, timeout=seconds
+        )
+
+    def _admit(self) -> None:
+        with self._admitting:
+            progress = self._progress
+            if progress is None:
+                return
+            room = admissible(
+                outstanding=self._job.stores.tasks.total(self._job.run, queue=Queue.TRAIN),
+                prompts_per_step=self._per_step,
+                max_staleness=self._job.spec.algorithm.off_policy.max_staleness,
+                steps_left=self._job.spec.training.total_steps - progress.step,
+            )
+            first = progress.next_sequence
+            self._job.stores.tasks.insert(
+                [self._stream.task(first + offset, step=progress.step) for offset in range(room)]
+            )
+            progress.next_sequence += room
+
+    def _look(self) -> None:
+        """Read newly finished tasks, and tell of them."""
+        tasks, run = self._job.stores.tasks, self._job.run
+        done = tasks.ids(run, queue=Queue.TRAIN, state=TaskState.DONE)
+        self._known &= done
+        found = tasks.get(done - self._known).values()
+        new = sorted(
+            (one for one in found if (one.queue, one.state) == (Queue.TRAIN, TaskState.DONE)),
+            key=lambda one: one.sequence,
+        )
+        for first in range(0, len(new), self._per_step):
+            some = new[first : first + self._per_step]
+            self._tell(self._judged(some))
+            self._known |= {one.id for one in some}
+        dead = tasks.find(run, queue=Queue.TRAIN, state=TaskState.DEAD)
+        tasks.bury([task.id for task in dead])
+        for task in dead:
+            self._tell(News(losses=[told(task, task.cause or Cause.FAILED, task.reason)]))
+
+    def _tell(self, news: News) -> None:
+        with self._changed:
+            self._news.add(news)
+            self._changed.notify_all()
+
+    def _judged(self, new: list[Task]) -> News:
+        """Whole groups that teach something; all others are put out of the queue."""
+        news = News()
+        current = self._current(new, news)
+        for task, found in zip(current, self.assemble(current), strict=True):
+            if isinstance(found, str):
+                news.losses.append(self.drop(task, Cause.UNUSABLE, f"unusable: {found}"))
+                continue
+            dull = credit.no_signal(
+                found.rollouts, self._job.spec.algorithm, baseline=found.baseline
+            )
+            if dull:
+                news.losses.append(
+                    self.drop(task, Cause.FILTERED, f"no signal: {dull}", group=found)
+                )
+            else:
+                news.groups.append(found)
+        return news
+
+    def _current(self, new: list[Task], news: News) -> list[Task]:
+        """Without tasks that were trained long ago, deleted, and inserted once more.
+
+        A trainer that slept through its replacement may do that. Their places in the stream were
+        noted in the run before they were deleted.
+        """
+        if not new or self._job.spec.lifecycle.retention.keeps_documents:
+            return new
+        run = self._job.stores.runs.get(self._job.run)
+        below = run.deleted.tasks_below if run else 0
+        for task in new:
+            if task.sequence < below:
+                reason = "its place in the stream was trained before"
+                news.losses.append(self.drop(task, Cause.UNUSABLE, reason))
+        return [task for task in new if task.sequence >= below]
+
+    def assemble(self, tasks: list[Task]) -> list[Group | str]:
+        """Read the groups of finished tasks, or why one is unusable."""
+        wanted = [rollout for task in tasks for rollout in task.rollouts]
+        rollouts: dict[str, Rollout] = {}
+        damaged: dict[str, str] = {}
+        for first in range(0, len(wanted), ROLLOUTS_PER_READ):
+            read = self._job.stores.rollouts.read(wanted[first : first + ROLLOUTS_PER_READ])
+            rollouts |= read.whole
+            damaged |= read.damaged
+        return [
+            next((damaged[one] for one in task.rollouts if one in damaged), None)
+            or assemble(task, rollouts, self._limits)
+            for task in tasks
+        ]
+
+    def drop(self, task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> Loss:
+        """Put a finished task out of the queue."""
+        self._job.stores.tasks.drop([task.id], reason=reason, cause=cause)
+        return told(task, cause, reason, group=group)
+
+
+def told(task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> Loss:
+    """A loss, told in the log."""
+    level = logging.INFO if cause in (Cause.STALE, Cause.FILTERED) else logging.WARNING
+    log.log(level, "group %s is lost (%s): %s", task.id, cause, reason)
+    return Loss(cause=cause, reason=reason, rollouts=group.rollouts if group else ())
