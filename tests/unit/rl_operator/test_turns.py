@@ -110,11 +110,14 @@ def serve_all(turns: Turns) -> None:
 HANDED_ON = [*TWO_WAIT, "settle", "pause", "the holder is suspended", "settle", "settle"]
 
 
+SERVED = [*TWO_WAIT, *["look"] * 4, "the controller sees"]
+"""The pool has just been given away, and its controller is about to make pods."""
 ENDING = [*TWO_WAIT, "settle", "the holder ends", "look", "look"]
 
 
 @example([*ENDING, *ACTED, *["look"] * 4, *ACTED])  # the last pods have not ended yet
-@example([*ENDING, "pods end", *["look"] * 4, *ACTED])  # the controller has seen nothing yet
+@example([*ENDING, "pods end", *["look"] * 4, *ACTED])  # the controller has not acted yet
+@example([*SERVED, "the holder is suspended", *["look"] * 6, "the controller acts", *ACTED])
 @example([*HANDED_ON, "a resumes", "go on after the pool was read", *ACTED])
 @example([*HANDED_ON, "a resumes", "go on after the jobs were read", *ACTED])
 @example([*HANDED_ON, "go on after the Deployment was read", *ACTED])
