@@ -1,4 +1,4 @@
-"""Whether the watches are heard of: a stream that has fallen silent ends the process.
+"""Whether the watches are heard of: one that is silent, or whose kind is gone, ends the process.
 
 Kopf's handlers see objects alone. That a stream lives while nothing changes is told by the API
 server's bookmarks, about one a minute, so every piece of every watch's answer is noted here.
@@ -24,6 +24,17 @@ class WatchSilentError(RLError):
         super().__init__(f"nothing was heard from the watches of {told} for {seconds:.0f} s")
 
 
+class KindGoneError(RLError):
+    """The API server knows a watched kind no more; kopf watches none of the others then, either."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = tuple(sorted(paths))
+        super().__init__(
+            f"the API server does not know {', '.join(self.paths)} any more: the process ends, "
+            "for the next one begins with the kinds that there are"
+        )
+
+
 class Streams:
     """When each watch was heard of last, by its path in the API. For any thread."""
 
@@ -41,6 +52,7 @@ class Streams:
         self._clock, self.seconds = clock, seconds
         self._heard = dict.fromkeys(required, clock())
         self._begun: set[str] = set()
+        self._gone: set[str] = set()
         self._lock = threading.Lock()
 
     def hear(self, path: str) -> None:
@@ -49,6 +61,13 @@ class Streams:
         with self._lock:
             self._heard[known] = self._clock()
             self._begun.add(known)
+
+    def lose(self, path: str) -> None:
+        """Note that the API server knows no such path, which counts where it is watched."""
+        known = path[path.index("/api") :] if "/api" in path else path
+        with self._lock:
+            if known in self._heard:
+                self._gone.add(known)
 
     def have_begun(self, paths: Iterable[str]) -> bool:
         """Whether all of these watches have been heard of: whatever changes from now on is told."""
@@ -62,7 +81,11 @@ class Streams:
             return {path: now - at for path, at in self._heard.items()}
 
     def check(self) -> None:
-        """Raise WatchSilentError when a watch is silent for too long."""
+        """Raise KindGoneError or WatchSilentError: a watch's kind is gone, or it is silent."""
+        with self._lock:
+            gone = set(self._gone)
+        if gone:
+            raise KindGoneError(gone)
         dead = [path for path, silent in self.silences().items() if silent > self.seconds]
         if dead:
             raise WatchSilentError(dead, seconds=self.seconds)
@@ -74,6 +97,8 @@ def session_for(streams: Streams, **options: Any) -> aiohttp.ClientSession:
     class Response(aiohttp.ClientResponse):
         async def start(self, connection: Any) -> aiohttp.ClientResponse:
             started = await super().start(connection)
+            if self.method == "GET" and self.status == 404:
+                streams.lose(self.url.path)
             if self.url.query.get("watch") == "true" and self.status == 200:
                 streams.hear(self.url.path)
                 told = _Heard(started.content, lambda: streams.hear(self.url.path))

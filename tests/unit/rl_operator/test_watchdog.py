@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from rl_operator.watchdog import Streams, WatchSilentError, session_for
+from rl_operator.watchdog import KindGoneError, Streams, WatchSilentError, session_for
 
 PODS, JOBS = "/api/v1/pods", "/apis/rl-operator.io/v1alpha1/rljobs"
 
@@ -48,12 +48,23 @@ class Counted(Streams):
     """Counts what it hears."""
 
     def __init__(self) -> None:
-        super().__init__([], clock=Clock(), seconds=180)
+        super().__init__([JOBS], clock=Clock(), seconds=180)
         self.times = 0
 
     def hear(self, path: str) -> None:
         super().hear(path)
         self.times += 1
+
+
+def test_a_watched_kind_that_is_gone_is_named() -> None:
+    streams = Streams([PODS], clock=Clock(), seconds=180)
+    streams.lose("/apis/kubeflow.org/v1/pytorchjobs")  # nobody watches it
+    streams.lose("/elsewhere")
+    streams.check()
+    streams.lose(f"/behind/a/prefix{PODS}")
+    with pytest.raises(KindGoneError, match="begins with the kinds that there are") as caught:
+        streams.check()
+    assert caught.value.paths == (PODS,)
 
 
 async def _answer(request: web.Request) -> web.StreamResponse:
@@ -65,8 +76,8 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _read(query: str) -> tuple[bytes, int]:
-    """What a client reads of the stream, and how often the watch was heard of meanwhile."""
+async def _read(query: str, *, of: str = PODS) -> tuple[bytes, Counted]:
+    """What a client reads of the stream, and what was heard of the watch meanwhile."""
     application = web.Application()
     application.router.add_get(PODS, _answer)
     runner = web.AppRunner(application)
@@ -75,17 +86,25 @@ async def _read(query: str) -> tuple[bytes, int]:
     await site.start()
     server = f"http://127.0.0.1:{runner.addresses[0][1]}"
     streams = Counted()
-    async with session_for(streams) as session, session.get(f"{server}{PODS}{query}") as response:
+    async with session_for(streams) as session, session.get(f"{server}{of}{query}") as response:
         read = b"".join([piece async for piece in response.content.iter_chunked(1 << 20)])
     await runner.cleanup()
-    return read, streams.times
+    return read, streams
 
 
 def test_each_piece_of_a_watch_is_heard_and_passed_on() -> None:
-    read, heard = asyncio.run(_read("?watch=true"))
+    read, streams = asyncio.run(_read("?watch=true"))
     assert read == b'{"type":"BOOKMARK"}\n' * 2
-    assert heard >= 2  # the answer's begin, and its pieces as they came
+    assert streams.times >= 2  # the answer's begin, and its pieces as they came
 
 
 def test_a_list_is_no_watch() -> None:
-    assert asyncio.run(_read(""))[1] == 0
+    assert asyncio.run(_read(""))[1].times == 0
+
+
+@pytest.mark.parametrize("query", ["", "?watch=true"])
+def test_a_kind_that_nobody_knows_is_no_watch_any_more(query: str) -> None:
+    streams = asyncio.run(_read(query, of=JOBS))[1]
+    assert streams.times == 0
+    with pytest.raises(KindGoneError, match="rljobs"):
+        streams.check()

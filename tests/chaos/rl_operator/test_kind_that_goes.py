@@ -1,0 +1,71 @@
+"""PyTorchJob's definition goes while an attempt is under way, and comes back: it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rl_operator import kinds
+from rl_operator.kinds import Key
+from tests.apiserver import ApiServer
+from tests.contract.rl_operator.processes import Process, Starter, trainer_kind
+from tests.contract.rl_operator.test_process import bring_up
+from tests.contract.rl_operator.world import World
+from tests.waiting import until
+
+
+@pytest.fixture
+def put_back(with_trainer_kind: ApiServer) -> Iterator[None]:
+    """The definition is there again in any case."""
+    yield
+    trainer_kind(with_trainer_kind)
+
+
+def stalled(world: World, job: Key) -> str:
+    found = world.status(job).get("conditions", [])
+    return next((one["reason"] for one in found if one["type"] == "Stalled"), "")
+
+
+@pytest.mark.usefixtures("put_back")
+def test_the_attempt_waits_for_it_and_goes_on(
+    world: World, with_trainer_kind: ApiServer, start: Starter
+) -> None:
+    operators = [start("operator-0")]
+    job, run = bring_up(world)
+
+    def alive() -> Process:
+        """The operator's process, started anew where it has ended, as the kubelet does."""
+        if operators[-1].ended():
+            operators.append(start(f"operator-{len(operators)}"))
+        return operators[-1]
+
+    def is_stalled() -> bool:
+        alive()
+        return stalled(world, job) == "TrainingOperatorMissing"
+
+    with_trainer_kind.kubectl("delete", "crd", "pytorchjobs.kubeflow.org")
+    until(is_stalled, what="the job to say what is missing", seen=lambda: world.status(job))
+    status = world.status(job)
+    assert (status["attempt"], status.get("failures", 0)) == (1, 0)
+
+    def goes_on() -> bool:
+        alive()
+        return not stalled(world, job) and bool(world.objects(kinds.PYTORCH_JOB))
+
+    trainer_kind(with_trainer_kind)
+    until(goes_on, what="the attempt's object", seen=lambda: world.status(job))
+    assert [one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)] == ["job-1"]
+    world.start_pod("job-1-worker-0", of=world.objects(kinds.PYTORCH_JOB)[0])
+    outcome = {"kind": "Succeeded", "reason": "Trained", "message": "m", "final_model": "s3://f"}
+    world.write_run(run, step=60, steps=60, outcome=outcome)
+    world.end_trainer("job-1", "Succeeded", exit_code=0)
+
+    def complete() -> bool:
+        alive()
+        return world.condition_now(job, "Complete")
+
+    until(complete, what="the job to complete", seen=lambda: world.status(job))
+    assert [one["result"] for one in world.status(job)["attempts"]] == ["Succeeded"]
+    told = [one.get("traceback", "") for one in operators[0].lines()]
+    assert any("KindGoneError" in one for one in told), "it would have been blind for minutes"
