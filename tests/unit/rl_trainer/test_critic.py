@@ -200,6 +200,26 @@ def test_a_critic_may_have_a_model_of_its_own(
     assert all(torch.equal(one, before[key]) for key, one in learner.parameters.items())
 
 
+def test_a_critic_makes_updates_of_its_own_size(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    """Of three prompts the policy makes one update; the critic two passes of one prompt each."""
+    learner = make_learner(algorithm=algorithm(promptsPerUpdate=1, passesPerStep=2))
+    samples = [
+        dataclasses.replace(one, group=f"g{index % 3}")
+        for index, one in enumerate(with_returns(make_samples()))
+    ]
+    learner.update(samples, step=1)
+    own = learner.auxiliary()
+    assert updates({name.removeprefix("critic/moments/"): one for name, one in own.items()}) == {6}
+    assert updates(optimizer.state(learner.optimizer, learner.parameters)) == {1}
+
+
+def updates(moments: dict[str, torch.Tensor]) -> set[float]:
+    """That an optimizer has made, of each parameter."""
+    return {float(one) for name, one in moments.items() if name.startswith("step/")}
+
+
 def restored(one: Learner, other: Learner) -> None:
     with torch.no_grad():
         for name, parameter in other.parameters.items():
