@@ -25,6 +25,14 @@ def of_lora(spec: RLJobSpec) -> Iterator[Refusal]:
             remedy="Remove it.",
         )  # fmt: skip
     yield from _of_targets(set(spec.training.lora.targets))
+    quantization, critic = spec.training.lora.quantization, spec.algorithm.critic
+    if quantization is not None and critic is not None and critic.model is None:
+        yield Refusal(
+            field="spec.training.lora.quantization", value=quantization, reason="LoRAUnsupported",
+            message="The critic trains all weights of the model that it begins as: such cannot be "
+            "quantized.",
+            remedy="Set spec.algorithm.critic.model, or remove it.",
+        )  # fmt: skip
     kl = spec.algorithm.kl
     if kl is not None and kl.refresh_every_steps is not None:
         yield Refusal(

@@ -45,12 +45,14 @@ def learner(
     base, uri = folder / BASE, spec.model.uri
     base.mkdir()
     fetch_model(objects, uri, base)
+    low_rank = spec.training.lora
     policy = model.load(
         base,
         precision=spec.training.precision,
         uri=uri,
         recompute=spec.training.gradient_checkpointing,
         offload=spec.training.offload_activations,
+        quantize=None if low_rank is None else low_rank.quantization,
     )
     known = limits(policy, spec)
     adapter = adapter_of(base, policy, spec)

@@ -270,6 +270,7 @@ def _models(
 ) -> Models:
     """All models; the policy is copied where another one begins as it is, and divided last."""
     section, low_rank = spec.algorithm.critic, spec.training.lora
+    assert section is None or critic or not policy.originals, "refused: no critic is quantized"
     found = None
     if section is not None:
         found = Critic(critic or policy, section, spec.training, shared=critic is None, world=world)

@@ -16,16 +16,23 @@ from rl_contracts.adapters import targeted
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.lora import TARGETS, LoRA
+from rl_trainer import quantization
 from rl_trainer.model import Policy
+from rl_trainer.quantization import PACKED, SCALES, QuantizedLinear
 
 FIELD = "spec.training.lora.targets"
+FROZEN = ("weight", "bias", PACKED, SCALES)
 
 
 class LoRALinear(torch.nn.Linear):
     """``y = W x + b + (alpha / rank) B A dropout(x)`` (section 4.1, equation 3); W, b are frozen.
 
-    ``lora_A`` is float32 ``[rank, in]``, ``lora_B`` float32 ``[out, rank]``.
+    ``lora_A`` is float32 ``[rank, in]``, ``lora_B`` float32 ``[out, rank]``. W may be quantized:
+    ``weight`` is then None, and ``packed`` and ``scales`` are those of ``QuantizedLinear``.
     """
+
+    packed: Tensor
+    scales: Tensor
 
     def __init__(self, linear: torch.nn.Linear, section: LoRA, generator: torch.Generator) -> None:
         """Begin as the layer: A is uniform within ±1/sqrt(in), B is zero.
@@ -36,11 +43,13 @@ class LoRALinear(torch.nn.Linear):
             generator: of A's values, on the CPU.
         """
         super().__init__(linear.in_features, linear.out_features, bias=False, device="meta")
-        self.weight, self.bias = linear.weight, linear.bias
+        for name in FROZEN:
+            self.register_parameter(name, getattr(linear, name, None))
+        self.kind = linear.kind if isinstance(linear, QuantizedLinear) else None
         self.requires_grad_(requires_grad=False)
         first = torch.empty(section.rank, linear.in_features)
         torch.nn.init.kaiming_uniform_(first, a=math.sqrt(5), generator=generator)
-        device = linear.weight.device
+        device = next(linear.parameters()).device
         self.lora_A = torch.nn.Parameter(first.to(device))
         self.lora_B = torch.nn.Parameter(
             torch.zeros(linear.out_features, section.rank, device=device)
@@ -51,12 +60,17 @@ class LoRALinear(torch.nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # torch's name
         """Outputs ``[..., out]`` of inputs ``[..., in]``."""
-        found = functional.linear(input, self.weight, self.bias)
+        found = self._frozen(input)
         if not self.on:
             return found
         kept = functional.dropout(input, self.dropout, self.training)
         low = functional.linear(kept, self.lora_A)
         return found + self.scaling * functional.linear(low, self.lora_B)
+
+    def _frozen(self, given: Tensor) -> Tensor:
+        if self.kind is None:
+            return functional.linear(given, self.weight, self.bias)
+        return quantization.linear(given, self.packed, self.scales, self.bias, kind=self.kind)
 
 
 def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) -> Policy:
@@ -76,8 +90,9 @@ def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) ->
     layers = _targets(module, section)
     module.requires_grad_(False)
     if policy.bf16:
-        for parameter in module.parameters():  # not buffers: rotary frequencies stay exact
-            parameter.data = parameter.data.to(torch.bfloat16)
+        for name, parameter in module.named_parameters():  # not buffers: rotary ones stay exact
+            if name.rpartition(".")[2] not in (PACKED, SCALES):
+                parameter.data = parameter.data.to(torch.bfloat16)
     generator = torch.Generator().manual_seed(seed)
     for name in layers:
         module.set_submodule(name, LoRALinear(module.get_submodule(name), section, generator))
@@ -85,10 +100,7 @@ def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) ->
 
 
 def _targets(module: Any, section: LoRA) -> list[str]:
-    linear = {
-        f"{name}.weight" for name, one in module.named_modules() if type(one) is torch.nn.Linear
-    }
-    found = targeted(linear, section)
+    found = targeted(quantization.linears(module), section)
     missing = sorted(set(section.targets) - {one.rpartition(".")[2] for one in found})
     if missing or not found:
         raise _refused(

@@ -18,9 +18,11 @@ from transformers import AutoModelForCausalLM
 
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
-from rl_trainer import memory, sharding
+from rl_contracts.spec.lora import Quantization
+from rl_trainer import memory, quantization, sharding
 from rl_trainer.logprobs import CHUNK_LOGITS, TokenStatistics, token_logprobs, token_statistics
 from rl_trainer.packing import Packed, collate
+from rl_trainer.quantization import Originals
 from rl_trainer.samples import Sample
 from rl_trainer.world import World
 
@@ -43,6 +45,8 @@ class Policy:
     """What layers keep for the backward pass waits in host memory."""
     adapter: AdapterEntry | None = None
     """Where adapters are trained instead of all weights: whose."""
+    originals: Originals | None = None
+    """Where frozen weights are quantized: what they were."""
     around: Callable[[Any], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     """Given the module, what its layers are run in."""
 
@@ -165,6 +169,7 @@ def load(
     field: str = "spec.model.uri",
     recompute: bool = False,
     offload: bool = False,
+    quantize: Quantization | None = None,
 ) -> Policy:
     """Load a model in Hugging Face layout and prove that it can be trained packed.
 
@@ -176,11 +181,12 @@ def load(
         recompute: keep each layer's input alone for the backward pass and run the layer again
             there (gradient checkpointing, arXiv 1604.06174).
         offload: and keep that in host memory.
+        quantize: its linear layers, which are then frozen; ``folder`` must stay.
 
     Raises:
         RefusedError: it is no causal model that transformers can build and fill from the folder,
             its weights are quantized, it does not keep packed sequences apart, or its layers
-            cannot be run again.
+            cannot be run again or quantized.
     """
     _check_unquantized(folder, uri=uri, field=field)
     try:
@@ -198,9 +204,14 @@ def load(
         if report.get(kind):
             shown = ", ".join(map(str, sorted(report[kind])[:3]))
             raise refused(uri, f"Its weights do not fit its config ({kind}): {shown}.", field=field)
-    place = device()
+    place, originals = device(), None
+    if quantize is not None:
+        originals = Originals(folder)
+        quantization.quantize(module, quantize, tensors=originals.names(), device=place)
     module.to(place)
-    policy = Policy(module=module, device=place, bf16=precision == "BF16", offload=offload)
+    policy = Policy(
+        module=module, device=place, bf16=precision == "BF16", offload=offload, originals=originals
+    )
     check(policy, uri=uri, field=field)
     if recompute:
         _recompute(module)

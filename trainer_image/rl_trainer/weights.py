@@ -15,9 +15,10 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from rl_contracts import adapters
 from rl_contracts.documents.manifest import AdapterEntry
-from rl_trainer import division, lora, sharding
+from rl_trainer import division, lora, quantization, sharding
 from rl_trainer.lora import LoRALinear
 from rl_trainer.model import Policy
+from rl_trainer.quantization import Originals
 from rl_trainer.world import ALONE, World
 
 SHARD_BYTES = 4 << 30
@@ -31,6 +32,9 @@ Precision = Literal["BF16", "FP32"]
 def snapshot(policy: Policy, *, precision: Precision, world: World = ALONE) -> Snapshot:
     """Copy the weights as they are now, adapters merged; training may go on at once.
 
+    Of layers whose weights are quantized it is the weights as they came that are copied, and that
+    adapters are merged into.
+
     Every rank must ask; rank 0 has them.
 
     Names and shapes are those of the files that the model was loaded from, which may differ from
@@ -38,10 +42,14 @@ def snapshot(policy: Policy, *, precision: Precision, world: World = ALONE) -> S
     """
     dtype = DTYPES[precision]
     copied = sharding.copies(_named(policy), world, dtype=dtype)
-    for name, layer in lora.layers(policy.module).items():  # one by one: they pass through float32
-        copied |= _merged(f"{name}.weight", layer, world, dtype=dtype)
+    adapted = lora.layers(policy.module)
+    for name, layer in adapted.items():  # one by one: they pass through float32
+        copied |= _merged(name, layer, world, dtype=dtype, originals=policy.originals)
     if not world.leads:
         return {}
+    if policy.originals is not None:
+        for name in sorted(set(quantization.layers(policy.module)) - adapted.keys()):
+            copied[f"{name}.weight"] = policy.originals.weight(name).to(dtype)
     return dict(revert_weight_conversion(policy.module, copied))
 
 
@@ -87,6 +95,11 @@ def _named(policy: Policy) -> dict[str, Tensor]:
             for name in lora.layers(policy.module)
             for part in (*adapters.PARTS, "weight")
         ),
+        *(
+            f"{name}.{part}"
+            for name in quantization.layers(policy.module)
+            for part in (quantization.PACKED, quantization.SCALES)
+        ),
     }
     found = policy.module.state_dict().items()
     return {name: tensor for name, tensor in found if name not in left_out}
@@ -115,13 +128,23 @@ def _owners(policy: Policy, named: Mapping[str, Tensor], *, ranks: int) -> dict[
     }
 
 
-def _merged(name: str, layer: LoRALinear, world: World, *, dtype: torch.dtype) -> dict[str, Tensor]:
-    named = {"W": layer.weight, "A": layer.lora_A, "B": layer.lora_B}
+def _merged(
+    name: str,
+    layer: LoRALinear,
+    world: World,
+    *,
+    dtype: torch.dtype,
+    originals: Originals | None,
+) -> dict[str, Tensor]:
+    named: dict[str, Tensor] = {"A": layer.lora_A, "B": layer.lora_B}
+    if originals is None:
+        named["W"] = layer.weight
     found = sharding.copies(named, world, dtype=torch.float32)
     if not found:
         return {}
-    whole = lora.merged(found["W"], found["A"], found["B"], scaling=layer.scaling)
-    return {name: whole.to(dtype)}
+    weight = found["W"] if originals is None else originals.weight(name)
+    whole = lora.merged(weight, found["A"], found["B"], scaling=layer.scaling)
+    return {f"{name}.weight": whole.to(dtype)}
 
 
 def write_adapter(tensors: Snapshot, entry: AdapterEntry, folder: Path) -> None:

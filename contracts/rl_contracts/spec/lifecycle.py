@@ -54,11 +54,11 @@ class Lifecycle(Model):
     """Before the second attempt; doubles with each further one up to ten minutes."""
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy)
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    """Longest time from the first attempt's start, or from a resumption, to the end of the job."""
+    """From the first attempt's start, or a resumption, to the job's end."""
     pending_deadline_seconds: Annotated[int, Field(ge=10, le=604800)] = 1800
     """Longest time an attempt's trainer pod may take to run."""
     progress_deadline_seconds: Annotated[int, Field(ge=60, le=604800)] = 1800
-    """Longest time without a new step or evaluation before the attempt counts as failed."""
+    """An attempt without a new step or evaluation for so long counts as failed."""
     suspend_grace_seconds: Annotated[int, Field(ge=1, le=86400)] = 120
     """What a trainer pod gets to write a checkpoint when it is stopped; read as it starts."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None

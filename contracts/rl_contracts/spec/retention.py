@@ -36,7 +36,7 @@ class Retention(Model):
     """
 
     batches: Bound = Field(default_factory=Bound)
-    """A batch takes along the rollouts and tasks that it trained: it cannot be audited any more."""
+    """A batch takes its rollouts and tasks along: it cannot be audited any more."""
     tasks: Bound = Field(default_factory=Bound)
     """Ended tasks outside of kept batches; each takes its rollouts along."""
     rollouts: Bound = Field(default_factory=Bound)

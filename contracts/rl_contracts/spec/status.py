@@ -80,7 +80,7 @@ class ProgressStatus(Model):
     trainer_wait_share: float = 0.0
     """Share of the trainer's time spent waiting for rollouts, in [0, 1]."""
     staleness: int | None = None
-    """Steps between the oldest token of the last update and the update; at most maxStaleness."""
+    """Age in steps of the last update's oldest token; at most maxStaleness."""
     seconds_left: int | None = None
     last_progress_time: ShortText | None = None
 
@@ -107,7 +107,7 @@ class WeightsStatus(Model):
     version: int = 0
     min_serving_version: int = 0
     lag: int = 0
-    """Training steps between the published policy and the oldest one that is served."""
+    """Steps between the published policy and the oldest one served."""
     uri: Text = ""
     digest: ShortText = ""
 

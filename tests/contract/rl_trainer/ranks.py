@@ -114,7 +114,9 @@ def learner(folder: Path, world: World, **sections: Any) -> Learner:
     """A learner of the tiny model, on this rank."""
     training = {"steps": 10, "precision": "FP32", **sections.pop("training", {})}
     spec = RLJobSpec.model_validate(SPEC | {"training": training} | sections)
-    policy = model.load(folder, precision="FP32", uri="s3://models/tiny")
+    low_rank = spec.training.lora
+    quantize = None if low_rank is None else low_rank.quantization
+    policy = model.load(folder, precision="FP32", uri="s3://models/tiny", quantize=quantize)
     teacher = None
     if spec.algorithm.distils:
         teacher = dataclasses.replace(policy, module=tiny_model(seed=9, num_hidden_layers=1))

@@ -178,7 +178,13 @@ class World:
 
     def uninterrupted(self) -> dict[str, Tensor]:
         """Weights of a trainer that trains the lineage's batches without ever stopping."""
-        policy = model.load(self.folder / "model", precision="FP32", uri=self.spec.model.uri)
+        low_rank = self.spec.training.lora
+        policy = model.load(
+            self.folder / "model",
+            precision="FP32",
+            uri=self.spec.model.uri,
+            quantize=None if low_rank is None else low_rank.quantization,
+        )
         teacher, uri = None, self.spec.algorithm.teacher
         if uri is not None:
             teacher = model.load(self.folder / "teacher", precision="FP32", uri=uri)

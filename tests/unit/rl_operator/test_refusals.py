@@ -58,6 +58,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training": {"steps": 1, "lora": {"targets": ["up_proj", "o_proj"]}}},
         "spec.training.lora.targets", "LoRAUnsupported",
     ),
+    "a critic of weights that are quantized": (
+        {
+            "algorithm": {"estimator": {"kind": "GAE"}, "critic": {}},
+            "training": {"steps": 1, "lora": {"quantization": "NF4"}},
+        },
+        "spec.training.lora.quantization", "LoRAUnsupported",
+    ),
     "a reference that moves away from the model": (
         {
             "algorithm": {"kl": {"refreshEverySteps": 5}},
