@@ -31,9 +31,10 @@ UPDATING = (
     "training.checkpoint.keepLast",
     "training.evaluation.afterTraining", "training.evaluation.beforeTraining",
     "training.evaluation.everySteps", "training.gradientCheckpointing", "training.lora",
-    "training.offloadActivations", "training.optimizer", "training.tracking",
-    "training.passesPerStep", "training.promptsPerUpdate", "weightSync.everySteps",
-    "weightSync.keepLast", "weightSync.pause", "weightSync.transport.delta",
+    "training.offloadActivations", "training.offloadOptimizer", "training.optimizer",
+    "training.tracking", "training.passesPerStep", "training.promptsPerUpdate",
+    "weightSync.everySteps", "weightSync.keepLast", "weightSync.pause",
+    "weightSync.transport.delta",
 )  # fmt: skip
 """What is read where the policy changes."""
 UNREAD: dict[str, tuple[str, ...]] = {

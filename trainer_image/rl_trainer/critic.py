@@ -125,7 +125,7 @@ class Critic:
             for name, one in saved.items()
             if name.startswith("moments/")
         }
-        optimizer.restore(self._optimizer, self.parameters, moments)
+        optimizer.restore(self._optimizer, self.parameters, moments, self._training)
 
     def _values(self, packed: Packed) -> Tensor:
         offload, device = self._model.offload, self._model.device
@@ -154,7 +154,7 @@ class Critic:
         )
         if not math.isfinite(float(norm)):
             raise _not_finite(step, "gradient")
-        self._optimizer.step()
+        optimizer.step(self._optimizer, self._training)
         return total / count
 
     def _losses(self, packed: Packed) -> Tensor:

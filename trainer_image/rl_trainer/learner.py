@@ -58,7 +58,7 @@ class Learner:
         """
         self.world = world
         self._algorithm = spec.algorithm
-        self._training = spec.training
+        self.training = spec.training
         self._clock = clock
         self.models = _models(
             policy, spec, critic=critic, teacher=teacher, adapter=adapter, world=world
@@ -90,9 +90,9 @@ class Learner:
         """
         started, phases = self._clock(), Phases(self._clock)
         # Dropout and the like depend on seed, step and rank alone: a replayed step repeats them.
-        torch.manual_seed(self._training.seed * 1_000_003 + step + (self.world.rank << 48))
+        torch.manual_seed(self.training.seed * 1_000_003 + step + (self.world.rank << 48))
         rate = optimizers.learning_rate(
-            self._training.optimizer, step=step, steps=self._training.total_steps
+            self.training.optimizer, step=step, steps=self.training.total_steps
         )
         optimizers.set_rate(self.optimizer, rate)
         value_loss = None
@@ -102,7 +102,7 @@ class Learner:
         planned = self._plan(samples, step=step) if step > self._policy_waits else []
         with phases.of(ANNOTATE):
             samples = annotate.annotated(self.models, samples, proximal=len(planned) > 1)
-        tally, first_pass = Tally(), len(planned) // self._training.passes_per_step
+        tally, first_pass = Tally(), len(planned) // self.training.passes_per_step
         with phases.of(UPDATE):
             for number, chosen in enumerate(planned):
                 part = [samples[index] for index in chosen]
@@ -156,9 +156,9 @@ class Learner:
     def _plan(self, samples: Sequence[Sample], *, step: int) -> list[list[int]]:
         return minibatches.updates(
             [one.group for one in samples],
-            prompts_per_update=self._training.prompts_per_update,
-            passes=self._training.passes_per_step,
-            seed=self._training.seed,
+            prompts_per_update=self.training.prompts_per_update,
+            passes=self.training.passes_per_step,
+            seed=self.training.seed,
             step=step,
         )
 
@@ -179,7 +179,7 @@ class Learner:
         norm = float(
             sharding.full(
                 torch.nn.utils.clip_grad_norm_(
-                    self.parameters.values(), self._training.optimizer.max_gradient_norm
+                    self.parameters.values(), self.training.optimizer.max_gradient_norm
                 )
             )
         )
@@ -188,7 +188,7 @@ class Learner:
         loss = tally.add(found, below=below, norm=norm, tokens=sum(counts), first=first)
         if not math.isfinite(loss):
             raise _not_finite(step=step, what="loss", sample=None)
-        self.optimizer.step()
+        optimizers.step(self.optimizer, self.training)
 
     def _accumulate(self, packed: Packed, *, step: int, below: int) -> list[Terms]:
         coefficient = self.controls.kl_coefficient

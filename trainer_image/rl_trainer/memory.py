@@ -41,6 +41,12 @@ def check(training: Training, *, device: torch.device, ranks: int) -> None:
                 "without gradientCheckpointing parameters would be moved with the activations",
                 "Set spec.training.gradientCheckpointing, too.",
             )  # fmt: skip
+    if training.offload_optimizer and device.type == "cpu":
+        raise _refused(
+            "offloadOptimizer", "true",
+            "this trainer has no GPU: moments lie in the host's memory as it is",
+            "Leave it out, or give the trainer a GPU.",
+        )  # fmt: skip
     if training.optimizer.kind == "AdamW8bit" and ranks > 1:
         raise _refused(
             "optimizer.kind", "AdamW8bit",

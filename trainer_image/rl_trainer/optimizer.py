@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from rl_contracts.spec.training import Optimizer as OptimizerSection
-from rl_trainer import sharding
+from rl_contracts.spec.training import Training
+from rl_trainer import offload, sharding
 from rl_trainer.world import ALONE, World
 
 State = dict[str, Tensor]
@@ -70,6 +71,14 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
+def step(optimizer: torch.optim.Optimizer, training: Training) -> None:
+    """Make an update from the parameters' gradients."""
+    if training.offload_optimizer:
+        offload.step(optimizer)
+    else:
+        optimizer.step()
+
+
 def state(
     optimizer: torch.optim.Optimizer,
     parameters: dict[str, torch.nn.Parameter],
@@ -89,7 +98,10 @@ def state(
 
 
 def restore(
-    optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter], saved: State
+    optimizer: torch.optim.Optimizer,
+    parameters: dict[str, torch.nn.Parameter],
+    saved: State,
+    training: Training,
 ) -> None:
     """Put back what ``state`` returned; KeyError for an unknown parameter or another kind."""
     plain = isinstance(optimizer, torch.optim.AdamW)
@@ -100,4 +112,6 @@ def restore(
             raise KeyError(f"{kind}: the moments are of another training.optimizer.kind")
         parameter = parameters[name]
         placed = sharding.placed(value, parameter)
+        if training.offload_optimizer and kind in offload.MOMENTS:
+            offload.to_host(placed)
         optimizer.state[parameter][kind] = placed if plain or kind != "step" else int(value)

@@ -1,7 +1,7 @@
 """Frozen linear layers that keep their weights in 8 or 4 bits and have them whole only as they run.
 
 What is computed is ``y = D x + b`` and its gradient by x, where D is the dequantized weight in the
-precision of the pass: inputs are never quantized, so that every device computes the same thing.
+precision of the pass: inputs are never quantized, so that every device computes one formula.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def put_back(found: Saved, learner: Learner) -> None:
     if not learner.trains:
         return
     try:
-        optimizer.restore(learner.optimizer, learner.parameters, tensors.moments)
+        optimizer.restore(learner.optimizer, learner.parameters, tensors.moments, learner.training)
         learner.restore_auxiliary(tensors.auxiliary)
     except (KeyError, RuntimeError) as error:
         raise IntegrityError(

@@ -40,6 +40,10 @@ CASES: dict[str, dict[str, Any]] = {
         "training": {**SMALL, "gradientCheckpointing": True, "lora": {"rank": 3}},
         "algorithm": {"kl": {"estimator": "Full", "coefficient": 0.1}},
     },
+    "adapters beside quantized weights": {
+        "training": {**SMALL, "lora": {"rank": 3, "quantization": "Int8"}},
+    },
+    "moments in host memory": {"training": {**SMALL, "offloadOptimizer": True}},
     "critic": {
         "training": SMALL,
         "algorithm": {"estimator": {"kind": "GAE"}, "critic": {"valueClip": 0.2}},

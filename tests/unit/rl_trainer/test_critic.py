@@ -224,9 +224,8 @@ def restored(one: Learner, other: Learner) -> None:
     with torch.no_grad():
         for name, parameter in other.parameters.items():
             parameter.copy_(one.parameters[name])
-    optimizer.restore(
-        other.optimizer, other.parameters, optimizer.state(one.optimizer, one.parameters)
-    )
+    saved = optimizer.state(one.optimizer, one.parameters)
+    optimizer.restore(other.optimizer, other.parameters, saved, other.training)
     other.restore_auxiliary(one.auxiliary())
 
 

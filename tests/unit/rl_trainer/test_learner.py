@@ -104,9 +104,8 @@ def test_a_restored_optimizer_goes_on_bit_for_bit(
     with torch.no_grad():
         for name, parameter in other.parameters.items():
             parameter.copy_(one.parameters[name])
-    optimizer.restore(
-        other.optimizer, other.parameters, optimizer.state(one.optimizer, one.parameters)
-    )
+    saved = optimizer.state(one.optimizer, one.parameters)
+    optimizer.restore(other.optimizer, other.parameters, saved, other.training)
     for learner in (one, other):
         learner.update(make_samples(seed=2), step=2)
     assert same(weights(one), weights(other))

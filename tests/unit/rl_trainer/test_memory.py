@@ -65,6 +65,7 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
     [
         ({"offloadActivations": True, "gradientCheckpointing": True}, CPU, 1, "offloadActivations"),
         ({"offloadActivations": True}, GPU, 1, "offloadActivations"),
+        ({"offloadOptimizer": True}, CPU, 1, "offloadOptimizer"),
         ({"optimizer": {"kind": "AdamW8bit"}}, CPU, 2, "optimizer.kind"),
     ],
 )
@@ -85,6 +86,7 @@ def test_what_cannot_be_honoured_is_refused(
     [
         ({"offloadActivations": True, "gradientCheckpointing": True}, GPU, 4),
         ({"optimizer": {"kind": "AdamW8bit"}}, CPU, 1),
+        ({"offloadOptimizer": True}, GPU, 2),
         ({}, CPU, 4),
     ],
 )
@@ -143,10 +145,10 @@ def test_moments_of_8_bits_are_saved_and_go_on_bit_for_bit(
             parameter.copy_(one.parameters[name])
     saved = optimizer.state(one.optimizer, one.parameters)
     assert any(value.dtype == torch.uint8 for value in saved.values())
-    optimizer.restore(other.optimizer, other.parameters, saved)
+    optimizer.restore(other.optimizer, other.parameters, saved, spec.training)
     for learner in (one, other):
         learner.update(make_samples(seed=2), step=2)
     assert same(weights(one), weights(other))
     plain = Learner(model.load(tmp_path, precision="FP32", uri="s3://models/tiny"), make_spec())
     with pytest.raises(KeyError, match=r"another training\.optimizer\.kind"):
-        optimizer.restore(plain.optimizer, plain.parameters, saved)
+        optimizer.restore(plain.optimizer, plain.parameters, saved, spec.training)

@@ -70,9 +70,8 @@ def test_state_put_back_goes_on_bit_for_bit(
     with torch.no_grad():
         for name, parameter in other.parameters.items():
             parameter.copy_(one.parameters[name])
-    optimizer.restore(
-        other.optimizer, other.parameters, optimizer.state(one.optimizer, one.parameters)
-    )
+    saved = optimizer.state(one.optimizer, one.parameters)
+    optimizer.restore(other.optimizer, other.parameters, saved, other.training)
     other.restore_auxiliary(one.auxiliary())
     other.controls = type(one.controls).model_validate_json(one.controls.model_dump_json())
     assert one.controls.kl_coefficient != KL["coefficient"]
