@@ -33,6 +33,7 @@ DRAIN_SECONDS = "RL_DRAIN_SECONDS"
 TOOL_SECRETS_FOLDER = "RL_TOOL_SECRETS_FOLDER"
 ENDPOINT_SECRETS_FOLDER = "RL_ENDPOINT_SECRETS_FOLDER"
 SANDBOX_SOCKET = "RL_SANDBOX_SOCKET"
+CODE_FOLDER = "RL_CODE_FOLDER"
 
 
 class EnvironmentVariableError(ValueError):
@@ -162,6 +163,8 @@ class SamplerEnv:
     """Where policies are handed to other samplers; None without a relay."""
     pod_ip: str = ""
     """Known where there is a relay."""
+    code_folder: Path | None = None
+    """Holds the user's modules; None where the manifest brings none."""
     sandbox_socket: Path | None = None
     """Where programs are run; None without a sandbox."""
 
@@ -183,6 +186,7 @@ class SamplerEnv:
             chat_port=integer(environ, CHAT_PORT) if CHAT_PORT in environ else None,
             relay_port=integer(environ, RELAY_PORT) if RELAY_PORT in environ else None,
             pod_ip=required(environ, POD_IP) if RELAY_PORT in environ else "",
+            code_folder=Path(environ[CODE_FOLDER]) if CODE_FOLDER in environ else None,
             sandbox_socket=Path(environ[SANDBOX_SOCKET]) if SANDBOX_SOCKET in environ else None,
             drain_seconds=integer(environ, DRAIN_SECONDS),
             tool_secrets_folder=Path(required(environ, TOOL_SECRETS_FOLDER)),

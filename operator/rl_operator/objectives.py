@@ -15,6 +15,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.rollouts import Rollouts
 from rl_contracts.spec.storage import WeightSync
 from rl_contracts.spec.training import Evaluation
+from rl_contracts.spec.user_code import Code
 from rl_operator.untrained import UNREAD, untrained
 
 READ_OF_ALGORITHM = (
@@ -66,6 +67,7 @@ def unread(spec: RLJobSpec) -> Iterator[Refusal]:
 def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
     sections: tuple[tuple[str, Model, Model], ...] = (
         ("spec.agent", spec.agent, _usual_agent(spec.agent)),
+        ("spec.code", spec.code, Code()),
         ("spec.algorithm", spec.algorithm, Algorithm()),
         ("spec.rollouts", spec.rollouts, Rollouts()),
         ("spec.weightSync", spec.weight_sync, WeightSync()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -137,6 +138,9 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             relay_listening(assignment, stores),
             passing_on(agent.passthrough(), port=assignment.env.chat_port),
         ):
+            if assignment.env.code_folder is not None:
+                # Behind the image's own: a module of the user's cannot take the place of one.
+                sys.path.append(str(assignment.env.code_folder))
             brought = await bring(
                 assignment.spec,
                 directory=directory,

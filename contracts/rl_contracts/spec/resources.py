@@ -17,6 +17,7 @@ from rl_contracts.spec.sandbox import CODE, Sandbox
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.spec.storage import Storage, WeightSync
 from rl_contracts.spec.training import Training
+from rl_contracts.spec.user_code import Code
 from rl_contracts.spec.workers import SamplerGroup, SamplerTemplate, Trainer
 
 GROUP = "rl-operator.io"
@@ -24,7 +25,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 FIXED_ONCE_STARTED = (
-    "model", "data", "agent", "reward", "algorithm", "rollouts", "training",
+    "model", "data", "agent", "reward", "code", "algorithm", "rollouts", "training",
     "storage", "weightSync",
 )  # fmt: skip
 FIXED_UNLESS_SUSPENDED = ("trainer",)
@@ -82,6 +83,7 @@ class RLJobSpec(Model):
     data: Data
     agent: Agent = Field(default_factory=Agent)
     reward: Reward = Field(default_factory=Reward)
+    code: Code = Field(default_factory=Code)
     sandbox: Sandbox | None = None
     """Of kind Code, agent or scorer; unset: its defaults."""
     algorithm: Algorithm = Field(default_factory=Algorithm)

@@ -8,7 +8,7 @@ from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.training import Training
 from rl_operator import kinds, names
-from rl_operator.desired import lora, pods, sandbox, tool_secrets
+from rl_operator.desired import lora, pods, sandbox, tool_secrets, user_code
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.overrides import laid_over
 from rl_operator.settings import Images
@@ -107,9 +107,13 @@ def _pod(
     agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec)]
     volumes: list[Manifest] = []
     sidecars: list[Manifest] = []
+    if job_spec.code.config_map_ref is not None:
+        agent = user_code.read_by(agent)
+        volumes.append(user_code.volume(job_spec.code.config_map_ref))
     if job_spec.runs_programs:
         agent = sandbox.reached_by(agent)
-        volumes, sidecars = [sandbox.volume()], [sandbox.container(agent, job_spec)]
+        volumes.append(sandbox.volume())
+        sidecars.append(sandbox.container(agent, job_spec))
     engine = _engine(spec, training=job_spec.training, images=images)
     config = names.spec_config(job.name, job_spec)
     pod = {

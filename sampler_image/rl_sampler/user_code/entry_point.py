@@ -47,7 +47,10 @@ def load(
 def imported(entry_point: str, *, field: str) -> Any:
     """What an entry point names, whatever it is; raises RefusedError."""
     name, _, attribute = entry_point.partition(":")
-    remedy = "Put the module on the PYTHONPATH of spec.samplers[].template.image, and mend it."
+    remedy = (
+        "Put the module into the ConfigMap of spec.code, or on the PYTHONPATH of "
+        "spec.samplers[].template.image, and mend it."
+    )
     with _told(field, entry_point, "It cannot be imported", remedy):
         module = importlib.import_module(name)
     if not hasattr(module, attribute):

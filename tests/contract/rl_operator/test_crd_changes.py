@@ -17,6 +17,7 @@ FIXED: dict[str, tuple[str, Any]] = {
     "data": ("spec.data.train.0.name", "other"),
     "agent": ("spec.agent.systemPrompt", "Be brief."),
     "reward": ("spec.reward.answerSchema", "Raw"),
+    "code": ("spec.code", {"configMapRef": {"name": "mine"}}),
     "algorithm": ("spec.algorithm.groupSize", 4),
     "rollouts": ("spec.rollouts.maxAttempts", 4),
     "training": ("spec.training.steps", 70),

@@ -352,7 +352,10 @@ def test_a_bad_job_is_refused_by_name(apiserver: ApiServer, manifest: Manifest, 
     assert named in apply(apiserver, manifest)
 
 
-@pytest.mark.parametrize("path", ["spec.trainng", "spec.training.step", "spec.reward.scorer"])
+@pytest.mark.parametrize(
+    "path",
+    ["spec.trainng", "spec.training.step", "spec.reward.scorer", "spec.agent.sampling.topP"],
+)
 def test_an_unknown_field_is_refused_under_strict_validation(
     apiserver: ApiServer, path: str
 ) -> None:

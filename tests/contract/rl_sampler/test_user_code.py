@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rl_contracts import env
 from rl_contracts.documents.task import TaskState
 from tests.contract.rl_sampler.conftest import MakePod, Pod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
@@ -42,7 +43,9 @@ def served(pod: Pod, *modules: Path) -> Pod:
 def test_the_examples_scorer_tool_and_agent_work(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
-    pod = served(make_pod(**of_example(trainer, tiny_model)), EXAMPLE)
+    pod = make_pod(**of_example(trainer, tiny_model))
+    pod.environment[env.CODE_FOLDER] = str(EXAMPLE)  # as spec.code has it
+    served(pod)
     trainer.publish(weights=short_spoken())
     tasks = trainer.insert(3, group_size=4)
     until(lambda: trainer.all_done(tasks), what="the groups")

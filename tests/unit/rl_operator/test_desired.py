@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -290,6 +291,19 @@ def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
     assert deployment.RELAY_PORT != objects.METRICS_PORT
     without = env.SamplerEnv.parse(environment_of(pod_of(a_deployment())["containers"][0]))
     assert without.relay_port is None
+
+
+def test_user_code_is_mounted_for_the_agent_alone() -> None:
+    pod = pod_of(a_deployment(code={"configMapRef": {"name": "second-look"}}))
+    (agent,) = pod["containers"]
+    assert env.SamplerEnv.parse(environment_of(agent)).code_folder == Path("/opt/code")
+    mounted = [one for one in agent["volumeMounts"] if one["name"] == "code"]
+    assert mounted == [{"name": "code", "mountPath": "/opt/code", "readOnly": True}]
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert volumes["code"]["configMap"] == {"name": "second-look"}
+    for other in pod["initContainers"]:
+        assert "code" not in {one["name"] for one in other["volumeMounts"]}
+    assert "code" not in {one["name"] for one in pod_of(a_deployment())["volumes"]}
 
 
 def test_people_reach_the_policy_through_the_pods_loopback_alone() -> None:

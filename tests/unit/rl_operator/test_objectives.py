@@ -92,6 +92,7 @@ def test_nothing_is_said_of_what_it_does_not_have() -> None:
         ({"training": {"steps": 60, "evaluation": {"samplesPerPrompt": 2}}},
          "spec.training.evaluation.samplesPerPrompt", "2"),
         ({"sandbox": {}}, "spec.sandbox", "set"),
+        ({"code": {"configMapRef": {"name": "mine"}}}, "spec.code.configMapRef", None),
         ({"data": {"train": [{"name": "a", "uri": "s3://abc/a.jsonl",
                               "columns": {"scorer": "s"}}]}},
          "spec.data.train[0].columns.scorer", "s"),
