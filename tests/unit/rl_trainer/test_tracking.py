@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from rl_trainer.tracking.tensorboard import TensorBoard
 from rl_trainer.tracking.tracker import TrackerError
 from tests.documents import a_rollout, a_step, a_task
 from tests.servers import ROOT
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 HOSTILE = "<script>alert(1)</script>\n# no heading\n" + "x" * MAX_TEXT
 
@@ -235,11 +236,39 @@ def test_a_tracker_that_is_down_is_asked_again_and_loses_the_oldest(
     assert caplog.text.count("it is tried again") == 1
 
 
-def test_closing_leaves_a_tracker_behind_that_is_down() -> None:
+class FailsAtTheEnd(Failing):
+    """Its first answer is lost when the run is over."""
+
+    over = threading.Event()
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        if not self.asked.is_set():
+            self.asked.set()
+            assert self.over.wait(HUNG_SECONDS)
+            raise TrackerError("no answer")
+        self.taken += [one.step for one in entries]
+
+
+def test_what_fails_when_the_run_is_over_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_trainer.tracking.outbox.FIRST_PAUSE_SECONDS", 0.01)
+    tracker = FailsAtTheEnd()
+    outbox = Outbox(tracker, upload=lambda _: None)
+    outbox.put([entry(1), entry(2)])
+    until(tracker.asked.is_set, what="the tracker was asked")
+    with ThreadPoolExecutor(1) as executor:
+        closing = executor.submit(outbox.close, seconds=HUNG_SECONDS)
+        until(lambda: outbox._closing, what="the end of the run")
+        tracker.over.set()
+        closing.result()
+    assert (tracker.taken, tracker.closed, outbox.behind) == ([1, 2], True, 0)
+
+
+def test_closing_leaves_a_tracker_behind_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_trainer.tracking.outbox.FIRST_PAUSE_SECONDS", 0.01)
     tracker = Failing()
     outbox = Outbox(tracker, upload=lambda _: None)
     outbox.put([entry(1), entry(2)])
-    outbox.close(seconds=60)  # ends with the first failure while closing, long before
+    outbox.close(seconds=60)  # ends with the third failure while closing, long before
     assert (tracker.taken, outbox.behind) == ([], 2)
     outbox.put([entry(3)])
     assert outbox.behind == 3

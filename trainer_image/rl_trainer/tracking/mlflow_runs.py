@@ -56,10 +56,7 @@ class MLflow:
             self._client = MlflowClient(tracking_uri=self._uri)
         if not self._run:
             about, client = self._about, self._client
-            found = client.get_experiment_by_name(about.project)
-            experiment = found.experiment_id if found else client.create_experiment(about.project)
-            tags = {"rl.job": about.job, "rl.run": about.run, "rl.epoch": str(about.epoch)}
-            run = client.create_run(experiment, run_name=about.name, tags=tags).info.run_id
+            run = self._created(client)
             params = [
                 Param(key, str(value)[:MAX_PARAM]) for key, value in flat(about.settings).items()
             ]
@@ -67,6 +64,18 @@ class MLflow:
                 client.log_batch(run, params=params[first : first + PARAMS_PER_CALL])
             self._run = run
         return self._client
+
+    def _created(self, client: MlflowClient) -> str:
+        """The attempt's run; one whose making was never answered is found again."""
+        about = self._about
+        experiment = client.get_experiment_by_name(about.project)
+        where = experiment.experiment_id if experiment else client.create_experiment(about.project)
+        tags = {"rl.job": about.job, "rl.run": about.run, "rl.epoch": str(about.epoch)}
+        same = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+        found = client.search_runs([where], filter_string=same, max_results=1)
+        if found:
+            return str(found[0].info.run_id)
+        return str(client.create_run(where, run_name=about.name, tags=tags).info.run_id)
 
 
 def flat(settings: dict[str, Any], *, under: str = "") -> dict[str, Any]:

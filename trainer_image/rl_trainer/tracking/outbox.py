@@ -20,6 +20,8 @@ CAPACITY = 1000
 BATCH = 200
 SAVE_SECONDS = 60.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+TRIES_AT_THE_END = 3
+"""A short run may be over before a tracker was asked at all: one lost answer is not the last."""
 
 
 class Outbox:
@@ -136,8 +138,8 @@ class Outbox:
         self._upload(self._tracker)
 
     def _again(self, act: Callable[[], None]) -> None:
-        """Try until it works; a failure while closing is the last."""
-        pause = FIRST_PAUSE_SECONDS
+        """Try until it works; after some failures while closing the error is raised."""
+        pause, left = FIRST_PAUSE_SECONDS, TRIES_AT_THE_END
         while True:
             try:
                 act()
@@ -146,9 +148,14 @@ class Outbox:
                 if pause == FIRST_PAUSE_SECONDS:
                     log.warning("%s: %s; it is tried again", self.name, error)
                 with self._changed:
-                    if self._closing:
+                    closing = self._closing
+                    left -= closing
+                    if not left:
                         raise
-                    self._changed.wait_for(lambda: self._closing, timeout=pause)
+                    self._changed.wait_for(
+                        lambda: self._closing and not closing,  # noqa: B023
+                        timeout=FIRST_PAUSE_SECONDS if closing else pause,
+                    )
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         if pause > FIRST_PAUSE_SECONDS:
             log.info("%s: works again", self.name)

@@ -26,7 +26,7 @@ FOLDER = "tracking/"
 SECRET = "spec.training.tracking.secretName"
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the outbox tries again
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the outbox tries again, and looks first what is there
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "WANDB_ERROR_REPORTING": "false",
 }
