@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,17 +95,26 @@ def main() -> None:
         save_model(TINY, Path(name) / "tiny")
         speed(Path(name), result, "ragged", rounds=1 if quick else 2, steps=2 if quick else 3)
         if not quick:
-            speed(Path(name), result, "larger", rounds=1, steps=2)
+            # TRL is slower all at once than 8 at a time, which takes 4.3 GB of this model.
+            speed(Path(name), result, "larger", rounds=1, steps=2, fast=FAST[:1])
         memory(Path(name), result)
     result.print()
 
 
-def speed(folder: Path, result: Result, case: str, *, rounds: int, steps: int) -> None:
+def speed(
+    folder: Path,
+    result: Result,
+    case: str,
+    *,
+    rounds: int,
+    steps: int,
+    fast: Sequence[str] = FAST,
+) -> None:
     """Generated tokens per second on ragged lengths: the best step of each side's turns."""
     tokens = sum(completion for _, completion in CASES[case].lengths())
     best: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
-        for name in (*OURS, *FAST, "TRL, defaults"):
+        for name in (*OURS, *fast, "TRL, defaults"):
             found = run_side(name, case, folder, steps=steps)
             for kind in ("seconds", "processor"):
                 held = best.setdefault(kind, {})
@@ -117,7 +127,7 @@ def speed(folder: Path, result: Result, case: str, *, rounds: int, steps: int) -
     took = best["seconds"]
     result.at_least(
         f"{case}: tokens/s to TRL at its fastest",
-        min(took[one] for one in FAST) / took["ours"],
+        min(took[one] for one in fast) / took["ours"],
         1.5,
     )
     result.at_least(
