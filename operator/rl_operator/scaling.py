@@ -41,10 +41,7 @@ class PoolScaler:
         seen = observation(snapshot, spec, job, reading, now=self.now())
         evidence = autoscaler.observe(self.evidence.get(uid), seen)
         self.evidence[uid] = evidence
-        given = snapshot.pool.status.assignment
-        since = given.since if given is not None else ""  # what another run needed says nothing
-        history = [one for one in snapshot.pool.status.last_scale if one.time >= since]
-        advice = autoscaler.advise(seen, evidence, wanted, history)
+        advice = autoscaler.advise(seen, evidence, wanted, history(snapshot))
         if advice.replicas == spec.replicas:
             return Scaled(replicas=spec.replicas, limited=advice.limited)
         return self._change(snapshot, spec, advice, evidence)
@@ -77,6 +74,13 @@ class PoolScaler:
             resource_version=stored["metadata"]["resourceVersion"],
             limited=advice.limited,
         )
+
+
+def history(snapshot: PoolSnapshot) -> list[ScaleStatus]:
+    """Changes of a pool's size for the run that it serves: what another one needed says nothing."""
+    given = snapshot.pool.status.assignment
+    since = given.since if given is not None else ""
+    return [one for one in snapshot.pool.status.last_scale if one.time >= since]
 
 
 def _served(snapshot: PoolSnapshot) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +14,28 @@ from rl_contracts.spec.status import (
     Condition,
     RLJobStatus,
     SamplerPoolStatus,
+    ScaleStatus,
     WaitingStatus,
 )
+from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator import joint_start, names, pool_ref, pool_wait
 from rl_operator.conditions import Said
+from rl_operator.desired import deployment
+from rl_operator.desired.objects import spec_config
+from rl_operator.kinds import Key
+from rl_operator.scaling import history
 from rl_operator.situation import Situation, Stall
-from rl_operator.snapshot import JobSnapshot, Pool, format_time
-from tests.unit.rl_operator.builders import NOW, RUN, a_job_object, a_meta, a_reading, a_snapshot
+from rl_operator.snapshot import JobSnapshot, Pool, PoolSnapshot, format_time
+from rl_sampler.assignment import load_assignment
+from tests.unit.rl_operator.builders import (
+    IMAGES,
+    NOW,
+    RUN,
+    a_job_object,
+    a_meta,
+    a_reading,
+    a_snapshot,
+)
 
 GROUPS = [{"name": "main", "poolRef": {"name": "shared"}}]
 SINCE = format_time(NOW - 60)
@@ -106,6 +122,35 @@ def test_samplers_are_waited_for_from_the_assignment_on() -> None:
         assert joint_start.waits_since(snapshot) == since
         (lack,) = joint_start.lacking(snapshot, snapshot.job.spec, a_reading())
         assert (lack.registered, lack.minimum) == (0, minimum)
+
+
+def test_samplers_read_the_template_of_their_pool(tmp_path: Path) -> None:
+    """Of all that the job mounts, they are told this alone by the pool."""
+    pool = a_pool(assignment=MINE)
+    assert pool.spec is not None
+    spec = pool.spec.model_copy(update={"template": SamplerTemplate(max_concurrent_groups=7)})
+    job = a_waiting_job(dataclasses.replace(pool, spec=spec)).job
+    assert job.spec is not None
+    (tmp_path / "rljob.json").write_text(spec_config(job.meta, job.spec)["data"]["rljob.json"])
+    pods = deployment.render(
+        pool.meta, spec, job=job.meta, job_spec=job.spec, replicas=1, images=IMAGES, epoch=3
+    )
+    assert pods["metadata"]["annotations"][names.ASSIGNMENT_ANNOTATION] == "3"
+    (agent,) = pods["spec"]["template"]["spec"]["containers"]
+    environ = {one["name"]: one.get("value", "of the pod") for one in agent["env"]}
+    read = load_assignment({**environ, "RL_SPEC_FILE": str(tmp_path / "rljob.json")})
+    assert (read.env.pool, read.template) == ("main", spec.template)
+
+
+def test_what_another_run_needed_says_nothing() -> None:
+    before, after = (
+        ScaleStatus(time=format_time(at), before=1, after=2, reason="TrainerWaits")
+        for at in (NOW - 100, NOW - 20)
+    )
+    key = Key("SamplerPool", "ns", "shared")
+    for given, known in ((MINE, [after]), (None, [before, after])):
+        pool = a_pool(assignment=given, last_scale=[before, after])
+        assert history(PoolSnapshot(key=key, pool=pool, job=None)) == known
 
 
 def test_a_group_is_found_by_the_pool_that_it_shares() -> None:
