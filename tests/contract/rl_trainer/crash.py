@@ -56,18 +56,29 @@ def crashing_after(commands: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 @contextmanager
 def crashing_at(place: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A trainer inside dies where it first comes to a place.
+    """A trainer inside dies where it first comes to a place; see ``reaching``."""
+    fuse = Fuse(math.inf)
+    with monkeypatch.context() as patch, reaching(place, fuse.blow, monkeypatch):
+        _fused(fuse, patch)
+        yield
+
+
+@contextmanager
+def reaching(
+    place: str, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A trainer inside calls ``act`` wherever it comes to a place.
 
     Args:
         place: beginning of what its heartbeat says there, or ``<phase> begins``, ``<phase> ends``
             with one of ``phases``.
+        act: called on the trainer's own thread.
         monkeypatch: pytest's.
     """
-    fuse = Fuse(math.inf)
 
     def reach(here: str) -> None:
         if here.startswith(place):
-            fuse.blow()
+            act()
 
     class WatchedPhases(Phases):
         @contextmanager
@@ -83,7 +94,6 @@ def crashing_at(place: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             reach(doing)
 
     with monkeypatch.context() as patch:
-        _fused(fuse, patch)
         for module in (loop, learner):
             patch.setattr(module, "Phases", WatchedPhases)
         patch.setattr(attempt, "Heartbeat", WatchedHeartbeat)
