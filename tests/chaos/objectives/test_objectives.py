@@ -1,0 +1,135 @@
+"""Runs without rewards on the cluster: demonstrations, then their model as a teacher."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rl_console.report import Report, read_metrics, read_report
+from rl_contracts.documents.run import Run, StepMetrics
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.objects import split_uri
+from tests.cluster.lab import Lab
+from tests.cluster.manifests import short_job
+from tests.waiting import HUNG_SECONDS
+
+STUDENT = "s3://rl-data/models/arithmetic"
+CHATS = "datasets/objectives/chats.jsonl"
+RECORDS = 256
+SUPERVISED, DISTILLED = "demonstrations", "distillation"
+STEPS = 8
+COMPLETE_SECONDS = 3 * HUNG_SECONDS
+
+pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS + 2 * HUNG_SECONDS)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is complete."""
+
+    run: Run
+    metrics: list[StepMetrics]
+    report: Report
+    final_model: str
+    """``s3://`` URI."""
+
+
+def complete(lab: Lab, manifest: dict[str, Any]) -> Ended:
+    """Run a job to its end."""
+    name = manifest["metadata"]["name"]
+    lab.apply(manifest)
+    lab.await_condition(name, "Complete", seconds=COMPLETE_SECONDS)
+    with lab.stores() as stores:
+        run = stores.runs.get(lab.job(name).status.run_id)
+        assert run is not None
+        assert run.outcome is not None
+        prefix = stores.run_prefix(run.id)
+        return Ended(
+            run=run,
+            metrics=read_metrics(stores.objects, prefix),
+            report=read_report(stores.objects, prefix),
+            final_model=run.outcome.final_model,
+        )
+
+
+def put_chats(stores: Stores) -> None:
+    """Some of the example's records as conversations with right answers."""
+    lines = stores.objects.get("datasets/arithmetic/train.jsonl").decode().splitlines()
+    chats = []
+    for one in map(json.loads, lines[:RECORDS]):
+        said = [("user", one["query"]), ("assistant", f"<answer>{one['answer']}</answer>")]
+        messages = [{"role": role, "content": content} for role, content in said]
+        chats.append(json.dumps({"id": one["id"], "messages": messages}))
+    stores.objects.put(CHATS, "\n".join(chats).encode())
+
+
+def supervised() -> dict[str, Any]:
+    """The example without what only sampling and rewards read."""
+    unread = dict.fromkeys(("samplers", "reward", "weightSync"))
+    source = {"name": "chats", "uri": f"s3://rl-data/{CHATS}", "columns": {"messages": "messages"}}
+    return short_job(
+        SUPERVISED,
+        **unread,
+        agent={"sampling": {"maxContextTokens": 64, "maxTokensPerTurn": 10}},
+        algorithm={"objective": "SFT"},
+        data__train=[source],
+        training__steps=STEPS,
+        training__promptsPerStep=32,
+        training__evaluation={},
+    )
+
+
+@pytest.fixture(scope="module")
+def demonstrated(lab: Lab) -> Iterator[Ended]:
+    """A run on conversations; what it wrote stays when its job goes."""
+    with lab.stores() as stores:
+        put_chats(stores)
+    yield complete(lab, supervised())
+    lab.delete("rljob", SUPERVISED)
+
+
+def load(lab: Lab, uri: str, folder: Path) -> Any:
+    """An exported model, as transformers loads it."""
+    _, prefix = split_uri(uri)
+    with lab.stores() as stores:
+        for one in stores.objects.list(prefix):
+            stores.objects.get_file(one.key, folder / Path(one.key).name)
+    assert AutoTokenizer.from_pretrained(folder, local_files_only=True).chat_template
+    return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+
+
+def test_demonstrations_are_trained_without_a_sampler(demonstrated: Ended) -> None:
+    run, metrics = demonstrated.run, demonstrated.metrics
+    assert run.step == STEPS
+    assert run.policy is None
+    assert [(one.step, one.rollouts) for one in metrics] == [(n, 32) for n in range(1, STEPS + 1)]
+    before, after = (run.evaluations[at] for at in (0, -1))
+    assert (before.step, after.step) == (0, STEPS)
+    assert before.loss is not None
+    assert after.loss is not None
+
+
+def test_a_student_follows_the_model_that_they_made(
+    demonstrated: Ended, lab: Lab, tmp_path: Path
+) -> None:
+    teacher = demonstrated.final_model.rstrip("/")
+    manifest = short_job(
+        DISTILLED,
+        model__uri=STUDENT,
+        algorithm={"objective": "Distillation", "teacher": teacher, "groupSize": 2},
+        training__steps=STEPS,
+    )
+    ended = complete(lab, manifest)
+    losses = [one.loss for one in ended.metrics]
+    assert len(losses) == STEPS
+    assert [one.kl for one in ended.metrics] == losses
+    assert 0 < min(losses[-2:]) < losses[0], losses
+    assert 1 < ended.report.policy_versions <= STEPS + 1
+    load(lab, ended.final_model, tmp_path)
+    lab.delete("rljob", DISTILLED)
