@@ -130,8 +130,6 @@ class _Operator:
     def _remember(self, cluster: Cluster, *, trains: bool) -> None:
         """One store, which watches and our own writes feed."""
         store = Store()
-        self._feed = Feed(store, look=self._look)
-        cluster.tells(self._feed)
         feeding = required_watches(self._settings)
         if trains:
             feeding += paths_of(kinds.PYTORCH_JOB, self._settings)
@@ -141,7 +139,12 @@ class _Operator:
             seconds=LOOK_SECONDS,
             store=store,
             fed=lambda: self._streams.have_begun(feeding),
+            jitter=random.random,
         )
+        # Without PyTorchJob it is a live look alone that says so.
+        born = self._looks.born if trains else lambda key: None
+        self._feed = Feed(store, look=self._look, born=born)
+        cluster.tells(self._feed)
 
     def _leadership(self) -> Leadership:
         return Leadership(

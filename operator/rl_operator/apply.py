@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.base import Model
 from rl_operator import observe
-from rl_operator.cluster import ApiRefusedError, Cluster
+from rl_operator.cluster import ApiConflictError, ApiRefusedError, Cluster
 from rl_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key, Kind
 from rl_operator.names import APPLIED_ANNOTATION, STATUS_MANAGER
-from rl_operator.plan import Action, Apply, Conflict, Wanted, plan
+from rl_operator.plan import Action, Apply, Conflict, Plan, Wanted, plan
 from rl_operator.situation import Stall
 from rl_operator.snapshot import Child, Meta
 
@@ -29,6 +29,10 @@ class Made:
 
     done: tuple[Action, ...] = ()
     stall: Stall | None = None
+
+
+class _ThereError(Exception):
+    """What was to be made is there already."""
 
 
 class Applier:
@@ -51,6 +55,10 @@ class Applier:
         self._cluster = cluster
         self._clock, self._trust_seconds = clock, trust_seconds
         self._seen: dict[tuple[str, str, str, str], float] = {}
+        self._new: set[Key] = set()
+        """Objects that this process has heard of from their creation on."""
+        self._met: set[Key] = set()
+        """Objects some of whose children were there already when they were to be made."""
         self._rests: dict[Key, tuple[tuple[object, ...], float]] = {}
 
     def rests(self, key: Key, made_from: tuple[object, ...]) -> bool:
@@ -69,6 +77,8 @@ class Applier:
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._rests.pop(key, None)
+        self._met.discard(key)
+        self._new.discard(key)
 
     def make(
         self,
@@ -78,28 +88,63 @@ class Applier:
         unwanted: Sequence[Child],
         observed: Mapping[tuple[str, str], Child],
         owner_uid: str,
+        new: bool = False,
     ) -> Made:
-        """Plan and do; an object that the API server refuses is told, not raised."""
+        """Plan and do; an object that the API server refuses is told, not raised.
+
+        With ``new`` nobody can have made anything for the owner yet.
+
+        Raises:
+            ApiConflictError: an object has changed since it was observed.
+        """
+        if new:
+            self._new.add(key)
         wanted = [one for one in wanted if not self._trusts(key, one)]
+        done: list[Action] = []
+        while True:
+            there = {**observed, **self._asked_for(key, wanted, observed)}
+            todo = plan(wanted, unwanted, observed=there, owner_uid=owner_uid)
+            try:
+                stall = self._carry_out(key, todo, done)
+            except _ThereError:
+                self._met.add(key)
+                continue
+            if stall is None and not todo.conflicts:
+                self._saw(key, wanted)
+            return Made(done=tuple(done), stall=stall or _taken(todo.conflicts))
+
+    def _asked_for(
+        self, key: Key, wanted: Sequence[Wanted], observed: Mapping[tuple[str, str], Child]
+    ) -> dict[tuple[str, str], Child]:
+        """Wanted objects that nobody tells of, read by name where they may be there."""
         absent = [
             (one.kind, one.manifest["metadata"]["name"])
             for one in wanted
-            if one.reference not in observed
+            if one.reference not in observed and self._may_be_there(key, one)
         ]
-        unlabelled = observe.named(self._cluster, key, absent) if absent else []
-        there = {**observed, **{(one.kind, one.meta.name): one for one in unlabelled}}
-        todo = plan(wanted, unwanted, observed=there, owner_uid=owner_uid)
-        done: list[Action] = []
+        found = observe.named(self._cluster, key, absent)
+        return {(one.kind, one.meta.name): one for one in found}
+
+    def _may_be_there(self, key: Key, wanted: Wanted) -> bool:
+        """Whether to ask first: a new owner has nothing, and of watched kinds watches tell."""
+        if key in self._met:
+            return True
+        known = key not in self._new or _identity(key, wanted) in self._seen
+        return wanted.kind in READ_BY_NAME and known
+
+    def _carry_out(self, key: Key, todo: Plan, done: list[Action]) -> Stall | None:
         for action in todo.actions:
             try:
                 self.perform(key, action)
             except ApiRefusedError as error:
                 message = f"The API server refused to {action}: {error.message}"
-                return Made(done=tuple(done), stall=Stall(reason="ChildRefused", message=message))
+                return Stall(reason="ChildRefused", message=message)
+            except ApiConflictError:
+                if key in self._met or not (isinstance(action, Apply) and action.creates):
+                    raise
+                raise _ThereError from None
             done.append(action)
-        if not todo.conflicts:
-            self._saw(key, wanted)
-        return Made(done=tuple(done), stall=_taken(todo.conflicts))
+        return None
 
     def _trusts(self, key: Key, wanted: Wanted) -> bool:
         at = self._seen.get(_identity(key, wanted))

@@ -5,24 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rl_operator.kinds import Key, Kind
+from rl_operator.kinds import RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.store import KINDS, Store
 from rl_operator.watches import keys_of
 
 BY_NAME = {kind.name: kind for kind in KINDS}
+OURS = (RLJOB, SAMPLER_POOL)
 
 
 class Feed:
     """What is told goes into the store first and is looked at then. For any thread."""
 
-    def __init__(self, store: Store, *, look: Callable[[Key], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        look: Callable[[Key], None],
+        born: Callable[[Key], None] = lambda key: None,
+    ) -> None:
         """Prepare.
 
         Args:
             store: of what is known.
             look: asks for a look at an object of ours.
+            born: told of an object of ours that was just made, before it is looked at.
         """
-        self._store, self._look = store, look
+        self._store, self._look, self._born = store, look, born
 
     def watched(self, change: str | None, raw: Mapping[str, Any]) -> None:
         """A watch tells of an object: ``DELETED``, or anything else of one that is there."""
@@ -33,6 +41,8 @@ class Feed:
             news = self._store.end(*place, uid=meta["uid"], version=version)
         else:
             news = self._store.put(kind, raw)
+            if news and change == "ADDED":
+                self._note_birth(kind, raw)
         if news:
             for key in keys_of(raw):
                 self._look(key)
@@ -41,11 +51,18 @@ class Feed:
         """We have written an object; of its status the look that wrote it knows already."""
         if kind not in KINDS or not self._store.put(kind, raw):
             return
+        self._note_birth(kind, raw)
         meta = raw["metadata"]
         own = Key(kind.name, meta["namespace"], meta["name"])
         for key in keys_of(raw):
             if key != own or subresource != "status":
                 self._look(key)
+
+    def _note_birth(self, kind: Kind, raw: Mapping[str, Any]) -> None:
+        """One of ours of which no generation was observed was never looked at."""
+        if kind in OURS and raw.get("status", {}).get("observedGeneration", 0) < 1:
+            meta = raw["metadata"]
+            self._born(Key(kind.name, meta["namespace"], meta["name"]))
 
     def ended(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         """We have deleted an object."""

@@ -1,8 +1,8 @@
 """What is there of an object of ours: as the store has it, or as the API server says it now.
 
-Watches and our own writes keep the store up to date from the first live look at an object on. What
-no watch has told of is seen by the live look that follows when a while has passed; and a turn that
-must not be taken twice is decided by a live look.
+Watches and our own writes keep the store up to date from an object's creation on, or from the first
+live look at one that was there before. What no watch has told of is seen by the live look that
+follows when a while has passed; and a turn that must not be taken twice is decided by a live look.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Live:
 
 
 class Looks:
-    """The last live look at each object, and the store."""
+    """Until when the last live look at each object holds, and the store."""
 
     def __init__(
         self,
@@ -84,6 +84,7 @@ class Looks:
         seconds: float,
         store: Store | None = None,
         fed: Callable[[], bool] = lambda: True,
+        jitter: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Prepare.
 
@@ -93,38 +94,55 @@ class Looks:
             seconds: between two live looks at an object at most.
             store: what is known.
             fed: whether watches of all kinds feed the store; before, every look is live.
+            jitter: a random number in [0, 1): live looks at what was made at once are spread over
+                half of the time.
         """
         self._cluster, self._clock, self._seconds = cluster, clock, seconds
         self._store, self._fed = store or Store(), fed
-        self._live_at: dict[Key, float] = {}
+        self._jitter = jitter
+        self._live_until: dict[Key, float] = {}
         self._changes: dict[Key, int] = {}
         self._lock = threading.Lock()
 
     def changed(self, key: Key) -> None:
         """Something of an object has changed that nobody tells of, or may have: look live."""
         with self._lock:
-            self._live_at.pop(key, None)
+            self._live_until.pop(key, None)
             self._changes[key] = self._changes.get(key, 0) + 1
+
+    def born(self, key: Key) -> None:
+        """An object has just been made, and nobody has worked on it yet: what is told is all.
+
+        Where that is not so, as when another leader was quicker, what is made from the store ends
+        in a conflict, and the next look is live.
+        """
+        until = self._until(self._clock())
+        if self._fed():
+            with self._lock:
+                self._live_until.setdefault(key, until)
 
     def forget(self, key: Key) -> None:
         """The object is gone."""
         with self._lock:
-            self._live_at.pop(key, None)
+            self._live_until.pop(key, None)
             self._changes.pop(key, None)
 
     def observe(self, key: Key, look: Callable[[Reads], T]) -> tuple[T, bool]:
         """What ``look`` makes of its reads, and whether they are the store's."""
         began, fed = self._clock(), self._fed()
         with self._lock:
-            live_at, before = self._live_at.get(key), self._changes.get(key, 0)
-        if live_at is not None and began - live_at < self._seconds:
+            until, before = self._live_until.get(key, began), self._changes.get(key, 0)
+        if began < until:
             return look(self._store), True
         live = _Live(self._cluster, self._store)
         found = look(live)
         with self._lock:
             if fed and live.whole and self._changes.get(key, 0) == before:
-                self._live_at[key] = began
+                self._live_until[key] = self._until(began)
         return found, False
+
+    def _until(self, began: float) -> float:
+        return began + self._seconds * (1 - self._jitter() / 2)
 
     def guarded(
         self, reconcile: Callable[[Key], float | None]

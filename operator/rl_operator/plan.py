@@ -13,6 +13,12 @@ from rl_operator.snapshot import Child
 
 Manifest = dict[str, Any]
 KINDS = {kind.name: kind for kind in WRITTEN}
+NO_VERSION = "1"
+"""No object ever has it, so that an apply at it creates, or conflicts with one that is there.
+
+etcd begins to count at 1 and gives each object the count after its own write. For an object that
+is not there the API server takes any version.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,11 @@ class Apply:
     kind: Kind
     manifest: Manifest
     manager: str
+
+    @property
+    def creates(self) -> bool:
+        """Whether it fails where there is such an object."""
+        return bool(self.manifest["metadata"].get("resourceVersion") == NO_VERSION)
 
     def __str__(self) -> str:
         return f"apply {self.kind.name} {self.manifest['metadata']['name']}"
@@ -106,7 +117,7 @@ def plan(
             going = there.meta.deleted_at is not None or bool(there.meta.owner_uid and _ours(there))
             conflicts.append(Conflict(kind=there.kind, name=there.meta.name, going=going))
         elif not one.keep_as_created and there.meta.deleted_at is None and _differs(one, there):
-            actions.append(_apply(one, there))
+            actions.append(_apply(one, there.meta.resource_version))
     for child in unwanted:
         if child.meta.owner_uid == owner_uid and child.meta.deleted_at is None:
             kind, meta = KINDS[child.kind], child.meta
@@ -115,19 +126,21 @@ def plan(
 
 
 def _creation(wanted: Wanted) -> list[Action]:
-    first: list[Action] = []
-    if wanted.first_form is not None:
-        first = [Apply(kind=wanted.kind, manifest=wanted.first_form, manager=SCALE_MANAGER)]
-    return [*first, _apply(wanted)]
+    """What was not seen is made only if it is not there: nobody else's object is written to."""
+    if wanted.first_form is None:
+        return [_apply(wanted, NO_VERSION)]
+    first = _at(wanted.first_form, NO_VERSION)
+    return [Apply(kind=wanted.kind, manifest=first, manager=SCALE_MANAGER), _apply(wanted)]
 
 
-def _apply(wanted: Wanted, there: Child | None = None) -> Action:
+def _apply(wanted: Wanted, version: str = "") -> Action:
     """Apply; to an object that is there only as it was seen: a paused leader must not undo."""
-    manifest = wanted.manifest
-    if there is not None:
-        seen = {"resourceVersion": there.meta.resource_version}
-        manifest = manifest | {"metadata": manifest["metadata"] | seen}
+    manifest = _at(wanted.manifest, version) if version else wanted.manifest
     return Apply(kind=wanted.kind, manifest=manifest, manager=SPEC_MANAGER)
+
+
+def _at(manifest: Manifest, version: str) -> Manifest:
+    return manifest | {"metadata": manifest["metadata"] | {"resourceVersion": version}}
 
 
 def _differs(wanted: Wanted, there: Child) -> bool:

@@ -91,13 +91,14 @@ class JobReconciler:
         if inputs.checked and SharedPools(cluster=self.cluster).join(snapshot.job, spec):
             return SOON_SECONDS
         decision = attempts.decide(view_of(snapshot, spec, inputs, self.now()))
-        if again and not isinstance(decision, Wait):
+        if again and not _needs_no_proof(decision):
             return self._look_live(snapshot.key)  # a turn is decided by what is there now
         if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
             self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
         stall = inputs.stall
         if not inputs.unusable:
-            stall = self._make(snapshot, spec, inputs, decision) or stall
+            new = again and status.observed_generation < 0
+            stall = self._make(snapshot, spec, inputs, decision, new=new) or stall
         situation = self._situation(snapshot, inputs=inputs, decision=decision, stall=stall)
         waited = self._tell(snapshot, situation)
         return min(waited, self._next(snapshot, inputs, decision))
@@ -107,7 +108,13 @@ class JobReconciler:
         return self.reconcile(key)
 
     def _make(
-        self, snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, decision: Decision
+        self,
+        snapshot: JobSnapshot,
+        spec: RLJobSpec,
+        inputs: Inputs,
+        decision: Decision,
+        *,
+        new: bool,
     ) -> Stall | None:
         run_trainer = desired.runs_trainer(snapshot, decision)
         made_from = _made_from(snapshot, checked=inputs.checked, run_trainer=run_trainer)
@@ -126,6 +133,7 @@ class JobReconciler:
             unwanted=desired.unwanted(snapshot, spec),
             observed=snapshot.children,
             owner_uid=snapshot.job.meta.uid,
+            new=new,
         )
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, made_from)
@@ -260,6 +268,16 @@ def _must_be_live(job: Job) -> bool:
     """Whether what is said or done next rests on that something is not there any more."""
     stops = job.suspended and not is_true(job.status.conditions, "Suspended")
     return stops or job.finished or job.meta.deleted_at is not None
+
+
+def _needs_no_proof(decision: Decision) -> bool:
+    """Whether a decision may rest on what the watches have told.
+
+    The first attempt may: its number is written only to the job as it was seen, and a job that has
+    never had an attempt has no trainer that might still be there.
+    """
+    first = isinstance(decision, Begin) and decision.attempt == 1
+    return first or isinstance(decision, Wait)
 
 
 def _others_active(snapshot: JobSnapshot, now: float) -> bool:

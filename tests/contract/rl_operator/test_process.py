@@ -112,7 +112,7 @@ def test_a_process_tells_of_its_work(world: World, start: Starter) -> None:
         'rl_operator_reconcile_seconds_count{kind="RLJob"}',
         'rl_operator_reconciles_total{kind="RLJob",result="ok"}',
         'rl_operator_api_writes_total{kind="RLJob",verb="apply"}',
-        'rl_operator_api_requests_total{kind="RLJob",status="200",verb="get"}',
+        'rl_operator_api_requests_total{kind="RLJob",status="200",verb="list"}',
     )  # fmt: skip
 
     def missing() -> list[str]:

@@ -8,7 +8,9 @@ import pytest
 
 from rl_contracts.documents.run import PolicyPointer
 from rl_operator import kinds
-from rl_operator.kinds import Key
+from rl_operator.cluster import ApiConflictError
+from rl_operator.kinds import Key, Kind
+from rl_operator.plan import NO_VERSION
 from tests.contract.rl_operator.world import CrashError, World
 
 POLICY = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="d")
@@ -191,6 +193,25 @@ def test_a_group_that_is_taken_away_takes_its_pool(world: World, job: Key) -> No
     world.make_job(samplers=[{"name": "other"}])
     world.settle(job)
     assert names_of(world, kinds.SAMPLER_POOL) == ["job-other"]
+
+
+def test_an_apply_of_what_is_new_leaves_what_is_there(world: World) -> None:
+    """The API server's own behaviour, on which it rests that nothing is asked for first."""
+    metadata = {"name": "mine", "namespace": world.namespace, "resourceVersion": NO_VERSION}
+    manifests: dict[Kind, dict[str, Any]] = {
+        kinds.CONFIG_MAP: {"data": {"a": "1"}},
+        kinds.SAMPLER_POOL: {"spec": {"job": "job"}},
+    }
+    for kind, fields in manifests.items():
+        manifest = {
+            "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **fields
+        }  # fmt: skip
+        made = world.cluster.apply(kind, manifest, manager="test")
+        with pytest.raises(ApiConflictError):  # though it would change nothing
+            world.cluster.apply(kind, manifest, manager="test")
+        with pytest.raises(ApiConflictError):
+            world.cluster.apply(kind, manifest, manager="another")
+        assert world.cluster.get(kind, world.namespace, "mine") == made
 
 
 def test_a_name_of_others_is_not_taken(world: World, job: Key) -> None:

@@ -74,6 +74,15 @@ def test_answers_are_used_again_until_their_time_is_over(
     assert (found != first[0], again, server.asked) == (True, False, 4)
 
 
+def test_live_looks_at_what_was_made_at_once_are_spread(server: Server, clock: Clock) -> None:
+    looks = Looks(server, clock=clock, seconds=120.0, jitter=lambda: 0.5)
+    looks.born(OTHER)
+    clock.now += 89.0
+    assert looks.observe(OTHER, look)[1]
+    clock.now += 1.0
+    assert not looks.observe(OTHER, look)[1]
+
+
 def test_a_change_is_looked_at(looks: Looks, server: Server) -> None:
     looks.observe(KEY, look)
     looks.changed(OTHER)
@@ -105,6 +114,20 @@ def test_a_look_without_a_kind_is_not_kept(looks: Looks, server: Server) -> None
     assert looks.observe(KEY, without) == (False, False)
     server.missing = set()
     assert looks.observe(KEY, without) == (True, False)
+
+
+def test_what_was_just_made_is_known_from_the_watches(looks: Looks, server: Server) -> None:
+    looks.born(KEY)
+    assert looks.observe(KEY, look)[1]
+    assert server.asked == 0
+    looks.changed(KEY)  # as after a conflict
+    assert not looks.observe(KEY, look)[1]
+
+
+def test_what_was_made_before_the_watches_began_is_read(server: Server, clock: Clock) -> None:
+    looks = Looks(server, clock=clock, seconds=120.0, fed=lambda: False)
+    looks.born(KEY)
+    assert not looks.observe(KEY, look)[1]
 
 
 def test_after_a_failure_it_looks_anew(looks: Looks) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_operator.feed import Feed
-from rl_operator.kinds import DEPLOYMENT, POD, RLJOB, Key, Kind
+from rl_operator.kinds import DEPLOYMENT, POD, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.looks import Looks, Reads
 from rl_operator.names import JOB_LABEL, POOL_LABEL, RUN_LABEL
 from rl_operator.store import KEPT_ENDS, Store
@@ -106,6 +107,39 @@ def test_own_writes_are_looked_at_but_for_the_status_of_the_writer() -> None:
     feed.ended(POD, "n", "a", uid="u")
     feed.watched("DELETED", a_pod("a", version=2))
     assert looks == ["RLJob/n/j", "SamplerPool/n/p"] * 2
+
+
+BIRTHS: dict[str, tuple[str | None, int | None, bool]] = {
+    "just made": ("ADDED", None, True),
+    "just made, with the status that the definition has": ("ADDED", -1, True),
+    "looked at by another leader": ("ADDED", 1, False),
+    "there before the watch began": (None, None, False),
+    "changed": ("MODIFIED", None, False),
+}
+
+
+@pytest.mark.parametrize(("change", "observed", "born"), BIRTHS.values(), ids=BIRTHS.keys())
+def test_births_are_told_before_the_look(
+    change: str | None, observed: int | None, born: bool
+) -> None:
+    told: list[str] = []
+    feed = Feed(
+        Store(), look=lambda key: told.append("look"), born=lambda key: told.append(str(key))
+    )
+    status = {} if observed is None else {"status": {"observedGeneration": observed}}
+    meta = {"namespace": "n", "name": "j", "uid": "u", "resourceVersion": "1"}
+    feed.watched(change, {"kind": "RLJob", "spec": {}, "metadata": meta, **status})
+    assert told == (["RLJob/n/j", "look"] if born else ["look"])
+
+
+def test_a_pool_that_we_make_is_born() -> None:
+    born: list[str] = []
+    feed = Feed(Store(), look=lambda key: None, born=lambda key: born.append(str(key)))
+    meta = {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"}
+    pool = {"kind": "SamplerPool", "spec": {"job": "j"}, "metadata": meta}
+    feed.stored(SAMPLER_POOL, pool, subresource="")
+    feed.stored(POD, a_pod("a"), subresource="")
+    assert born == ["SamplerPool/n/p"]
 
 
 @dataclass
