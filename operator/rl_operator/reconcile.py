@@ -101,6 +101,8 @@ class JobReconciler:
             stall = self._make(snapshot, spec, inputs, decision, new=new) or stall
         situation = self._situation(snapshot, inputs=inputs, decision=decision, stall=stall)
         waited = self._tell(snapshot, situation)
+        if isinstance(decision, Begin):
+            return self.reconcile(snapshot.key)  # its ordinal is written: its trainer follows
         return min(waited, self._next(snapshot, inputs, decision))
 
     def _look_live(self, key: Key) -> float | None:
@@ -236,7 +238,7 @@ class JobReconciler:
     def _next(self, snapshot: JobSnapshot, inputs: Inputs, decision: Decision) -> float:
         status = snapshot.job.status
         match decision:
-            case Begin() | Complete() | Ended() | Halted():
+            case Complete() | Ended() | Halted():
                 return SOON_SECONDS
             case Wait(why="Suspended"):
                 return RESYNC_SECONDS  # pods that go are events

@@ -28,7 +28,7 @@ from rl_operator.conditions import find
 from rl_operator.operation import at_rest, operation
 from rl_operator.progress import count_lost
 from rl_operator.situation import Situation, over
-from rl_operator.snapshot import format_time, parse_time
+from rl_operator.snapshot import JobSnapshot, format_time, parse_time
 
 KEPT_RECORDS = 10
 
@@ -129,8 +129,7 @@ def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
     kept = snapshot.job.keeps_samplers
     if (over(after) and not kept) or (snapshot.job.suspended and not snapshot.sampler_pods()):
         return SamplersStatus(summary="0/0", restarts=restarts)
-    declared = sum(pool.spec.replicas for pool in snapshot.pools if pool.spec is not None)
-    desired = 0 if snapshot.job.suspended else declared
+    desired = 0 if snapshot.job.suspended else _declared(snapshot)
     ready = sum(one.ready and not one.deleting for one in snapshot.sampler_pods())
     serving = after.samplers.serving
     if reading.known:
@@ -144,6 +143,18 @@ def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
         summary=f"{ready}/{desired}",
         restarts=restarts,
     )
+
+
+def _declared(snapshot: JobSnapshot) -> int:
+    """Sampler pods that there ought to be; a pool that is yet to be made begins at its minimum."""
+    spec = snapshot.job.spec
+    declared = {
+        names.pool(snapshot.key.name, one.name): one.template.autoscaling.min_replicas
+        for one in (spec.samplers if spec is not None else ())
+        if one.pool_ref is None
+    }
+    declared |= {one.meta.name: one.spec.replicas for one in snapshot.pools if one.spec is not None}
+    return sum(declared.values())
 
 
 def _suspensions(status: RLJobStatus) -> list[float]:
