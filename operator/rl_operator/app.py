@@ -186,13 +186,17 @@ class _Operator:
         settings = self._settings
         await leadership.gained.wait()
         metrics.LEADER.set(1)
-        reconciling = reconcilers(cluster, settings, looks=self._looks, wake=self._look)
         executor = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
+        events = ThreadPoolExecutor(1, thread_name_prefix="events")
+        reconciling = reconcilers(
+            cluster, settings, looks=self._looks, wake=self._look, later=events.submit
+        )
         workers = [work(self._queue, reconciling, executor) for _ in range(settings.workers)]
         try:
             await asyncio.gather(self._resync(cluster), *workers)
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
+            events.shutdown(wait=False)  # those that wait are posted while the Lease allows it
 
     async def _resync(self, cluster: Cluster) -> None:
         """Ask for every object again and again, whatever the watches have told."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from rl_operator import kinds, names
 from rl_operator.cluster import ApiConflictError, Cluster, ClusterError
 from rl_operator.conditions import find, is_true
 from rl_operator.kinds import Kind
+from rl_operator.leadership import NotLeaderError
 from rl_operator.plan import Action, Apply
 from rl_operator.snapshot import Meta
 
@@ -123,29 +125,41 @@ def _turned(before: list[Condition], after: list[Condition], kind: str) -> bool:
 class Journal:
     """Posts events; the same turn told twice becomes one event with a count."""
 
-    def __init__(self, cluster: Cluster, *, identity: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        identity: str,
+        now: Callable[[], float],
+        later: Callable[[Callable[[], None]], object] = lambda task: task(),
+    ) -> None:
         """Prepare.
 
         Args:
             cluster: where to.
             identity: of this operator process.
             now: seconds since 1970.
+            later: does what it is given, in its order and one at a time; by default at once.
         """
         self._cluster = cluster
         self._identity = identity
         self._now = now
+        self._later = later
 
     def post(self, about: Meta, kind: Kind, notes: Iterable[Note]) -> None:
         """Post notes about an object; an event that cannot be posted is only logged."""
         for note in notes:
-            try:
-                self._post(about, kind, note)
-            except ClusterError as error:
-                log.warning("event %s of %s not posted: %s", note.reason, about.name, error)
+            self._later(functools.partial(self._try, about, kind, note, self._now()))
 
-    def _post(self, about: Meta, kind: Kind, note: Note) -> None:
+    def _try(self, about: Meta, kind: Kind, note: Note, at: float) -> None:
+        try:
+            self._post(about, kind, note, at)
+        except (ClusterError, NotLeaderError) as error:
+            log.warning("event %s of %s not posted: %s", note.reason, about.name, error)
+
+    def _post(self, about: Meta, kind: Kind, note: Note, at: float) -> None:
         name = f"{about.name}.{names.digest([about.uid, note.type, note.reason, note.message])}"
-        time = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        time = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         metadata: dict[str, Any] = {"name": name, "namespace": about.namespace}
         event = {
             "apiVersion": kinds.EVENT.api_version,

@@ -32,7 +32,12 @@ TRUST_SECONDS = 120.0
 
 
 def reconcilers(
-    cluster: Cluster, settings: Settings, *, looks: Looks, wake: Callable[[Key], None]
+    cluster: Cluster,
+    settings: Settings,
+    *,
+    looks: Looks,
+    wake: Callable[[Key], None],
+    later: Callable[[Callable[[], None]], object],
 ) -> dict[str, Reconcile]:
     """What reconciles each of our kinds, by the kind's name.
 
@@ -41,13 +46,14 @@ def reconcilers(
         settings: of the process.
         looks: what is read of the cluster.
         wake: asks for another turn of an object.
+        later: does what nothing waits for: events.
     """
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
     reader = ProgressReader(connections, clock=time.monotonic)
     preflight = Preflight(clock=time.monotonic, wake=wake)
     applier = Applier(cluster, trust_seconds=TRUST_SECONDS)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
-    journal = Journal(cluster, identity=settings.identity, now=time.time)
+    journal = Journal(cluster, identity=settings.identity, now=time.time, later=later)
     inputs = InputsReader(
         connections=connections,
         reader=reader,
