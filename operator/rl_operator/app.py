@@ -65,7 +65,10 @@ class _Operator:
         self._stop = asyncio.Event()
         self._queue: AsyncWorkQueue[Key] = AsyncWorkQueue(
             WorkQueue(
-                clock=time.monotonic, jitter=random.random, waited=metrics.QUEUE_SECONDS.observe
+                clock=time.monotonic,
+                jitter=random.random,
+                waited=metrics.QUEUE_SECONDS.observe,
+                begins=lambda key: key.kind == kinds.RLJOB.name,
             )
         )
         metrics.QUEUED.set_function(lambda: float(len(self._queue)))

@@ -1,7 +1,8 @@
 """The work queue: what changed, once each, in order per key, with delays and backoff.
 
 A key that is added while it is worked on comes again afterwards: nothing is missed and no key is
-worked on twice at a time.
+worked on twice at a time. What is under way is finished before what is new is begun, within bounds:
+of many jobs at once the first are soon Ready, instead of all of them late.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ K = TypeVar("K")
 BACKOFF_BASE_SECONDS = 0.5
 BACKOFF_MAX_SECONDS = 120.0
 MAX_DOUBLINGS = 10
+PATIENCE_SECONDS = 60.0
+"""So long what is new waits at most for what is under way."""
 
 
 class WorkQueue(Generic[K]):
@@ -27,6 +30,7 @@ class WorkQueue(Generic[K]):
         clock: Callable[[], float],
         jitter: Callable[[], float],
         waited: Callable[[float], None] = lambda seconds: None,
+        begins: Callable[[K], bool] = lambda key: False,
     ) -> None:
         """Make an empty queue.
 
@@ -34,12 +38,16 @@ class WorkQueue(Generic[K]):
             clock: monotonic seconds.
             jitter: a random number in [0, 1), to keep failing keys apart.
             waited: told of each key that is taken how many seconds it was due before.
+            begins: whether the first work on a key begins something that others finish.
         """
         self._waited = waited
         self._clock = clock
         self._jitter = jitter
         self._ready: dict[K, float] = {}
         """Since when; a dict keeps the order and holds each key once."""
+        self._new: dict[K, float] = {}
+        """As these, but they may wait for what is under way."""
+        self._begins, self._begun = begins, set[K]()
         self._working: set[K] = set()
         self._dirty: set[K] = set()
         self._delayed: list[tuple[float, int, K]] = []
@@ -48,7 +56,7 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._ready) + len(self._new)
 
     def add(self, key: K) -> None:
         """Ask for a key to be worked on as soon as possible."""
@@ -58,6 +66,8 @@ class WorkQueue(Generic[K]):
         self._due.pop(key, None)
         if key in self._working:
             self._dirty.add(key)
+        elif self._begins(key) and key not in self._begun:
+            self._new.setdefault(key, since)
         else:
             self._ready.setdefault(key, since)
 
@@ -73,23 +83,39 @@ class WorkQueue(Generic[K]):
     def take(self) -> K | None:
         """A key that nobody works on, or None; ``done`` must follow."""
         self._release_due()
-        if not self._ready:
+        waiting = self._first()
+        if not waiting:
             return None
-        key = next(iter(self._ready))
-        self._waited(self._clock() - self._ready.pop(key))
+        key = next(iter(waiting))
+        self._waited(self._clock() - waiting.pop(key))
         self._working.add(key)
         return key
+
+    def _first(self) -> dict[K, float]:
+        """From which the next key comes; empty when there is none."""
+        if not self._new:
+            return self._ready
+        oldest = next(iter(self._new.values()))
+        impatient = self._clock() - oldest >= PATIENCE_SECONDS
+        return self._new if impatient or not self._ready else self._ready
 
     def done(self, key: K) -> None:
         """Work on a key has ended."""
         self._working.discard(key)
         if key in self._dirty:
             self._dirty.discard(key)
-            self._ready[key] = self._clock()
+            self._add(key, since=self._clock())
 
     def succeeded(self, key: K) -> None:
-        """Forget a key's failures."""
+        """Forget a key's failures; it is under way from now on."""
         self._failures.pop(key, None)
+        if self._begins(key):
+            self._begun.add(key)
+
+    def forget(self, key: K) -> None:
+        """Nothing is under way with a key any more."""
+        self._failures.pop(key, None)
+        self._begun.discard(key)
 
     def failed(self, key: K) -> float:
         """Ask for a failed key again, later each time; return after how many seconds."""
@@ -149,7 +175,10 @@ class AsyncWorkQueue(Generic[K]):
     async def done(self, key: K, *, again_after: float | None) -> None:
         """Work on a key has succeeded; ask for it again after some seconds, or not."""
         async with self._changed:
-            self._queue.succeeded(key)
+            if again_after is None:
+                self._queue.forget(key)
+            else:
+                self._queue.succeeded(key)
             self._queue.done(key)
             if again_after is not None:
                 self._queue.add_after(key, again_after)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.queue import AsyncWorkQueue, WorkQueue
+from rl_operator.queue import PATIENCE_SECONDS, AsyncWorkQueue, WorkQueue
 from tests.waiting import HUNG_SECONDS
 
 
@@ -85,6 +85,39 @@ def test_failures_wait_longer_each_time_and_are_forgotten(
     assert queue.failed("a") == 0.5
 
 
+def test_what_is_under_way_is_finished_first(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(
+        clock=clock, jitter=lambda: 0.0, begins=lambda key: key.startswith("job")
+    )
+    queue.add("job a")
+    assert queue.take() == "job a"
+    queue.succeeded("job a")
+    queue.done("job a")
+    for key in ("job b", "job c", "pool a", "job a"):
+        queue.add(key)
+    assert len(queue) == 4
+    assert [queue.take() for _ in range(5)] == ["pool a", "job a", "job b", "job c", None]
+    queue.done("job b")  # it has failed: nothing is under way with it
+    queue.forget("job a")
+    queue.done("job a")
+    for key in ("job b", "job a", "pool b"):
+        queue.add(key)
+    assert [queue.take() for _ in range(3)] == ["pool b", "job b", "job a"]
+
+
+def test_what_is_new_waits_for_a_while_only(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(
+        clock=clock, jitter=lambda: 0.0, begins=lambda key: key == "job"
+    )
+    queue.add("job")
+    clock.now = PATIENCE_SECONDS - 1
+    queue.add("pool a")
+    queue.add("pool b")
+    assert queue.take() == "pool a"
+    clock.now = PATIENCE_SECONDS
+    assert [queue.take(), queue.take()] == ["job", "pool b"]
+
+
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from(["add", "later", "take", "done", "fail", "time"]), st.sampled_from("abc")
@@ -98,7 +131,9 @@ class Model:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.queue: WorkQueue[str] = WorkQueue(clock=self.clock, jitter=lambda: 0.5)
+        self.queue: WorkQueue[str] = WorkQueue(
+            clock=self.clock, jitter=lambda: 0.5, begins=lambda key: key == "c"
+        )
         self.working: set[str] = set()
         self.wanted: set[str] = set()
 
