@@ -18,9 +18,18 @@ from typing import Any
 
 from benchmarks.scale.api import MERGE, Api
 from benchmarks.scale.fleet import Fleet, Team
-from benchmarks.scale.jobs import CREATORS, HUNG_SECONDS, SAMPLERS, Times, manifest, path
-from tests.waiting import until
+from benchmarks.scale.jobs import (
+    CREATORS,
+    LIMIT_SECONDS,
+    SAMPLERS,
+    Times,
+    manifest,
+    path,
+    wait_ready,
+)
 
+MAKERS = 16
+"""Threads of the script; the operator has 8 by default."""
 RECORDED = ("recorded-namespace", "recorded-job")
 SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 BEFORE = (
@@ -138,12 +147,16 @@ class Script:
             .replace(self._recipe.pool_uid, pool_uid or self._recipe.pool_uid)
         )
 
-    def begin(self, job: tuple[str, str]) -> None:
-        """Make all that needs no pod."""
+    def ask(self, job: tuple[str, str]) -> tuple[tuple[str, str], str]:
+        """What a user does: create a job. Returns it with its uid."""
         namespace, name = job
         self._times.asked[job] = time.monotonic()
         stored = self._api.send("POST", path(namespace), manifest(name, namespace))
-        run, pool_uid = stored["metadata"]["uid"], ""
+        return job, stored["metadata"]["uid"]
+
+    def begin(self, job: tuple[str, str], run: str) -> None:
+        """Make all that needs no pod."""
+        (namespace, name), pool_uid = job, ""
         for what in self._recipe.before:
             if what[0] == POOLS:
                 pool_uid = self._make(what, namespace, name, run, "")["metadata"]["uid"]
@@ -151,19 +164,25 @@ class Script:
             else:
                 self._make(what, namespace, name, run, pool_uid)
 
-    def run(self, jobs: list[tuple[str, str]]) -> Times:
-        """Make jobs from as many threads as create them for the operator."""
-        with ThreadPoolExecutor(CREATORS) as threads:
-            list(threads.map(self.begin, jobs))
-        until(
-            lambda: len(self._times.ready) >= len(jobs), what="all pods of the floor",
-            seconds=HUNG_SECONDS, seen=lambda: f"{len(self._times.ready)} of {len(jobs)}",
-        )  # fmt: skip
+    def run(self, jobs: list[tuple[str, str]], *, seconds: float) -> Times:
+        """Make jobs that are asked for all at once, as they are of the operator."""
+        with ThreadPoolExecutor(CREATORS) as users, ThreadPoolExecutor(MAKERS) as makers:
+            making = [makers.submit(self.begin, *one) for one in users.map(self.ask, jobs)]
+        for one in making:
+            one.result()
+        wait_ready(self._times, seconds=seconds)
         return self._times
 
 
-def bring_up(api: Api, recipe: Recipe, folder: Path, jobs: list[tuple[str, str]]) -> Times:
-    """Make jobs and wait until all that belongs to them is there and ready."""
+def bring_up(
+    api: Api,
+    recipe: Recipe,
+    folder: Path,
+    jobs: list[tuple[str, str]],
+    *,
+    seconds: float = LIMIT_SECONDS,
+) -> Times:
+    """Make jobs and wait until all that belongs to them is there and ready, or time is over."""
     script = Script(api, recipe)
     with Fleet(api, folder, told=script.told).at_work():
-        return script.run(jobs)
+        return script.run(jobs, seconds=seconds)

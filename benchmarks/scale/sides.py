@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale import floor, jobs, writes
+from benchmarks.scale import floor, jobs, processor, writes
 from benchmarks.scale.api import Api
 from benchmarks.scale.control_plane import control_plane
 from benchmarks.scale.fleet import Fleet
@@ -27,19 +27,22 @@ class Side:
     """What one operator has done."""
 
     times: jobs.Times
-    cpu_s: float = 0.0
-    """Of the operator's process, until all jobs were Ready."""
+    processor_s: dict[str, float] = field(default_factory=dict)
+    """By process, and of all, from the first request until all jobs were Ready."""
     writes_per_job: float = 0.0
     memory_mb: tuple[float, float] = (0.0, 0.0)
     """At the end and at its highest."""
     quiet: dict[str, Any] = field(default_factory=dict)
     cold_start_s: float = 0.0
 
+    def told(self) -> dict[str, Any]:
+        """What there is of any side."""
+        return {**self.times.figures(), "processor_s": self.processor_s}
+
     def figures(self) -> dict[str, Any]:
         """For the benchmark's result."""
         return {
-            **self.times.figures(),
-            "cpu_s": round(self.cpu_s, 1),
+            **self.told(),
             "writes_per_job": self.writes_per_job,
             "rss_mb": self.memory_mb,
             "quiet": self.quiet,
@@ -53,18 +56,21 @@ def record(folder: Path) -> floor.Recipe:
         api, files = Api(server), folder / "recorded"
         with Fleet(api, files).at_work(), running(server, folder, module=OURS, recorded=files):
             jobs.make_namespaces(api, [floor.RECORDED])
-            jobs.bring_up(api, [floor.RECORDED])
+            if not jobs.bring_up(api, [floor.RECORDED]).whole:
+                raise TimeoutError("the job whose objects are to be recorded is not Ready")
             return floor.Recipe.recorded(api)
 
 
-def of_floor(folder: Path, recipe: floor.Recipe, count: int) -> jobs.Times:
-    """The script's times."""
+def of_floor(folder: Path, recipe: floor.Recipe, count: int, *, seconds: float) -> Side:
+    """The script's times and what they cost."""
     with control_plane(folder) as server:
         api, wanted = Api(server), jobs.names_of(count, "bare")
         jobs.make_namespaces(api, wanted)
-        times = floor.bring_up(api, recipe, folder / "recorded", wanted)
-    print(f"floor, {count} jobs: {times.figures()}", flush=True)
-    return times
+        before = processor.spent()
+        times = floor.bring_up(api, recipe, folder / "recorded", wanted, seconds=seconds)
+        side = Side(times=times, processor_s=processor.since(before))
+    print(f"floor, {count} jobs: {side.told()}", flush=True)
+    return side
 
 
 def of_operator(
@@ -73,6 +79,7 @@ def of_operator(
     *,
     module: str,
     quiet_seconds: float,
+    seconds: float = jobs.LIMIT_SECONDS,
     environment: dict[str, str] | None = None,
 ) -> Side:
     """An operator's times and what it costs, and how ours starts among so many."""
@@ -83,10 +90,13 @@ def of_operator(
                 server, folder, module=module, recorded=files, environment=environment
             ) as operator:
                 jobs.make_namespaces(api, wanted)
-                before = writes.counted(api)
-                side = Side(times=jobs.bring_up(api, wanted))
-                side.cpu_s = operator.cpu_seconds()
-                print(f"{module}, {count} jobs: {side.times.figures()}", flush=True)
+                before, cost = writes.counted(api), processor.spent()
+                side = Side(times=jobs.bring_up(api, wanted, seconds=seconds))
+                side.processor_s = processor.since(cost)
+                print(f"{module}, {count} jobs: {side.told()}", flush=True)
+                if not side.times.whole:
+                    side.memory_mb = operator.memory_mb()
+                    return side
                 settle(api)
                 side.writes_per_job = writes.of_operator(
                     writes.since(before, writes.counted(api)), jobs=count
