@@ -1,0 +1,161 @@
+"""How an attempt may end: each row a job of its own, all side by side, with the real trainer.
+
+| row | the attempt | what follows |
+|---|---|---|
+| well | succeeds | Complete |
+| exit-1 | exits 1 without an outcome | counted |
+| exit-2 | exits 2 without a refusal in its document | the same: it is none |
+| exit-42 | exits 42; a rule says FailJob | Failed at once |
+| exit-7 | exits 7 twice; a rule says Ignore | not counted, Complete |
+| exit-9 | exits 9 each time | counted, after a pause again, Failed after backoffLimit |
+| exit-0 | exits 0 without an outcome | ExitedWithoutOutcome, counted |
+| segfault | is ended by SIGSEGV | signal 11, counted |
+| memory | needs more than its limit | OOMKilled, counted |
+| memory-rule | the same; a rule says that 137 is no use | Failed at once |
+| disk | fills its disk over its limit, and is evicted by the kubelet | Evicted, counted |
+| hangs | does nothing | ProgressDeadlineExceeded, counted |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.status import RLJobStatus
+from tests.chaos.operator_cluster.jobs import (
+    COMPLETE_SECONDS,
+    REQUESTS,
+    attempts,
+    taught_job,
+)
+from tests.cluster.lab import Lab
+from tests.waiting import until
+
+pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
+TRAINED = ("Succeeded", "Trained")
+FAILED = ("Failed", "TrainerFailed")
+
+
+def rules(*said: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """Rules of the failure policy on exit codes or conditions."""
+    return {"rules": [{"action": action, **when} for action, when in said]}
+
+
+def on_code(code: int) -> dict[str, Any]:
+    return {"onExitCodes": {"operator": "In", "values": [code]}}
+
+
+def bounded(**limits: str) -> dict[str, Any]:
+    """A trainer's resources with other limits."""
+    return {"requests": REQUESTS, "limits": {"memory": "3Gi", **limits}}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job and how it ends."""
+
+    name: str
+    attempts: list[tuple[str, str]]
+    faults: str = ""
+    changes: dict[str, Any] = field(default_factory=dict)
+    says: tuple[str, ...] = ()
+    """In the last failure's message."""
+    code: int | None = None
+    signal: int | None = None
+
+    @property
+    def completes(self) -> bool:
+        return self.attempts[-1] == TRAINED
+
+
+ONCE = {"lifecycle__backoffLimit": 0}
+"""The first failure ends the job: training on would take long, and other rows show it."""
+ROWS = [
+    Row("well", [TRAINED]),
+    Row("exit-1", [FAILED], "*=exit:1", ONCE, ("Exit code 1.", "the fault exit:1 strikes"), 1),
+    Row("exit-2", [FAILED], "*=exit:2", ONCE, ("Exit code 2.",)),
+    Row("exit-42", [FAILED], "*=exit:42",
+        {"lifecycle__failurePolicy": rules(("FailJob", on_code(42)))}, ("Exit code 42.",), 42),
+    Row("exit-7", [("Ignored", "TrainerFailed")] * 2 + [TRAINED], "1=exit:7 2=exit:7 *=succeed",
+        {"lifecycle__failurePolicy": rules(("Ignore", on_code(7))), **ONCE}, ("code 7.",), 7),
+    Row("exit-9", [FAILED] * 3, "*=exit:9", {"lifecycle__backoffLimit": 2}, ("code 9.",), 9),
+    Row("exit-0", [("Failed", "ExitedWithoutOutcome")], "*=exit:0", ONCE, ("no outcome",), 0),
+    Row("segfault", [FAILED], "*=segfault", ONCE, ("SIGSEGV", "the fault segfault"), 139, 11),
+    Row("memory", [("Failed", "OOMKilled")], "*=memory",
+        {"trainer__resources": bounded(memory="1Gi"), **ONCE}, ("SIGKILL",), 137, 9),
+    Row("memory-rule", [("Failed", "OOMKilled")], "*=memory",
+        {"trainer__resources": bounded(memory="1Gi"),
+         "lifecycle__failurePolicy": rules(("FailJob", on_code(137)))}, ("SIGKILL",), 137, 9),
+    Row("disk", [("Failed", "Evicted")], "*=disk",
+        {"trainer__resources": bounded(**{"ephemeral-storage": "100Mi"}), **ONCE},
+        ("ephemeral", "100Mi"), 137, 9),
+    Row("hangs", [("Failed", "ProgressDeadlineExceeded")], "*=hang",
+        {"lifecycle__progressDeadlineSeconds": 60, "lifecycle__suspendGraceSeconds": 2, **ONCE},
+        ("nothing: it has not taken the run",)),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def uids(lab: Lab) -> Iterator[dict[str, str]]:
+    """All of the jobs by name."""
+    for row in ROWS:
+        lab.apply(taught_job(row.name, faults=row.faults, **row.changes))
+    names = [row.name for row in ROWS]
+    yield {name: lab.job(name).uid for name in names}
+    lab.delete("rljob", *names)
+
+
+def ended(lab: Lab, name: str) -> RLJobStatus:
+    """The status of a job that is over."""
+
+    def look() -> RLJobStatus | None:
+        status = lab.job(name).status
+        return status if status.phase in ("Succeeded", "Failed") else None
+
+    def seen() -> str:
+        return lab.job(name).status.model_dump_json(by_alias=True)
+
+    found = until(look, what=f"{name} to be over", seconds=COMPLETE_SECONDS, seen=seen)
+    assert found is not None
+    return found
+
+
+def check_told(status: RLJobStatus, *, completes: bool) -> None:
+    """Phase and conditions of a job that is over agree."""
+    said = {one.type: (one.status, one.reason) for one in status.conditions}
+    assert said["TrainerReady"] == ("False", "Finished")
+    assert "Reconciling" not in said
+    if completes:
+        assert status.phase == "Succeeded"
+        assert (said["Complete"], said["Ready"]) == (("True", "Succeeded"), ("True", "Complete"))
+        assert status.final_model.startswith("s3://")
+        return
+    assert status.last_failure is not None
+    reason = status.last_failure.reason
+    assert status.phase == "Failed"
+    assert (said["Failed"], said["Stalled"]) == (("True", reason), ("True", reason))
+    assert said["Ready"] == ("False", reason)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[one.name for one in ROWS])
+def test_an_end_is_told_and_counted(lab: Lab, uids: dict[str, str], row: Row) -> None:
+    status = ended(lab, row.name)
+    assert attempts(status) == row.attempts
+    results = [result for result, _ in row.attempts]
+    assert (status.failures, status.ignored_failures) == (
+        results.count("Failed"), results.count("Ignored"),
+    )  # fmt: skip
+    check_told(status, completes=row.completes)
+    failure = status.last_failure
+    if row.attempts == [TRAINED]:
+        assert failure is None
+        return
+    assert failure is not None
+    assert (failure.exit_code, failure.signal) == (row.code, row.signal)
+    for text in row.says:
+        assert text in failure.message
+    assert failure.pod.startswith(f"{row.name}-")
+    assert status.next_retry_time is None
