@@ -23,20 +23,20 @@ from rl_operator import kinds, metrics, names
 from rl_operator.cluster import Cluster, ClusterError, connect
 from rl_operator.endpoint import Endpoint
 from rl_operator.feed import Feed
-from rl_operator.kinds import Key
+from rl_operator.kinds import Key, Kind
 from rl_operator.leadership import Leadership
 from rl_operator.looks import Looks
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
 from rl_operator.settings import Settings
 from rl_operator.store import Store
 from rl_operator.watchdog import Streams, session_for
-from rl_operator.watches import paths_of, required_watches
-from rl_operator.wiring import has_trainer_kind, reconcilers, require_kinds
+from rl_operator.watches import others_kinds, paths_of, required_watches
+from rl_operator.wiring import is_served, reconcilers, require_kinds
 from rl_operator.worker import work
 
 log = logging.getLogger(__name__)
 
-WATCHED_CHILDREN = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD)
+OWN_CHILDREN = (kinds.DEPLOYMENT, kinds.POD)
 RESYNC_SECONDS = 600.0
 LOOK_SECONDS = 300.0
 """What a watch has failed to tell of is seen after so long at most."""
@@ -83,8 +83,8 @@ class _Operator:
         self._loop = asyncio.get_running_loop()
         leadership = self._leadership()
         cluster = self._connect(leadership.check)
-        trains = await asyncio.to_thread(require_kinds, cluster, self._settings)
-        self._remember(cluster, trains=trains)
+        missing = await asyncio.to_thread(require_kinds, cluster, self._settings)
+        self._remember(cluster, missing=missing)
         endpoint = Endpoint(
             self._settings.listen_port, healthy=self._is_alive, ready=self._watching.is_set
         )
@@ -98,7 +98,7 @@ class _Operator:
                 ("reconciling", self._reconcile(cluster, leadership)),
                 ("heartbeat", self._beat()),
                 ("watchdog", self._guard()),
-                ("kinds", self._await_trainer_kind(cluster, there=trains)),
+                ("kinds", self._await_kinds(cluster, missing)),
             )
         ]
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -130,12 +130,13 @@ class _Operator:
             connections=self._settings.workers + 4,
         )
 
-    def _remember(self, cluster: Cluster, *, trains: bool) -> None:
+    def _remember(self, cluster: Cluster, *, missing: list[Kind]) -> None:
         """One store, which watches and our own writes feed."""
         store = Store()
         feeding = required_watches(self._settings)
-        if trains:
-            feeding += paths_of(kinds.PYTORCH_JOB, self._settings)
+        for kind in others_kinds(self._settings):
+            if kind not in missing:
+                feeding += paths_of(kind, self._settings)
         self._looks = Looks(
             cluster,
             clock=time.monotonic,
@@ -144,8 +145,8 @@ class _Operator:
             fed=lambda: self._streams.have_begun(feeding),
             jitter=random.random,
         )
-        # Without PyTorchJob it is a live look alone that says so.
-        born = self._looks.born if trains else lambda key: None
+        # Where a kind is missing, it is a live look alone that says so.
+        born = (lambda key: None) if missing else self._looks.born
         self._feed = Feed(store, look=self._look, born=born)
         cluster.tells(self._feed)
 
@@ -170,16 +171,20 @@ class _Operator:
                 metrics.WATCH_SILENCE.labels(path).set(seconds)
             await asyncio.sleep(1)
 
-    async def _await_trainer_kind(self, cluster: Cluster, *, there: bool) -> None:
-        """Return once PyTorchJob is there that was not at the start: kopf does not look again."""
-        if there:
+    async def _await_kinds(self, cluster: Cluster, missing: list[Kind]) -> None:
+        """Return once a kind is there that was not at the start: kopf does not look again."""
+        if not missing:
             await self._stop.wait()
             return
-        log.warning("the cluster has no PyTorchJob kind: jobs wait for it")
+        for kind in missing:
+            log.warning("the cluster has no %s kind: jobs wait for it", kind.name)
         while True:
-            if await asyncio.to_thread(has_trainer_kind, cluster, self._settings):
-                log.info("PyTorchJob is there now: the process ends, for the next one watches it")
-                return
+            for kind in missing:
+                if await asyncio.to_thread(is_served, cluster, kind, self._settings):
+                    log.info(
+                        "%s is there now: the process ends, for the next watches it", kind.name
+                    )
+                    return
             await asyncio.sleep(KIND_SECONDS)
 
     def _is_alive(self) -> bool:
@@ -216,7 +221,8 @@ class _Operator:
     async def _watch(self) -> None:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, id="login")(self._login)
-        for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *WATCHED_CHILDREN):
+        others = others_kinds(self._settings)
+        for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *OWN_CHILDREN, *others):
             kopf.on.event(
                 kind.group, kind.version, kind.plural, registry=registry, id=kind.plural
             )(self._told)  # fmt: skip
@@ -306,6 +312,6 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.scanning.disabled = True  # else it lists CRDs and namespaces of the cluster
     settings.watching.chunk_size = 500
     settings.persistence.diffbase_storage = _NoDifferences()
-    for kind in WATCHED_CHILDREN:
+    for kind in (*OWN_CHILDREN, kinds.PYTORCH_JOB, kinds.WORKLOAD):
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = names.JOB_LABEL
     return settings

@@ -193,9 +193,9 @@ class Cluster:
         """Replace an object at the resourceVersion that the manifest names."""
         return self._write("replace", kind, manifest)
 
-    def merge(self, kind: Kind, manifest: Manifest) -> Manifest:
+    def merge(self, kind: Kind, manifest: Manifest, *, subresource: str = "") -> Manifest:
         """Change the fields of the manifest and no others."""
-        return self._write("merge", kind, manifest)
+        return self._write("merge", kind, manifest, subresource=subresource)
 
     def annotate(
         self, kind: Kind, namespace: str, name: str, annotations: Mapping[str, str | None]

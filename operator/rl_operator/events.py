@@ -68,17 +68,36 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
     if after.samplers.restarts > before.samplers.restarts:
         message = f"A sampler pod ended unasked ({after.samplers.restarts} so far)."
         notes.append(Note("SamplerLost", message, "Warning"))
-    if _turned(before.conditions, after.conditions, "Suspended"):
-        message = f"All pods are gone; {after.progress.step} steps are done."
-        notes.append(Note("Suspended", message))
-    if _turned(after.conditions, before.conditions, "Suspended"):
-        notes.append(Note("Resumed", "The run goes on."))
+    notes += _of_suspension(before, after)
+    notes += _of_queue(before.conditions, after.conditions)
     if _turned(before.conditions, after.conditions, "Complete"):
         notes.append(Note("Completed", _completed(after)))
     if _turned(before.conditions, after.conditions, "Failed"):
         failed = find(after.conditions, "Failed")
         assert failed is not None
         notes.append(Note("Failed", f"{failed.reason}: {failed.message}", "Warning"))
+    return notes
+
+
+def _of_suspension(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
+    was, now = find(before.conditions, "Suspended"), find(after.conditions, "Suspended")
+    if now is not None and _turned(before.conditions, after.conditions, "Suspended"):
+        if now.reason == "NotAdmitted":
+            return [Note("Queued", "The job has no pods and waits for its queue.")]
+        return [Note("Suspended", f"All pods are gone; {after.progress.step} steps are done.")]
+    resumed = _turned(after.conditions, before.conditions, "Suspended")
+    if was is not None and resumed and was.reason != "NotAdmitted":
+        return [Note("Resumed", "The run goes on.")]
+    return []
+
+
+def _of_queue(before: list[Condition], after: list[Condition]) -> list[Note]:
+    notes = []
+    admitted, evicted = find(after, "Admitted"), find(after, "Evicted")
+    if admitted is not None and _turned(before, after, "Admitted"):
+        notes.append(Note("Admitted", admitted.message or "The queue has admitted the job."))
+    if evicted is not None and _turned(before, after, "Evicted"):
+        notes.append(Note("Evicted", f"{evicted.reason}: {evicted.message}", "Warning"))
     return notes
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_contracts.spec.status import Phase, RLJobStatus
-from rl_operator import attempt_records, joint_start, pool_wait
+from rl_operator import admission, attempt_records, joint_start, pool_wait
 from rl_operator.attempts import Complete, Ended
 from rl_operator.conditions import KEEP_WORDS, Said, Truth, find, merged
 from rl_operator.freshness import rollouts_fresh
 from rl_operator.operation import at_rest
 from rl_operator.progress import Reach
 from rl_operator.scorer_outage import scorer_outage, stops_all, words
-from rl_operator.situation import Situation, over
+from rl_operator.situation import Situation, Stall, over
 from rl_operator.snapshot import first_trouble, format_time, parse_time
 from rl_operator.status import fields, serving_samplers, staleness_bound
 
@@ -93,7 +93,7 @@ def _headline(situation: Situation, after: RLJobStatus) -> Headline:
     if situation.snapshot.job.suspended:
         return _suspension(situation, after)
     if situation.stall is not None:
-        return Headline("Stalled", situation.stall.reason, situation.stall.message, "Stalled")
+        return _stalled(situation.stall)
     if attempt_records.refused(after):
         assert after.last_failure is not None
         return Headline("Stalled", after.last_failure.reason, after.last_failure.message, "Stalled")
@@ -115,10 +115,32 @@ def _deleting(situation: Situation) -> Headline:
     return Headline("Terminating", "Deleting", message)
 
 
+def _stalled(stall: Stall) -> Headline:
+    return Headline("Stalled", stall.reason, stall.message, "Stalled")
+
+
 def _suspension(situation: Situation, after: RLJobStatus) -> Headline:
+    spec = situation.snapshot.job.spec
+    if spec is not None and not spec.suspend:  # its queue lets it have no pods
+        return _stalled(situation.stall) if situation.stall else _queued(situation, after)
     if at_rest(situation, after):
         message = "There are no pods. The run goes on when spec.suspend is false."
         return Headline("Suspended", "Suspended", message, "Ready")
+    return _stopping(situation, after)
+
+
+def _queued(situation: Situation, after: RLJobStatus) -> Headline:
+    hold = situation.hold
+    if hold is None or (situation.checking and after.attempt == 0):
+        return Headline("Pending", "CheckingInputs", "Looking at the stores, the model, the data.")
+    if not at_rest(situation, after):
+        found = _stopping(situation, after)
+        message = f"Held back ({hold.reason}): {hold.message} {found.message}"
+        return replace(found, message=message)
+    return Headline("Queued", hold.reason, hold.message)
+
+
+def _stopping(situation: Situation, after: RLJobStatus) -> Headline:
     there = sorted(pod.name for pod in situation.snapshot.pods if pod.remains)
     left = ", ".join(there[:5]) or "the pools' Deployments"
     due = parse_time(after.operation.deadline) if after.operation else None
@@ -230,6 +252,7 @@ def _details(situation: Situation, after: RLJobStatus) -> list[Said]:
     if situation.supervised:  # there are neither samplers nor policies for them
         return [
             *_suspended(situation, after),
+            *_admission(situation),
             _trainer_ready(situation, after),
             _reachable("StorageReachable", reading.bucket),
             _reachable("StateStoreReachable", reading.store),
@@ -237,6 +260,7 @@ def _details(situation: Situation, after: RLJobStatus) -> list[Said]:
     return [
         *_suspended(situation, after),
         *pool_wait.said(situation, after),
+        *_admission(situation),
         _trainer_ready(situation, after),
         _samplers_ready(situation, after),
         *_policy(situation),
@@ -251,10 +275,16 @@ def _suspended(situation: Situation, after: RLJobStatus) -> list[Said]:
     job = situation.snapshot.job
     if job.suspended and not over(after):
         if at_rest(situation, after):
-            return [Said("Suspended", "True", "Suspended")]
+            by_queue = job.spec is not None and not job.spec.suspend
+            return [Said("Suspended", "True", "NotAdmitted" if by_queue else "Suspended")]
         return [Said("Suspended", "False", "Stopping", "Pods are being stopped.")]
     was_there = find(job.status.conditions, "Suspended") is not None
     return [Said("Suspended", "False", "Resumed")] if was_there else []
+
+
+def _admission(situation: Situation) -> list[Said]:
+    spec = situation.snapshot.job.spec
+    return [] if spec is None else admission.said(situation.snapshot, spec)
 
 
 def _reachable(kind: str, reach: Reach) -> Said:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator import attempt_records, names
+from rl_operator.conditions import find
 from rl_operator.progress import Reading
 from rl_operator.snapshot import JobSnapshot, parse_time
 
@@ -34,10 +35,10 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
     That is ``autoscaling.minReplicas`` of each group, or what ``/scale`` says where that is less;
     before the first attempt one sampler at least, for it alone tells which scorers there are.
     """
-    if not spec.samplers:
+    if not spec.samplers or snapshot.job.suspended:
         return ()
     alive = {one.pod for one in reading.samplers}
-    declared = {pool.meta.name: pool.spec.replicas for pool in snapshot.pools if pool.spec}
+    declared = {pool.meta.name: pool.spec.size for pool in snapshot.pools if pool.spec}
     found = []
     for group in spec.samplers:
         pool, least = names.pool_of(snapshot.key.name, group), group.template.autoscaling
@@ -70,7 +71,10 @@ def _began(snapshot: JobSnapshot) -> float | None:
     status = snapshot.job.status
     if status.attempt == 0:
         own = (pool.meta.created_at for pool in snapshot.pools if not pool.status.assignment)
-        return min(own, default=None)
+        made, admitted = min(own, default=None), find(status.conditions, "Admitted")
+        if made is None or admitted is None:
+            return made
+        return max(made, parse_time(admitted.last_transition_time) or made)
     operation = status.operation
     if operation is None or operation.kind != "Start":
         return None

@@ -9,11 +9,12 @@ from rl_contracts.spec.resources import API_VERSION
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of namespaced object."""
+    """One kind of object."""
 
     api_version: str
     plural: str
     name: str
+    namespaced: bool = True
 
     @property
     def group(self) -> str:
@@ -28,7 +29,8 @@ class Kind:
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """URL path of one object, of its subresource, or of a namespace's collection."""
         root = "/apis" if self.group else "/api"
-        parts = [root, self.api_version, "namespaces", namespace, self.plural, name, subresource]
+        place = ["namespaces", namespace] if self.namespaced else []
+        parts = [root, self.api_version, *place, self.plural, name, subresource]
         return "/".join(part for part in parts if part)
 
     def everywhere(self) -> str:
@@ -47,9 +49,17 @@ DISRUPTION_BUDGET = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudg
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
 EVENT = Kind("events.k8s.io/v1", "events", "Event")
 LEASE = Kind("coordination.k8s.io/v1", "leases", "Lease")
+KUEUE = "kueue.x-k8s.io/v1beta2"
+WORKLOAD = Kind(KUEUE, "workloads", "Workload")
+RESOURCE_FLAVOR = Kind(KUEUE, "resourceflavors", "ResourceFlavor", namespaced=False)
+WORKLOAD_PRIORITY_CLASS = Kind(
+    KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
+)
+PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 WRITTEN = (
     RLJOB, SAMPLER_POOL, PYTORCH_JOB, DEPLOYMENT, CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY,
+    WORKLOAD,
 )  # fmt: skip
 
 

@@ -63,6 +63,11 @@ def group(job: str, spec: RLJobSpec, pool: str) -> str:
     return next(found, pool.removeprefix(f"{job}-"))
 
 
+def workload(job: str) -> str:
+    """Name of the Workload of a job."""
+    return f"rljob-{job}"
+
+
 def trainer(job: str, attempt: int) -> str:
     """Name of the trainer's job object of one attempt, ≥ 1."""
     return f"{job}-{attempt}"

@@ -15,6 +15,7 @@ from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator import assignment, kinds, names, pool_ref
 from rl_operator.cluster import ApiMissingError
+from rl_operator.conditions import find
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Reads
@@ -33,8 +34,11 @@ from rl_operator.snapshot import (
 S = TypeVar("S", bound=BaseModel)
 
 
-def job_snapshot(cluster: Reads, key: Key) -> JobSnapshot | None:
-    """Everything that concerns an RLJob; None when it is gone."""
+def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapshot | None:
+    """Everything that concerns an RLJob; None when it is gone.
+
+    ``queues`` says whether the operator may read a queue's objects.
+    """
     raw = cluster.get(kinds.RLJOB, key.namespace, key.name)
     if raw is None:
         return None
@@ -46,6 +50,12 @@ def job_snapshot(cluster: Reads, key: Key) -> JobSnapshot | None:
         children += _children(cluster, key, [kinds.PYTORCH_JOB], labels=labels)
     except ApiMissingError:
         has_trainer_kind = False
+    has_queue_kind = True
+    if queues and _may_be_queued(found):
+        try:
+            children += _children(cluster, key, [kinds.WORKLOAD], labels=labels)
+        except ApiMissingError:
+            has_queue_kind = False
     of_kind = {
         kind.name: [one for one in children if one.kind == kind.name] for kind in kinds.WRITTEN
     }
@@ -68,7 +78,14 @@ def job_snapshot(cluster: Reads, key: Key) -> JobSnapshot | None:
         trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
         pods=tuple(Pod.parse(one) for one in pods),
         has_trainer_kind=has_trainer_kind,
+        has_queue_kind=has_queue_kind,
     )
+
+
+def _may_be_queued(job: Job) -> bool:
+    """Whether a job asks a queue, or has asked one before its spec was changed."""
+    told = find(job.status.conditions, "Admitted")
+    return told is not None or (job.spec is not None and job.spec.scheduling.queued)
 
 
 def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
@@ -157,7 +174,7 @@ def _parsed(model: type[S], raw: Any) -> tuple[S | None, str]:
 
 
 def _deployment(raw: Raw) -> DeploymentState:
-    status = raw.get("status", {})
+    status, generation = raw.get("status", {}), raw["metadata"].get("generation", 0)
     conditions = {one["type"]: one for one in status.get("conditions", [])}
     progressing = conditions.get("Progressing", {})
     failure = conditions.get("ReplicaFailure", {})
@@ -167,11 +184,12 @@ def _deployment(raw: Raw) -> DeploymentState:
     epoch = raw["metadata"].get("annotations", {}).get(names.ASSIGNMENT_ANNOTATION, "")
     return DeploymentState(
         there=True,
-        seen=status.get("observedGeneration", 0) >= raw["metadata"].get("generation", 0),
+        seen=status.get("observedGeneration", 0) >= generation,
         epoch=int(epoch) if epoch.isdecimal() else 0,
         declared=raw["spec"].get("replicas", 1),
         replicas=status.get("replicas", 0),
         ready=status.get("readyReplicas", 0),
         updated=status.get("updatedReplicas", 0),
         stuck=stuck,
+        behind=status.get("observedGeneration", generation) < generation,
     )

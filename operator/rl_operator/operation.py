@@ -8,7 +8,7 @@ from rl_contracts.spec.status import OperationStatus, RLJobStatus
 from rl_operator import attempt_records, joint_start, pool_wait
 from rl_operator.conditions import find
 from rl_operator.situation import Situation, over
-from rl_operator.snapshot import Pool, format_time, parse_time
+from rl_operator.snapshot import JobSnapshot, Pool, format_time, parse_time
 
 STOP_SECONDS = 300.0
 """Longest time that pods may take to go, beyond their grace, before it counts as a fault."""
@@ -65,7 +65,11 @@ def _operation(
 
 def at_rest(situation: Situation, after: RLJobStatus) -> bool:
     """Whether a suspended job has no pods, and none can come."""
-    snapshot = situation.snapshot
+    return resting(situation.snapshot, after)
+
+
+def resting(snapshot: JobSnapshot, after: RLJobStatus) -> bool:
+    """Whether a job that was told to stop has no pods, and none can come."""
     stopped = after.attempt == 0 or attempt_records.ended(after)
     at_work = any(one.state == "Active" for one in snapshot.trainers)
     scaled = all(_scaled_down(pool) for pool in snapshot.pools)
@@ -74,4 +78,8 @@ def at_rest(situation: Situation, after: RLJobStatus) -> bool:
 
 def _scaled_down(pool: Pool) -> bool:
     ready = find(pool.status.conditions, "Ready")
-    return ready is not None and ready.reason == "Suspended"
+    if ready is None or ready.reason != "Suspended":
+        return False
+    # What a queue admits is in the pool's spec: it must have been seen there.
+    queued = pool.spec is not None and pool.spec.admitted is not None
+    return not queued or pool.status.observed_generation >= pool.meta.generation

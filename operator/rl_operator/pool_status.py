@@ -86,6 +86,12 @@ def compute(
     if scaled is not None and scaled.limited:
         message = "The trainer waits; spec.template.autoscaling.maxReplicas allows no more pods."
         said.append(Said("ScalingLimited", "True", "AtMaximum", message))
+    elif scaled is not None and replicas < scaled.replicas:
+        message = (
+            f"/scale asks for {scaled.replicas} pods; the job's queue has admitted {replicas}. It "
+            "is asked for autoscaling.maxReplicas, without one for autoscaling.minReplicas."
+        )
+        said.append(Said("ScalingLimited", "True", "QueueAdmitsFewer", message))
     changes["conditions"] = merged(
         before.conditions, said, generation=meta.generation, now=now
     )  # fmt: skip
@@ -117,8 +123,8 @@ def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list
             Said("Stalled", "True", stall.reason, stall.message),
             *said,
         ]
-    if state.ready == state.updated == state.replicas == replicas:
-        suspended = snapshot.job is not None and snapshot.job.suspended
+    if not state.behind and state.ready == state.updated == state.replicas == replicas:
+        suspended = snapshot.job is not None and (snapshot.job.suspended or snapshot.held)
         reason = "AllReady" if replicas else "Suspended" if suspended else "ScaledToZero"
         return [Said("Ready", "True", reason), *said]
     trouble = state.stuck or first_trouble(snapshot.pods)

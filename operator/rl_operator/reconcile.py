@@ -18,16 +18,20 @@ from rl_operator import (
     observe,
     pool_ref,
 )
+from rl_operator.admission import Hold
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait
 from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
 from rl_operator.desired import job as desired
 from rl_operator.events import Journal, of_actions, of_change
+from rl_operator.gate import Gate
 from rl_operator.inputs import Inputs, InputsReader
 from rl_operator.kinds import Key
 from rl_operator.looks import Looks
 from rl_operator.pace import Pace
+from rl_operator.plan import Wanted
+from rl_operator.queueing import Queueing
 from rl_operator.settings import Images
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Situation, Stall
@@ -50,6 +54,7 @@ class JobReconciler:
     applier: Applier
     statuses: StatusWriter
     inputs: InputsReader
+    queueing: Queueing
     journal: Journal
     images: Images
     progress_seconds: float
@@ -62,7 +67,9 @@ class JobReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one job; return after how many seconds to look again, if at all."""
-        snapshot, again = self.looks.observe(key, lambda one: observe.job_snapshot(one, key))
+        snapshot, again = self.looks.observe(
+            key, lambda one: observe.job_snapshot(one, key, queues=self.queueing.enabled)
+        )
         if snapshot is None:
             self.inputs.forget(key)
             self.pace.forget(key)
@@ -70,6 +77,7 @@ class JobReconciler:
             self.applier.forget(key)
             return None
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
+        snapshot, gate = self.queueing.look(snapshot)
         if again and _must_be_live(snapshot.job):
             return self._look_live(key)
         if snapshot.job.meta.deleted_at is not None:
@@ -80,9 +88,12 @@ class JobReconciler:
             stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
             self._tell(snapshot, self._situation(snapshot, stall=stall))
             return None
-        return self._advance(snapshot, snapshot.job.spec, again=again)
+        assert gate is not None
+        return self._advance(snapshot, snapshot.job.spec, gate, again=again)
 
-    def _advance(self, snapshot: JobSnapshot, spec: RLJobSpec, *, again: bool) -> float | None:
+    def _advance(
+        self, snapshot: JobSnapshot, spec: RLJobSpec, gate: Gate, *, again: bool
+    ) -> float | None:
         status = snapshot.job.status
         idle = spec.suspend and (status.attempt == 0 or attempt_records.ended(status))
         inputs = Inputs() if idle else self.inputs.read(snapshot, spec)
@@ -90,19 +101,24 @@ class JobReconciler:
             return SOON_SECONDS
         if inputs.checked and SharedPools(cluster=self.cluster).join(snapshot.job, spec):
             return SOON_SECONDS
-        decision = attempts.decide(view_of(snapshot, spec, inputs, self.now()))
-        if again and not _needs_no_proof(decision):
+        decision = attempts.decide(view_of(snapshot, gate.spec, inputs, self.now()))
+        if again and not _needs_no_proof(decision, queued=spec.scheduling.queued):
             return self._look_live(snapshot.key)  # a turn is decided by what is there now
         if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
             self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
-        stall = inputs.stall
+        stall = inputs.stall or gate.stall
         if not inputs.unusable:
             new = again and status.observed_generation < 0
-            stall = self._make(snapshot, spec, inputs, decision, new=new) or stall
-        situation = self._situation(snapshot, inputs=inputs, decision=decision, stall=stall)
+            stall = self._make(snapshot, gate, inputs, decision, new=new) or stall
+            self.queueing.tell(gate)
+        situation = self._situation(
+            snapshot, inputs=inputs, decision=decision, stall=stall, hold=gate.hold
+        )
         waited = self._tell(snapshot, situation)
         if isinstance(decision, Begin):
             return self.reconcile(snapshot.key)  # its ordinal is written: its trainer follows
+        if gate.stall is not None:
+            return min(waited, STALLED_SECONDS)
         return min(waited, self._next(snapshot, inputs, decision))
 
     def _look_live(self, key: Key) -> float | None:
@@ -110,16 +126,10 @@ class JobReconciler:
         return self.reconcile(key)
 
     def _make(
-        self,
-        snapshot: JobSnapshot,
-        spec: RLJobSpec,
-        inputs: Inputs,
-        decision: Decision,
-        *,
-        new: bool,
+        self, snapshot: JobSnapshot, gate: Gate, inputs: Inputs, decision: Decision, *, new: bool
     ) -> Stall | None:
-        run_trainer = desired.runs_trainer(snapshot, decision)
-        made_from = _made_from(snapshot, checked=inputs.checked, run_trainer=run_trainer)
+        spec, run_trainer = gate.spec, desired.runs_trainer(snapshot, decision)
+        made_from = _made_from(snapshot, gate, checked=inputs.checked, run_trainer=run_trainer)
         wanted = []
         if not self.applier.rests(snapshot.key, made_from):
             wanted = desired.wanted(
@@ -128,11 +138,14 @@ class JobReconciler:
                 checked=inputs.checked,
                 run_trainer=run_trainer,
                 images=self.images,
+                admitted=gate.sizes,
             )
+            if gate.make is not None and inputs.checked:
+                wanted.append(Wanted(manifest=gate.make, keep_as_created=True))
         made = self.applier.make(
             snapshot.key,
             wanted=wanted,
-            unwanted=desired.unwanted(snapshot, spec),
+            unwanted=[*desired.unwanted(snapshot, spec), *([gate.drop] if gate.drop else [])],
             observed=snapshot.children,
             owner_uid=snapshot.job.meta.uid,
             new=new,
@@ -152,6 +165,7 @@ class JobReconciler:
         )
         if snapshot.job.spec is not None:
             self._settle_finalizer(snapshot, snapshot.job.spec, checked=False)
+        self.queueing.finish(snapshot)
         self._tell(snapshot, self._situation(snapshot))
         return self._expire(snapshot)
 
@@ -193,6 +207,7 @@ class JobReconciler:
         inputs: Inputs | None = None,
         decision: Decision | None = None,
         stall: Stall | None = None,
+        hold: Hold | None = None,
     ) -> Situation:
         seen = inputs or Inputs()
         return Situation(
@@ -203,6 +218,7 @@ class JobReconciler:
             stall=stall,
             checking=seen.checking,
             lacks=seen.lacks,
+            hold=hold,
             now=self.now(),
         )
 
@@ -241,7 +257,9 @@ class JobReconciler:
             case Complete() | Ended() | Halted():
                 return SOON_SECONDS
             case Wait(why="Suspended"):
-                return RESYNC_SECONDS  # pods that go are events
+                # Pods that go and a queue's word are events; what is looked at may say when.
+                held = snapshot.job.held and inputs.again_after is not None
+                return (inputs.again_after if held else None) or RESYNC_SECONDS
             case _:
                 pass
         if inputs.again_after is not None:
@@ -254,7 +272,7 @@ class JobReconciler:
 
 
 def _made_from(
-    snapshot: JobSnapshot, *, checked: bool, run_trainer: bool
+    snapshot: JobSnapshot, gate: Gate, *, checked: bool, run_trainer: bool
 ) -> tuple[object, ...]:  # fmt: skip
     """Everything that a job's objects are made from, and what there is of them."""
     meta, status = snapshot.job.meta, snapshot.job.status
@@ -262,6 +280,7 @@ def _made_from(
     return (
         *(meta.uid, meta.run, meta.generation, checked, run_trainer, status.attempt),
         record.replicas if record is not None else 0,
+        *gate.token,
         *(one.declared for one in snapshot.children.values()),
     )
 
@@ -272,13 +291,13 @@ def _must_be_live(job: Job) -> bool:
     return stops or job.finished or job.meta.deleted_at is not None
 
 
-def _needs_no_proof(decision: Decision) -> bool:
+def _needs_no_proof(decision: Decision, *, queued: bool) -> bool:
     """Whether a decision may rest on what the watches have told.
 
     The first attempt may: its number is written only to the job as it was seen, and a job that has
-    never had an attempt has no trainer that might still be there.
+    never had an attempt has no trainer that might still be there. Not so where a queue admits it.
     """
-    first = isinstance(decision, Begin) and decision.attempt == 1
+    first = isinstance(decision, Begin) and decision.attempt == 1 and not queued
     return first or isinstance(decision, Wait)
 
 
@@ -305,7 +324,7 @@ def view_of(
         run_known=inputs.reading.known,
         may_begin=inputs.may_begin,
         samplers_ready=not inputs.lacks,
-        suspend=spec.suspend,
+        suspend=snapshot.job.suspended,
         now=now,
         store_now=inputs.reading.now or now,
     )

@@ -115,12 +115,12 @@ class PoolReconciler:
     def _advance(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, *, turn: Turn | None = None
     ) -> float:
-        rests = _rests(job)
+        rests = _rests(job) or snapshot.held
         reading = Reading() if rests and not snapshot.pods else self._read(job)
         scaled = Scaled(replicas=0)
         if not rests and job.spec is not None:
             scaled = self.scaler.scale(snapshot, spec, job.spec, reading)
-        replicas = scaled.replicas
+        replicas = min(scaled.replicas, snapshot.size)
         ready_to_shrink = self._choose_victims(snapshot, reading, replicas)
         there = snapshot.deployment.declared
         stall = self._make(snapshot, spec, job, replicas if ready_to_shrink else there)
@@ -128,7 +128,8 @@ class PoolReconciler:
         waited = self._tell(snapshot, reading, stall, scaled, replaced=replaced, turn=turn)
         if not ready_to_shrink:
             return SOON_SECONDS
-        settled = job.finished or (job.suspended and not snapshot.pods)
+        stopped = job.suspended or snapshot.held
+        settled = job.finished or (stopped and not snapshot.pods)
         if settled:
             return min(waited, RESYNC_SECONDS)
         scales = spec.template.autoscaling.mode == "Builtin"  # its evidence is made of looks
@@ -253,7 +254,7 @@ class PoolReconciler:
             snapshot,
             reading,
             stall=stall,
-            replicas=scaled.replicas,
+            replicas=min(scaled.replicas, snapshot.size) if snapshot.pool.spec else 0,
             replaced=replaced,
             scaled=scaled,
             turn=turn,

@@ -16,6 +16,7 @@ from rl_operator.desired.deployment import ENGINE_ARGUMENTS
 from rl_operator.drift import parse_quantity
 from rl_operator.lora_options import of_lora
 from rl_operator.loss_options import of_loss
+from rl_operator.scheduling_options import of_scheduling
 
 OWN_VARIABLES = ("RL_",)
 TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
@@ -36,6 +37,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from of_loss(spec.algorithm)
     yield from of_lora(spec)
     yield from _of_hub(spec)
+    yield from of_scheduling(spec)
     yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)

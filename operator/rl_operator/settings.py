@@ -34,6 +34,8 @@ class Settings:
     """A running job's counters are read and written this often, at most."""
     workers: int
     """Objects that are reconciled side by side."""
+    kueue: bool
+    """Whether jobs may ask Kueue's queues: the chart gives the rights for it."""
     watch_silence_seconds: float
     """A watch that is not heard of for so long ends the process."""
     listen_port: int
@@ -60,6 +62,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     )
     parser.add_argument("--progress-seconds", type=_seconds, default=5.0)
     parser.add_argument("--workers", type=_positive, default=8)
+    parser.add_argument("--kueue", action="store_true", help="jobs may ask Kueue's queues")
     parser.add_argument("--watch-silence-seconds", type=_positive, default=180)
     parser.add_argument("--listen-port", type=_positive, default=8080)
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING"])
@@ -77,6 +80,7 @@ def parse(arguments: Sequence[str]) -> Settings:
         ),
         progress_seconds=given.progress_seconds,
         workers=given.workers,
+        kueue=given.kueue,
         watch_silence_seconds=given.watch_silence_seconds,
         listen_port=given.listen_port,
         log_level=given.log_level,

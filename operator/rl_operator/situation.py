@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.status import RLJobStatus
+from rl_operator.admission import Hold
 from rl_operator.attempts import Decision
 from rl_operator.joint_start import Lack
 from rl_operator.progress import Reading
@@ -39,6 +40,8 @@ class Situation:
     """Inputs are being looked at."""
     lacks: tuple[Lack, ...] = ()
     """Groups with fewer samplers than a start asks for."""
+    hold: Hold | None = None
+    """Why the job's queue lets it have no pods."""
     now: float
 
     @property

@@ -299,11 +299,13 @@ class Job:
     spec: RLJobSpec | None
     spec_error: str
     status: RLJobStatus
+    held: bool = False
+    """Its queue has not admitted it, or not any more."""
 
     @property
     def suspended(self) -> bool:
         """Whether it ought to have no pods."""
-        return self.spec is not None and self.spec.suspend
+        return self.spec is not None and (self.spec.suspend or self.held)
 
     @property
     def keeps_samplers(self) -> bool:
@@ -332,6 +334,8 @@ class JobSnapshot:
     """Of this very run."""
     has_trainer_kind: bool = True
     """Whether the API server knows the trainer's kind of object."""
+    has_queue_kind: bool = True
+    """Whether it knows a queue's, for a job that asks one."""
     shared: Pool | None = None
     """The shared pool that the spec names, if it is there; one of ``pools`` while it is ours."""
 
@@ -372,6 +376,8 @@ class DeploymentState:
     updated: int = 0
     stuck: str = ""
     """Why it does not progress any more; empty while it does."""
+    behind: bool = False
+    """Its numbers are of what was applied before the last time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,3 +392,19 @@ class PoolSnapshot:
     pods: tuple[Pod, ...] = ()
     jobs: tuple[Job, ...] = ()
     """Of a shared pool: all that name it."""
+
+    @property
+    def held(self) -> bool:
+        """Whether its job's queue admits none of its pods, or its job has not said so yet."""
+        job, spec = self.job, self.pool.spec
+        if job is None or job.spec is None or spec is None or not job.spec.scheduling.queued:
+            return False
+        return not spec.admitted
+
+    @property
+    def size(self) -> int:
+        """Pods that there ought to be while the job is at work."""
+        job, spec = self.job, self.pool.spec
+        assert spec is not None
+        queued = job is not None and job.spec is not None and job.spec.scheduling.queued
+        return spec.size if queued else spec.replicas

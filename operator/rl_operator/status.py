@@ -153,7 +153,7 @@ def _declared(snapshot: JobSnapshot) -> int:
         for one in (spec.samplers if spec is not None else ())
         if one.pool_ref is None
     }
-    declared |= {one.meta.name: one.spec.replicas for one in snapshot.pools if one.spec is not None}
+    declared |= {one.meta.name: one.spec.size for one in snapshot.pools if one.spec is not None}
     return sum(declared.values())
 
 

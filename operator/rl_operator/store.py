@@ -17,8 +17,10 @@ from rl_operator.kinds import Kind
 
 Manifest = dict[str, Any]
 
-KINDS = (kinds.RLJOB, kinds.SAMPLER_POOL, kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD)
-LABELLED = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD)
+KINDS = (
+    kinds.RLJOB, kinds.SAMPLER_POOL, kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD,
+)  # fmt: skip
+LABELLED = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD)
 """Watched by label alone: one that others made without it is not told of, and is not held."""
 INDEXED = (names.JOB_LABEL, names.POOL_LABEL)
 KEPT_ENDS = 10_000

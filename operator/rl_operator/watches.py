@@ -31,9 +31,14 @@ def _sharing(status: Any) -> list[str]:
 
 
 def required_watches(settings: Settings) -> list[str]:
-    """Paths of the watches that there must be; PyTorchJob may not be installed."""
+    """Paths of the watches that there must be; those of others may not be installed."""
     watched = (kinds.RLJOB, kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.POD)
     return [path for kind in watched for path in paths_of(kind, settings)]
+
+
+def others_kinds(settings: Settings) -> list[Kind]:
+    """Kinds of other operators that are watched where they are installed."""
+    return [kinds.PYTORCH_JOB, *([kinds.WORKLOAD] if settings.kueue else [])]
 
 
 def paths_of(kind: Kind, settings: Settings) -> list[str]:

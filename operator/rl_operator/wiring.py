@@ -12,17 +12,19 @@ from rl_operator.claims import Claims
 from rl_operator.cluster import ApiMissingError, ApiUnavailableError, Cluster
 from rl_operator.events import Journal
 from rl_operator.inputs import InputsReader
-from rl_operator.kinds import Key
+from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.preflight import Preflight
 from rl_operator.progress import Connections
+from rl_operator.queueing import Queueing
 from rl_operator.readings import ProgressReader
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Settings
 from rl_operator.trial import Trial
+from rl_operator.watches import others_kinds
 from rl_operator.worker import Reconcile
 
 SECRET_SECONDS = 30.0
@@ -67,6 +69,9 @@ def reconcilers(
         applier=applier,
         statuses=statuses,
         inputs=inputs,
+        queueing=Queueing(
+            cluster=cluster, images=settings.images, enabled=settings.kueue, now=time.time
+        ),
         journal=journal,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
@@ -96,19 +101,20 @@ def reconcilers(
     }
 
 
-def require_kinds(cluster: Cluster, settings: Settings) -> bool:
-    """Whether PyTorchJobs can be made; raises ApiMissingError without our own definitions."""
+def require_kinds(cluster: Cluster, settings: Settings) -> list[Kind]:
+    """Kinds of others that are missing; raises ApiMissingError without our own definitions."""
     for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
         if not cluster.serves(kind, _some_namespace(settings)):
             message = f"there is no {kind.name}: install the definitions of rl-operator"
             raise ApiMissingError(doing="starting", status=404, message=message)
-    return cluster.serves(kinds.PYTORCH_JOB, _some_namespace(settings))
+    wanted = others_kinds(settings)
+    return [one for one in wanted if not cluster.serves(one, _some_namespace(settings))]
 
 
-def has_trainer_kind(cluster: Cluster, settings: Settings) -> bool:
-    """Whether PyTorchJobs can be made; no, while the API server does not answer."""
+def is_served(cluster: Cluster, kind: Kind, settings: Settings) -> bool:
+    """Whether a kind can be made; no, while the API server does not answer."""
     try:
-        return cluster.serves(kinds.PYTORCH_JOB, _some_namespace(settings))
+        return cluster.serves(kind, _some_namespace(settings))
     except ApiUnavailableError:
         return False
 

@@ -78,6 +78,14 @@ imagePullSecrets: {{ toJson . }}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, create, update]
+{{- if .Values.kueue.enabled }}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+{{- end }}
 # One Secret by its name; none is ever listed.
 - apiGroups: [""]
   resources: [secrets]

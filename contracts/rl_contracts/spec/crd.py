@@ -13,6 +13,8 @@ from rl_contracts.spec.schema import Schema, as_written_by_us, structural
 # An uninstalled chart must not take every run of the cluster with it.
 KEEP = {"helm.sh/resource-policy": "keep"}
 LINE = 8000
+MARGIN = " "
+"""Of all lines but the outermost, however deep: each deeper one would cost bytes."""
 
 
 def _column(name: str, kind: str, path: str, priority: int = 0) -> Schema:
@@ -128,14 +130,13 @@ def _text(node: Any, margin: str = "") -> str:
     line = json.dumps(node, separators=(",", ":"), ensure_ascii=False)
     if len(margin) + len(line) <= LINE or not isinstance(node, dict | list):
         return line
-    deeper = margin + " "
     if isinstance(node, dict):
-        parts = [f"{json.dumps(key)}:{_text(one, deeper)}" for key, one in node.items()]
+        parts = [f"{json.dumps(key)}:{_text(one, MARGIN)}" for key, one in node.items()]
         opening, closing = "{", "}"
     else:
-        parts = [_text(one, deeper) for one in node]
+        parts = [_text(one, MARGIN) for one in node]
         opening, closing = "[", "]"
-    inner = ",".join(f"\n{deeper}{one}" for one in parts)
+    inner = ",".join(f"\n{MARGIN}{one}" for one in parts)
     return f"{opening}{inner}\n{margin}{closing}"
 
 

@@ -14,6 +14,7 @@ from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.reward import Reward
 from rl_contracts.spec.rollouts import Rollouts
 from rl_contracts.spec.sandbox import CODE, Sandbox
+from rl_contracts.spec.scheduling import Scheduling
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.spec.storage import Storage, WeightSync
 from rl_contracts.spec.training import Training
@@ -28,7 +29,7 @@ FIXED_ONCE_STARTED = (
     "model", "data", "agent", "reward", "code", "algorithm", "rollouts", "training",
     "storage", "weightSync",
 )  # fmt: skip
-FIXED_UNLESS_SUSPENDED = ("trainer",)
+FIXED_UNLESS_SUSPENDED = ("trainer", "scheduling")
 
 RunId = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=63)]
 SamplerGroups = Annotated[
@@ -94,6 +95,7 @@ class RLJobSpec(Model):
     weight_sync: WeightSync = Field(default_factory=WeightSync)
     storage: Storage = Field(default_factory=Storage)
     lifecycle: Lifecycle = Field(default_factory=Lifecycle)
+    scheduling: Scheduling = Field(default_factory=Scheduling)
 
     @model_validator(mode="after")
     def _is_rewarded(self) -> Self:
@@ -134,6 +136,8 @@ class SamplerPoolSpec(Model):
     """The RLJob of this namespace whose run is served."""
     model: ModelSource | None = None
     """Of the jobs that share the pool: theirs must be the same."""
+    admitted: Annotated[int, Field(ge=0)] | None = None
+    """The most pods that the job's queue admits; unset: it has none."""
     template: SamplerTemplate = Field(default_factory=SamplerTemplate)
 
     @property
@@ -141,16 +145,20 @@ class SamplerPoolSpec(Model):
         """Whether the pool stands on its own and serves the runs of several jobs in turn."""
         return self.job is None
 
+    @property
+    def size(self) -> int:
+        """Pods that there ought to be while the job is at work."""
+        return self.replicas if self.admitted is None else min(self.replicas, self.admitted)
 
-def _fixed_once_started() -> dict[str, str]:
+
+def _fixed(sections: tuple[str, ...], unless: str, message: str) -> dict[str, str]:
     """One rule for all of these sections, whose message names the one that was changed."""
-    *others, last = FIXED_ONCE_STARTED
+    *others, last = sections
     named = "".join(f"self.spec.{one} != oldSelf.spec.{one} ? '{one}' : " for one in others)
-    same = " && ".join(f"self.spec.{one} == oldSelf.spec.{one}" for one in FIXED_ONCE_STARTED)
+    same = " && ".join(f"self.spec.{one} == oldSelf.spec.{one}" for one in sections)
     return {
-        "rule": f"oldSelf.?status.attempt.orValue(0) == 0 || ({same})",
-        "messageExpression": f"'spec.' + ({named}'{last}') + "
-        "' cannot change once the trainer has been started: make a new job'",
+        "rule": f"{unless}oldSelf.?status.attempt.orValue(0) == 0 || ({same})",
+        "messageExpression": f"'spec.' + ({named}'{last}') + ' {message}'",
     }
 
 
@@ -169,14 +177,15 @@ class RLJob(Model):
             "metadata.name and a spec.samplers[].name may have at most 62 characters together: "
             "the pool is named after both",
         ),
-        _fixed_once_started(),
-        *(
-            rule(
-                f"self.spec.{name} == oldSelf.spec.{name} || oldSelf.spec.suspend || "
-                "oldSelf.?status.attempt.orValue(0) == 0",
-                f"spec.{name} cannot change while the trainer runs: set spec.suspend first",
-            )
-            for name in FIXED_UNLESS_SUSPENDED
+        _fixed(
+            FIXED_ONCE_STARTED,
+            "",
+            "cannot change once the trainer has been started: make a new job",
+        ),
+        _fixed(
+            FIXED_UNLESS_SUSPENDED,
+            "oldSelf.spec.suspend || ",
+            "cannot change while the trainer runs: set spec.suspend first",
         ),
     )  # fmt: skip
     spec: RLJobSpec

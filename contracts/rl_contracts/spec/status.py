@@ -9,8 +9,8 @@ from pydantic import Field
 from rl_contracts.spec.base import Model
 
 Phase = Literal[
-    "Pending", "Starting", "Running", "Recovering", "Suspending", "Suspended", "Succeeded",
-    "Failed", "Stalled", "Terminating",
+    "Pending", "Queued", "Starting", "Running", "Recovering", "Suspending", "Suspended",
+    "Succeeded", "Failed", "Stalled", "Terminating",
 ]  # fmt: skip
 Text = Annotated[str, Field(max_length=1024)]
 ShortText = Annotated[str, Field(max_length=256)]

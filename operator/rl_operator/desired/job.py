@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import attempt_records, kinds, names, sizing
@@ -13,7 +15,13 @@ from rl_operator.snapshot import Child, JobSnapshot
 
 
 def wanted(
-    snapshot: JobSnapshot, spec: RLJobSpec, *, checked: bool, run_trainer: bool, images: Images
+    snapshot: JobSnapshot,
+    spec: RLJobSpec,
+    *,
+    checked: bool,
+    run_trainer: bool,
+    images: Images,
+    admitted: Mapping[str, int] | None = None,
 ) -> list[Wanted]:
     """Objects of a job that is not over, in the order in which they are made.
 
@@ -23,21 +31,36 @@ def wanted(
         checked: inputs are in order, so that samplers may be started.
         run_trainer: the status's attempt is under way.
         images: for pods that name none.
+        admitted: sampler pods that the job's queue lets each group have; None: there is no queue.
     """
     meta, status = snapshot.job.meta, snapshot.job.status
     found = [Wanted(manifest=objects.spec_config(meta, spec))]
     if checked or status.attempt or snapshot.pools:
         found.append(Wanted(manifest=objects.network_policy(meta)))
         found += [
-            Wanted(manifest=pool.render(meta, one), first_form=pool.first_form(meta, one))
+            Wanted(
+                manifest=pool.render(
+                    meta, one, admitted=None if admitted is None else admitted[one.name]
+                ),
+                first_form=pool.first_form(meta, one),
+            )
             for one in spec.samplers
-            if one.pool_ref is None
+            if one.pool_ref is None and _may_have_pool(snapshot, one.name, admitted)
         ]
     if run_trainer:
         size = sizing.of_attempt(spec.trainer, status)
         manifest = trainer.render(meta, spec, attempt=status.attempt, images=images, size=size)
         found.append(Wanted(manifest=manifest, keep_as_created=True))
     return found
+
+
+def _may_have_pool(
+    snapshot: JobSnapshot, group: str, admitted: Mapping[str, int] | None
+) -> bool:  # fmt: skip
+    """Whether a pool is there already, or may be made."""
+    name = names.pool(snapshot.job.meta.name, group)
+    there = (kinds.SAMPLER_POOL.name, name) in snapshot.children
+    return there or admitted is None or admitted[group] > 0
 
 
 def runs_trainer(snapshot: JobSnapshot, decision: Decision) -> bool:

@@ -14,10 +14,14 @@ OPAQUE = ("podTemplate",)
 """What is in there is its user's, empty or not."""
 
 
-def render(job: Meta, group: SamplerGroup) -> Manifest:
-    """The SamplerPool of a group, without ``replicas``: only ``/scale`` writers change that."""
+def render(job: Meta, group: SamplerGroup, *, admitted: int | None = None) -> Manifest:
+    """The SamplerPool of a group, without ``replicas``: only ``/scale`` writers change that.
+
+    ``admitted`` is the most pods that the job's queue lets it have; None: it has no queue.
+    """
     template = _without_empty(group.template.model_dump(mode="json", by_alias=True))
-    return stamped(_pool(job, group, {"job": job.name, "template": template}))
+    limit = {} if admitted is None else {"admitted": admitted}
+    return stamped(_pool(job, group, {"job": job.name, **limit, "template": template}))
 
 
 def first_form(job: Meta, group: SamplerGroup) -> Manifest:

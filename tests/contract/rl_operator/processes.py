@@ -100,21 +100,27 @@ class Starter:
             process.server.stop(signal.SIGTERM)
 
 
-def grant(apiserver: ApiServer, folder: Path) -> Path:
-    """A kubeconfig of the operator's service account, with the chart's rights and no others."""
+def grant(
+    apiserver: ApiServer, folder: Path, *values: str, system: str = SYSTEM
+) -> Path:  # fmt: skip
+    """A kubeconfig of the operator's service account, with the chart's rights and no others.
+
+    ``values`` are helm's, e.g. ``kueue.enabled=true``; ``system`` is the operator's namespace.
+    """
     images = [f"--set=images.{name}={name}:1" for name in IMAGES]
     rendered = subprocess.run(
         [
-            binary("helm"), "template", "rl-operator", str(ROOT / "charts/rl-operator"),
-            "--namespace", SYSTEM, "--kube-version", "1.34.0", *images,
+            binary("helm"), "template", system, str(ROOT / "charts/rl-operator"),
+            "--namespace", system, "--kube-version", "1.34.0", *images,
+            *(f"--set={one}" for one in values),
         ],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     wanted = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in RIGHTS]
-    apiserver.kubectl("create", "namespace", SYSTEM)
+    apiserver.kubectl("create", "namespace", system)
     items = {"apiVersion": "v1", "kind": "List", "items": wanted}
     apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(items))
-    token = apiserver.kubectl("-n", SYSTEM, "create", "token", "rl-operator").stdout.strip()
+    token = apiserver.kubectl("-n", system, "create", "token", "rl-operator").stdout.strip()
     path = folder / "kubeconfig"
     path.write_text(json.dumps(kubeconfig(apiserver, token)))
     return path

@@ -32,6 +32,7 @@ from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.preflight import Preflight
 from rl_operator.progress import Connections
+from rl_operator.queueing import Queueing
 from rl_operator.readings import ProgressReader
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
@@ -110,7 +111,8 @@ class Operator:
             adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
             now=self.now,
         )
-        self.jobs = JobReconciler(inputs=inputs, wake=lambda _: None, **shared)
+        queueing = Queueing(cluster=cluster, images=IMAGES, enabled=True, now=self.now)
+        self.jobs = JobReconciler(inputs=inputs, queueing=queueing, wake=lambda _: None, **shared)
         self.pools = PoolReconciler(
             connections=connections,
             reader=self.reader,

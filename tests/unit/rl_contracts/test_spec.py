@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ from pydantic import ValidationError
 
 from rl_contracts.spec import crd
 from rl_contracts.spec.data import DatasetSource
-from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.resources import RLJob, RLJobSpec, SamplerPool
 from rl_contracts.spec.reward import Reward
+from rl_contracts.spec.schema import SPACED_OPERATOR
 from rl_contracts.stores.settings import StoreSettings
 
 MINIMAL: dict[str, Any] = {
@@ -135,3 +138,22 @@ def test_epochs_become_steps_once_the_data_are_read() -> None:
     assert training.for_records(1).total_steps == 1
     by_steps = RLJobSpec.model_validate(MINIMAL).training
     assert by_steps.for_records(10) == by_steps
+
+
+def test_rules_lose_spaces_around_operators_and_none_of_their_words() -> None:
+    """What stands in quotes is told to users, or compared with what they wrote."""
+    quoted = re.compile(r"'[^']*'")
+    rules = [one for model in (RLJob, SamplerPool) for one in _rules(model.model_json_schema())]
+    assert rules
+    for text in rules:
+        assert quoted.findall(SPACED_OPERATOR.sub(r"\1", text)) == quoted.findall(text)
+
+
+def _rules(node: object) -> Iterator[str]:
+    if isinstance(node, dict):
+        yield from (node[key] for key in ("rule", "messageExpression") if key in node)
+        for one in node.values():
+            yield from _rules(one)
+    elif isinstance(node, list):
+        for one in node:
+            yield from _rules(one)

@@ -39,6 +39,7 @@ class ModelCluster:
             self._serial += 1
             stamp = {"uid": f"u{self._serial}", "creationTimestamp": "2026-01-01T00:00:00Z"}
             manifest["metadata"] |= stamp | {"resourceVersion": "1"}
+            manifest["metadata"]["generation"] = 1
             if action.kind == SAMPLER_POOL:
                 manifest["spec"].setdefault("replicas", 1)
             self.objects[key] = manifest
@@ -48,10 +49,13 @@ class ModelCluster:
         version = there["metadata"]["resourceVersion"]
         if manifest["metadata"].get("resourceVersion", version) != version:
             raise ApiConflictError(doing=str(action), status=409, message="changed meanwhile")
-        there["metadata"] |= manifest["metadata"] | {"resourceVersion": str(int(version) + 1)}
-        there |= {part: manifest[part] for part in ("spec", "data") if part in manifest}
         if kept is not None:
-            there["spec"].setdefault("replicas", kept)
+            manifest["spec"].setdefault("replicas", kept)
+        stamp = {"resourceVersion": str(int(version) + 1)}
+        if manifest.get("spec") != there.get("spec"):
+            stamp["generation"] = there["metadata"]["generation"] + 1
+        there["metadata"] |= manifest["metadata"] | stamp
+        there |= {part: manifest[part] for part in ("spec", "data") if part in manifest}
 
     def snapshot(self, job: Job) -> JobSnapshot:
         children = {

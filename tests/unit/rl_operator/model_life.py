@@ -11,9 +11,10 @@ from rl_operator import attempts, job_conditions, names
 from rl_operator.attempts import Decision
 from rl_operator.cluster import ApiConflictError
 from rl_operator.desired import job as desired
+from rl_operator.gate import Gate, without_queue
 from rl_operator.inputs import Inputs
 from rl_operator.kinds import PYTORCH_JOB
-from rl_operator.plan import plan
+from rl_operator.plan import Wanted, plan
 from rl_operator.reconcile import view_of
 from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import Container, JobSnapshot, Pod, format_time
@@ -35,6 +36,8 @@ class Life:
 
     def __init__(self, **lifecycle: Any) -> None:
         self.cluster = ModelCluster()
+        self.sections: dict[str, Any] = {}
+        """Of the spec, beside lifecycle and suspend."""
         self.status = RLJobStatus()
         self.suspend = False
         self.lifecycle = lifecycle
@@ -51,7 +54,8 @@ class Life:
     def snapshot(self) -> JobSnapshot:
         """What the operator sees."""
         meta = a_meta(resource_version=str(self.version))
-        job = a_job_object(self.status, meta=meta, suspend=self.suspend, lifecycle=self.lifecycle)
+        sections = {"suspend": self.suspend, "lifecycle": self.lifecycle, **self.sections}
+        job = a_job_object(self.status, meta=meta, **sections)
         seen = self.cluster.snapshot(job)
         pools = tuple(
             dataclasses.replace(one, status=self._pool_status(one.meta.name)) for one in seen.pools
@@ -79,6 +83,7 @@ class Life:
         fresh = self.snapshot()
         seen = (self.earlier or fresh) if stale else fresh
         self.earlier, now = fresh, self.now + skew
+        seen, gate = self.look(seen)
         spec, status = seen.job.spec, seen.job.status
         assert spec is not None
         run = a_run_document(
@@ -91,15 +96,21 @@ class Life:
         inputs = Inputs(reading=reading, may_begin=True)
         decision: Decision | None = None
         wanted: list[Any] = []
-        if not seen.job.finished:
-            decision = attempts.decide(view_of(seen, spec, inputs, now))
+        unwanted = desired.unwanted(seen, spec)
+        if gate is not None:
+            decision = attempts.decide(view_of(seen, gate.spec, inputs, now))
             run_trainer = desired.runs_trainer(seen, decision)
             wanted = desired.wanted(
-                seen, spec, checked=True, run_trainer=run_trainer, images=IMAGES
+                seen,
+                gate.spec,
+                checked=True,
+                run_trainer=run_trainer,
+                images=IMAGES,
+                admitted=gate.sizes,
             )
-        todo = plan(
-            wanted, desired.unwanted(seen, spec), observed=seen.children, owner_uid=RUN
-        ).actions
+            wanted += [Wanted(manifest=gate.make, keep_as_created=True)] if gate.make else []
+            unwanted += [gate.drop] if gate.drop is not None else []
+        todo = plan(wanted, unwanted, observed=seen.children, owner_uid=RUN).actions
         stall = None
         for number, action in enumerate(todo[:actions]):
             if number == refused:
@@ -112,13 +123,28 @@ class Life:
             self.writes += 1
         if actions is not None and actions < len(todo):
             return decision
+        try:
+            self.tell(seen, gate)
+        except ApiConflictError:
+            return decision
+        hold = gate.hold if gate is not None else None
         after = job_conditions.compute(
-            Situation(snapshot=seen, reading=reading, decision=decision, stall=stall, now=now)
+            Situation(
+                snapshot=seen, reading=reading, decision=decision, stall=stall, hold=hold, now=now
+            )
         )
         unchanged = seen.job.meta.resource_version == str(self.version)
         if tell and unchanged and after != self.status:
             self._write(after)
         return decision
+
+    def look(self, seen: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
+        """What the job may have; this one asks no queue."""
+        assert seen.job.spec is not None
+        return seen, None if seen.job.finished else without_queue(seen, seen.job.spec)
+
+    def tell(self, seen: JobSnapshot, gate: Gate | None) -> None:
+        """Tell the job's queue what it is to be told: there is none."""
 
     def _write(self, after: RLJobStatus) -> None:
         if after.attempt != self.status.attempt:
@@ -146,6 +172,9 @@ class Life:
     def others(self) -> None:
         """Training-operator, the garbage collector and the pools do their work."""
         self._trainers()
+        self._samplers()
+
+    def _samplers(self) -> None:
         resting = self.suspend or self.snapshot().job.finished
         if resting:
             self._delete([one for one in self.pods if one.startswith("sampler")])

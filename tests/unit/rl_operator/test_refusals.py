@@ -101,6 +101,48 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         a_group(engine={"args": ["--device", "cuda", "--quant=fp8"]}),
         "spec.samplers[1].template.engine.args[2]", "EngineQuantized",
     ),
+    "a scheduler that places PyTorchJobs alone": (
+        {"scheduling": {"provider": "Volcano"}}, "spec.scheduling.provider", "SchedulerUnsupported",
+    ),
+    "another one of that kind": (
+        {"scheduling": {"provider": "Coscheduling", "queueName": "team"}},
+        "spec.scheduling.provider", "SchedulerUnsupported",
+    ),
+    "Kueue without a queue": (
+        {"scheduling": {"provider": "Kueue"}}, "spec.scheduling.queueName", "QueueMissing",
+    ),
+    "a queue that nobody asks": (
+        {"scheduling": {"queueName": "team"}}, "spec.scheduling.queueName", "QueueUnused",
+    ),
+    "a queue of a name that none can have": (
+        {"scheduling": {"provider": "Kueue", "queueName": "Team A"}},
+        "spec.scheduling.queueName", "NameMalformed",
+    ),
+    "a priority that nobody reads": (
+        {"scheduling": {"workloadPriorityClassName": "urgent"}},
+        "spec.scheduling.workloadPriorityClassName", "QueueUnused",
+    ),
+    "pods on top of those that are admitted": (
+        {
+            "scheduling": {"provider": "Kueue", "queueName": "team"},
+            **a_group(rollout={"maxSurge": "10%"}),
+        },
+        "spec.samplers[1].template.rollout.maxSurge", "SurgeBeyondQueue",
+    ),
+    "a shared pool, which no queue admits": (
+        {
+            "scheduling": {"provider": "Kueue", "queueName": "team"},
+            "samplers": [{"name": "main", "poolRef": {"name": "shared"}}],
+        },
+        "spec.samplers[0].poolRef.name", "PoolNotQueued",
+    ),
+    "more groups than a Workload has sets": (
+        {
+            "scheduling": {"provider": "Kueue", "queueName": "team"},
+            "samplers": [{"name": f"g{number}"} for number in range(8)],
+        },
+        "spec.samplers", "TooManyPodSets",
+    ),
     "another way to quantize": (
         a_group(engine={"args": ["--torchao-config", "int8wo"]}),
         "spec.samplers[1].template.engine.args[0]", "EngineQuantized",

@@ -1,0 +1,96 @@
+"""What of ``spec.scheduling`` cannot be honoured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.desired.workload import MOST_SETS
+
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+LONGEST_NAME = 253
+NO_SURGE = ("0", "0%")
+
+
+def of_scheduling(spec: RLJobSpec) -> Iterator[Refusal]:
+    """What cannot be honoured, whatever the cluster looks like."""
+    wanted = spec.scheduling
+    if wanted.provider in ("Volcano", "Coscheduling"):
+        yield Refusal(
+            field="spec.scheduling.provider",
+            value=wanted.provider,
+            reason="SchedulerUnsupported",
+            message="Its PodGroups are made for each PyTorchJob alone: trainer and samplers would "
+            "not be placed together.",
+            remedy="Use Kueue, or None: then the trainer starts when its samplers are there.",
+        )
+        return
+    yield from _of_names(spec)
+    if wanted.queued:
+        yield from _beyond_queue(spec)
+
+
+def _of_names(spec: RLJobSpec) -> Iterator[Refusal]:
+    wanted = spec.scheduling
+    named = {
+        "queueName": wanted.queue_name,
+        "workloadPriorityClassName": wanted.workload_priority_class_name,
+    }
+    for field, value in named.items():
+        if value and not wanted.queued:
+            yield Refusal(
+                field=f"spec.scheduling.{field}",
+                value=value[:200],
+                reason="QueueUnused",
+                message="Without spec.scheduling.provider Kueue no queue is asked.",
+                remedy="Set the provider, or remove it.",
+            )
+        elif value and (len(value) > LONGEST_NAME or not OBJECT_NAME.fullmatch(value)):
+            yield Refusal(
+                field=f"spec.scheduling.{field}",
+                value=value[:200],
+                reason="NameMalformed",
+                message="This is no name of an object.",
+                remedy=f"Use at most {LONGEST_NAME} lower-case letters, digits, '-' and '.'.",
+            )
+    if wanted.queued and not wanted.queue_name:
+        yield Refusal(
+            field="spec.scheduling.queueName",
+            value="(empty)",
+            reason="QueueMissing",
+            message="Kueue admits a job to a queue.",
+            remedy="Name a LocalQueue of the job's namespace.",
+        )
+
+
+def _beyond_queue(spec: RLJobSpec) -> Iterator[Refusal]:
+    """What would take more than a queue has admitted."""
+    if len(spec.samplers) >= MOST_SETS:
+        yield Refusal(
+            field="spec.samplers",
+            value=str(len(spec.samplers)),
+            reason="TooManyPodSets",
+            message=f"A Workload has at most {MOST_SETS} pod sets, and the trainer's is one.",
+            remedy=f"Have at most {MOST_SETS - 1} groups.",
+        )
+    for index, group in enumerate(spec.samplers):
+        if group.pool_ref is not None:
+            yield Refusal(
+                field=f"spec.samplers[{index}].poolRef.name",
+                value=group.pool_ref.name,
+                reason="PoolNotQueued",
+                message="A shared pool's pods are not of the job's Workload: no queue admits them.",
+                remedy="Give the group a template, or set spec.scheduling.provider to None.",
+            )
+            continue
+        surge = str(group.template.rollout.max_surge)
+        if surge not in NO_SURGE:
+            yield Refusal(
+                field=f"spec.samplers[{index}].template.rollout.maxSurge",
+                value=surge,
+                reason="SurgeBeyondQueue",
+                message="These pods come on top of those that the queue admits.",
+                remedy="Set it to 0.",
+            )

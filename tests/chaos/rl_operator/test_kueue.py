@@ -1,0 +1,65 @@
+"""Kueue is installed while the operator runs; it has the chart's rights and no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_operator import kinds
+from tests import kueue
+from tests.apiserver import ApiServer
+from tests.contract.rl_operator.processes import Starter, grant
+from tests.contract.rl_operator.test_queue import QUEUED, decide, workload
+from tests.contract.rl_operator.world import World
+from tests.waiting import until
+
+SYSTEM = "rl-queued"
+
+
+@pytest.fixture
+def without_kueue(queue: World, with_kueue: ApiServer) -> Iterator[World]:
+    crd = kueue.definitions()[0]
+    with_kueue.kubectl("delete", "crd", crd["metadata"]["name"])
+    yield queue
+    restore(with_kueue, crd)
+
+
+def restore(apiserver: ApiServer, crd: dict[str, Any]) -> None:
+    apiserver.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(crd))
+    name = crd["metadata"]["name"]
+    apiserver.kubectl("wait", f"crd/{name}", "--for=condition=Established", "--timeout=120s")
+
+
+def test_a_cluster_without_kueue_is_told_of_and_kueue_found(
+    without_kueue: World, with_kueue: ApiServer, start: Starter, tmp_path: Path
+) -> None:
+    """By a process with the chart's rights, which watches Workloads once they are there."""
+    world = without_kueue
+    starter = Starter(
+        folder=tmp_path,
+        kubeconfig=grant(with_kueue, tmp_path, "kueue.enabled=true", system=SYSTEM),
+    )
+    arguments = ("--kueue", "--namespace", SYSTEM, "--watch-namespace", world.namespace)
+    try:
+        first = starter("first", *arguments)
+        job = world.make_job(scheduling=QUEUED)
+
+        def reason() -> str:
+            said = world.status(job).get("conditions", [])
+            return next((str(one["reason"]) for one in said if one["type"] == "Ready"), "")
+
+        until(lambda: reason() == "KueueMissing", what="the missing kind to be told", seen=reason)
+        restore(with_kueue, kueue.definitions()[0])
+        until(first.ended, what="the end of the process that does not watch Workloads")
+        second = starter("second", *arguments)
+        until(lambda: reason() == "Pending", what="the job to be queued", seen=reason)
+        decide(world, kueue.admitted(workload(world)))
+        until(lambda: world.condition_now(job, "Admitted"), what="the admission to be seen")
+        until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the samplers' Deployment")
+        assert second.complaints() == []
+    finally:
+        starter.stop()

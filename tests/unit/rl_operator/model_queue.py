@@ -1,0 +1,127 @@
+"""A job that asks a queue, on the model cluster; the queue admits and evicts at any time."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from rl_contracts.spec.status import Condition, SamplerPoolStatus
+from rl_operator import kinds
+from rl_operator.cluster import ApiConflictError
+from rl_operator.gate import Gate
+from rl_operator.kinds import Kind
+from rl_operator.queueing import Queueing
+from rl_operator.snapshot import JobSnapshot, format_time
+from tests import kueue
+from tests.unit.rl_operator.builders import IMAGES, NOW, a_pod
+from tests.unit.rl_operator.model_life import Life
+
+WORKLOAD = ("Workload", "rljob-job")
+POOL = ("SamplerPool", "job-main")
+Raw = dict[str, Any]
+
+
+class QueuedLife(Life):
+    """A job with ``scheduling.provider: Kueue``."""
+
+    def __init__(self, **lifecycle: Any) -> None:
+        super().__init__(**lifecycle)
+        self.sections = {"scheduling": {"provider": "Kueue", "queueName": "team"}}
+        self.scaled: tuple[int, int] = (0, 0)
+        """Generation of the pool that its reconciler saw last, and how many pods it admitted."""
+
+    def look(self, seen: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
+        return self._queueing().look(seen)
+
+    def tell(self, seen: JobSnapshot, gate: Gate | None) -> None:
+        queueing = self._queueing()
+        if gate is None:
+            queueing.finish(seen)
+        else:
+            queueing.tell(gate)
+
+    def _queueing(self) -> Queueing:
+        return Queueing(cluster=self, images=IMAGES, enabled=True, now=lambda: self.now)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
+        """What the API server has of flavors and classes."""
+        return kueue.flavor(name) if kind == kinds.RESOURCE_FLAVOR else None
+
+    def merge(self, kind: Kind, manifest: Raw, *, subresource: str = "") -> Raw:
+        """The operator tells the Workload something."""
+        assert (kind, subresource) == (kinds.WORKLOAD, "status")
+        there = self.workload
+        version = manifest["metadata"]["resourceVersion"]
+        if there is None or there["metadata"]["resourceVersion"] != version:
+            raise ApiConflictError(doing="merge", status=409, message="changed meanwhile")
+        status = {**there.get("status", {}), **manifest["status"]}
+        self.set_workload({key: one for key, one in status.items() if one is not None})
+        self.writes += 1
+        return there
+
+    @property
+    def workload(self) -> Raw | None:
+        return self.cluster.objects.get(WORKLOAD)
+
+    def set_workload(self, status: Raw) -> None:
+        """Write the Workload's status, as whoever it is."""
+        there = self.cluster.objects[WORKLOAD]
+        there["status"] = copy.deepcopy(status)
+        version = int(there["metadata"]["resourceVersion"])
+        there["metadata"]["resourceVersion"] = str(version + 1)
+
+    def activate(self, *, active: bool) -> None:
+        """What an administrator does."""
+        there = self.workload
+        if there is None:
+            return
+        there["spec"]["active"] = active
+        self.set_workload(there.get("status", {}))
+        if not active and kueue.holds_quota(there):
+            self.evict("Deactivated")
+        elif active and there.get("status"):
+            self.set_workload(kueue.requeued(there))
+
+    def admit(self) -> None:
+        """The queue has room."""
+        if self.workload is not None and kueue.admissible(self.workload):
+            self.set_workload(kueue.admitted(self.workload))
+
+    def evict(self, reason: str = "Preempted") -> None:
+        """The queue wants its quota back."""
+        there = self.workload
+        if there is not None and kueue.holds_quota(there) and there["status"].get("admission"):
+            self.set_workload(kueue.evicted(there, reason=reason))
+
+    def requeue(self) -> None:
+        """What kept the queue from queueing it again is over."""
+        there = self.workload
+        if there is not None and kueue.condition(there, "Requeued").get("status") == "False":
+            self.set_workload(kueue.requeued(there))
+
+    def holds_quota(self) -> bool:
+        """Whether pods may be there."""
+        return kueue.holds_quota(self.workload)
+
+    def _samplers(self) -> None:
+        """The pool's reconciler, its Deployment and the kubelet."""
+        pool = self.cluster.objects.get(POOL)
+        job = self.snapshot().job
+        admitted = 0
+        if pool is not None and not self.suspend and not job.finished:
+            admitted = pool["spec"].get("admitted", 0)
+        if pool is not None:
+            self.scaled = (pool["metadata"]["generation"], admitted)
+        if admitted:
+            for name in ("sampler-1", "sampler-2"):
+                self.pods.setdefault(name, a_pod("sampler", name=name))
+        else:
+            self._delete([one for one in self.pods if one.startswith("sampler")])
+
+    def _pool_status(self, _name: str) -> SamplerPoolStatus:
+        generation, admitted = self.scaled
+        said = Condition(
+            type="Ready", status="True", reason="AllReady" if admitted else "Suspended",
+            observed_generation=generation, last_transition_time=format_time(NOW),
+        )  # fmt: skip
+        return SamplerPoolStatus(observed_generation=generation, conditions=[said])

@@ -1,0 +1,201 @@
+"""A queue admits and evicts at any time: pods hold quota or there are none."""
+
+from __future__ import annotations
+
+import copy
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rl_operator.conditions import find, is_true
+from tests import kueue
+from tests.unit.rl_operator.model_life import Life
+from tests.unit.rl_operator.model_queue import POOL, WORKLOAD, QueuedLife
+from tests.unit.rl_operator.test_life import EVENTS, FAULTS, RULES, Event, wait, world_of
+
+
+def queued(event: str) -> Event:
+    def happen(life: Life) -> None:
+        assert isinstance(life, QueuedLife)
+        match event:
+            case "admits":
+                life.admit()
+            case "evicts":
+                life.evict()
+            case "stops":
+                life.evict("ClusterQueueStopped")
+            case "goes on":
+                life.requeue()
+            case "deactivated":
+                life.activate(active=False)
+            case "activated":
+                life.activate(active=True)
+
+    return happen
+
+
+def edit_scheduling(life: Life) -> None:
+    """The user names another queue; the API server lets that be only while it may."""
+    if life.suspend or life.status.attempt == 0:
+        life.sections = {"scheduling": {"provider": "Kueue", "queueName": "other"}}
+        life.version += 1
+
+
+def come_up(life: Life) -> None:
+    """All that may happen has happened, and the queue had room."""
+    assert isinstance(life, QueuedLife)
+    life.settle()
+    life.admit()
+    life.settle()
+
+
+QUEUE_EVENTS: dict[str, Event] = {
+    "comes up": come_up,
+    "the queue admits": queued("admits"),
+    "the queue evicts": queued("evicts"),
+    "the queue is stopped": queued("stops"),
+    "the queue goes on": queued("goes on"),
+    "an administrator deactivates it": queued("deactivated"),
+    "an administrator activates it": queued("activated"),
+    "another queue": edit_scheduling,
+}
+ALL = {**EVENTS, **QUEUE_EVENTS}
+
+
+def check(life: QueuedLife) -> None:
+    """Whoever holds no quota has no pods."""
+    if not life.holds_quota():
+        left = [one.name for one in life.pods.values() if one.live]
+        assert not left or life.overdue(), f"{left} run without quota"
+        assert life.cluster.objects.get(POOL, {"spec": {}})["spec"].get("admitted", 0) == 0
+
+
+def let_in(life: QueuedLife) -> None:
+    """The queue and its administrators let the job run."""
+    life.set_suspend(False)
+    for _ in range(4):
+        life.settle()
+        life.activate(active=True)
+        life.requeue()
+        life.admit()
+        wait(life)
+    life.settle()
+
+
+@example(["comes up", "the queue evicts", "suspend", "resume"])
+@example(["comes up", "the queue evicts", "reconcile", "reconcile", "reconcile"])
+@example(["comes up", "succeed", "reconcile", "reconcile", "reconcile"])
+@example(["settle", "the queue admits", "reconcile", "reconcile", "the queue evicts", "settle"])
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from(sorted(ALL)), max_size=30))
+def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
+    life = QueuedLife(backoffLimit=2, failurePolicy={"rules": RULES})
+    for event in history:
+        ALL[event](life)
+        check(life)
+        assert len(set(life.live_trainers())) <= 1 or life.overdue(), "two attempts at a time"
+    life.settle()
+    before = life.writes
+    life.settle()
+    assert life.writes == before, "a second look writes"
+    check(life)
+    let_in(life)
+    check(life)
+    status = life.status
+    over = is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed")
+    if over:
+        assert not life.holds_quota()
+    else:
+        assert life.live_trainers() == [status.attempt]
+        assert is_true(status.conditions, "Admitted")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.sampled_from(["settle", "others work", "crash at once", *QUEUE_EVENTS])))
+def test_evictions_are_no_failures(history: list[str]) -> None:
+    life = QueuedLife(backoffLimit=0)
+    for event in history:
+        ALL[event](life)
+    let_in(life)
+    assert (life.status.failures, find(life.status.conditions, "Failed")) == (0, None)
+    assert life.live_trainers() == [life.status.attempt]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.sampled_from(sorted(ALL)), max_size=15),
+    st.lists(st.sampled_from(sorted(FAULTS)), max_size=15),
+)
+def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> None:
+    """Lost and repeated looks, refused writes, stale reads and a clock that jumps."""
+    life = QueuedLife(backoffLimit=2, failurePolicy={"rules": RULES})
+    for event in history:
+        ALL[event](life)
+    spared = copy.deepcopy(life)
+    for fault in faults:
+        FAULTS[fault](life)
+        check(life)
+    for one in (spared, life):
+        one.settle()
+        wait(one)
+        one.settle()
+    assert world_of(life) == world_of(spared)
+    assert life.holds_quota() == spared.holds_quota()
+
+
+def test_an_eviction_gives_the_quota_back_when_the_pods_have_gone() -> None:
+    life = QueuedLife()
+    life.settle()
+    assert life.status.phase == "Queued"
+    assert POOL not in life.cluster.objects
+    life.admit()
+    life.settle()
+    assert (life.live_trainers(), life.status.attempt) == ([1], 1)
+    assert kueue.condition(life.cluster.objects[WORKLOAD], "PodsReady")["status"] == "True"
+    life.evict()
+    life.reconcile()
+    life.others()
+    life.reconcile()
+    assert find(life.status.conditions, "Suspended") is not None
+    assert not is_true(life.status.conditions, "Suspended")
+    assert life.holds_quota()  # the pods are still there
+    life.settle()
+    workload = life.cluster.objects[WORKLOAD]
+    assert not life.holds_quota()
+    assert "admission" not in workload["status"]
+    assert kueue.condition(workload, "Requeued")["status"] == "True"
+    assert kueue.condition(workload, "Evicted")["status"] == "True"
+    assert (life.pods, life.status.phase) == ({}, "Queued")
+    life.admit()
+    life.settle()
+    assert (life.live_trainers(), life.status.failures) == ([2], 0)
+
+
+def test_a_suspension_takes_the_job_out_of_its_queue() -> None:
+    life = QueuedLife()
+    life.settle()
+    life.admit()
+    life.settle()
+    life.set_suspend(True)
+    life.reconcile()
+    assert life.holds_quota()
+    life.settle()
+    assert (life.workload, life.status.phase) == (None, "Suspended")
+    life.set_suspend(False)
+    life.settle()
+    assert (life.holds_quota(), life.status.phase) == (False, "Queued")
+
+
+def test_a_workload_that_somebody_deleted_is_made_anew_once_the_pods_have_gone() -> None:
+    life = QueuedLife()
+    life.settle()
+    life.admit()
+    life.settle()
+    del life.cluster.objects[WORKLOAD]
+    for _ in range(20):
+        life.reconcile()
+        assert life.workload is None or not life.pods
+        life.others()
+        life.end_deleted_pods()
+    assert (life.holds_quota(), life.status.phase) == (False, "Queued")
+    assert life.workload is not None
