@@ -1,0 +1,48 @@
+"""The cluster tier's cluster, with Kueue's schemas and an operator that may use them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from rl_console import tools
+from rl_console.demo.settings import RELEASE, RELEASE_NAMESPACE, DemoSettings
+from tests import kueue
+from tests.cluster.conftest import alone, cluster, installed, lab, settings
+from tests.cluster.lab import Lab
+
+__all__ = ["alone", "cluster", "installed", "lab", "queue", "settings"]
+
+HELM_SECONDS = 300.0
+FLAVOR = "linux"
+
+
+def upgrade(settings: DemoSettings, *, enabled: bool) -> None:
+    """Give the operator its rights to Workloads, or take them away."""
+    command = settings.tools.helm_command(
+        "upgrade", RELEASE, str(settings.checkout / "charts" / RELEASE), "--reuse-values",
+        "--namespace", RELEASE_NAMESPACE, "--set", f"kueue.enabled={json.dumps(enabled)}",
+        "--wait", "--timeout", f"{HELM_SECONDS:.0f}s",
+    )  # fmt: skip
+    tools.run(command, seconds=HELM_SECONDS + 20, doing=f"kueue.enabled = {enabled}")
+
+
+@pytest.fixture(scope="module")
+def queue(lab: Lab, installed: DemoSettings) -> Iterator[Lab]:
+    """A cluster with a queue, in which the test decides."""
+    items = kueue.definitions()
+    names = [one["metadata"]["name"] for one in items]
+    crds = {"apiVersion": "v1", "kind": "List", "items": items}
+    lab.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(crds))
+    lab.kubectl(
+        "wait", "--for=condition=Established", "--timeout=120s", *(f"crd/{one}" for one in names)
+    )
+    flavor = kueue.flavor(FLAVOR)
+    flavor["spec"]["nodeLabels"] = {"kubernetes.io/os": "linux"}
+    lab.apply(flavor)
+    upgrade(installed, enabled=True)
+    yield lab
+    upgrade(installed, enabled=False)
+    lab.delete("crd", *names)
