@@ -1,94 +1,74 @@
-"""The examples with agents, run on the cluster with the small models that are made for them."""
+"""The examples with agents learn, talk and run programs on the cluster."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from rl_console.demo.settings import DemoSettings
-from rl_console.report import Report, read_report
-from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import Run
+from rl_operator.desired.deployment import CHAT_PORT
+from tests.chaos.examples.acting import ALL_SECONDS, Played, Stage, documents, on_cpu, put_inputs
 from tests.cluster.lab import Lab
-from tests.waiting import HUNG_SECONDS
+from tests.waiting import HUNG_SECONDS, until
 
-ROOT = Path(__file__).resolve().parents[3]
-EXAMPLES = ROOT / "examples"
-MAKE_SECONDS = 1500.0
-COMPLETE_SECONDS = 4 * HUNG_SECONDS
 LEAST_RISE = 0.3
-ON_CPU = ("trainer", "samplers")
-"""Sections of the calculator's example that any example needs on a machine without a GPU."""
 
-pytestmark = pytest.mark.timeout(MAKE_SECONDS + COMPLETE_SECONDS + HUNG_SECONDS)
+pytestmark = pytest.mark.timeout(ALL_SECONDS)
 
-
-def documents(manifest: str) -> list[dict[str, Any]]:
-    """The objects of an example."""
-    return list(yaml.safe_load_all((EXAMPLES / manifest).read_text()))
-
-
-def put_inputs(lab: Lab, task: str, folder: Path) -> None:
-    """Make an example's model and data as its user does, and put them where its manifest says."""
-    command = [sys.executable, str(EXAMPLES / "agents/make.py"), task, "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=MAKE_SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    with lab.stores() as stores:
-        for kind, prefix in (("model", "models"), ("data", "datasets")):
-            for path in (folder / kind).iterdir():
-                stores.objects.put_file(f"{prefix}/{task}/{path.name}", path)
-
-
-Act = Callable[..., tuple[Report, list[Rollout], Run]]
+Act = Callable[..., Played]
 
 
 @pytest.fixture
-def act(lab: Lab, installed: DemoSettings, tmp_path: Path) -> Iterator[Act]:
-    """Run an example to its end; what is deleted again is all that it made."""
-    applied: list[dict[str, Any]] = []
+def act(lab: Lab, stage: Stage, tmp_path: Path) -> Act:
+    """Run an example with its model to its end."""
 
-    def run(task: str, *manifests: str, **changes: Any) -> tuple[Report, list[Rollout], Run]:
+    def run(task: str, *manifests: str, **changes: Any) -> Played:
         put_inputs(lab, task, tmp_path)
         found = [one for manifest in manifests for one in documents(manifest)]
-        for one in found:
-            if one["kind"] == "Deployment":
-                (container,) = one["spec"]["template"]["spec"]["containers"]
-                container["image"] = installed.images["sampler"]
-            if one["kind"] == "RLJob":
-                one["spec"] |= changes
-            applied.append(one)
-            lab.apply(one)
-        name = applied[-1]["metadata"]["name"]
-        lab.await_condition(name, "Complete", seconds=COMPLETE_SECONDS)
-        with lab.stores() as stores:
-            ended = stores.runs.get(lab.job(name).status.run_id)
-            assert ended is not None
-            batches = stores.batches.lineage(ended.head_batch)
-            ids = [member.rollout for batch in batches for member in batch.members]
-            rollouts = stores.rollouts.get(ids)
-            report = read_report(stores.objects, stores.run_prefix(ended.id))
-        return report, [rollouts[one] for one in ids], ended
+        return stage.play(found, **changes)
 
-    yield run
-    for one in reversed(applied):
-        lab.delete(one["kind"].lower(), one["metadata"]["name"])
+    return run
 
 
-def on_cpu(task: str, *, steps: int) -> dict[str, Any]:
-    """What makes an example a short one of this machine."""
-    (job,) = documents("calculator-agent.yaml")
+def short(task: str, *, steps: int) -> dict[str, Any]:
+    """A few small steps on a CPU."""
     training = {"precision": "FP32", "promptsPerStep": 4, "optimizer": {"learningRate": 3e-4}}
-    return {
-        **{name: job["spec"][name] for name in ON_CPU},
-        "model": {"uri": f"s3://rl-data/models/{task}"},
-        "training": training | {"steps": steps, "checkpoint": {"everySteps": steps}},
-    }
+    return on_cpu(model=task, **training, steps=steps, checkpoint={"everySteps": steps})
+
+
+def talk(lab: Lab) -> tuple[str, str]:
+    """What the policy says through a forwarded port, and the version that it is told to be."""
+
+    def serving() -> str:
+        pods = [one for one in lab.pods("conversation") if one.role == "sampler" and one.ready]
+        return pods[0].name if pods else ""
+
+    pod = until(serving, what="a sampler that serves")
+    command = lab.tools.kubectl_command(
+        "port-forward", "--namespace", lab.namespace, f"pod/{pod}", f":{CHAT_PORT}"
+    )
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forwarding:
+        try:
+            assert forwarding.stdout is not None
+            found = re.search(r"127\.0\.0\.1:(\d+) ", forwarding.stdout.readline())
+            assert found is not None
+            said = [{"role": "user", "content": "The number of my order is 1234."}]
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{found.group(1)}/v1/chat/completions",
+                json.dumps({"model": "policy", "messages": said, "max_tokens": 8}).encode(),
+                {"Content-Type": "application/json"},
+            )
+            with urllib.request.urlopen(request, timeout=HUNG_SECONDS) as answer:
+                body = json.loads(answer.read())
+                return body["choices"][0]["message"]["content"], answer.headers["X-Policy-Version"]
+        finally:
+            forwarding.terminate()
 
 
 def test_the_calculator_is_learned_to_be_called(
@@ -107,15 +87,22 @@ def test_the_calculator_is_learned_to_be_called(
     assert run.step == run.steps
 
 
-def test_conversations_are_trained(act: Act) -> None:
-    _, rollouts, run = act("conversation", "conversation.yaml", **on_cpu("conversation", steps=3))
+def test_conversations_are_trained_while_people_talk_to_the_policy(act: Act, lab: Lab) -> None:
+    changes = short("conversation", steps=3)
+    heard: list[tuple[str, str]] = []
+    _, rollouts, run = act(
+        "conversation", "conversation.yaml", meanwhile=lambda: heard.append(talk(lab)), **changes
+    )
+    ((said, version),) = heard
+    assert said
+    assert 1 <= int(version) <= run.last_version
     assert run.step == 3
     assert {len(one.turns) for one in rollouts} == {2}
     assert {one.reward for one in rollouts} == {0.0, 1.0}
 
 
 def test_programs_are_tried_and_handed_in(act: Act) -> None:
-    changes = on_cpu("programs", steps=2)
+    changes = short("programs", steps=2)
     _, rollouts, run = act("programs", "code-agent.yaml", **changes)
     assert run.step == 2
     tried = [call for one in rollouts for turn in one.turns for call in turn.calls]

@@ -1,4 +1,4 @@
-"""Sampling by real engines on the cluster: one policy answers, and none is trained."""
+"""Evaluation and sampling by real engines on the cluster: one policy answers, none is trained."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.documents.run import Run
+from rl_contracts.documents.run import EvaluationResult, Run
 from rl_contracts.stores import reports
-from tests.chaos.examples.stage import Stage, on_cpu
-from tests.chaos.examples.test_agents import COMPLETE_SECONDS, EXAMPLES, documents
+from tests.chaos.examples.acting import (
+    ALL_SECONDS,
+    COMPLETE_SECONDS,
+    EXAMPLES,
+    Stage,
+    documents,
+    on_cpu,
+)
 from tests.cluster.lab import Lab
-from tests.waiting import HUNG_SECONDS
+from tests.cluster.manifests import short_job
 
-pytestmark = pytest.mark.timeout(COMPLETE_SECONDS + HUNG_SECONDS)
+pytestmark = pytest.mark.timeout(ALL_SECONDS)
+NEARLY_GREEDY = 0.01
+FEW_ANSWERS = 0.03
+"""Share of prompts whose two best tokens are so close that rounding may decide between them."""
 
 
 def run_of(lab: Lab, name: str) -> Run:
@@ -24,6 +33,39 @@ def run_of(lab: Lab, name: str) -> Run:
         found = stores.runs.get(lab.job(name).status.run_id)
     assert found is not None
     return found
+
+
+def evaluate(stage: Stage, name: str, **training: Any) -> list[float]:
+    """Accuracies, once it is proven that one policy answered and that status tells them."""
+    (job,) = documents("evaluation.yaml")
+    job["metadata"]["name"] = name
+    job["spec"]["training"] |= training
+    wanted = job["spec"]["training"]["evaluation"]
+    run = run_of(stage.lab, stage.apply([job], **on_cpu()))
+    assert (run.step, run.head_batch, run.last_version) == (0, None, 1)
+    assert run.outcome is not None
+    assert run.outcome.reason == "Evaluated"
+    for one, temperature in zip(run.evaluations, wanted["temperatures"], strict=True):
+        assert (one.dataset, one.temperature, one.version) == ("held-out", temperature, 1)
+        assert one.versions == {"1": one.tokens}
+        assert one.samples_per_prompt == wanted["samplesPerPrompt"]
+        assert one.pass_at["1"] == pytest.approx(one.accuracy)
+        assert one.logprob_gap_mean < 1e-4, "the engine has the weights that the trainer has"
+    status = stage.lab.get("rljob", name)["status"]
+    (told,) = [one for one in status["datasets"] if one["name"] == "held-out"]
+    assert told["accuracy"] == pytest.approx(run.evaluations[0].accuracy, abs=1e-3)
+    return [accuracy(one) for one in run.evaluations]
+
+
+def accuracy(result: EvaluationResult) -> float:
+    """Of a run that samples: under SFT there is a loss in its place."""
+    assert result.accuracy is not None
+    return result.accuracy
+
+
+def test_a_model_is_evaluated(stage: Stage) -> None:
+    (warm, cool) = evaluate(stage, "evaluation")
+    assert cool > warm
 
 
 def test_the_bucket_is_filled_from_one_model_and_scored_by_code_of_a_config_map(
@@ -62,3 +104,19 @@ def modules() -> dict[str, Any]:
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "second-look"},
         "immutable": True, "data": {module.name: module.read_text()},
     }  # fmt: skip
+
+
+def test_a_checkpoint_in_the_bucket_of_another_run_is_evaluated(stage: Stage, lab: Lab) -> None:
+    once = {"temperatures": [NEARLY_GREEDY], "samplesPerPrompt": 1}
+    stage.apply([short_job(
+        "taught", training__optimizer__learningRate=1e-3,
+        training__evaluation={**once, "beforeTraining": False, "afterTraining": True},
+    )])  # fmt: skip
+    run = run_of(lab, "taught")
+    assert run.durable is not None
+    with lab.stores() as stores:
+        uri = stores.objects.uri(run.durable.prefix)
+    checkpoint = {"resume": {"mode": "From", "uri": uri}}
+    (found,) = evaluate(stage, "evaluation-from", checkpoint=checkpoint, evaluation=once)
+    (then,) = run.evaluations
+    assert found == pytest.approx(accuracy(then), abs=FEW_ANSWERS)

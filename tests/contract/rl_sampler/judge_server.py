@@ -9,6 +9,7 @@ was told last; ``shy`` answers a probe alone; ``curious``, ``silent`` and
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from aiohttp import web
@@ -43,7 +44,8 @@ async def complete(request: web.Request) -> web.Response:
 def main() -> None:
     application = web.Application()
     application.router.add_post("/v1/chat/completions", complete)
-    web.run_app(application, host="127.0.0.1", port=int(sys.argv[1]), print=None, access_log=None)
+    host = os.environ.get("HOST", "127.0.0.1")
+    web.run_app(application, host=host, port=int(sys.argv[1]), print=None, access_log=None)
 
 
 if __name__ == "__main__":
