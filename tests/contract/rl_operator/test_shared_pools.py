@@ -65,7 +65,7 @@ def control(world: World) -> None:
 
 def settle(world: World, *jobs: Key) -> list[dict[str, Any]]:
     """Everybody works until nothing is written any more."""
-    while True:
+    for _ in range(50):
         before = world.writes.count
         for job in jobs:
             world.settle(job)
@@ -73,6 +73,7 @@ def settle(world: World, *jobs: Key) -> list[dict[str, Any]]:
             control(world)
         if world.writes.count == before:
             return [world.status(job) for job in jobs]
+    pytest.fail(f"never at rest: {pool(world)['status']}")
 
 
 def succeed(world: World, job: Key) -> None:
