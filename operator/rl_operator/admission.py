@@ -10,8 +10,10 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import kinds, names
 from rl_operator.conditions import Said, Truth
 from rl_operator.desired.workload import TRAINER_SET, group_set, lacking
+from rl_operator.metadata import Child, Meta, Raw
 from rl_operator.scrub import scrubbed
-from rl_operator.snapshot import Child, JobSnapshot, Meta, Raw, parse_time
+from rl_operator.snapshot import JobSnapshot
+from rl_operator.timestamps import parse_time
 
 TOLD = ("QuotaReserved", "Admitted", "Evicted")
 """Conditions of a Workload that its job shows in the queue's own words."""

@@ -12,8 +12,8 @@ from rl_contracts.errors import Refusal
 from rl_operator import kinds, names
 from rl_operator.claims import Claims
 from rl_operator.cluster import Cluster
+from rl_operator.metadata import Meta
 from rl_operator.progress import Reading
-from rl_operator.snapshot import Meta
 
 FIELD = "spec.runId"
 

@@ -11,10 +11,10 @@ from rl_contracts.spec.base import Model
 from rl_operator import observe
 from rl_operator.cluster import ApiConflictError, ApiRefusedError, Cluster
 from rl_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key, Kind
+from rl_operator.metadata import Child, Meta
 from rl_operator.names import APPLIED_ANNOTATION, STATUS_MANAGER
 from rl_operator.plan import Action, Apply, Conflict, Plan, Wanted, plan
 from rl_operator.situation import Stall
-from rl_operator.snapshot import Child, Meta
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,9 @@ from rl_contracts.spec.status import AssignmentStatus, Condition, WaitingStatus
 from rl_operator import joint_start, pool_ref
 from rl_operator.attempts import lingers
 from rl_operator.conditions import find, is_true
-from rl_operator.snapshot import Job, Pod, Pool, PoolSnapshot, format_time, parse_time
+from rl_operator.pod import Pod
+from rl_operator.snapshot import Job, Pool, PoolSnapshot
+from rl_operator.timestamps import format_time, parse_time
 
 ASSIGNED = "PoolAssigned"
 """Condition of a job that names a shared pool; absent while it asks for none."""

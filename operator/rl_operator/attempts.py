@@ -17,8 +17,10 @@ from rl_contracts.spec.workers import Trainer
 from rl_operator import failure_policy, sizing
 from rl_operator.attempt_records import REFUSED_EXIT_CODE, current, ended, halted, refused
 from rl_operator.failure_policy import Action
+from rl_operator.pod import Pod
 from rl_operator.scrub import scrubbed
-from rl_operator.snapshot import Pod, TrainerJob, format_time, parse_time
+from rl_operator.snapshot import TrainerJob
+from rl_operator.timestamps import format_time, parse_time
 from rl_operator.trainer_end import container_of, describe_end, signal_of
 
 MAX_BACKOFF_SECONDS = 600.0

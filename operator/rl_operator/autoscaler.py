@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from rl_contracts.spec.status import ScaleStatus
 from rl_contracts.spec.workers import Autoscaling
-from rl_operator.snapshot import parse_time
+from rl_operator.timestamps import parse_time
 
 UP_WAIT_SHARE = 0.15
 """The trainer waits: more samplers may help."""

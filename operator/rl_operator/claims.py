@@ -13,8 +13,8 @@ from rl_operator import kinds
 from rl_operator.cluster import ApiConflictError, Cluster
 from rl_operator.desired.metadata import owned_by
 from rl_operator.kinds import LEASE, Kind
+from rl_operator.metadata import Meta
 from rl_operator.names import PART_OF
-from rl_operator.snapshot import Meta
 
 Manifest = dict[str, Any]
 HOLDERS = {kind.name: kind for kind in (kinds.RLJOB, kinds.SAMPLER_POOL)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_contracts.spec.status import Condition
-from rl_operator.snapshot import format_time
+from rl_operator.timestamps import format_time
 
 Truth = Literal["True", "False", "Unknown"]
 KEEP_WORDS = ("StorageReachable", "StateStoreReachable")

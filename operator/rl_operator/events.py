@@ -15,8 +15,8 @@ from rl_operator.cluster import ApiConflictError, Cluster, ClusterError
 from rl_operator.conditions import find, is_true
 from rl_operator.kinds import Kind
 from rl_operator.leadership import NotLeaderError
+from rl_operator.metadata import Meta
 from rl_operator.plan import Action, Apply
-from rl_operator.snapshot import Meta
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,10 @@ from rl_contracts.spec.workers import Elastic, Placement
 from rl_operator import admission, workload_status
 from rl_operator.admission import Assignment, Hold, Workload
 from rl_operator.desired.workload import TRAINER_SET, group_set
+from rl_operator.metadata import Child, Raw
 from rl_operator.operation import resting
 from rl_operator.situation import Stall
-from rl_operator.snapshot import Child, JobSnapshot, Raw
+from rl_operator.snapshot import JobSnapshot
 
 Manifest = dict[str, Any]
 

@@ -10,11 +10,12 @@ from rl_operator.attempts import Complete, Ended
 from rl_operator.conditions import KEEP_WORDS, Said, Truth, find, merged
 from rl_operator.freshness import rollouts_fresh
 from rl_operator.operation import at_rest
+from rl_operator.pod import first_trouble
 from rl_operator.progress import Reach
 from rl_operator.scorer_outage import scorer_outage, stops_all, words
 from rl_operator.situation import Situation, Stall, over
-from rl_operator.snapshot import first_trouble, format_time, parse_time
 from rl_operator.status import fields, serving_samplers, staleness_bound
+from rl_operator.timestamps import format_time, parse_time
 
 
 @dataclass(frozen=True, slots=True)

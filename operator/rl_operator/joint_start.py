@@ -9,7 +9,8 @@ from rl_contracts.spec.status import RLJobStatus
 from rl_operator import attempt_records, names
 from rl_operator.conditions import find
 from rl_operator.progress import Reading
-from rl_operator.snapshot import JobSnapshot, parse_time
+from rl_operator.snapshot import JobSnapshot
+from rl_operator.timestamps import parse_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,17 +19,9 @@ from rl_operator.conditions import find
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Reads
-from rl_operator.snapshot import (
-    Child,
-    DeploymentState,
-    Job,
-    JobSnapshot,
-    Meta,
-    Pod,
-    Pool,
-    PoolSnapshot,
-    Raw,
-)
+from rl_operator.metadata import Child, Meta, Raw
+from rl_operator.pod import Pod
+from rl_operator.snapshot import DeploymentState, Job, JobSnapshot, Pool, PoolSnapshot
 
 S = TypeVar("S", bound=BaseModel)
 

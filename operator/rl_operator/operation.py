@@ -8,7 +8,8 @@ from rl_contracts.spec.status import OperationStatus, RLJobStatus
 from rl_operator import attempt_records, joint_start, pool_wait
 from rl_operator.conditions import find
 from rl_operator.situation import Situation, over
-from rl_operator.snapshot import JobSnapshot, Pool, format_time, parse_time
+from rl_operator.snapshot import JobSnapshot, Pool
+from rl_operator.timestamps import format_time, parse_time
 
 STOP_SECONDS = 300.0
 """Longest time that pods may take to go, beyond their grace, before it counts as a fault."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from rl_operator.drift import holds
 from rl_operator.kinds import WRITTEN, Kind
+from rl_operator.metadata import Child
 from rl_operator.names import APPLIED_ANNOTATION, SCALE_MANAGER, SPEC_MANAGER
-from rl_operator.snapshot import Child
 
 Manifest = dict[str, Any]
 KINDS = {kind.name: kind for kind in WRITTEN}

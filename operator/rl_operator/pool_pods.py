@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_operator.snapshot import Pod
+from rl_operator.pod import Pod
 
 VICTIM_COST = -1000
 SILENT_SECONDS = 120.0

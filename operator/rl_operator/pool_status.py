@@ -10,9 +10,10 @@ from rl_operator import shared_status
 from rl_operator.assignment import Turn
 from rl_operator.conditions import Said, Truth, merged
 from rl_operator.desired import deployment
+from rl_operator.pod import first_trouble
 from rl_operator.progress import Reading
 from rl_operator.situation import Stall
-from rl_operator.snapshot import PoolSnapshot, first_trouble
+from rl_operator.snapshot import PoolSnapshot
 from rl_operator.status import lag, staleness_bound
 
 KEPT_SCALES = 5

@@ -8,7 +8,8 @@ from rl_operator import assignment, pool_ref
 from rl_operator.assignment import ASSIGNED, WAITING
 from rl_operator.conditions import Said, find
 from rl_operator.situation import Situation, Stall, over
-from rl_operator.snapshot import JobSnapshot, Pool, parse_time
+from rl_operator.snapshot import JobSnapshot, Pool
+from rl_operator.timestamps import parse_time
 
 NOT_FOUND = "PoolNotFound"
 

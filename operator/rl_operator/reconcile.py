@@ -35,8 +35,9 @@ from rl_operator.queueing import Queueing
 from rl_operator.settings import Images
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Situation, Stall
-from rl_operator.snapshot import Job, JobSnapshot, parse_time
+from rl_operator.snapshot import Job, JobSnapshot
 from rl_operator.status import only_counters_differ
+from rl_operator.timestamps import parse_time
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from rl_operator.autoscaler import Advice, Evidence, Observation
 from rl_operator.cluster import Cluster
 from rl_operator.pool_status import Scaled, serving_of
 from rl_operator.progress import Reading
-from rl_operator.snapshot import PoolSnapshot, format_time
+from rl_operator.snapshot import PoolSnapshot
+from rl_operator.timestamps import format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import kinds, names, pool_ref
 from rl_operator.assignment import Turn
 from rl_operator.cluster import Cluster
+from rl_operator.metadata import Meta
 from rl_operator.plan import Manifest
-from rl_operator.snapshot import Job, Meta, PoolSnapshot
+from rl_operator.snapshot import Job, PoolSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

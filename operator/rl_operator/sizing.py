@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rl_contracts.spec.status import RLJobStatus
 from rl_contracts.spec.workers import Trainer
 from rl_operator.attempt_records import current
-from rl_operator.snapshot import Pod
+from rl_operator.pod import Pod
 
 DOES_NOT_FIT = "TrainerDoesNotFit"
 WAIT_SHARE = 0.5

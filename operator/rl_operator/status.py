@@ -28,7 +28,8 @@ from rl_operator.conditions import find
 from rl_operator.operation import at_rest, operation
 from rl_operator.progress import count_lost
 from rl_operator.situation import Situation, over
-from rl_operator.snapshot import JobSnapshot, format_time, parse_time
+from rl_operator.snapshot import JobSnapshot
+from rl_operator.timestamps import format_time, parse_time
 
 KEPT_RECORDS = 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from rl_operator.snapshot import Container, Pod
+from rl_operator.pod import Container, Pod
 
 SIGNALS = {one.value: one.name for one in signal.Signals}
 

@@ -18,9 +18,9 @@ from rl_contracts.spec.workers import Placement
 from rl_operator import kinds, names, pool_ref
 from rl_operator.cluster import ApiRefusedError, Cluster
 from rl_operator.desired import deployment, trainer
+from rl_operator.metadata import Meta
 from rl_operator.scrub import scrubbed
 from rl_operator.settings import Images
-from rl_operator.snapshot import Meta
 
 Manifest = dict[str, Any]
 

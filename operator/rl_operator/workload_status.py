@@ -11,7 +11,9 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import attempt_records, sizing
 from rl_operator.admission import Workload
 from rl_operator.conditions import find, is_true
-from rl_operator.snapshot import JobSnapshot, Raw, format_time
+from rl_operator.metadata import Raw
+from rl_operator.snapshot import JobSnapshot
+from rl_operator.timestamps import format_time
 
 Manifest = dict[str, Any]
 

@@ -11,8 +11,8 @@ from rl_operator import kinds, names
 from rl_operator.desired import lora, pods, sandbox, tool_secrets, user_code
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.overrides import laid_over
+from rl_operator.metadata import Meta
 from rl_operator.settings import Images
-from rl_operator.snapshot import Meta
 
 Manifest = dict[str, Any]
 

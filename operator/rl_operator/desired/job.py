@@ -9,9 +9,10 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import attempt_records, kinds, names, sizing
 from rl_operator.attempts import Complete, Decision, Ended
 from rl_operator.desired import objects, pool, trainer
+from rl_operator.metadata import Child
 from rl_operator.plan import Wanted
 from rl_operator.settings import Images
-from rl_operator.snapshot import Child, JobSnapshot
+from rl_operator.snapshot import JobSnapshot
 
 
 def wanted(

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_operator import names
 from rl_operator.kinds import RLJOB, SAMPLER_POOL, Kind
-from rl_operator.snapshot import Meta
+from rl_operator.metadata import Meta
 
 Manifest = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import kinds, names
 from rl_operator.desired.metadata import labels, owned_by, stamped
-from rl_operator.snapshot import Meta
+from rl_operator.metadata import Meta
 
 Manifest = dict[str, Any]
 METRICS_PORT = 8080

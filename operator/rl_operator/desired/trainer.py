@@ -21,9 +21,10 @@ from rl_operator.desired import pods
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.objects import METRICS_PORT
 from rl_operator.desired.overrides import laid_over
+from rl_operator.metadata import Child, Meta
 from rl_operator.names import COMPONENT_LABEL, RUN_LABEL
 from rl_operator.settings import Images
-from rl_operator.snapshot import Child, Meta, TrainerJob
+from rl_operator.snapshot import TrainerJob
 
 Manifest = dict[str, Any]
 

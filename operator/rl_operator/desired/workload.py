@@ -16,8 +16,8 @@ from rl_operator.desired import deployment, trainer
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.drift import parse_quantity
 from rl_operator.kinds import Kind
+from rl_operator.metadata import Meta
 from rl_operator.settings import Images
-from rl_operator.snapshot import Meta
 
 Manifest = dict[str, Any]
 

@@ -13,7 +13,7 @@ from rl_operator import kinds
 from rl_operator.claims import Claims
 from rl_operator.cluster import ApiConflictError, Cluster
 from rl_operator.kinds import Key
-from rl_operator.snapshot import Meta
+from rl_operator.metadata import Meta
 from tests.contract.rl_operator.world import World
 
 POLICY = PolicyPointer(version=3, epoch=2, step=7, prefix="p/", manifest_sha256="d")

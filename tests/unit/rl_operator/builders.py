@@ -11,9 +11,12 @@ from rl_contracts.spec.status import FailureStatus, RLJobStatus
 from rl_operator import names
 from rl_operator.attempts import View
 from rl_operator.kinds import Key
+from rl_operator.metadata import Meta
+from rl_operator.pod import Container, Pod
 from rl_operator.progress import REACHED, Reading
 from rl_operator.settings import Images
-from rl_operator.snapshot import Container, Job, JobSnapshot, Meta, Pod, TrainerJob, format_time
+from rl_operator.snapshot import Job, JobSnapshot, TrainerJob
+from rl_operator.timestamps import format_time
 from tests.documents import a_run
 from tests.manifests import JOB
 

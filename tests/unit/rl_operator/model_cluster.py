@@ -11,8 +11,9 @@ from rl_operator import names
 from rl_operator.cluster import ApiConflictError
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import PYTORCH_JOB, SAMPLER_POOL, Key
+from rl_operator.metadata import Child, Meta
 from rl_operator.plan import Action, Apply
-from rl_operator.snapshot import Child, Job, JobSnapshot, Meta, Pool
+from rl_operator.snapshot import Job, JobSnapshot, Pool
 
 Raw = dict[str, Any]
 

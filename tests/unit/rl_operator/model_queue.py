@@ -11,7 +11,8 @@ from rl_operator.cluster import ApiConflictError
 from rl_operator.gate import Gate
 from rl_operator.kinds import Kind
 from rl_operator.queueing import Queueing
-from rl_operator.snapshot import JobSnapshot, format_time
+from rl_operator.snapshot import JobSnapshot
+from rl_operator.timestamps import format_time
 from tests import kueue
 from tests.unit.rl_operator.builders import IMAGES, NOW, a_pod
 from tests.unit.rl_operator.model_life import Life

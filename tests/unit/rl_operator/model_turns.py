@@ -20,8 +20,8 @@ from rl_operator.pace import Pace
 from rl_operator.pool_status import Scaled
 from rl_operator.progress import Reading
 from rl_operator.reconcile_pool import PoolReconciler
-from rl_operator.snapshot import format_time
 from rl_operator.store import fits, parse_selector
+from rl_operator.timestamps import format_time
 from tests.manifests import a_job
 from tests.unit.rl_operator.builders import IMAGES, NOW
 

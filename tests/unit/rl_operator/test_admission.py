@@ -14,8 +14,8 @@ from rl_operator.desired import deployment, workload
 from rl_operator.desired.workload import lacking
 from rl_operator.gate import Flavor, Gate
 from rl_operator.kinds import Kind
+from rl_operator.metadata import Child, Meta
 from rl_operator.queueing import Queueing
-from rl_operator.snapshot import Child, Meta
 from tests import kueue
 from tests.unit.rl_operator.builders import IMAGES, NOW, a_job_object, a_meta, a_snapshot, a_spec
 

@@ -11,8 +11,8 @@ from rl_operator.apply import Applier
 from rl_operator.cluster import ApiConflictError, Cluster, Manifest
 from rl_operator.desired.metadata import stamped
 from rl_operator.kinds import Key, Kind
+from rl_operator.metadata import Child, Meta
 from rl_operator.plan import Wanted
-from rl_operator.snapshot import Child, Meta
 
 KEY = Key("RLJob", "ns", "job")
 OWNER = {"uid": "owner", "controller": True}

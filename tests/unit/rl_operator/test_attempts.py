@@ -11,8 +11,8 @@ from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait, decide
-from rl_operator.snapshot import format_time
 from rl_operator.status import recorded
+from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import (
     NOW,
     a_failure,

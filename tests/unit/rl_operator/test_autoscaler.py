@@ -10,7 +10,7 @@ import pytest
 from rl_contracts.spec.status import ScaleStatus
 from rl_contracts.spec.workers import Autoscaling
 from rl_operator.autoscaler import Evidence, Observation, advise, observe
-from rl_operator.snapshot import format_time
+from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import NOW
 
 WANTED = Autoscaling(mode="Builtin", min_replicas=2, max_replicas=16, idle_seconds_to_zero=600)

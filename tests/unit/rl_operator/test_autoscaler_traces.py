@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rl_contracts.spec.status import ScaleStatus
 from rl_contracts.spec.workers import Autoscaling
 from rl_operator.autoscaler import Evidence, Observation, advise, observe
-from rl_operator.snapshot import format_time
+from rl_operator.timestamps import format_time
 
 TICK = 2.5
 LOOK_SECONDS = 5.0

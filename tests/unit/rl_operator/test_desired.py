@@ -15,7 +15,7 @@ from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator import names
 from rl_operator.desired import deployment, objects, pool, trainer
 from rl_operator.desired.deployment import ENGINE_ARGUMENTS
-from rl_operator.snapshot import Child
+from rl_operator.metadata import Child
 from tests.unit.rl_operator.builders import IMAGES, RUN, a_meta, a_spec
 from tests.unit.rl_operator.rendered import (
     JOB,

@@ -27,10 +27,12 @@ from rl_contracts.spec.status import (
 from rl_operator.attempts import Begin, Complete, Ended, Wait
 from rl_operator.conditions import find
 from rl_operator.job_conditions import compute
+from rl_operator.pod import Container
 from rl_operator.progress import NOT_ASKED, REACHED, Reach, Reading
 from rl_operator.situation import Situation, Stall
-from rl_operator.snapshot import Container, Pool, format_time
+from rl_operator.snapshot import Pool
 from rl_operator.status import only_counters_differ
+from rl_operator.timestamps import format_time
 from tests.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
     NOW,

@@ -12,7 +12,8 @@ from rl_contracts.spec.status import AttemptStatus, OperationStatus, RLJobStatus
 from rl_operator import joint_start
 from rl_operator.operation import operation
 from rl_operator.situation import Situation
-from rl_operator.snapshot import Job, JobSnapshot, Pool, format_time
+from rl_operator.snapshot import Job, JobSnapshot, Pool
+from rl_operator.timestamps import format_time
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import (
     NOW,

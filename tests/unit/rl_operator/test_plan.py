@@ -14,9 +14,10 @@ from rl_operator import kinds, names
 from rl_operator.cluster import ApiConflictError
 from rl_operator.desired import job as desired
 from rl_operator.desired import pool
+from rl_operator.metadata import Child
 from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
 from rl_operator.plan import Apply, Conflict, Delete, Plan, Wanted, plan
-from rl_operator.snapshot import Child, Job
+from rl_operator.snapshot import Job
 from tests.unit.rl_operator.builders import (
     IMAGES,
     RUN,

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_contracts.documents.sampler import SamplerState
+from rl_operator.pod import Pod
 from rl_operator.pool_pods import (
     VICTIM_COST,
     Fault,
@@ -21,7 +22,6 @@ from rl_operator.pool_pods import (
     resolved,
     victims,
 )
-from rl_operator.snapshot import Pod
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import NOW, a_pod
 

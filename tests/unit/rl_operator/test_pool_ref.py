@@ -25,7 +25,8 @@ from rl_operator.desired.objects import spec_config
 from rl_operator.kinds import Key
 from rl_operator.scaling import history
 from rl_operator.situation import Situation, Stall
-from rl_operator.snapshot import JobSnapshot, Pool, PoolSnapshot, format_time
+from rl_operator.snapshot import JobSnapshot, Pool, PoolSnapshot
+from rl_operator.timestamps import format_time
 from rl_sampler.assignment import load_assignment
 from tests.unit.rl_operator.builders import (
     IMAGES,

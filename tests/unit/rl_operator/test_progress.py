@@ -13,7 +13,7 @@ from rl_operator.attempts import Wait
 from rl_operator.job_conditions import compute
 from rl_operator.progress import count_lost, plain
 from rl_operator.situation import Situation
-from rl_operator.snapshot import format_time
+from rl_operator.timestamps import format_time
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import NOW, a_reading, a_run_document, a_snapshot
 

@@ -10,7 +10,7 @@ from kubernetes import client
 from rl_operator.apply import Applier
 from rl_operator.cluster import Cluster
 from rl_operator.kinds import Key
-from rl_operator.snapshot import Child, Meta
+from rl_operator.metadata import Child, Meta
 
 KEY = Key("RLJob", "ns", "job")
 

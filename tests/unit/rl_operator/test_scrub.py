@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_operator.pod import Container
 from rl_operator.scrub import HIDDEN, scrubbed
-from rl_operator.snapshot import Container
 
 SECRET = "s3cr3tV4lue_xyz"
 LEAKS = {

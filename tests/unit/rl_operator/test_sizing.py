@@ -16,8 +16,9 @@ from rl_contracts.spec.workers import Elastic, Trainer
 from rl_operator import job_conditions, sizing
 from rl_operator.attempts import Begin, Decision, Ended, Halted, Wait, decide
 from rl_operator.desired import job as desired
+from rl_operator.pod import Pod
 from rl_operator.situation import Situation
-from rl_operator.snapshot import Pod, format_time
+from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import (
     IMAGES,
     NOW,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_operator.names import ATTEMPT_LABEL, COMPONENT_LABEL
-from rl_operator.snapshot import Pod, first_trouble, format_time, parse_time
+from rl_operator.pod import Pod, first_trouble
 
 
 def a_raw_pod(status: dict[str, Any]) -> dict[str, Any]:
@@ -103,11 +103,6 @@ def test_a_running_pod() -> None:
     assert pod.ready
     assert pod.started_at is not None
     assert pod.started_at - pod.created_at == 10
-
-
-def test_times_survive_the_round_trip() -> None:
-    assert format_time(parse_time("2026-11-21T05:00:00Z") or 0) == "2026-11-21T05:00:00Z"
-    assert parse_time(None) is None
 
 
 def ended(code: int, **status: Any) -> Pod:
