@@ -28,6 +28,8 @@ REFUSED_RETRY_SECONDS = 30.0
 SILENT_SECONDS = 60.0
 """A trainer that has written success but does not end is taken for dead after so long."""
 LINGER_SECONDS = 60.0
+NEVER_CREATED = "The pod was never created: see whether training-operator is at work."
+NEVER_STARTED = "The pod was created, and never started."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +219,7 @@ def _deadlines(view: View, trainer: TrainerJob) -> Decision | None:
         since = pod.created_at if pod else trainer.created_at
         if view.now - since <= limit:
             return None
-        why = (pod.trouble() if pod else "") or "The pod was never created or never started."
+        why = (pod.trouble() or NEVER_STARTED) if pod else NEVER_CREATED
         message = f"The trainer's pod did not run within {limit} s. {why}"
         return _end(view, "PendingDeadlineExceeded", message)
     if pod.started_at is None:

@@ -17,6 +17,9 @@ from rl_operator.situation import Situation, Stall, over
 from rl_operator.status import fields, serving_samplers, staleness_bound
 from rl_operator.timestamps import format_time, parse_time
 
+PODS_DUE_SECONDS = 15.0
+"""A PyTorchJob without pods for so long is worth a word: they take a second."""
+
 
 @dataclass(frozen=True, slots=True)
 class Headline:
@@ -215,9 +218,7 @@ def _under_way(situation: Situation, after: RLJobStatus) -> Headline:
     if ending is not None:
         return ending
     if after.trainer.ready < after.trainer.desired:
-        pods = situation.snapshot.trainer_pods(after.attempt)
-        message = first_trouble(pods) or "The trainer's pod is starting."
-        return Headline(unready, "TrainerStarting", message)
+        return Headline(unready, "TrainerStarting", _starting(situation, after))
     supervised = situation.supervised
     if reading.run is None and supervised:
         return Headline(unready, "TrainerStarting", "The trainer loads its state.")
@@ -233,6 +234,18 @@ def _under_way(situation: Situation, after: RLJobStatus) -> Headline:
         return Headline("Recovering", "ScorerUnavailable", words(situation))
     who = "The trainer is" if supervised else "Trainer and samplers are"
     return Headline("Running", "Running", f"{who} at work.", "Ready")
+
+
+def _starting(situation: Situation, after: RLJobStatus) -> str:
+    """What keeps the trainer's pods from running."""
+    pods = situation.snapshot.trainer_pods(after.attempt)
+    made = next((one for one in situation.snapshot.trainers if one.attempt == after.attempt), None)
+    if not pods and made is not None and situation.now - made.created_at > PODS_DUE_SECONDS:
+        return (
+            f"training-operator has made no pod for PyTorchJob {made.name}: see whether it is "
+            "at work."
+        )
+    return first_trouble(pods) or "The trainer's pod is starting."
 
 
 def _ending(situation: Situation, after: RLJobStatus) -> Headline | None:

@@ -207,7 +207,11 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
     "never scheduled": ({"pods": (STUCK,)}, "PendingDeadlineExceeded", True, "within 1800 s"),
     "pod never created": (
         {"pods": (), "trainer": a_trainer(created_at=NOW - 1801)},
-        "PendingDeadlineExceeded", True, "never created",
+        "PendingDeadlineExceeded", True, "never created: see whether training-operator is at work",
+    ),
+    "pod never started": (
+        {"pods": (a_pod(phase="Pending", ready=False, created_at=NOW - 1801),)},
+        "PendingDeadlineExceeded", True, "was created, and never started",
     ),
     "no step": (
         {

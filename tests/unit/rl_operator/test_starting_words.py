@@ -1,0 +1,42 @@
+"""What is said while the pods of an attempt's PyTorchJob are not there, or do not run."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_contracts.spec.status import RLJobStatus
+from rl_operator.conditions import find
+from rl_operator.job_conditions import PODS_DUE_SECONDS, compute
+from rl_operator.pod import Pod
+from rl_operator.situation import Situation
+from tests.unit.rl_operator.builders import NOW, a_pod, a_reading, a_snapshot, a_trainer
+
+PENDING = a_pod(attempt=2, phase="Pending", ready=False)
+UNFIT = a_pod(attempt=2, phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficient gpu")
+STARTING = "The trainer's pod is starting."
+UNMADE = "training-operator has made no pod for PyTorchJob job-2: see whether it is at work."
+LATE = PODS_DUE_SECONDS + 1
+CASES: dict[str, tuple[int, float, tuple[Pod, ...], str]] = {
+    "just made": (2, PODS_DUE_SECONDS, (), STARTING),
+    "no pod for long": (2, LATE, (), UNMADE),
+    "another attempt's object": (1, LATE, (), STARTING),
+    "a pod is there": (2, LATE, (PENDING,), STARTING),
+    "a pod fits nowhere": (2, LATE, (UNFIT,), "fits no node: 0/1 nodes: Insufficient gpu"),
+}
+
+
+@pytest.mark.parametrize(("attempt", "age", "pods", "words"), CASES.values(), ids=CASES)
+def test_who_keeps_the_trainer_from_running_is_said(
+    attempt: int, age: float, pods: tuple[Pod, ...], words: str
+) -> None:
+    there = a_snapshot(
+        RLJobStatus(attempt=2, start_time="2026-01-01T00:00:00Z"),
+        trainers=(a_trainer(attempt, created_at=NOW - age),),
+        pods=pods,
+    )
+    said = find(
+        compute(Situation(snapshot=there, reading=a_reading(), now=NOW)).conditions, "Ready"
+    )
+    assert said is not None
+    assert (said.status, said.reason) == ("False", "TrainerStarting")
+    assert words in said.message
