@@ -128,7 +128,7 @@ def _suspension(situation: Situation, after: RLJobStatus) -> Headline:
     if spec is not None and not spec.suspend:  # its queue lets it have no pods
         return _stalled(situation.stall) if situation.stall else _queued(situation, after)
     if at_rest(situation, after):
-        message = "There are no pods. The run goes on when spec.suspend is false."
+        message = "No pod runs. The run goes on when spec.suspend is false."
         return Headline("Suspended", "Suspended", message, "Ready")
     return _stopping(situation, after)
 
