@@ -18,9 +18,6 @@ from rl_operator.lora_options import of_lora
 from rl_operator.loss_options import of_loss
 from rl_operator.scheduling_options import of_scheduling
 
-OWN_VARIABLES = ("RL_",)
-TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
-"""Set by the operator, by training-operator and by the launcher; a user's value would be lost."""
 QUANTIZING = (
     "--quantization", "--quantize-and-serve", "--torchao-config", "--modelopt-quant",
     "--modelopt-checkpoint-restore-path",
@@ -39,7 +36,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from _of_hub(spec)
     yield from of_scheduling(spec)
     yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
-    yield from _of_environment("spec.trainer.env", spec.trainer.env, TRAINER_VARIABLES)
+    yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     for index, group in enumerate(spec.samplers):
         yield from of_template(pool_ref.place(index, group), group.template)
@@ -48,7 +45,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
 def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
     """What of a sampler template cannot be honoured; ``at`` says where it was written."""
     yield from _of_resources(f"{at}.resources", template.resources)
-    yield from _of_environment(f"{at}.engine.env", template.engine.env, OWN_VARIABLES)
+    yield from _of_environment(f"{at}.engine.env", template.engine.env, trainer=False)
     yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
     yield from _of_arguments(f"{at}.engine.args", template.engine.args)
 
@@ -103,10 +100,10 @@ def _of_resources(at: str, resources: Resources) -> Iterator[Refusal]:
 
 
 def _of_environment(
-    at: str, variables: list[EnvironmentVariable], reserved: tuple[str, ...]
+    at: str, variables: list[EnvironmentVariable], *, trainer: bool
 ) -> Iterator[Refusal]:
     for index, one in enumerate(variables):
-        if one.name.startswith(reserved) or one.name == "HOME":
+        if overrides.reserved_variable(one.name, trainer=trainer):
             yield Refusal(
                 field=f"{at}[{index}].name",
                 value=one.name,

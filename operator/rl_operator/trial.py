@@ -30,7 +30,9 @@ KEPT_RESULTS = 5000
 TEMPLATE = "spec.template."
 GO_FIELD = re.compile(r"Go struct field \w+\.([\w.]+)")
 UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
-IN_CONTAINER = re.compile(r"spec\.(containers|initContainers)\[(\d+)\]\.(resources|image)(.*)")
+IN_CONTAINER = re.compile(
+    r"spec\.(containers|initContainers)\[(\d+)\]\.(resources(?!\.claims)|image)(.*)"
+)
 PLACES = {
     "spec.nodeSelector": "nodeSelector",
     "spec.tolerations": "tolerations",

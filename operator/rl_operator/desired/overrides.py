@@ -21,7 +21,13 @@ OWN_CONTAINER_KEYS = (
     "terminationMessagePath", "terminationMessagePolicy",
 )  # fmt: skip
 SET_BY_SPEC = ("pytorch", "engine")
-"""Containers whose resources are a field of the spec."""
+"""Containers whose resources are a field of the spec, but for claims of devices, which are none."""
+OWN_VARIABLES = ("RL_",)
+TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
+"""Set by the operator, by training-operator and by the launcher; a user's value would be lost."""
+TRAINER_FOLDERS = ("/etc/rl",)
+OWN_FOLDERS = (*TRAINER_FOLDERS, "/weights", "/run/rl-sandbox")
+"""Where our containers find what we mount."""
 OWN_VOLUMES = ("spec", "stores", "hub", "sandbox")
 OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
 CONTAINER_LISTS = ("containers", "initContainers")
@@ -35,8 +41,9 @@ SHAPES: dict[str, dict[str, type]] = {
 def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifest:
     """A rendered pod template with a user's partial one merged over it.
 
-    Maps are merged key by key, lists of named things by name, other lists are joined. A volume
-    replaces the rendered one of its name, since it can have one source only.
+    Maps are merged key by key, lists of mounts by their path, of other named things by name, and
+    other lists are joined. A volume replaces the rendered one of its name, since it can have one
+    source only.
     """
     if not template:
         return rendered
@@ -55,14 +62,20 @@ def _merged(base: Any, over: Any) -> Any:
         both = {key: _merged(base[key], over[key]) for key in base if key in over}
         return {**base, **over, **both}
     if isinstance(base, list) and isinstance(over, list):
-        if not all(_named(one) for one in [*base, *over]):
+        key = _key([*base, *over])
+        if not key:
             return [*base, *over]
-        wanted = {one["name"]: one for one in over}
-        there = [
-            _merged(one, wanted.pop(one["name"])) if one["name"] in wanted else one for one in base
-        ]
+        wanted = {one[key]: one for one in over}
+        there = [_merged(one, wanted.pop(one[key])) if one[key] in wanted else one for one in base]
         return [*there, *wanted.values()]
     return over
+
+
+def _key(things: list[Any]) -> str:
+    """What tells the things of a list apart, as core/v1 merges it; empty if nothing does."""
+    if not all(_named(one) for one in things):
+        return ""
+    return "mountPath" if all(isinstance(one.get("mountPath"), str) for one in things) else "name"
 
 
 def _named(one: Any) -> bool:
@@ -149,9 +162,22 @@ def _reserved(template: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _reserved_parts(container: Mapping[str, Any]) -> Iterator[str]:
+    trainer = container["name"] == "pytorch"
     yield from (key for key in OWN_CONTAINER_KEYS if key in container)
-    if "resources" in container and container["name"] in SET_BY_SPEC:
-        yield "resources"
+    if container["name"] in SET_BY_SPEC and "resources" in container:
+        resources = container["resources"]
+        if not isinstance(resources, Mapping) or set(resources) != {"claims"}:
+            yield "resources"
     for index, one in enumerate(container.get("env") or []):
-        if str(one.get("name", "")).startswith("RL_"):
+        if reserved_variable(one["name"], trainer=trainer):
             yield f"env[{index}].name"
+    own = tuple(f"{one}/" for one in (TRAINER_FOLDERS if trainer else OWN_FOLDERS))
+    for index, one in enumerate(container.get("volumeMounts") or []):
+        path = one.get("mountPath") if isinstance(one, Mapping) else None
+        if isinstance(path, str) and f"{path}/".startswith(own):
+            yield f"volumeMounts[{index}].mountPath"
+
+
+def reserved_variable(name: str, *, trainer: bool) -> bool:
+    """Whether an environment variable of one of our containers is not the user's to set."""
+    return name == "HOME" or name.startswith(TRAINER_VARIABLES if trainer else OWN_VARIABLES)

@@ -153,6 +153,11 @@ STALLED: dict[str, tuple[dict[str, Any], str]] = {
         {"trainer": pod(resourceClaims=[{"name": "gpu"}])},
         "spec.trainer.podTemplate.spec.resourceClaims[0]",
     ),
+    "a device that is not claimed": (
+        samplers(**pod(initContainers=[
+            {"name": "engine", "resources": {"claims": [{"name": "gpu"}]}}])),
+        f"{OTHER}.podTemplate.spec.initContainers[1].resources.claims[0]",
+    ),
     "the hosts' network's name": (
         samplers(**pod(dnsPolicy="Mine")), f"{OTHER}.podTemplate.spec.dnsPolicy"
     ),

@@ -107,6 +107,8 @@ def test_overrides_are_accepted_once_and_then_lie_still(world: World) -> None:
             "metadata": {"annotations": {"a": "b"}},
             "spec": {
                 "volumes": [{"name": "weights", "emptyDir": {"sizeLimit": "10240Mi"}}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
+                "initContainers": [{"name": "engine", "resources": {"claims": [{"name": "gpu"}]}}],
                 "containers": [
                     {"name": "proxy", "image": "p:1", "resources": {"limits": {"cpu": "1000m"}}}
                 ],
@@ -118,6 +120,9 @@ def test_overrides_are_accepted_once_and_then_lie_still(world: World) -> None:
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     pod = deployment["spec"]["template"]["spec"]
     assert {one["name"] for one in pod["containers"]} == {"agent", "proxy"}
+    (engine,) = [one for one in pod["initContainers"] if one["name"] == "engine"]
+    assert engine["resources"]["claims"] == [{"name": "gpu"}]
+    assert pod["resourceClaims"][0]["name"] == "gpu"
     world.start_operator()
     writes = world.writes.count
     world.settle(job)

@@ -65,6 +65,31 @@ def test_it_is_merged_by_name() -> None:
     assert RENDERED["spec"]["containers"][0]["env"] == [{"name": "RL_JOB", "value": "job"}]
 
 
+def test_a_volume_is_mounted_beside_ours_wherever_that_is() -> None:
+    mounts = [
+        {"name": "tmp", "mountPath": "/scratch"},  # ours a second time
+        {"name": "fast", "mountPath": "/tmp", "subPath": "t"},  # another volume in its place
+    ]
+    container = {"name": "pytorch", "volumeMounts": mounts}
+    (merged,) = laid_over(RENDERED, {"spec": {"containers": [container]}})["spec"]["containers"]
+    assert merged["volumeMounts"] == [mounts[1], mounts[0]]
+
+
+def test_devices_reach_the_containers_whose_resources_the_spec_has() -> None:
+    rendered = {"spec": {"containers": [{"name": "pytorch", "resources": {"limits": {"cpu": 1}}}]}}
+    claims = [{"name": "gpu", "request": "first"}, {"name": "gpu", "request": "second"}]
+    template = {
+        "spec": {
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
+            "containers": [{"name": "pytorch", "resources": {"claims": claims}}],
+        }
+    }
+    assert list(refusals("x", template)) == []
+    spec = laid_over(rendered, template)["spec"]
+    assert spec["containers"][0]["resources"] == {"limits": {"cpu": 1}, "claims": claims}
+    assert spec["resourceClaims"] == template["spec"]["resourceClaims"]
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a label of ours": (
         {"metadata": {"labels": {"rl-operator.io/run": "x"}}}, "metadata.labels[rl-operator.io/run]"
@@ -92,6 +117,29 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a variable of ours": (
         {"spec": {"containers": [{"name": "agent", "env": [{"name": "RL_RUN", "value": "x"}]}]}},
         "spec.containers[0].env[0].name",
+    ),
+    "limits beside a claim": (
+        {"spec": {"initContainers": [
+            {"name": "engine", "resources": {"claims": [], "limits": {"cpu": 1}}}]}},
+        "spec.initContainers[0].resources",
+    ),
+    "the launcher's variable": (
+        {"spec": {"containers": [{"name": "pytorch", "env": [{"name": "PET_NPROC_PER_NODE"}]}]}},
+        "spec.containers[0].env[0].name",
+    ),
+    "the home folder": (
+        {"spec": {"initContainers": [{"name": "engine", "env": [{"name": "HOME"}]}]}},
+        "spec.initContainers[0].env[0].name",
+    ),
+    "a mount where the spec lies": (
+        {"spec": {"containers": [
+            {"name": "pytorch", "volumeMounts": [{"name": "v", "mountPath": "/etc/rl/spec"}]}]}},
+        "spec.containers[0].volumeMounts[0].mountPath",
+    ),
+    "a mount where the policy lies": (
+        {"spec": {"containers": [
+            {"name": "agent", "volumeMounts": [{"name": "v", "mountPath": "/weights"}]}]}},
+        "spec.containers[0].volumeMounts[0].mountPath",
     ),
     "the mounted Secret": ({"spec": {"volumes": [{"name": "stores"}]}}, "spec.volumes[0].name"),
     "no part of a template": ({"status": {}}, "status"),
@@ -136,7 +184,14 @@ def test_the_rest_is_allowed() -> None:
         "spec": {
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
             "affinity": {"podAntiAffinity": {}},
-            "containers": [{"name": "agent", "resources": {"requests": {"cpu": "1"}}}],
+            "containers": [
+                {"name": "agent", "resources": {"requests": {"cpu": "1"}}},
+                {
+                    "name": "pytorch",
+                    "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+                    "volumeMounts": [{"name": "data", "mountPath": "/weights"}],
+                },
+            ],
         },
     }
     assert list(refusals("x", template)) == []

@@ -19,6 +19,9 @@ PLACES = {
     "spec.nodeSelector": "t.nodeSelector",
     "spec.topologySpreadConstraints[0].maxSkew": "t.topologySpread[0].maxSkew",
     "spec.initContainers[1].resources.limits[cpu]": "t.resources.limits[cpu]",
+    "spec.initContainers[1].resources.claims[0].name": (
+        "t.podTemplate.spec.initContainers[1].resources.claims[0].name"
+    ),
     "spec.initContainers[1].image": "t.engine.image",
     "spec.containers[0].image": "t.image",
     "spec.containers[0].resources.requests": "t.podTemplate.spec.containers[0].resources.requests",
