@@ -258,6 +258,7 @@ def _measured(result: EvaluationResult | None) -> dict[str, float | None]:
     return {
         "accuracy": None if result.accuracy is None else round(result.accuracy, 4),
         "pass_at_k": None if passed is None else round(passed, 4),
+        "loss": None if result.loss is None else round(result.loss, 4),
     }
 
 

@@ -56,11 +56,11 @@ class SamplersStatus(Model):
     """Ready and at an allowed policy version."""
     summary: ShortText = ""
     restarts: int = 0
-    """Sampler pods that died or had to be replaced."""
+    """Pods that died or had to be replaced."""
 
 
 class ProgressStatus(Model):
-    """How far the training is; at most ten seconds old."""
+    """How far it is; at most ten seconds old."""
 
     step: int = 0
     steps: int = 0
@@ -92,13 +92,15 @@ class DatasetStatus(Model):
     split: Literal["train", "validation", "test"]
     records: int
     skipped: int = 0
-    """Bad records that were left out."""
+    """Bad records left out."""
     accuracy: float | None = None
-    """Of its last evaluation at the first temperature: avg@k."""
+    """Of its last evaluation, first temperature: avg@k."""
     pass_at_k: float | None = None
     """As in progress."""
+    loss: float | None = None
+    """In their place, SFT: mean -log π of a token."""
     first_skipped: Annotated[list[Text], Field(max_length=3)] = Field(default_factory=list)
-    """File, place and field of the first of them."""
+    """File, place and field of the first."""
 
 
 class WeightsStatus(Model):
@@ -151,10 +153,10 @@ class RLJobStatus(Model):
     """Status of an RLJob."""
 
     observed_generation: int = -1
-    """-1 until the operator has seen the object, else GitOps tools take it for finished."""
+    """-1 until the operator has seen it, else GitOps tools take it for finished."""
     phase: Phase = "Pending"
     attempt: int = 0
-    """Ordinal of the current trainer attempt; 0 before the first."""
+    """Ordinal of the trainer attempt; 0 before the first."""
     failures: int = 0
     """Failed attempts that count against lifecycle.backoffLimit."""
     ignored_failures: int = 0

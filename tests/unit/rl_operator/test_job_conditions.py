@@ -320,6 +320,23 @@ def test_counters() -> None:
     assert after.datasets == [DatasetStatus(split="train", name="d", records=9, **skipped)]
 
 
+def test_a_source_has_the_loss_of_its_last_evaluation_in_status() -> None:
+    evaluations = [
+        EvaluationResult(
+            step=step, version=0, dataset=dataset, temperature=1.0, loss=loss, prompts=1, tokens=1,
+            logprob_gap_mean=0, logprob_gap_max=0, seconds=1,
+        )
+        for step, dataset, loss in ((0, "a", 2.5), (0, "b", 1.5), (3, "a", 0.12345))
+    ]  # fmt: skip
+    found = [
+        DatasetSummary(split="validation", name=name, uri="s3://b/d.jsonl", records=9)
+        for name in ("a", "b")
+    ]
+    run = RUN.model_copy(update={"evaluations": evaluations, "datasets": found})
+    after = compute(a_situation(reading=a_reading(run)))
+    assert [(one.loss, one.accuracy) for one in after.datasets] == [(0.1235, None), (1.5, None)]
+
+
 def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
     latest = a_step(3, time=NOW, dropped_share=0.75)
     totals = Totals(drops=Drops(by_cause={"stale": 9, "lease": 2, "filtered": 99}))
