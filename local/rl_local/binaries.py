@@ -22,7 +22,8 @@ KUBERNETES_VERSION = "k8s.io/component-base/version"
 FERRETDB = "github.com/FerretDB/FerretDB"
 TRAINING_OPERATOR = "github.com/kubeflow/training-operator"
 KUEUE = "sigs.k8s.io/kueue"
-"""Of which the tests take the schemas alone."""
+KEDA = "github.com/kedacore/keda/v2"
+"""Of these two the tests take the schemas alone."""
 
 
 @dataclass(frozen=True, slots=True)

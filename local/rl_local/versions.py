@@ -8,6 +8,7 @@ FERRETDB = "v1.24.2"
 MINIO = "v0.0.0-20260212201848-7aac2a2c5b7c"
 KWOK = "v0.7.0"
 KUEUE = "v0.15.0"
+KEDA = "v2.18.0"
 GO_MINIMUM = (1, 26)
 DEBIAN_SUITE = "bookworm"
 

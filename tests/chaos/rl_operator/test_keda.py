@@ -1,0 +1,43 @@
+"""The example for KEDA fits KEDA's own schemas; tests/contract has what its query counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rl_local import binaries, versions
+from tests.apiserver import ApiServer
+
+FOLDER = "config/crd/bases"
+PLURALS = ("scaledobjects", "triggerauthentications")
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "autoscaling" / "keda.yaml"
+
+
+@pytest.fixture
+def with_keda(apiserver: ApiServer) -> Iterator[ApiServer]:
+    module = binaries.module_folder(binaries.KEDA, versions.KEDA)
+    for plural in PLURALS:
+        apiserver.install(module / FOLDER / f"keda.sh_{plural}.yaml")
+    yield apiserver
+    apiserver.kubectl("delete", "crd", *(f"{one}.keda.sh" for one in PLURALS))
+
+
+def test_the_example_is_taken_as_it_is(with_keda: ApiServer) -> None:
+    done = with_keda.kubectl(
+        "apply", "--dry-run=server", "--validate=strict", "-f", str(EXAMPLE)
+    )  # fmt: skip
+    assert [one.rpartition(" (")[0] for one in done.stdout.splitlines()] == [
+        "triggerauthentication.keda.sh/rl-operator-stores created",
+        "scaledobject.keda.sh/arithmetic-main created",
+    ]
+
+
+def test_a_misspelt_field_would_be_found(with_keda: ApiServer) -> None:
+    """The test before this one can fail."""
+    text = EXAMPLE.read_text().replace("maxReplicaCount", "maxReplicas")
+    done = with_keda.kubectl(
+        "apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text, check=False
+    )
+    assert 'unknown field "spec.maxReplicas"' in done.stderr
