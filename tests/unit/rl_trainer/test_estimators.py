@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rl_contracts.spec.estimator import Estimator
@@ -63,6 +63,17 @@ def test_advantages_by_hand(
 def test_equal_rewards_are_worth_nothing(kind: str, reward: float) -> None:
     assert one_group(kind, [reward] * 4) == pytest.approx([0.0] * 4, abs=1e-9)
     assert one_group("PassAtK", [reward] * 4, k=2) == [0.0] * 4
+
+
+@pytest.mark.parametrize("kind", COMPARING)
+@given(reward=st.floats(-100, 100), lengths=st.lists(st.integers(1, 50), min_size=2, max_size=16))
+@example(reward=0.1, lengths=[1] * 12)
+@example(reward=0.8, lengths=[3, 7] * 7)
+def test_equal_rewards_leave_no_rounding_behind(
+    kind: str, reward: float, lengths: list[int]
+) -> None:
+    """``dropZeroAdvantage`` takes whatever is not 0 for signal."""
+    assert estimate(kind, [[(reward, one) for one in lengths]]) == [0.0] * len(lengths)
 
 
 def test_a_group_of_one_needs_no_comparison_under_reinforce_plus_plus() -> None:

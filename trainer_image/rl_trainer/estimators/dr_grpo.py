@@ -8,15 +8,13 @@ also divides each sequence by a constant: ``loss.aggregation: ConstantLength``.
 
 from __future__ import annotations
 
-import math
-
 from rl_contracts.spec.estimator import Estimator
-from rl_trainer.estimators.records import Group
+from rl_trainer.estimators.records import Group, weighted_mean
 
 
 def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
     assert len(group) >= 2, "Dr. GRPO compares the members of a group"
     rewards = [one.total for one in group]
-    mean = math.fsum(rewards) / len(rewards)
+    mean = weighted_mean(rewards)
     return [reward - mean for reward in rewards]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from rl_contracts.spec.estimator import Estimator
-from rl_trainer.estimators.records import Group
+from rl_trainer.estimators.records import Group, weighted_mean
 
 EPSILON = 1e-6
 
@@ -20,7 +20,7 @@ def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
     assert len(group) >= 2, "GRPO compares the members of a group"
     rewards = [one.total for one in group]
-    mean = math.fsum(rewards) / len(rewards)
+    mean = weighted_mean(rewards)
     deviations = [reward - mean for reward in rewards]
     variance = math.fsum(one * one for one in deviations) / (len(rewards) - 1)
     scale = math.sqrt(variance) + EPSILON

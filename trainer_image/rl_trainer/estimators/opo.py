@@ -7,15 +7,12 @@ The baseline of least gradient variance, where the gradient's square grows with 
 
 from __future__ import annotations
 
-import math
-
 from rl_contracts.spec.estimator import Estimator
-from rl_trainer.estimators.records import Group
+from rl_trainer.estimators.records import Group, weighted_mean
 
 
 def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
     assert len(group) >= 2, "OPO compares the members of a group"
-    tokens = sum(one.num_tokens for one in group)
-    baseline = math.fsum(one.num_tokens * one.total for one in group) / tokens
+    baseline = weighted_mean([one.total for one in group], [one.num_tokens for one in group])
     return [one.total - baseline for one in group]

@@ -60,6 +60,23 @@ class State:
     """MaxEnt's temperature > 0, of this step."""
 
 
+def weighted_mean(rewards: Sequence[float], weights: Sequence[int] | None = None) -> float:
+    """Mean of a group's rewards; of equal ones exactly their value.
+
+    A sum divided by its number may be off by its last bit, which would make signal of no difference
+    at all.
+
+    Args:
+        rewards: of K ≥ 1 members.
+        weights: > 0, of each; None: all count the same.
+    """
+    first, known = rewards[0], weights or [1] * len(rewards)
+    moved = math.fsum(
+        weight * (reward - first) for reward, weight in zip(rewards, known, strict=True)
+    )
+    return first + moved / sum(known)
+
+
 Group = Sequence[Episode]
 EstimatorFunction = Callable[[Sequence[Group], Estimator, State], list[list[Advantage]]]
 """Groups of a training step → an advantage for each member, positive where it did well."""

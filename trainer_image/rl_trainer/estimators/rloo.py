@@ -8,15 +8,13 @@ AgentRL's leave-one-out advantage without standard deviation.
 
 from __future__ import annotations
 
-import math
-
 from rl_contracts.spec.estimator import Estimator
-from rl_trainer.estimators.records import Group
+from rl_trainer.estimators.records import Group, weighted_mean
 
 
 def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
     assert len(group) >= 2, "leaving one out needs another"
     rewards = [one.total for one in group]
-    mean = math.fsum(rewards) / len(rewards)
+    mean = weighted_mean(rewards)
     return [len(rewards) / (len(rewards) - 1) * (reward - mean) for reward in rewards]
