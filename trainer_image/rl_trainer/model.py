@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,11 @@ from rl_trainer.world import World
 
 UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)
 CHECK_TOLERANCE = 1e-3
+KNOWN = (
+    "Name a folder with config, tokenizer and safetensors of a causal language model that this "
+    "version of transformers knows."
+)
+UNBROKEN = "Name a model whose training did not break off in numbers that are not finite."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +191,8 @@ def load(
 
     Raises:
         RefusedError: it is no causal model that transformers can build and fill from the folder,
-            its weights are quantized, it does not keep packed sequences apart, or its layers
-            cannot be run again or quantized.
+            its weights are quantized or not finite, it does not keep packed sequences apart, or
+            its layers cannot be run again or quantized.
     """
     _check_unquantized(folder, uri=uri, field=field)
     try:
@@ -204,6 +210,7 @@ def load(
         if report.get(kind):
             shown = ", ".join(map(str, sorted(report[kind])[:3]))
             raise refused(uri, f"Its weights do not fit its config ({kind}): {shown}.", field=field)
+    _check_finite(module, uri=uri, field=field)
     place, originals = device(), None
     if quantize is not None:
         originals = Originals(folder)
@@ -259,6 +266,18 @@ def _check_unquantized(folder: Path, *, uri: str, field: str) -> None:
         )
 
 
+def _check_finite(module: Any, *, uri: str, field: str) -> None:
+    """Name a broken tensor before it is quantized or run, where its NaN would be everywhere."""
+    for name, one in module.named_parameters():
+        if not one.is_floating_point() or not one.numel():
+            continue
+        least, most = (float(bound) for bound in one.detach().aminmax())  # NaN where there is one
+        if not (math.isfinite(least) and math.isfinite(most)):
+            found = "NaN" if math.isnan(least) else "an infinite number"
+            message = f"Its weights are not finite: {name[:200]} holds {found}."
+            raise refused(uri, message, field=field, remedy=UNBROKEN)
+
+
 def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
     """Prove that packed log-probabilities are those of the model called the ordinary way.
 
@@ -308,16 +327,13 @@ def _ordinary(policy: Policy, one: Sample) -> Tensor:
     return logits[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
 
 
-def refused(uri: str, message: str, *, field: str = "spec.model.uri") -> RefusedError:
+def refused(
+    uri: str, message: str, *, field: str = "spec.model.uri", remedy: str = KNOWN
+) -> RefusedError:
     """The refusal of a model that is there but cannot be used; ``field`` names it."""
     return RefusedError(
         Refusal(
-            field=field,
-            value=uri[:200],
-            reason="ModelUnusable",
-            message=message,
-            remedy="Name a folder with config, tokenizer and safetensors of a causal language "
-            "model that this version of transformers knows.",
+            field=field, value=uri[:200], reason="ModelUnusable", message=message, remedy=remedy
         )
     )
 

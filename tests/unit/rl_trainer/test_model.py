@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +10,16 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import Qwen3ForCausalLM
 
 from rl_contracts.errors import RefusedError
+from rl_contracts.spec.lora import Quantization
 from rl_trainer import model
 from rl_trainer.learner import Learner
 from rl_trainer.model import Policy
 from rl_trainer.packing import collate, pack
+from tests.tiny_model import save_tiny
 from tests.unit.rl_trainer.allocation import Allocation
 from tests.unit.rl_trainer.compared import gradients, same
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
@@ -71,6 +75,27 @@ def test_a_model_that_mixes_packed_sequences_is_refused(
     leaky = dataclasses.replace(policy, module=Leaky(policy.module))
     with pytest.raises(RefusedError, match="packed sequences"):
         model.check(leaky, uri=URI)
+
+
+@pytest.mark.parametrize("quantize", [None, "Int8"])
+@pytest.mark.parametrize(
+    ("value", "said"), [(math.nan, "NaN"), (math.inf, "infinite"), (-math.inf, "infinite")]
+)
+def test_weights_that_are_not_finite_are_refused_by_name(
+    value: float, said: str, quantize: Quantization | None, tmp_path: Path
+) -> None:
+    """One number of a row that no probe reads is enough."""
+    broken = "model.layers.1.mlp.up_proj.weight"
+    folder = save_tiny(tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[broken][3, 5] = value
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RefusedError, match=said) as caught:
+        model.load(folder, precision="FP32", uri=URI, field="spec.x", quantize=quantize)
+    refusal = caught.value.refusal
+    assert (refusal.field, refusal.value, refusal.reason) == ("spec.x", URI, "ModelUnusable")
+    assert broken in refusal.message
+    assert "not finite" in refusal.remedy
 
 
 def test_bfloat16_is_near_float32_and_masters_stay_float32(
