@@ -78,12 +78,8 @@ def train(job: Job, run: Run) -> Outcome:
     trackers.check(job)
     hub_models.make_repository(job)
     job, datasets, learner, limits = beginning.prepare(job, run)
-    progress, undurable = replay.resume(
-        job, learner, run,
-        made=lambda step: export.export_due(
-            job, learner.policy, base=base, step=step, evaluations=run.evaluations
-        ),
-    )  # fmt: skip
+    checkpointer = Checkpointer(job, learner, durable=run.durable)
+    progress = _resume(job, learner, run, checkpointer, base=base)
     _tidy(job, run)
     training = [one for one in datasets if one.split == "train"]
     stream = TrainStream(run=job.run, spec=job.spec, datasets=training)
@@ -91,14 +87,12 @@ def train(job: Job, run: Run) -> Outcome:
         learner=learner,
         collector=_collector(job, stream, limits, base=base),
         publisher=Unpublished() if _supervised(job) else Publisher(job, learner.policy),
-        checkpointer=Checkpointer(job, learner, durable=run.durable),
+        checkpointer=checkpointer,
         trackers=trackers.of_attempt(job, run),
         phases=Phases(job.clock),
         datasets=datasets,
         limits=limits,
     )
-    for batch in undurable:
-        crew.checkpointer.trained(batch)
     crew.collector.recall(progress)
     job.heartbeat.watch(crew.collector.check)
     job.heartbeat.watch(crew.publisher.check)
@@ -109,7 +103,7 @@ def train(job: Job, run: Run) -> Outcome:
         outcome = _steps(job, crew, progress, base=base)
         finished = True
     except TerminatedError:  # between two steps, so that progress and weights agree
-        _save(crew, progress)
+        _save(crew.checkpointer, progress)
         raise
     finally:
         crew.collector.close(wait=finished)
@@ -117,6 +111,30 @@ def train(job: Job, run: Run) -> Outcome:
         crew.checkpointer.close(wait=finished)
         crew.trackers.close(finished=finished)
     return outcome
+
+
+def _resume(
+    job: Job, learner: Learner, run: Run, checkpointer: Checkpointer, *, base: Path
+) -> Progress:
+    """Come to the head of the lineage; told to stop on the way, keep what was trained again.
+
+    An attempt that was stopped early each time would otherwise never get there.
+    """
+
+    def made(batch: Batch) -> None:
+        checkpointer.trained(batch)
+        export.export_due(
+            job, learner.policy, base=base, step=batch.step, evaluations=run.evaluations
+        )
+
+    progress = beginning.begin(job, learner, run)
+    try:
+        replay.replay(job, learner, run, progress, made=made)
+    except TerminatedError:
+        _save(checkpointer, progress)
+        checkpointer.close(wait=True)
+        raise
+    return progress
 
 
 def _supervised(job: Job) -> bool:
@@ -131,9 +149,9 @@ def _collector(
     return Collector(job, stream, limits=limits, deadline_seconds=job.wait_seconds)
 
 
-def _save(crew: _Crew, progress: Progress) -> None:
+def _save(checkpointer: Checkpointer, progress: Progress) -> None:
     try:
-        crew.checkpointer.save(progress)
+        checkpointer.save(progress)
     except RLError as error:
         log.warning("no checkpoint at the end, the next attempt trains more again: %s", error)
 

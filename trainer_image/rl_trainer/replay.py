@@ -13,7 +13,6 @@ from rl_contracts.documents import trained
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run
-from rl_trainer import beginning
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
@@ -25,26 +24,23 @@ from rl_trainer.supply import ROLLOUTS_PER_READ
 log = logging.getLogger(__name__)
 
 
-def resume(
-    job: Job, learner: Learner, run: Run, *, made: Callable[[int], None]
-) -> tuple[Progress, list[Batch]]:
+def replay(
+    job: Job, learner: Learner, run: Run, progress: Progress, *, made: Callable[[Batch], None]
+) -> None:
     """Bring the learner to the head of ``run``, which is as this epoch found it.
 
     Args:
         job: with the epoch that this trainer holds.
-        learner: as the manifest's model makes it.
+        learner: as ``beginning.begin`` left it.
         run: as taking the epoch found it.
-        made: told each step whose weights the learner now holds.
-
-    Returns:
-        The progress at the head, and the batches that are trained but not durable yet.
+        progress: of these weights; at the head in the end, and that of the weights always.
+        made: told each batch that was trained again, which is not durable yet.
 
     Raises:
-        RefusedError: the manifest forbids it, or names a checkpoint that cannot be used.
+        TerminatedError: told to stop, between two batches.
         TrainingFailedError: a document of the lineage is missing.
         IntegrityError: a batch would not train again what it trained before.
     """
-    progress = beginning.begin(job, learner, run)
     batches = _lineage(job, run, after_step=progress.step)
     for batch in batches:
         job.heartbeat.check()
@@ -53,12 +49,11 @@ def resume(
         job.stores.batches.mark(batch, BatchState.TRAINED)
         # The earlier trainer may have ended between its commit and this.
         job.stores.tasks.retire(batch.tasks)
-        made(batch.step)
+        made(batch)
     if run.latest is not None and batches:
         progress.metrics[-1] = run.latest
     progress.totals = run.totals
     progress.evaluations = list(run.evaluations)
-    return progress, batches
 
 
 def _lineage(job: Job, run: Run, *, after_step: int) -> list[Batch]:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.documents.batch import Batch
-from rl_contracts.documents.run import Run
+from rl_contracts.documents.run import Run, StepMetrics
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_trainer.conftest import MakeWorld
-from tests.contract.rl_trainer.crash import Crashed, crashing_after
+from tests.contract.rl_trainer.crash import Crashed, crashing_after, crashing_at, reaching
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
 from tests.servers import (
@@ -115,6 +115,30 @@ def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: M
     assert stopped.durable is not None
     assert stopped.durable.step == stopped.step  # though a checkpoint was not due for long
     assert world.run.step == 10
+    world.check_lineage()
+
+
+def test_sigterm_keeps_what_was_replayed(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often attempts are stopped early, they come to the head in the end."""
+    world = make_world(steps=8, checkpoint={"everySteps": 100})
+    with sampling(TestSampler(world.stores, RUN)):
+        with pytest.raises(Crashed), crashing_at("training: step 6", monkeypatch):
+            world.attempt()
+        assert (world.run.step, world.run.durable) == (5, None)
+        for step in (2, 4):
+            terminated = threading.Event()
+            with reaching(f"replaying: step {step}", terminated.set, monkeypatch):
+                assert world.attempt(terminated) == 143
+            stopped = world.run
+            assert stopped.durable is not None
+            assert (stopped.step, stopped.durable.step) == (5, step)
+        assert world.attempt() == 0
+    lines = world.newest("metrics.jsonl").splitlines()
+    replayed = [StepMetrics.model_validate_json(line).replayed for line in lines]
+    assert replayed == [True, True, True, True, False, False, False, False]
+    assert world.run.totals.rollouts_trained == sum(len(one) for one in world.trained())
     world.check_lineage()
 
 
