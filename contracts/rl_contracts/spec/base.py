@@ -33,6 +33,9 @@ def rules(*wanted: dict[str, str]) -> ConfigDict:
     return ConfigDict(json_schema_extra={RULES: [dict(one) for one in wanted]})
 
 
+NUMBER = WithJsonSchema({"type": "number"})
+"""Its bounds are checked by the operator alone: a CRD has room for 60 KB."""
+
 Quantity = Annotated[
     int | str,
     WithJsonSchema({"x-kubernetes-int-or-string": True}),

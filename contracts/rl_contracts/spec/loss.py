@@ -7,10 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.base import NUMBER, Model, rule, rules
 
-NUMBER = WithJsonSchema({"type": "number"})
-"""Its bounds are checked by the operator alone: a CRD has room for 60 KB."""
 Temperature = Annotated[float, Field(gt=0, le=100), NUMBER]
 Aggregation = Literal["TokenMean", "SequenceMean", "SequenceSum", "ConstantLength"]
 

@@ -64,10 +64,11 @@ class RLJobSpec(Model):
             "rollouts.completion.minimum must not exceed algorithm.groupSize",
         ),
         rule(
-            "!has(self.rollouts.completion.minimum) || self.rollouts.completion.minimum >= 2 || "
-            "self.algorithm.estimator.kind in ['REINFORCEPlusPlus', 'ReMax']",
+            "!has(self.rollouts.completion.minimum) || "
+            "self.rollouts.completion.minimum >= self.algorithm.estimator.?k.orValue(2) || "
+            "self.algorithm.estimator.kind in ['REINFORCEPlusPlus', 'GAE', 'ReMax']",
             "this algorithm.estimator.kind compares members: "
-            "rollouts.completion.minimum must be at least 2",
+            "rollouts.completion.minimum must be at least 2, of PassAtK estimator.k",
         ),
         rule(
             "[size(self.samplers), size(self.reward.scorers)].all(n, "

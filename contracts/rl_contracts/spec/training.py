@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from rl_contracts.spec.base import Model, S3Uri, rule, rules
+from rl_contracts.spec.base import NUMBER, Model, S3Uri, rule, rules
 from rl_contracts.spec.lora import LoRA
 from rl_contracts.spec.tracking import Tracking
 
@@ -36,10 +36,10 @@ class Optimizer(Model):
     minimum_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of learningRate at the last step; unset: 0."""
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-8
-    max_gradient_norm: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    beta1: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.999
+    epsilon: Annotated[float, Field(gt=0, le=1), NUMBER] = 1e-8
+    max_gradient_norm: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 1.0
 
 
 class Resume(Model):

@@ -109,6 +109,16 @@ REFUSED = {
             "kind": "Minimum", "minimum": 1, "deadlineSeconds": 60}}),
         "rollouts.completion.minimum must be at least 2",
     ),
+    "a minimum below the best of k": (
+        changed("spec", {
+            **a_job()["spec"],
+            "algorithm": {"groupSize": 8, "estimator": {"kind": "PassAtK", "k": 4}},
+            "rollouts": {
+                "completion": {"kind": "Minimum", "minimum": 3, "deadlineSeconds": 60}
+            },
+        }),
+        "of PassAtK estimator.k",
+    ),
     "negative steps": (changed("spec.training.steps", -1), "spec.training.steps"),
     "no steps": (changed("spec.training.steps", ...), "either steps or epochs"),
     "nothing to train on": (changed("spec.data", {}), "and data.train"),
