@@ -31,9 +31,9 @@ UPDATING = (
     "training.checkpoint.keepLast",
     "training.evaluation.afterTraining", "training.evaluation.beforeTraining",
     "training.evaluation.everySteps", "training.gradientCheckpointing", "training.lora",
-    "training.offloadActivations", "training.offloadOptimizer", "training.optimizer",
-    "training.tracking", "training.passesPerStep", "training.promptsPerUpdate",
-    "weightSync.everySteps", "weightSync.keepLast", "weightSync.pause",
+    "training.offloadActivations", "training.offloadOptimizer", "training.offloadParameters",
+    "training.optimizer", "training.passesPerStep", "training.promptsPerUpdate",
+    "training.tracking", "weightSync.everySteps", "weightSync.keepLast", "weightSync.pause",
     "weightSync.transport.delta",
 )  # fmt: skip
 """What is read where the policy changes."""

@@ -70,9 +70,12 @@ class Critic:
             device=model.device,
         )
         self._run: Callable[[Packed], Tensor] = self._module
-        if world.size > 1:
+        if world.mesh is not None:
             names = frozenset(model.module._no_split_modules or ())
-            self._run = sharding.shard(self._module, world, layers=names, entry=ValueModel.forward)
+            self._run = sharding.shard(
+                self._module, world,
+                layers=names, entry=ValueModel.forward, offload=model.offload_parameters,
+            )  # fmt: skip
         self._module.train()
         self.parameters = dict(self._module.named_parameters())
         self._optimizer = optimizer.build(

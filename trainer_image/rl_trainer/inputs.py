@@ -13,7 +13,7 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.objects import Objects, split_uri
-from rl_trainer import lora, memory, model
+from rl_trainer import lora, meeting, memory, model
 from rl_trainer.groups import Limits
 from rl_trainer.learner import Learner
 from rl_trainer.model import UNLOADABLE, Policy
@@ -42,6 +42,8 @@ def learner(
         RefusedError: one of them cannot be used.
     """
     memory.check(spec.training, device=model.device(), ranks=world.size)
+    if spec.training.offload_parameters:
+        world = meeting.with_mesh(world)
     base, uri = folder / BASE, spec.model.uri
     base.mkdir()
     fetch_model(objects, uri, base)
@@ -52,6 +54,7 @@ def learner(
         uri=uri,
         recompute=spec.training.gradient_checkpointing,
         offload=spec.training.offload_activations,
+        offload_parameters=spec.training.offload_parameters,
         quantize=None if low_rank is None else low_rank.quantization,
     )
     known = limits(policy, spec)
@@ -234,6 +237,7 @@ def _other(
         field=field,
         recompute=spec.training.gradient_checkpointing,
         offload=spec.training.offload_activations,
+        offload_parameters=spec.training.offload_parameters,
     )
     longest = found.max_positions
     if longest is not None and longest < limits.max_tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import TCPStore
-from torch.distributed.device_mesh import init_device_mesh
+from torch._C._distributed_c10d import HashStore, Store, TCPStore
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from rl_contracts.env import TrainerEnv
 from rl_trainer.errors import TerminatedError, TrainingFailedError
@@ -34,20 +35,34 @@ def join(env: TrainerEnv, *, terminated: threading.Event) -> World:
     """
     if env.size == 1:
         return ALONE
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
+    if torch.cuda.is_available():
         torch.cuda.set_device(env.local_rank)
     store = _store(env, terminated)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
-        store=store,
-        rank=env.rank,
-        world_size=env.size,
-        timeout=timedelta(seconds=SILENT_SECONDS),
-    )
+    mesh = _group(store, rank=env.rank, size=env.size)
     log.info("rank %d of %d", env.rank, env.size)
-    mesh = init_device_mesh(device, (env.size,))
     return World(rank=env.rank, size=env.size, mesh=mesh, store=store)
+
+
+def with_mesh(world: World) -> World:
+    """The same ranks with a mesh: one that is alone makes a group of itself, once a process."""
+    if world.mesh is not None:
+        return world
+    assert world.size == 1, "several have met over one"
+    return dataclasses.replace(world, mesh=_group(HashStore(), rank=0, size=1))
+
+
+def _group(store: Store, *, rank: int, size: int) -> DeviceMesh:
+    """What lies in host memory passes over gloo beside GPUs, too."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not dist.is_initialized():
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=SILENT_SECONDS),
+        )
+    return init_device_mesh(device, (size,))
 
 
 def _store(env: TrainerEnv, terminated: threading.Event) -> TCPStore:

@@ -49,6 +49,8 @@ class Policy:
     """Runs the layers where the parameters are divided among ranks."""
     offload: bool = False
     """What layers keep for the backward pass waits in host memory."""
+    offload_parameters: bool = False
+    """Parameters and gradients lie in host memory, but for those of the layer that runs."""
     adapter: AdapterEntry | None = None
     """Where adapters are trained instead of all weights: whose."""
     originals: Originals | None = None
@@ -159,11 +161,15 @@ def hidden_states(module: Any, *, input_ids: Tensor, position_ids: Tensor) -> Te
 
 
 def divided(policy: Policy, world: World) -> Policy:
-    """The policy with its parameters divided among the ranks, as it is where there is one."""
-    if world.size == 1:
+    """The policy with its parameters divided among the ranks, as it is where they have no mesh."""
+    if world.mesh is None:
+        assert not policy.offload_parameters, "they are divided, if only into one part"
         return policy
     layers = frozenset(policy.module._no_split_modules or ())
-    run = sharding.shard(policy.module, world, layers=layers, entry=hidden_states)
+    run = sharding.shard(
+        policy.module, world,
+        layers=layers, entry=hidden_states, offload=policy.offload_parameters,
+    )  # fmt: skip
     return dataclasses.replace(policy, run_layers=run)
 
 
@@ -175,6 +181,7 @@ def load(
     field: str = "spec.model.uri",
     recompute: bool = False,
     offload: bool = False,
+    offload_parameters: bool = False,
     quantize: Quantization | None = None,
 ) -> Policy:
     """Load a model in Hugging Face layout and prove that it can be trained packed.
@@ -187,6 +194,7 @@ def load(
         recompute: keep each layer's input alone for the backward pass and run the layer again
             there (gradient checkpointing, arXiv 1604.06174).
         offload: and keep that in host memory.
+        offload_parameters: leave the model in host memory, of where it is to be divided.
         quantize: its linear layers, which are then frozen; ``folder`` must stay.
 
     Raises:
@@ -211,18 +219,24 @@ def load(
             shown = ", ".join(map(str, sorted(report[kind])[:3]))
             raise refused(uri, f"Its weights do not fit its config ({kind}): {shown}.", field=field)
     _check_finite(module, uri=uri, field=field)
-    place, originals = device(), None
+    home = torch.device("cpu") if offload_parameters else device()
+    originals = None
     if quantize is not None:
         originals = Originals(folder)
-        quantization.quantize(module, quantize, tensors=originals.names(), device=place)
-    module.to(place)
+        quantization.quantize(module, quantize, tensors=originals.names(), device=home)
+    module.to(home)
     policy = Policy(
-        module=module, device=place, bf16=precision == "BF16", offload=offload, originals=originals
+        module=module,
+        device=home,
+        bf16=precision == "BF16",
+        offload=offload,
+        offload_parameters=offload_parameters,
+        originals=originals,
     )
     check(policy, uri=uri, field=field)
     if recompute:
         _recompute(module)
-    return policy
+    return dataclasses.replace(policy, device=device())
 
 
 def device() -> torch.device:

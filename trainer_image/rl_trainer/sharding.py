@@ -14,8 +14,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+from torch.distributed.tensor import DTensor, Shard
 
 from rl_trainer.world import World
 
@@ -23,23 +29,33 @@ ENTRY = "run_layers"
 
 
 def shard(
-    module: Any, world: World, *, layers: frozenset[str], entry: Callable[..., Tensor]
+    module: Any,
+    world: World,
+    *,
+    layers: frozenset[str],
+    entry: Callable[..., Tensor],
+    offload: bool,
 ) -> Callable[..., Tensor]:
     """Divide a module's parameters among the ranks; all of them hold the same ones before.
 
     Args:
-        module: on its device.
-        world: of at least two ranks.
+        module: on its device, or in host memory, from where its parts are taken one by one.
+        world: of ranks that have a mesh.
         layers: class names of the layers that are gathered one by one.
         entry: called with the module and more; runs what has to be gathered.
+        offload: what this rank holds of parameters and gradients lies in host memory.
 
     Returns:
         ``entry`` with the module bound, to be called instead of it.
     """
+    assert world.mesh is not None
+    # Pinned where a GPU reads it, so that copies run beside what is computed.
+    pinned = world.mesh.device_type == "cuda"
+    policy = CPUOffloadPolicy(pin_memory=pinned) if offload else OffloadPolicy()
     parts = [one for one in module.modules() if type(one).__name__ in layers]
     for part in parts:
-        fully_shard(part, mesh=world.mesh)
-    fully_shard(module, mesh=world.mesh, reshard_after_forward=False)
+        fully_shard(part, mesh=world.mesh, offload_policy=policy)
+    fully_shard(module, mesh=world.mesh, reshard_after_forward=False, offload_policy=policy)
     for one in (*parts, module):
         # Losses are divided by numbers of all ranks already: gradients are summed. Gloo cannot
         # multiply on the way.
@@ -135,10 +151,14 @@ def whole_at(tensor: Tensor, world: World, *, owner: int) -> Tensor | None:
 
 def placed(value: Tensor, like: Tensor) -> Tensor:
     """A copy of a whole tensor on the device of ``like``, of which it is this rank's part."""
-    moved = value.to(like.device, copy=True)
     if not isinstance(like, DTensor) or value.shape != like.shape:
-        return moved
-    return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
+        return value.to(like.device, copy=True)
+    assert like.placements == (Shard(0),), f"divided by {like.placements}"
+    mesh, found = like.device_mesh, torch.empty_like(like.detach(), dtype=value.dtype)
+    rows = -(-value.shape[0] // mesh.size())
+    first = mesh.get_local_rank() * rows
+    part(found).copy_(value[first : first + rows])
+    return found
 
 
 def fill(target: Tensor, value: Tensor) -> None:

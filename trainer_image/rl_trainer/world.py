@@ -22,7 +22,7 @@ class World:
     rank: int = 0
     size: int = 1
     mesh: DeviceMesh | None = None
-    """One dimension over all ranks; None where there is one alone."""
+    """One dimension over all ranks; None where nothing is divided, as by one that is alone."""
     store: Store | None = None
     """Through which they met; None where there is one alone."""
 

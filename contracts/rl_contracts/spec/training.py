@@ -128,6 +128,8 @@ class Training(Model):
     """To host memory."""
     offload_optimizer: bool = False
     """Moments lie in host memory."""
+    offload_parameters: bool = False
+    """So do weights, gradients and moments."""
     max_tokens_per_microbatch: Annotated[int, Field(ge=16, le=16_777_216)] = 32768
     max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)

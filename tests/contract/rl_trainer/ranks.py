@@ -116,7 +116,14 @@ def learner(folder: Path, world: World, **sections: Any) -> Learner:
     spec = RLJobSpec.model_validate(SPEC | {"training": training} | sections)
     low_rank = spec.training.lora
     quantize = None if low_rank is None else low_rank.quantization
-    policy = model.load(folder, precision="FP32", uri="s3://models/tiny", quantize=quantize)
+    policy = model.load(
+        folder,
+        precision=spec.training.precision,
+        uri="s3://models/tiny",
+        recompute=spec.training.gradient_checkpointing,
+        offload_parameters=spec.training.offload_parameters and world.mesh is not None,
+        quantize=quantize,
+    )
     teacher = None
     if spec.algorithm.distils:
         teacher = dataclasses.replace(policy, module=tiny_model(seed=9, num_hidden_layers=1))

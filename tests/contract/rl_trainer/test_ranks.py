@@ -44,6 +44,9 @@ CASES: dict[str, dict[str, Any]] = {
         "training": {**SMALL, "lora": {"rank": 3, "quantization": "Int8"}},
     },
     "moments in host memory": {"training": {**SMALL, "offloadOptimizer": True}},
+    "everything in host memory": {
+        "training": {**SMALL, "gradientCheckpointing": True, "offloadParameters": True}
+    },
     "critic": {
         "training": SMALL,
         "algorithm": {"estimator": {"kind": "GAE"}, "critic": {"valueClip": 0.2}},

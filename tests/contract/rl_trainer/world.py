@@ -27,9 +27,10 @@ from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
 from rl_contracts.stores.settings import StoreSettings
-from rl_trainer import attempt, inputs, model, weights
+from rl_trainer import attempt, inputs, meeting, model, sharding, weights
 from rl_trainer.learner import Learner
 from rl_trainer.samples import batch_samples
+from rl_trainer.world import ALONE
 from tests.servers import ROOT
 from tests.tiny_model import save_tiny
 from tests.waiting import HUNG_SECONDS
@@ -178,25 +179,27 @@ class World:
 
     def uninterrupted(self) -> dict[str, Tensor]:
         """Weights of a trainer that trains the lineage's batches without ever stopping."""
-        low_rank = self.spec.training.lora
+        low_rank, offload = self.spec.training.lora, self.spec.training.offload_parameters
         policy = model.load(
             self.folder / "model",
             precision="FP32",
             uri=self.spec.model.uri,
+            offload_parameters=offload,
             quantize=None if low_rank is None else low_rank.quantization,
         )
         teacher, uri = None, self.spec.algorithm.teacher
         if uri is not None:
             teacher = model.load(self.folder / "teacher", precision="FP32", uri=uri)
         adapter = inputs.adapter_of(self.folder / "model", policy, self.spec)
-        learner = Learner(policy, self.spec, teacher=teacher, adapter=adapter)
+        ranks = meeting.with_mesh(ALONE) if offload else ALONE
+        learner = Learner(policy, self.spec, teacher=teacher, adapter=adapter, world=ranks)
         torch.use_deterministic_algorithms(True)
         for batch in self.stores.batches.lineage(self.run.head_batch):
             rollouts = self.stores.rollouts.get([member.rollout for member in batch.members])
             learner.update(batch_samples(batch, rollouts), step=batch.step)
         if learner.policy.adapter is not None:
             return weights.snapshot(learner.policy, precision="FP32")
-        return {name: one.detach() for name, one in learner.parameters.items()}
+        return {name: sharding.full(one.detach()) for name, one in learner.parameters.items()}
 
     def check_lineage(self) -> None:
         """Each step once, each rollout once, none too old, the weights those of the batches."""

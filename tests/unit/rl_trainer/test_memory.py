@@ -66,9 +66,16 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
         ({"offloadActivations": True, "gradientCheckpointing": True}, CPU, 1, "offloadActivations"),
         ({"offloadActivations": True}, GPU, 1, "offloadActivations"),
         ({"offloadOptimizer": True}, CPU, 1, "offloadOptimizer"),
+        ({"offloadParameters": True}, CPU, 1, "offloadParameters"),
+        ({"offloadParameters": True}, CPU, 2, "offloadParameters"),
+        ({"offloadParameters": True, "offloadOptimizer": True}, GPU, 1, "offloadOptimizer"),
+        (
+            {"offloadParameters": True, "optimizer": {"kind": "AdamW8bit"}}, GPU, 1,
+            "optimizer.kind",
+        ),
         ({"optimizer": {"kind": "AdamW8bit"}}, CPU, 2, "optimizer.kind"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_honoured_is_refused(
     training: dict[str, Any], device: torch.device, ranks: int, field: str
 ) -> None:
@@ -87,9 +94,11 @@ def test_what_cannot_be_honoured_is_refused(
         ({"offloadActivations": True, "gradientCheckpointing": True}, GPU, 4),
         ({"optimizer": {"kind": "AdamW8bit"}}, CPU, 1),
         ({"offloadOptimizer": True}, GPU, 2),
+        ({"offloadParameters": True}, GPU, 1),
+        ({"offloadParameters": True}, GPU, 2),
         ({}, CPU, 4),
     ],
-)
+)  # fmt: skip
 def test_what_can_be_honoured_is_not(
     training: dict[str, Any], device: torch.device, ranks: int
 ) -> None:
