@@ -1,6 +1,7 @@
 """The operator process: kopf watches, the queue orders, workers reconcile.
 
-Kopf is used for its watches alone: handlers only enqueue, so that it writes nothing.
+Kopf is used for its lists and watches alone, and writes nothing: handlers only enqueue, and what
+its watches tell is taken from their answers.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from rl_operator.looks import Looks
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
 from rl_operator.settings import Settings
 from rl_operator.store import Store
+from rl_operator.stream import Told
 from rl_operator.watchdog import Streams, session_for
 from rl_operator.watches import others_kinds, paths_of, required_watches
 from rl_operator.wiring import is_served, reconcilers, require_kinds
@@ -225,7 +227,7 @@ class _Operator:
         for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *OWN_CHILDREN, *others):
             kopf.on.event(
                 kind.group, kind.version, kind.plural, registry=registry, id=kind.plural
-            )(self._told)  # fmt: skip
+            )(self._listed)  # fmt: skip
         namespaces = self._settings.watch_namespaces
         await kopf.operator(
             registry=registry,
@@ -240,9 +242,11 @@ class _Operator:
 
     async def _login(self, **known: Any) -> kopf.AiohttpSession | None:
         found = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
-        return _listened_to(found, self._streams) if found is not None else None
+        if found is None:
+            return None
+        return _listened_to(found, self._streams, told=self._feed.watched)
 
-    async def _told(self, event: kopf.RawEvent, **_: Any) -> None:
+    async def _listed(self, event: kopf.RawEvent, **_: Any) -> None:
         self._feed.watched(event["type"], event["object"])
 
 
@@ -270,10 +274,13 @@ async def _end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) ->
             log.error("%s ended", task.get_name(), exc_info=task.exception())
 
 
-def _listened_to(info: kopf.ConnectionInfo, streams: Streams) -> kopf.AiohttpSession:
+def _listened_to(
+    info: kopf.ConnectionInfo, streams: Streams, *, told: Told
+) -> kopf.AiohttpSession:  # fmt: skip
     """What kopf would make of its credentials, but with watches that the watchdog hears."""
     session = session_for(
         streams,
+        told=told,
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         proxy=info.proxy_url,

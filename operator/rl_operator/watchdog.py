@@ -1,18 +1,19 @@
 """Whether the watches are heard of: one that is silent, or whose kind is gone, ends the process.
 
-Kopf's handlers see objects alone. That a stream lives while nothing changes is told by the API
-server's bookmarks, about one a minute, so every piece of every watch's answer is noted here.
+That a stream lives while nothing changes is told by the API server's bookmarks, about one a minute,
+so every piece of every watch's answer is noted here.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import aiohttp
 
 from rl_contracts.errors import RLError
+from rl_operator.stream import Stream, Told
 
 
 class WatchSilentError(RLError):
@@ -91,8 +92,11 @@ class Streams:
             raise WatchSilentError(dead, seconds=self.seconds)
 
 
-def session_for(streams: Streams, **options: Any) -> aiohttp.ClientSession:
-    """A session, with aiohttp's options, whose watches are listened to. For a running loop."""
+def session_for(streams: Streams, *, told: Told, **options: Any) -> aiohttp.ClientSession:
+    """A session, with aiohttp's options, whose watches are listened to. For a running loop.
+
+    ``told`` is called with each change that they tell of, and its object.
+    """
 
     class Response(aiohttp.ClientResponse):
         async def start(self, connection: Any) -> aiohttp.ClientResponse:
@@ -101,23 +105,8 @@ def session_for(streams: Streams, **options: Any) -> aiohttp.ClientSession:
                 streams.lose(self.url.path)
             if self.url.query.get("watch") == "true" and self.status == 200:
                 streams.hear(self.url.path)
-                told = _Heard(started.content, lambda: streams.hear(self.url.path))
-                started.content = cast("aiohttp.StreamReader", told)
+                body = Stream(started.content, heard=lambda: streams.hear(self.url.path), told=told)
+                started.content = cast("aiohttp.StreamReader", body)
             return started
 
     return aiohttp.ClientSession(response_class=Response, **options)
-
-
-class _Heard:
-    """A body that tells of each piece that is read of it."""
-
-    def __init__(self, content: aiohttp.StreamReader, heard: Callable[[], None]) -> None:
-        self._content, self._heard = content, heard
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._content, name)
-
-    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        async for piece in self._content.iter_chunked(size):
-            self._heard()
-            yield piece

@@ -76,6 +76,10 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     return response
 
 
+def ignored(change: str, raw: object) -> None:
+    """No object is told."""
+
+
 async def _read(query: str, *, of: str = PODS) -> tuple[bytes, Counted]:
     """What a client reads of the stream, and what was heard of the watch meanwhile."""
     application = web.Application()
@@ -86,7 +90,10 @@ async def _read(query: str, *, of: str = PODS) -> tuple[bytes, Counted]:
     await site.start()
     server = f"http://127.0.0.1:{runner.addresses[0][1]}"
     streams = Counted()
-    async with session_for(streams) as session, session.get(f"{server}{of}{query}") as response:
+    async with (
+        session_for(streams, told=ignored) as session,
+        session.get(f"{server}{of}{query}") as response,
+    ):
         read = b"".join([piece async for piece in response.content.iter_chunked(1 << 20)])
     await runner.cleanup()
     return read, streams

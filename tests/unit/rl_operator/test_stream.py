@@ -1,0 +1,80 @@
+"""What a watch tells reaches the feed, and kopf the bookmarks with which it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_operator.stream import CHANGES, Stream
+
+KINDS = (*CHANGES, "BOOKMARK", "ERROR")
+
+
+class Body:
+    """A body that comes in these pieces."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        for one in self.pieces:
+            yield one
+
+
+def an_event(kind: str, version: int, filling: str = "") -> dict[str, Any]:
+    metadata = {"name": f"é{filling}", "resourceVersion": str(version)}
+    return {"type": kind, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}}
+
+
+def read(pieces: list[bytes]) -> tuple[list[tuple[str, Mapping[str, Any]]], bytes, int]:
+    """What was told, what kopf reads, and how often the stream was heard."""
+    told: list[tuple[str, Mapping[str, Any]]] = []
+    heard: list[None] = []
+
+    async def one() -> bytes:
+        body: Any = Body(pieces)
+        stream = Stream(
+            body,
+            heard=lambda: heard.append(None),
+            told=lambda change, raw: told.append((change, raw)),
+        )
+        return b"".join([piece async for piece in stream.iter_chunked(1 << 20)])
+
+    left = asyncio.run(one())
+    return told, left, len(heard)
+
+
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), max_size=12),
+    cuts=st.lists(st.integers(0, 3000), max_size=12),
+    filling=st.text(max_size=20),
+)
+def test_each_object_is_told_once_and_in_order(
+    kinds: list[str], cuts: list[int], filling: str
+) -> None:
+    events = [an_event(kind, number + 1, filling) for number, kind in enumerate(kinds)]
+    whole = b"".join(json.dumps(one).encode() + b"\n" for one in events)
+    places = sorted({0, len(whole), *(one for one in cuts if one < len(whole))})
+    pieces = [whole[one:other] for one, other in itertools.pairwise(places)]
+    told, left, heard = read(pieces)
+    assert told == [(one["type"], one["object"]) for one in events if one["type"] in CHANGES]
+    assert heard == len(pieces)
+    seen = [json.loads(line) for line in left.splitlines()]
+    assert [one for one in seen if one["type"] == "ERROR"] == [
+        one for one in events if one["type"] == "ERROR"
+    ]
+    versions = [one["object"]["metadata"]["resourceVersion"] for one in seen]
+    assert versions[-1:] == [str(one) for one in [len(events)] if events]
+    assert {one["type"] for one in seen} <= {"BOOKMARK", "ERROR"}
+
+
+def test_an_answer_that_breaks_off_is_kopf_s_to_judge() -> None:
+    told, left, _ = read([json.dumps(an_event("ADDED", 7)).encode()[:-5]])
+    assert told == []
+    assert left.startswith(b'{"type": "ADDED"')
