@@ -42,6 +42,8 @@ OWN_CHILDREN = (kinds.DEPLOYMENT, kinds.POD)
 RESYNC_SECONDS = 600.0
 LOOK_SECONDS = 300.0
 """What a watch has failed to tell of is seen after so long at most."""
+SPACING_SECONDS = 0.25
+"""Changes of an object that come within so long of a look at it share the next one."""
 LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
 KIND_SECONDS = 2.0
@@ -71,6 +73,7 @@ class _Operator:
                 jitter=random.random,
                 waited=metrics.QUEUE_SECONDS.observe,
                 begins=lambda key: key.kind == kinds.RLJOB.name,
+                spacing_seconds=SPACING_SECONDS,
             )
         )
         metrics.QUEUED.set_function(lambda: float(len(self._queue)))

@@ -31,6 +31,7 @@ class WorkQueue(Generic[K]):
         jitter: Callable[[], float],
         waited: Callable[[float], None] = lambda seconds: None,
         begins: Callable[[K], bool] = lambda key: False,
+        spacing_seconds: float = 0.0,
     ) -> None:
         """Make an empty queue.
 
@@ -39,6 +40,8 @@ class WorkQueue(Generic[K]):
             jitter: a random number in [0, 1), to keep failing keys apart.
             waited: told of each key that is taken how many seconds it was due before.
             begins: whether the first work on a key begins something that others finish.
+            spacing_seconds: from when a key is taken to when it comes again because it was added:
+                of several changes within that time there is one look. The first comes at once.
         """
         self._waited = waited
         self._clock = clock
@@ -49,6 +52,7 @@ class WorkQueue(Generic[K]):
         """As these, but they may wait for what is under way."""
         self._begins, self._begun = begins, set[K]()
         self._working: set[K] = set()
+        self._spacing, self._taken = spacing_seconds, dict[K, float]()
         self._dirty: set[K] = set()
         self._delayed: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
@@ -60,7 +64,13 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Ask for a key to be worked on as soon as possible."""
-        self._add(key, since=self._clock())
+        now = self._clock()
+        wait = self._taken.get(key, now - self._spacing) + self._spacing - now
+        waits = key in self._ready or key in self._new
+        if wait > 0 and not waits and key not in self._working:
+            self.add_after(key, wait)
+        else:
+            self._add(key, since=now)
 
     def _add(self, key: K, *, since: float) -> None:
         self._due.pop(key, None)
@@ -86,8 +96,9 @@ class WorkQueue(Generic[K]):
         waiting = self._first()
         if not waiting:
             return None
-        key = next(iter(waiting))
-        self._waited(self._clock() - waiting.pop(key))
+        key, now = next(iter(waiting)), self._clock()
+        self._waited(now - waiting.pop(key))
+        self._taken[key] = now
         self._working.add(key)
         return key
 
@@ -104,7 +115,7 @@ class WorkQueue(Generic[K]):
         self._working.discard(key)
         if key in self._dirty:
             self._dirty.discard(key)
-            self._add(key, since=self._clock())
+            self.add(key)
 
     def succeeded(self, key: K) -> None:
         """Forget a key's failures; it is under way from now on."""
@@ -116,6 +127,7 @@ class WorkQueue(Generic[K]):
         """Nothing is under way with a key any more."""
         self._failures.pop(key, None)
         self._begun.discard(key)
+        self._taken.pop(key, None)
 
     def failed(self, key: K) -> float:
         """Ask for a failed key again, later each time; return after how many seconds."""

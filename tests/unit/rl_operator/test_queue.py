@@ -105,6 +105,47 @@ def test_what_is_under_way_is_finished_first(clock: Clock) -> None:
     assert [queue.take() for _ in range(3)] == ["pool b", "job b", "job a"]
 
 
+def test_changes_that_come_fast_share_a_look(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=clock, jitter=lambda: 0.0, spacing_seconds=0.25)
+    queue.add("a")
+    assert queue.take() == "a"  # the first one at once
+    clock.now = 0.125
+    queue.add("a")
+    queue.done("a")
+    queue.add("a")
+    assert (queue.take(), len(queue)) == (None, 0)
+    assert queue.seconds_until_due() == 0.125
+    clock.now = 0.25
+    assert queue.take() == "a"
+    queue.done("a")
+    assert queue.take() is None
+    queue.add_after("a", 0.0625)  # what a look asks for itself comes when it asks
+    queue.add("a")
+    clock.now = 0.3125
+    assert queue.take() == "a"
+    queue.forget("a")
+    queue.add("a")
+    queue.done("a")  # what begins anew does so at once
+    assert queue.take() == "a"
+    queue.done("a")
+    clock.now = 1.0
+    queue.add("a")
+    assert queue.take() == "a"
+
+
+def test_what_waits_already_keeps_its_turn(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=clock, jitter=lambda: 0.0, spacing_seconds=10.0)
+    for key in ("a", "b"):
+        queue.add(key)
+        assert queue.take() == key
+        queue.done(key)
+        queue.add_after(key, 1.0)
+    clock.now = 1.0
+    assert queue.take() == "a"  # b is released, too
+    queue.add("b")
+    assert queue.take() == "b"
+
+
 def test_what_is_new_waits_for_a_while_only(clock: Clock) -> None:
     queue: WorkQueue[str] = WorkQueue(
         clock=clock, jitter=lambda: 0.0, begins=lambda key: key == "job"
@@ -129,10 +170,13 @@ OPERATIONS = st.lists(
 class Model:
     """A queue and what it owes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, spacing: float) -> None:
         self.clock = Clock()
         self.queue: WorkQueue[str] = WorkQueue(
-            clock=self.clock, jitter=lambda: 0.5, begins=lambda key: key == "c"
+            clock=self.clock,
+            jitter=lambda: 0.5,
+            begins=lambda key: key == "c",
+            spacing_seconds=spacing,
         )
         self.working: set[str] = set()
         self.wanted: set[str] = set()
@@ -168,9 +212,11 @@ class Model:
                 self.end(key, failed=operation == "fail")
 
 
-@given(OPERATIONS)
-def test_no_wish_is_lost_and_no_key_has_two_workers(operations: list[tuple[str, str]]) -> None:
-    model = Model()
+@given(OPERATIONS, st.sampled_from([0.0, 1.0, 5.0]))
+def test_no_wish_is_lost_and_no_key_has_two_workers(
+    operations: list[tuple[str, str]], spacing: float
+) -> None:
+    model = Model(spacing=spacing)
     for operation, key in operations:
         model.perform(operation, key)
     for key in list(model.working):
