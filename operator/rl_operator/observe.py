@@ -6,6 +6,8 @@ name when they are to be made: the operator lists none.
 
 from __future__ import annotations
 
+import functools
+import marshal
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -24,6 +26,8 @@ from rl_operator.pod import Pod
 from rl_operator.snapshot import DeploymentState, Job, JobSnapshot, Pool, PoolSnapshot
 
 S = TypeVar("S", bound=BaseModel)
+KEPT_SECTIONS = 1000
+"""Parsed specs and statuses that are used again."""
 
 
 def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapshot | None:
@@ -146,23 +150,40 @@ def _children(
 
 def _job(raw: Raw) -> Job:
     spec, error = _parsed(RLJobSpec, raw["spec"])
-    status = RLJobStatus.model_validate(raw.get("status", {}))
+    status = _valid(RLJobStatus, _packed(raw.get("status", {})))
     return Job(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status)
 
 
 def _pool(raw: Raw) -> Pool:
     spec, error = _parsed(SamplerPoolSpec, raw["spec"])
-    status = SamplerPoolStatus.model_validate(raw.get("status", {}))
+    status = _valid(SamplerPoolStatus, _packed(raw.get("status", {})))
     return Pool(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status)
 
 
 def _parsed(model: type[S], raw: Any) -> tuple[S | None, str]:
     try:
-        return model.model_validate(raw), ""
+        return _valid(model, _packed(raw)), ""
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
         lines = [f"spec.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems]
         return None, "; ".join(lines)[:900]
+
+
+def _packed(raw: Any) -> bytes:
+    """The same bytes for the same data in the same order."""
+    return marshal.dumps(raw, 2)
+
+
+@functools.lru_cache(maxsize=KEPT_SECTIONS)
+def _parsed_section(model: type[BaseModel], packed: bytes) -> BaseModel:
+    return model.model_validate(marshal.loads(packed))
+
+
+def _valid(model: type[S], packed: bytes) -> S:
+    """A spec or a status; many looks see the same, and nobody changes what is frozen."""
+    found = _parsed_section(model, packed)
+    assert isinstance(found, model)
+    return found
 
 
 def _deployment(raw: Raw) -> DeploymentState:

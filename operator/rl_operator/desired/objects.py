@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec
@@ -16,7 +15,7 @@ METRICS_PORT = 8080
 
 def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
     """The ConfigMap from which pods read the job's validated spec, defaults filled in."""
-    text = json.dumps(spec.model_dump(mode="json", by_alias=True), indent=1)
+    text = spec.model_dump_json(by_alias=True, indent=1)
     return stamped(
         {
             "apiVersion": kinds.CONFIG_MAP.api_version,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeflow.training.configuration import Configuration
 from kubeflow.training.models import (
     KubeflowOrgV1ElasticPolicy,
     KubeflowOrgV1PyTorchJob,
@@ -35,6 +36,8 @@ REPLICA_LABEL = "training.kubeflow.org/replica-index"
 """training-operator's, on each pod."""
 HUB_FOLDER = "/etc/rl/hub"
 TRACKING_FOLDER = "/etc/rl/tracking"
+ONCE: dict[str, Any] = {"local_vars_configuration": Configuration()}
+"""Else each model makes one, which sets levels of loggers and so empties their caches."""
 HUB_ONLINE = "HF_HUB_OFFLINE"
 """The image sets it: only a job that names hf:// sources asks the hub for anything."""
 
@@ -56,6 +59,7 @@ def render(
         replicas=size,
         restart_policy="Never",
         template=pod_template(job, spec, attempt=attempt, images=images),
+        **ONCE,
     )
     body = KubeflowOrgV1PyTorchJob(
         api_version=kinds.PYTORCH_JOB.api_version,
@@ -69,11 +73,13 @@ def render(
         spec=KubeflowOrgV1PyTorchJobSpec(
             nproc_per_node=str(spec.trainer.processes_per_replica),
             elastic_policy=KubeflowOrgV1ElasticPolicy(
-                min_replicas=size, max_replicas=size, rdzv_backend=RENDEZVOUS_BACKEND
+                min_replicas=size, max_replicas=size, rdzv_backend=RENDEZVOUS_BACKEND, **ONCE
             ),
-            run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="Running"),
+            run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="Running", **ONCE),
             pytorch_replica_specs={"Worker": worker},
+            **ONCE,
         ),
+        **ONCE,
     )
     manifest = _plain(body)
     assert isinstance(manifest, dict)
