@@ -13,6 +13,7 @@ from rl_operator.cluster import ApiConflictError, ApiRefusedError, Cluster
 from rl_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key, Kind
 from rl_operator.metadata import Child, Meta
 from rl_operator.names import APPLIED_ANNOTATION, STATUS_MANAGER
+from rl_operator.patience import Patience
 from rl_operator.plan import Action, Apply, Conflict, Plan, Wanted, plan
 from rl_operator.situation import Stall
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 READ_BY_NAME = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY)
 """Kinds that are not listed: each look at one is a request of its own."""
 KEPT_SIGHTS = 20_000
+MOMENT_SECONDS = 1.0
+"""Changes of parts of an object are gathered for so long at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,7 @@ class Applier:
 
 
 class StatusWriter:
-    """Writes whole statuses; those in which only counters move wait for their time."""
+    """Writes whole statuses; changes that nobody waits for are gathered for a while."""
 
     def __init__(
         self, cluster: Cluster, *, clock: Callable[[], float], seconds: float
@@ -178,15 +181,19 @@ class StatusWriter:
         Args:
             cluster: where to.
             clock: monotonic seconds.
-            seconds: least time between two writes of an object that only move counters.
+            seconds: since the last write of an object, until numbers and words alone are written;
+                parts wait for ``MOMENT_SECONDS`` from when they were seen to change, if that is
+                less.
         """
         self._cluster = cluster
         self._clock = clock
-        self._seconds = seconds
+        self._seconds, self._moment = seconds, min(MOMENT_SECONDS, seconds)
         self._written: dict[str, float] = {}
+        self._put_off: dict[str, float] = {}
+        """Since when a change of parts waits."""
 
     def write(
-        self, kind: Kind, meta: Meta, *, before: Model, after: Model, may_wait: bool
+        self, kind: Kind, meta: Meta, *, before: Model, after: Model, patience: Patience
     ) -> float | None:  # fmt: skip
         """Write a status where it differs.
 
@@ -196,11 +203,12 @@ class StatusWriter:
         Raises:
             ApiConflictError: the object has changed since it was observed.
         """
+        left = self._left(meta.uid, patience) if before != after else 0.0
+        if left > 0:
+            return left
+        self._put_off.pop(meta.uid, None)
         if before == after:
             return None
-        waited = self._clock() - self._written.get(meta.uid, -self._seconds)
-        if may_wait and waited < self._seconds:
-            return self._seconds - waited
         manifest = {
             "apiVersion": kind.api_version,
             "kind": kind.name,
@@ -214,6 +222,16 @@ class StatusWriter:
         self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
         self._written[meta.uid] = self._clock()
         return None
+
+    def _left(self, uid: str, patience: Patience) -> float:
+        """Seconds that a change has to wait still; none or fewer: it is due."""
+        now, written = self._clock(), self._written.get(uid)
+        if patience == Patience.MOMENT:
+            return self._put_off.setdefault(uid, now) + self._moment - now
+        if patience == Patience.NONE or written is None:
+            return 0.0
+        self._put_off.pop(uid, None)
+        return written + self._seconds - now
 
 
 def _identity(key: Key, wanted: Wanted) -> tuple[str, str, str, str]:

@@ -135,10 +135,3 @@ def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list
         Said("Reconciling", "True", "PodsStarting", message),
         *said,
     ]
-
-
-def only_counters_differ(before: SamplerPoolStatus, after: SamplerPoolStatus) -> bool:
-    """Whether a change may wait for a while: nothing but numbers that always move."""
-    moving = ("serving", "version", "target_version", "lag", "lagging")
-    still: dict[str, object] = dict.fromkeys(moving, 0)
-    return before.model_copy(update=still) == after.model_copy(update=still)

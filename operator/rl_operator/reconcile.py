@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
@@ -16,10 +16,11 @@ from rl_operator import (
     kinds,
     logs,
     observe,
+    patience,
     pool_ref,
 )
 from rl_operator.admission import Hold
-from rl_operator.apply import Applier, StatusWriter
+from rl_operator.apply import Applier, Made, StatusWriter
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait
 from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
@@ -36,7 +37,6 @@ from rl_operator.settings import Images
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import Job, JobSnapshot
-from rl_operator.status import only_counters_differ
 from rl_operator.timestamps import parse_time
 
 log = logging.getLogger(__name__)
@@ -87,8 +87,8 @@ class JobReconciler:
             return self._finished(snapshot)
         if snapshot.job.spec is None:
             stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
-            self._tell(snapshot, self._situation(snapshot, stall=stall))
-            return None
+            waited = self._tell(snapshot, self._situation(snapshot, stall=stall))
+            return waited if waited < RESYNC_SECONDS else None
         assert gate is not None
         return self._advance(snapshot, snapshot.job.spec, gate, again=again)
 
@@ -110,8 +110,11 @@ class JobReconciler:
         stall = inputs.stall or gate.stall
         if not inputs.unusable:
             new = again and status.observed_generation < 0
-            stall = self._make(snapshot, gate, inputs, decision, new=new) or stall
+            made = self._make(snapshot, gate, inputs, decision, new=new)
+            stall = made.stall or stall
             self.queueing.tell(gate)
+            if made.done and again:
+                snapshot = self._as_made(snapshot)
         situation = self._situation(
             snapshot, inputs=inputs, decision=decision, stall=stall, hold=gate.hold
         )
@@ -128,7 +131,7 @@ class JobReconciler:
 
     def _make(
         self, snapshot: JobSnapshot, gate: Gate, inputs: Inputs, decision: Decision, *, new: bool
-    ) -> Stall | None:
+    ) -> Made:
         spec, run_trainer = gate.spec, desired.runs_trainer(snapshot, decision)
         made_from = _made_from(snapshot, gate, checked=inputs.checked, run_trainer=run_trainer)
         wanted = []
@@ -154,7 +157,16 @@ class JobReconciler:
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, made_from)
         self.journal.post(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
-        return made.stall
+        return made
+
+    def _as_made(self, snapshot: JobSnapshot) -> JobSnapshot:
+        """With what was just made, so that one status tells of it, not the next one, too."""
+        fresh, _ = self.looks.observe(
+            snapshot.key, lambda one: observe.job_snapshot(one, snapshot.key)
+        )
+        if fresh is None:
+            return snapshot
+        return replace(snapshot, children=fresh.children, pools=fresh.pools)
 
     def _finished(self, snapshot: JobSnapshot) -> float:
         self.applier.make(
@@ -167,8 +179,8 @@ class JobReconciler:
         if snapshot.job.spec is not None:
             self._settle_finalizer(snapshot, snapshot.job.spec, checked=False)
         self.queueing.finish(snapshot)
-        self._tell(snapshot, self._situation(snapshot))
-        return self._expire(snapshot)
+        waited = self._tell(snapshot, self._situation(snapshot))
+        return min(waited, self._expire(snapshot))
 
     def _expire(self, snapshot: JobSnapshot) -> float:
         spec, meta = snapshot.job.spec, snapshot.job.meta
@@ -233,7 +245,7 @@ class JobReconciler:
             snapshot.job.meta,
             before=before,
             after=after,
-            may_wait=only_counters_differ(before, after),
+            patience=patience.of_job(before, after),
         )
         if wait is None:
             if before.observed_generation != after.observed_generation:

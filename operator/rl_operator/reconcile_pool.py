@@ -13,6 +13,7 @@ from rl_operator import (
     logs,
     names,
     observe,
+    patience,
     pool_pods,
     pool_status,
     shared_status,
@@ -83,7 +84,8 @@ class PoolReconciler:
         stall = _stall(snapshot)
         if stall is not None or snapshot.job is None or snapshot.pool.spec is None:
             return self._tell(snapshot, Reading(), stall, Scaled(replicas=0), replaced=0)
-        return self._advance(snapshot, snapshot.pool.spec, snapshot.job)
+        new = again and snapshot.pool.status.observed_generation < 0
+        return self._advance(snapshot, snapshot.pool.spec, snapshot.job, new=new)
 
     def _take_turns(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, *, again: bool
@@ -113,7 +115,13 @@ class PoolReconciler:
         return SOON_SECONDS if given else min(waited, WAITING_SECONDS if turn.left else waited)
 
     def _advance(
-        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, *, turn: Turn | None = None
+        self,
+        snapshot: PoolSnapshot,
+        spec: SamplerPoolSpec,
+        job: Job,
+        *,
+        turn: Turn | None = None,
+        new: bool = False,
     ) -> float:
         rests = _rests(job) or snapshot.held
         reading = Reading() if rests and not snapshot.pods else self._read(job)
@@ -123,7 +131,8 @@ class PoolReconciler:
         replicas = min(scaled.replicas, snapshot.size)
         ready_to_shrink = self._choose_victims(snapshot, reading, replicas)
         there = snapshot.deployment.declared
-        stall = self._make(snapshot, spec, job, replicas if ready_to_shrink else there)
+        size = replicas if ready_to_shrink else there
+        stall = self._make(snapshot, spec, job, size, new=new)
         replaced = self._replace(snapshot, spec, job, reading, replicas) if replicas else 0
         waited = self._tell(snapshot, reading, stall, scaled, replaced=replaced, turn=turn)
         if not ready_to_shrink:
@@ -136,7 +145,13 @@ class PoolReconciler:
         return min(waited, self.progress_seconds if scales else self.pace.wait(snapshot.key))
 
     def _make(
-        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
+        self,
+        snapshot: PoolSnapshot,
+        spec: SamplerPoolSpec,
+        job: Job,
+        replicas: int,
+        *,
+        new: bool,
     ) -> Stall | None:
         assert job.spec is not None
         meta = snapshot.pool.meta
@@ -160,6 +175,7 @@ class PoolReconciler:
             unwanted=[],
             observed=snapshot.children,
             owner_uid=meta.uid,
+            new=new,
         )
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, made_from)
@@ -267,7 +283,7 @@ class PoolReconciler:
             meta,
             before=before,
             after=after,
-            may_wait=pool_status.only_counters_differ(before, after),
+            patience=patience.of_pool(before, after),
         )
         if wait is None and stall is not None and before != after:
             note = Note(stall.reason, stall.message, "Warning")

@@ -279,9 +279,3 @@ def _seconds_left(situation: Situation) -> int | None:
         return None
     per_step = max(0.0, run.latest.time - run.first_batch_at) / run.step
     return round(per_step * (run.steps - run.step))
-
-
-def only_counters_differ(before: RLJobStatus, after: RLJobStatus) -> bool:
-    """Whether a change may wait for a while: nothing but numbers that always move."""
-    still: dict[str, object] = {"progress": ProgressStatus(), "weights": WeightsStatus()}
-    return before.model_copy(update=still) == after.model_copy(update=still)

@@ -31,7 +31,6 @@ from rl_operator.pod import Container
 from rl_operator.progress import NOT_ASKED, REACHED, Reach, Reading
 from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import Pool
-from rl_operator.status import only_counters_differ
 from rl_operator.timestamps import format_time
 from tests.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
@@ -405,13 +404,3 @@ def test_times_change_with_the_status_only() -> None:
     assert trainer is not None
     assert store.last_transition_time == format_time(NOW + 60)
     assert trainer.last_transition_time == format_time(NOW)
-
-
-def test_moving_counters_may_wait_and_conditions_may_not() -> None:
-    before = compute(a_situation())
-    moved = RUN.model_copy(update={"step": 4, "phase": "waiting"})
-    after = compute(a_situation(before, a_reading(moved, samplers=(SAMPLER,))))
-    assert after != before
-    assert only_counters_differ(before, after)
-    failed = compute(a_situation(before, decision=ended()))
-    assert not only_counters_differ(before, failed)

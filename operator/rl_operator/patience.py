@@ -1,0 +1,91 @@
+"""How long a change of a status may wait, so that several of them are one write.
+
+A job that starts has a dozen changes within seconds, each of which would cost the API server more
+than anything else that is written for the job: it evaluates all rules of the kind each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from rl_contracts.spec.status import (
+    Condition,
+    ProgressStatus,
+    RLJobStatus,
+    SamplerPoolStatus,
+    SamplersStatus,
+    WeightsStatus,
+)
+
+
+class Patience(Enum):
+    """How much a change may wait for others."""
+
+    NONE = "none"
+    MOMENT = "moment"
+    """Something of a part that people may wait for, though most wait for the whole."""
+    LONG = "long"
+    """Nothing but numbers and words."""
+
+
+PARTS = ("TrainerReady", "SamplersReady", "PolicyPublished", "WeightsCurrent", "Available")
+"""Conditions of parts; ``Ready``, phase and attempts tell of the whole."""
+OUTSPOKEN = ("Stalled", "Complete", "Failed", "PoolAssigned", "Admitted", "ScalingLimited")
+"""Conditions whose message says what to do, or how it went."""
+NUMBERS = (
+    "replicas", "ready", "updated", "unavailable", "draining", "serving", "version",
+    "target_version", "lag", "lagging",
+)  # fmt: skip
+"""Of a pool."""
+
+
+def of_job(before: RLJobStatus, after: RLJobStatus) -> Patience:
+    """Of a change of an RLJob's status."""
+    return _of(_job(before), _job(after), before.conditions, after.conditions)
+
+
+def of_pool(before: SamplerPoolStatus, after: SamplerPoolStatus) -> Patience:
+    """Of a change of a SamplerPool's status."""
+    return _of(_pool(before), _pool(after), before.conditions, after.conditions)
+
+
+def _of(
+    before: object, after: object, said: Sequence[Condition], says: Sequence[Condition]
+) -> Patience:
+    if before != after or _whole(said) != _whole(says):
+        return Patience.NONE
+    return Patience.LONG if _all(said) == _all(says) else Patience.MOMENT
+
+
+def _job(status: RLJobStatus) -> RLJobStatus:
+    """Without what may wait."""
+    trainer = status.trainer.model_copy(update={"ready": 0, "desired": 0, "summary": ""})
+    still: dict[str, object] = {
+        "progress": ProgressStatus(),
+        "weights": WeightsStatus(),
+        "samplers": SamplersStatus(restarts=status.samplers.restarts),
+        "trainer": trainer,
+        "conditions": [],
+    }
+    return status.model_copy(update=still)
+
+
+def _pool(status: SamplerPoolStatus) -> SamplerPoolStatus:
+    """Without what may wait."""
+    still: dict[str, object] = {**dict.fromkeys(NUMBERS, 0), "conditions": []}
+    return status.model_copy(update=still)
+
+
+def _whole(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:
+    return _all([one for one in conditions if one.type not in PARTS])
+
+
+def _all(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:
+    return [
+        (
+            *(one.type, one.status, one.reason, one.observed_generation),
+            one.message if one.type in OUTSPOKEN else "",
+        )
+        for one in conditions
+    ]

@@ -1,0 +1,129 @@
+"""Which changes of a status are written at once, and which ones are gathered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
+from rl_operator import patience
+from rl_operator.apply import StatusWriter
+from rl_operator.kinds import RLJOB
+from rl_operator.patience import Patience
+from tests.unit.rl_operator.builders import a_failure, a_meta
+
+
+def said(kind: str, status: Any = "True", reason: str = "R", message: str = "") -> Condition:
+    return Condition(
+        type=kind, status=status, reason=reason, message=message,
+        last_transition_time="2026-01-01T00:00:00Z", observed_generation=1,
+    )  # fmt: skip
+
+
+JOB = RLJobStatus(
+    observed_generation=1,
+    phase="Starting",
+    attempt=1,
+    conditions=[said("Ready", "False"), said("SamplersReady", "False"), said("Stalled", "False")],
+)
+POOL = SamplerPoolStatus(observed_generation=1, replicas=3, conditions=[said("Ready", "False")])
+
+
+def told(*conditions: Condition) -> dict[str, Any]:
+    """The job's conditions, some of them others."""
+    new = {one.type: one for one in conditions}
+    return {"conditions": [new.pop(one.type, one) for one in JOB.conditions] + [*new.values()]}
+
+
+CHANGES: dict[str, tuple[dict[str, Any], Patience]] = {
+    "progress": ({"progress": JOB.progress.model_copy(update={"step": 3})}, Patience.LONG),
+    "published": ({"weights": JOB.weights.model_copy(update={"version": 3})}, Patience.LONG),
+    "pods": ({"samplers": JOB.samplers.model_copy(update={"ready": 2})}, Patience.LONG),
+    "a trainer's pod": ({"trainer": JOB.trainer.model_copy(update={"ready": 1})}, Patience.LONG),
+    "words": (told(said("Ready", "False", message="1 of 3")), Patience.LONG),
+    "a part": (told(said("SamplersReady")), Patience.MOMENT),
+    "a part that is new": (told(said("PolicyPublished")), Patience.MOMENT),
+    "the whole": (told(said("Ready")), Patience.NONE),
+    "why not": (told(said("Ready", "False", "TrainerStarting")), Patience.NONE),
+    "what to do": (told(said("Stalled", "False", message="Mend it.")), Patience.NONE),
+    "an unknown one": (told(said("Suspended")), Patience.NONE),
+    "phase": ({"phase": "Running"}, Patience.NONE),
+    "attempt": ({"attempt": 2}, Patience.NONE),
+    "failure": ({"last_failure": a_failure()}, Patience.NONE),
+    "a lost sampler": (
+        {"samplers": JOB.samplers.model_copy(update={"restarts": 1})}, Patience.NONE
+    ),
+    "generation": ({"observed_generation": 2}, Patience.NONE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGES.values(), ids=CHANGES.keys())
+def test_of_a_job(change: dict[str, Any], expected: Patience) -> None:
+    assert patience.of_job(JOB, JOB.model_copy(update=change)) == expected
+
+
+POOL_CHANGES: dict[str, tuple[dict[str, Any], Patience]] = {
+    "pods": ({"replicas": 4, "ready": 2, "serving": 1, "unavailable": 2}, Patience.LONG),
+    "available": (
+        {"conditions": [*POOL.conditions, said("Available")]}, Patience.MOMENT
+    ),
+    "ready": ({"conditions": [said("Ready")]}, Patience.NONE),
+    "whom it serves": ({"assignment_epoch": 2}, Patience.NONE),
+    "replaced": ({"replaced": 1}, Patience.NONE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "expected"), POOL_CHANGES.values(), ids=POOL_CHANGES.keys())
+def test_of_a_pool(change: dict[str, Any], expected: Patience) -> None:
+    assert patience.of_pool(POOL, POOL.model_copy(update=change)) == expected
+
+
+class Writes:
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    def apply(self, *_: Any, **__: Any) -> None:
+        self.written += 1
+
+
+def test_changes_are_gathered_since_the_last_write() -> None:
+    now, cluster = [100.0], Writes()
+    api: Any = cluster
+    writer = StatusWriter(api, clock=lambda: now[0], seconds=5.0)
+
+    def write(change: dict[str, Any], wish: Patience) -> float | None:
+        after = JOB.model_copy(update=change)
+        return writer.write(RLJOB, a_meta(), before=JOB, after=after, patience=wish)
+
+    assert write({}, Patience.LONG) is None
+    assert cluster.written == 0
+    assert write({"attempt": 2}, Patience.LONG) is None  # the first of this process
+    now[0] += 0.75
+    assert write({"attempt": 3}, Patience.LONG) == 4.25
+    assert write({"attempt": 3}, Patience.MOMENT) == 1.0
+    now[0] += 0.75
+    assert write({"attempt": 4}, Patience.MOMENT) == 0.25  # since it was first seen
+    assert cluster.written == 1
+    now[0] += 0.25
+    assert write({"attempt": 4}, Patience.MOMENT) is None
+    assert write({"attempt": 5}, Patience.NONE) is None
+    assert cluster.written == 3
+
+
+def test_what_was_put_off_and_has_come_to_nothing_is_forgotten() -> None:
+    now, cluster = [100.0], Writes()
+    api: Any = cluster
+    writer = StatusWriter(api, clock=lambda: now[0], seconds=5.0)
+    changed = JOB.model_copy(update={"attempt": 2})
+
+    def write(after: RLJobStatus) -> float | None:
+        return writer.write(RLJOB, a_meta(), before=JOB, after=after, patience=Patience.MOMENT)
+
+    assert write(changed) == 1.0
+    assert write(JOB) is None
+    now[0] += 60
+    assert write(changed) == 1.0
+    assert cluster.written == 0
