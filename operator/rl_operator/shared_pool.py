@@ -9,7 +9,7 @@ from rl_operator import kinds, names, pool_ref
 from rl_operator.assignment import Turn
 from rl_operator.cluster import Cluster
 from rl_operator.metadata import Meta
-from rl_operator.plan import Manifest
+from rl_operator.plan import NO_VERSION, Manifest
 from rl_operator.snapshot import Job, PoolSnapshot
 
 
@@ -51,9 +51,15 @@ class SharedPools:
         self.cluster.merge(kinds.DEPLOYMENT, {"metadata": metadata, "spec": {"replicas": 0}})
 
     def create(self, deployment: Manifest) -> None:
-        """Make the Deployment, where there is none; raises ApiConflictError where there is one."""
-        bare = {**deployment, "spec": {**deployment["spec"], "replicas": 0}}
-        self.cluster.create(kinds.DEPLOYMENT, bare)
+        """Make the Deployment, where there is none; raises ApiConflictError where there is one.
+
+        It is applied, by whom it is applied ever after: what one run brings goes when the next
+        one's template has it no more, and what another manager had made would stay.
+        """
+        metadata = {**deployment["metadata"], "resourceVersion": NO_VERSION}
+        spec = {**deployment["spec"], "replicas": 0}
+        bare = {**deployment, "metadata": metadata, "spec": spec}
+        self.cluster.apply(kinds.DEPLOYMENT, bare, manager=names.SPEC_MANAGER)
 
     def _apply(self, kind: kinds.Kind, to: Meta, metadata: Manifest) -> None:
         """Own these metadata of an object of which others write the rest."""

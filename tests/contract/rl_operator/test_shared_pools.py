@@ -96,9 +96,11 @@ def suspend(world: World, job: Key) -> None:
 def test_two_jobs_have_the_pool_one_after_the_other(world: World) -> None:
     make_inputs(world)
     make_pool(world)
-    first = world.make_job("first", samplers=GROUPS, lifecycle=LIMIT)
+    programs = {"agent": {"kind": "Code"}}
+    first = world.make_job("first", samplers=GROUPS, lifecycle=LIMIT, **programs)
     (status,) = settle(world, first)
     run = str(status["runId"])
+    assert beside_the_agent(world) == ["stage", "engine", "sandbox"]
     assert pool(world)["status"]["assignment"]["run"] == run
     assert names.IN_USE_FINALIZER in pool(world)["metadata"]["finalizers"]
     assert deployment(world)["spec"]["selector"]["matchLabels"] == {names.POOL_LABEL: POOL}
@@ -125,6 +127,7 @@ def test_two_jobs_have_the_pool_one_after_the_other(world: World) -> None:
     labels = {one["metadata"]["labels"][names.RUN_LABEL] for one in sampler_pods(world)}
     assert labels == {str(status["runId"])}
     assert deployment(world)["spec"]["replicas"] == 1
+    assert beside_the_agent(world) == ["stage", "engine"], "nothing of the first run is left"
     assert world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "second-1") is not None
 
     suspend(world, second)
@@ -144,6 +147,11 @@ def agent(world: World) -> dict[str, Any]:
     (found,) = deployment(world)["spec"]["template"]["spec"]["containers"]
     assert isinstance(found, dict)
     return found
+
+
+def beside_the_agent(world: World) -> list[str]:
+    pod = deployment(world)["spec"]["template"]["spec"]
+    return [one["name"] for one in pod["initContainers"]]
 
 
 def sampler_pods(world: World) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from rl_operator.conditions import Said, merged
 from rl_operator.events import Journal
 from rl_operator.kinds import Key, Kind
 from rl_operator.pace import Pace
+from rl_operator.plan import NO_VERSION
 from rl_operator.pool_status import Scaled
 from rl_operator.progress import Reading
 from rl_operator.reconcile_pool import PoolReconciler
@@ -69,7 +70,8 @@ class ModelApi:
 
     def apply(self, kind: Kind, manifest: Raw, *, manager: str, subresource: str = "") -> Raw:
         if (kind.name, manifest["metadata"]["name"]) not in self.objects:
-            assert kind == kinds.DISRUPTION_BUDGET, "no Deployment is applied where there is none"
+            created = manifest["metadata"].get("resourceVersion") == NO_VERSION
+            assert created or kind == kinds.DISRUPTION_BUDGET, "applied where there is none"
             return self.create(kind, manifest)
         return self._write(kind, manifest, of_manager=manager)
 
