@@ -1,4 +1,4 @@
-"""The cluster tier's cluster and installation."""
+"""What examples need beside themselves."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import pytest
 
 from rl_console.demo.settings import DemoSettings
 from tests.chaos.examples.acting import Stage
-from tests.cluster.conftest import alone, cluster, installed, lab, settings
 from tests.cluster.lab import Lab
-
-__all__ = ["alone", "cluster", "installed", "lab", "settings", "stage"]
 
 
 @pytest.fixture

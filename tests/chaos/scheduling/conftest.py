@@ -1,4 +1,4 @@
-"""The cluster tier's cluster, with Kueue's schemas and an operator that may use them."""
+"""The cluster with Kueue's schemas and an operator that may use them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ import pytest
 from rl_console import tools
 from rl_console.demo.settings import RELEASE, RELEASE_NAMESPACE, DemoSettings
 from tests import kueue
-from tests.cluster.conftest import alone, cluster, installed, lab, settings
 from tests.cluster.lab import Lab
-
-__all__ = ["alone", "cluster", "installed", "lab", "queue", "settings"]
 
 HELM_SECONDS = 300.0
 FLAVOR = "linux"
