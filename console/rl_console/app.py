@@ -82,7 +82,7 @@ def report(
     console = Console()
     found = cluster.job(namespace or cluster.default_namespace, job)
     with bucket(cluster, context.obj, found.namespace) as objects:
-        prefix = f"{objects.prefix}runs/{found.uid}/"
+        prefix = f"{objects.prefix}runs/{found.run}/"
         wanted = read_report(objects, prefix)
         metrics = read_metrics(objects, prefix)
     draw(metrics, wanted.evaluations, out)

@@ -19,6 +19,11 @@ class JobObject:
     generation: int
     status: RLJobStatus
 
+    @property
+    def run(self) -> str:
+        """Id of its run: another job's that it goes on with, or its own."""
+        return self.status.run_id or self.uid
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolObject:

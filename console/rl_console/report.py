@@ -97,20 +97,13 @@ def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: 
 
 
 def table(report: Report) -> Table:
-    """Evaluations of a run, one row each."""
-    rows = Table(title=f"{report.job}: held-out accuracy")
-    for name in (
-        "policy",
-        "step",
-        "data",
-        "temperature",
-        "accuracy",
-        "pass@k",
-        "prompts",
-        "tokens",
-        "mean |Δ| logp",
-    ):
-        rows.add_column(name, justify="right")
+    """Evaluations of a run, one row each; of supervised ones the loss."""
+    if any(one.loss is not None for one in report.evaluations):
+        return _losses(report)
+    rows = _empty(
+        f"{report.job}: held-out accuracy", "policy", "step", "data", "temperature", "accuracy",
+        "pass@k", "prompts", "tokens", "mean |Δ| logp",
+    )  # fmt: skip
     for one in report.evaluations:
         rows.add_row(
             str(one.version),
@@ -123,4 +116,19 @@ def table(report: Report) -> Table:
             str(one.tokens),
             f"{one.logprob_gap_mean:.1e}",
         )
+    return rows
+
+
+def _losses(report: Report) -> Table:
+    rows = _empty(f"{report.job}: held-out loss", "step", "data", "loss", "records", "tokens")
+    for one in report.evaluations:
+        loss = "–" if one.loss is None else f"{one.loss:.4f}"
+        rows.add_row(str(one.step), one.dataset, loss, str(one.prompts), str(one.tokens))
+    return rows
+
+
+def _empty(title: str, *columns: str) -> Table:
+    rows = Table(title=title)
+    for name in columns:
+        rows.add_column(name, justify="right")
     return rows

@@ -46,7 +46,7 @@ def run_demo(
         job = run.follow_job(cluster, stages)
     with stages.stage("fetching the results"):
         with bucket(cluster, settings.tools, NAMESPACE) as objects:
-            prefix = f"{objects.prefix}runs/{job.uid}/"
+            prefix = f"{objects.prefix}runs/{job.run}/"
             report, folder = results.fetch(objects, prefix, settings.out)
         said = results.answers(settings, folder, wanted.data)
     values = results.summary(report, seconds=stages.elapsed)

@@ -1,4 +1,4 @@
-"""Which job a pool is shown with."""
+"""Which job a pool is shown with, and which run a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rl_console.jobs import PoolObject
+from rl_console.jobs import JobObject, PoolObject
+from rl_contracts.spec.status import RLJobStatus
 
 HOLDER = {"job": "has", "uid": "u", "run": "u", "since": "2026-01-01T00:00:00Z"}
 POOLS: dict[str, tuple[dict[str, Any], str]] = {
@@ -20,3 +21,10 @@ POOLS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_pool_is_shown_with_the_job_that_it_serves(raw: dict[str, Any], job: str) -> None:
     found = PoolObject.parse({"metadata": {"name": "p"}, **raw})
     assert (found.name, found.job, found.replicas) == ("p", job, 2)
+
+
+@pytest.mark.parametrize(("run", "shown"), [("", "uid"), ("uid", "uid"), ("earlier", "earlier")])
+def test_a_job_is_shown_with_the_run_that_it_goes_on_with(run: str, shown: str) -> None:
+    status = RLJobStatus(run_id=run)
+    job = JobObject(name="j", namespace="n", uid="uid", generation=1, status=status)
+    assert job.run == shown

@@ -1,7 +1,10 @@
+import io
 from pathlib import Path
 
+from rich.console import Console
+
 from rl_console.demo.results import summary
-from rl_console.report import Report, draw, smoothed
+from rl_console.report import Report, draw, smoothed, table
 from rl_contracts.documents.run import EvaluationResult, StepMetrics
 
 EVALUATION = EvaluationResult(
@@ -43,3 +46,28 @@ def test_the_curve_is_a_png(tmp_path: Path) -> None:
     path = tmp_path / "out" / "reward.png"
     draw([metrics(step) for step in range(1, 9)], [EVALUATION], path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def shown(*evaluations: EvaluationResult) -> list[list[str]]:
+    """The table's title and cells, line by line."""
+    report = Report.model_validate_json(WRITTEN).model_copy(
+        update={"evaluations": list(evaluations)}
+    )
+    console = Console(width=200, file=io.StringIO())
+    with console.capture() as printed:
+        console.print(table(report))
+    return [line.replace("│", " ").replace("┃", " ").split() for line in
+            printed.get().splitlines()]  # fmt: skip
+
+
+def test_the_table_has_accuracies() -> None:
+    lines = shown(EVALUATION)
+    assert ["sums:", "held-out", "accuracy"] in lines
+    assert ["1", "0", "1", "0.310", "200", "1100", "1.0e-06"] in lines
+
+
+def test_the_table_of_a_supervised_run_has_losses() -> None:
+    loss = {"accuracy": None, "loss": 0.12345, "dataset": "held-out"}
+    lines = shown(EVALUATION.model_copy(update=loss))
+    assert ["sums:", "held-out", "loss"] in lines
+    assert ["0", "held-out", "0.1235", "200", "1100"] in lines
