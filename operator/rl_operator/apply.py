@@ -32,6 +32,8 @@ class Made:
 
     done: tuple[Action, ...] = ()
     stall: Stall | None = None
+    hindered: str = ""
+    """Why something could not be made for now."""
 
 
 class _ThereError(Exception):

@@ -29,6 +29,8 @@ REFUSED_STATUSES = {400, 403, 405, 415, 422}
 TOO_MANY = 429
 READING = {"get", "list", "try"}
 TRIES = 5
+HOOK_WORDS = "failed calling webhook"
+"""The API server's, in a 500, for a webhook of failurePolicy Fail that does not answer."""
 WAIT_SECONDS, MAX_WAIT_SECONDS = 0.2, 2.0
 """Between two tries: up to the first one, doubled each time."""
 
@@ -66,6 +68,10 @@ class ClusterError(RLError):
 
 class ApiUnavailableError(ClusterError):
     """No answer, or one that asks to try again."""
+
+
+class ApiHookError(ApiUnavailableError):
+    """An admission webhook did not answer: the API server is well, and cannot say yes."""
 
 
 class ApiConflictError(ClusterError):
@@ -350,6 +356,8 @@ def _translated(answer: urllib3.BaseHTTPResponse, doing: str) -> ClusterError:
         kind = ApiConflictError
     elif status in REFUSED_STATUSES:
         kind = ApiRefusedError
+    elif HOOK_WORDS in message:
+        kind = ApiHookError
     return kind(doing=doing, status=status, message=message[:900], causes=causes)
 
 

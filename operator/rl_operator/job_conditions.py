@@ -96,6 +96,18 @@ def _headline(situation: Situation, after: RLJobStatus) -> Headline:
         return _deleting(situation)
     if situation.snapshot.job.suspended:
         return _suspension(situation, after)
+    blocked = _blocked(situation, after)
+    if blocked is not None:
+        return blocked
+    if joint_start.applies(after):
+        return _before_start(situation) if after.attempt == 0 else _resuming(situation)
+    if attempt_records.ended(after):
+        return _between_attempts(after)
+    return _under_way(situation, after)
+
+
+def _blocked(situation: Situation, after: RLJobStatus) -> Headline | None:
+    """What keeps the job from going on, whatever it is about to do."""
     if situation.stall is not None:
         return _stalled(situation.stall)
     if attempt_records.refused(after):
@@ -105,11 +117,10 @@ def _headline(situation: Situation, after: RLJobStatus) -> Headline:
     if asked is not None and not situation.checking:
         phase: Phase = "Recovering" if after.attempt else "Pending"
         return _unreachable(situation, phase) or Headline(phase, *asked)
-    if joint_start.applies(after):
-        return _before_start(situation) if after.attempt == 0 else _resuming(situation)
-    if attempt_records.ended(after):
-        return _between_attempts(after)
-    return _under_way(situation, after)
+    if situation.hindered:
+        moving: Phase = "Recovering" if after.attempt > 1 else "Starting"
+        return Headline(moving, "WebhookUnavailable", situation.hindered)
+    return None
 
 
 def _deleting(situation: Situation) -> Headline:

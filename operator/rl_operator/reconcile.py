@@ -22,7 +22,7 @@ from rl_operator import (
 from rl_operator.admission import Hold
 from rl_operator.apply import Applier, Made, StatusWriter
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait
-from rl_operator.cluster import Cluster
+from rl_operator.cluster import ApiHookError, Cluster
 from rl_operator.conditions import is_true
 from rl_operator.desired import job as desired
 from rl_operator.events import Journal, of_actions, of_change
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 RESYNC_SECONDS = 600.0
 SOON_SECONDS = 0.05
 STALLED_SECONDS = 10.0
+HINDERED_LOOKS = 2.0
+"""Looks of a job at work that may go by before a webhook is asked again: it may be slow to fail."""
 """Between looks at a cause that no event tells of."""
 
 
@@ -107,7 +109,7 @@ class JobReconciler:
             return self._look_live(snapshot.key)  # a turn is decided by what is there now
         if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
             self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
-        stall = inputs.stall or gate.stall
+        stall, made = inputs.stall or gate.stall, Made()
         if not inputs.unusable:
             new = again and status.observed_generation < 0
             made = self._make(snapshot, gate, inputs, decision, new=new)
@@ -116,13 +118,20 @@ class JobReconciler:
             if made.done and again:
                 snapshot = self._as_made(snapshot)
         situation = self._situation(
-            snapshot, inputs=inputs, decision=decision, stall=stall, hold=gate.hold
+            snapshot,
+            inputs=inputs,
+            decision=decision,
+            stall=stall,
+            hold=gate.hold,
+            hindered=made.hindered,
         )
         waited = self._tell(snapshot, situation)
         if isinstance(decision, Begin):
             return self.reconcile(snapshot.key)  # its ordinal is written: its trainer follows
         if gate.stall is not None:
             return min(waited, STALLED_SECONDS)
+        if made.hindered:
+            return HINDERED_LOOKS * self.progress_seconds
         return min(waited, self._next(snapshot, inputs, decision))
 
     def _look_live(self, key: Key) -> float | None:
@@ -146,14 +155,18 @@ class JobReconciler:
             )
             if gate.make is not None and inputs.checked:
                 wanted.append(Wanted(manifest=gate.make, keep_as_created=True))
-        made = self.applier.make(
-            snapshot.key,
-            wanted=wanted,
-            unwanted=[*desired.unwanted(snapshot, spec), *([gate.drop] if gate.drop else [])],
-            observed=snapshot.children,
-            owner_uid=snapshot.job.meta.uid,
-            new=new,
-        )
+        try:
+            made = self.applier.make(
+                snapshot.key,
+                wanted=wanted,
+                unwanted=[*desired.unwanted(snapshot, spec), *([gate.drop] if gate.drop else [])],
+                observed=snapshot.children,
+                owner_uid=snapshot.job.meta.uid,
+                new=new,
+            )
+        except ApiHookError as error:
+            log.warning("not made: %s", error)
+            return Made(hindered=_hindered(error))
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, made_from)
         self.journal.post(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
@@ -221,6 +234,7 @@ class JobReconciler:
         decision: Decision | None = None,
         stall: Stall | None = None,
         hold: Hold | None = None,
+        hindered: str = "",
     ) -> Situation:
         seen = inputs or Inputs()
         return Situation(
@@ -232,6 +246,7 @@ class JobReconciler:
             checking=seen.checking,
             lacks=seen.lacks,
             hold=hold,
+            hindered=hindered,
             now=self.now(),
         )
 
@@ -296,6 +311,11 @@ def _made_from(
         *gate.token,
         *(one.declared for one in snapshot.children.values()),
     )
+
+
+def _hindered(error: ApiHookError) -> str:
+    kind, name = error.doing.partition("?")[0].rsplit("/", 2)[1:]
+    return f"{kind}/{name} cannot be written for now, and is tried again: {error.message}"
 
 
 def _must_be_live(job: Job) -> bool:

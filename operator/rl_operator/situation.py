@@ -40,6 +40,8 @@ class Situation:
     """Inputs are being looked at."""
     lacks: tuple[Lack, ...] = ()
     """Groups with fewer samplers than a start asks for."""
+    hindered: str = ""
+    """Why an object could not be made for now, though nobody refuses it; empty when all could."""
     hold: Hold | None = None
     """Why the job's queue lets it have no pods."""
     now: float

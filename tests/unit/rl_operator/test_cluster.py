@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from kubernetes import client
 from rl_operator.cluster import (
     TRIES,
     ApiConflictError,
+    ApiHookError,
     ApiMissingError,
     ApiRefusedError,
     ApiUnavailableError,
@@ -34,8 +36,8 @@ WRITES: dict[str, Callable[[Cluster], Any]] = {
 class Answer:
     """An API server that gives one answer."""
 
-    def __init__(self, status: int) -> None:
-        self.status, self.data, self.reason, self.asked = status, b"{}", "so", 0
+    def __init__(self, status: int, data: bytes = b"{}") -> None:
+        self.status, self.data, self.reason, self.asked = status, data, "so", 0
 
     def request(self, *_: Any, **__: Any) -> Answer:
         self.asked += 1
@@ -93,6 +95,14 @@ def test_an_answer_says_whether_trying_again_helps(status: int, kind: type[Clust
     with pytest.raises(ClusterError) as caught:
         a_cluster(Answer(status))[0].apply(POD, MANIFEST, manager="m")
     assert type(caught.value) is kind
+
+
+def test_a_webhook_that_does_not_answer_is_told_from_an_api_server_that_does_not() -> None:
+    words = 'Internal error occurred: failed calling webhook "v.x": connection refused'
+    answer = Answer(500, json.dumps({"message": words}).encode())
+    with pytest.raises(ApiHookError) as caught:
+        a_cluster(answer)[0].apply(POD, MANIFEST, manager="m")
+    assert (caught.value.message, answer.asked) == (words, 1)
 
 
 @pytest.mark.parametrize(

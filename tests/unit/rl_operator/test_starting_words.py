@@ -1,4 +1,4 @@
-"""What is said while the pods of an attempt's PyTorchJob are not there, or do not run."""
+"""What is said while a trainer's PyTorchJob cannot be made, or its pods are not there, or wait."""
 
 from __future__ import annotations
 
@@ -40,3 +40,19 @@ def test_who_keeps_the_trainer_from_running_is_said(
     assert said is not None
     assert (said.status, said.reason) == ("False", "TrainerStarting")
     assert words in said.message
+
+
+@pytest.mark.parametrize(
+    ("attempt", "phase"), [(0, "Starting"), (1, "Starting"), (2, "Recovering")]
+)
+def test_what_cannot_be_made_for_now_is_said(attempt: int, phase: str) -> None:
+    status = RLJobStatus(attempt=attempt, start_time="2026-01-01T00:00:00Z")
+    hindered = "pytorchjobs/job-1 cannot be written for now"
+    found = compute(
+        Situation(snapshot=a_snapshot(status), reading=a_reading(), now=NOW, hindered=hindered)
+    )
+    said = {one.type: (one.status, one.reason, one.message) for one in found.conditions}
+    assert found.phase == phase
+    assert said["Ready"] == ("False", "WebhookUnavailable", hindered)
+    assert said["Reconciling"] == ("True", "WebhookUnavailable", hindered)
+    assert "Stalled" not in said
