@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from rl_contracts.spec.status import RLJobStatus
+from rl_console import view
+from rl_contracts.spec.status import Condition, RLJobStatus
+from tests.cluster.lab import Lab
 from tests.cluster.manifests import short_job
-from tests.waiting import HUNG_SECONDS
+from tests.cluster.world import items
+from tests.waiting import HUNG_SECONDS, until
 
 FAULTS = "faults"
 """Name of the ConfigMap with what ends a trainer."""
@@ -15,6 +19,10 @@ FOLDER = "/faults"
 REQUESTS = {"cpu": "40m", "memory": "64Mi"}
 """Little, for many of them stand side by side on one node."""
 COMPLETE_SECONDS = 3 * HUNG_SECONDS
+ORDER_SECONDS = 1
+TRAINED = ("Succeeded", "Trained")
+HALTED = ("Suspended", "Suspended")
+CRASHED = ("Failed", "TrainerFailed")
 
 
 def fault_config() -> dict[str, Any]:
@@ -31,6 +39,7 @@ def pod_template(faults: str = "") -> dict[str, Any]:
         "env": [
             {"name": "PYTHONPATH", "value": f"{FOLDER}:/opt/app"},
             {"name": "FAULTS", "value": faults},
+            {"name": "PACE", "value": "0.5"},
         ],
         "volumeMounts": [{"name": FAULTS, "mountPath": FOLDER, "readOnly": True}],
     }
@@ -61,3 +70,95 @@ def taught_job(name: str, *, faults: str = "", **changes: Any) -> dict[str, Any]
 def attempts(status: RLJobStatus) -> list[tuple[str, str]]:
     """Result and reason of each attempt."""
     return [(one.result, one.reason) for one in status.attempts]
+
+
+def trainer_pod(lab: Lab, job: str) -> str:
+    """Name of the job's running trainer pod."""
+
+    def look() -> str:
+        found = [one for one in lab.pods(job) if one.role == "trainer" and one.phase == "Running"]
+        return found[-1].name if found else ""
+
+    return until(look, what=f"a running trainer of {job}", seen=lambda: lab.pods(job))
+
+
+def await_step(lab: Lab, job: str, step: int) -> None:
+    """Wait until the status says that so many steps are done."""
+    until(
+        lambda: lab.job(job).status.progress.step >= step,
+        what=f"step {step} of {job}",
+        seen=lambda: lab.job(job).status.model_dump_json(by_alias=True),
+    )
+
+
+def await_epoch(lab: Lab, run: str, epoch: int) -> None:
+    """Wait until a trainer has taken an epoch of a run, and beats."""
+
+    def look() -> bool:
+        with lab.stores() as stores:
+            found = stores.runs.get(run)
+        return found is not None and (found.epoch, found.heartbeat_at > 0) == (epoch, True)
+
+    until(look, what=f"epoch {epoch} of {run}", seconds=COMPLETE_SECONDS)
+
+
+def order(lab: Lab, job: str, fault: str) -> None:
+    """Have a fault strike the running trainer."""
+    # It strikes once this command has been answered: its process would go with the trainer's.
+    write = f"sleep {ORDER_SECONDS}; echo {fault} > /tmp/fault.new; mv /tmp/fault.new /tmp/fault"
+    command = f"({write}) > /dev/null 2>&1 &"
+    lab.kubectl("exec", trainer_pod(lab, job), "-c", "pytorch", "--", "sh", "-c", command)
+
+
+def evict(lab: Lab, pod: str) -> None:
+    """Ask for a pod's eviction, as a drain of its node does."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/{lab.namespace}/pods/{pod}/eviction"
+    lab.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+
+def patch(lab: Lab, job: str, text: str) -> None:
+    """Merge a patch into the job's spec."""
+    lab.kubectl("patch", "rljob", job, "--type=merge", "-p", f'{{"spec": {text}}}')
+
+
+def said(status: RLJobStatus, kind: str) -> Condition:
+    """A condition of a job."""
+    found = view.condition(status, kind)
+    assert found is not None, f"{kind} is not said"
+    return found
+
+
+def await_phase(lab: Lab, job: str, phase: str, reason: str = "") -> RLJobStatus:
+    """Wait until a job has a phase, and its Ready condition a reason."""
+
+    def look() -> RLJobStatus | None:
+        status = lab.job(job).status
+        ready = view.condition(status, "Ready")
+        there = status.phase == phase and ready is not None and reason in ("", ready.reason)
+        return status if there else None
+
+    def seen() -> str:
+        return lab.job(job).status.model_dump_json(by_alias=True)
+
+    found = until(look, what=f"{job} to be {phase} {reason}", seconds=COMPLETE_SECONDS, seen=seen)
+    assert found is not None
+    return found
+
+
+def await_gone(lab: Lab, jobs: dict[str, str]) -> None:
+    """Delete jobs, by name with their uids, and wait until nothing names them any more."""
+    lab.delete("rljob", *jobs)
+
+    def left() -> list[str]:
+        found = [*items(lab, namespaces={lab.namespace}).values(),
+                 *items(lab, namespaces=set()).values()]  # fmt: skip
+        return sorted(
+            f"{one.kind} {one.name}"
+            for one in found
+            if one.kind != "Event"
+            and any(uid in one.metadata or one.name.startswith(f"{job}-")
+                    for job, uid in jobs.items())
+        )  # fmt: skip
+
+    until(lambda: not left(), what="the garbage collector", seen=left)

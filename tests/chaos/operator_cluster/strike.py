@@ -1,26 +1,36 @@
 """Mounted into a trainer's pod as Python's ``sitecustomize``: ends its process as told.
 
 ``FAULTS`` says how each attempt ends before it has begun, e.g. ``1=exit:42 2=succeed *=memory``;
-without an entry it is the real trainer. ``succeed`` is a trainer without training: it takes the
-run, leaves a model and says that all is done.
+a fault that is written to ``/tmp/fault`` strikes at once. Without either it is the real trainer.
+``work``, ``linger`` and ``succeed`` are trainers without training that take the run. The first
+beats until it is told to end, the second until it is killed, for it does not listen, and both until
+another fault strikes; the third leaves a model and says that all is done. Each step of the real one
+lasts ``PACE`` seconds at least: it must not be over before something happens to it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_contracts.stores.connect import Stores
 
+ORDER = "/tmp/fault"
+SOON_SECONDS = 0.05
 BLOCK = 1 << 24
 """Bytes that are taken at a time."""
 DISK_BLOCKS = 10
+TERMINATED = 143
+BEAT_SECONDS = 2.0
 
 
 def strike(fault: str) -> None:
@@ -33,6 +43,8 @@ def strike(fault: str) -> None:
     if kind == "succeed":
         succeed()
         os._exit(0)
+    if kind in ("work", "linger"):
+        work(listens=kind == "work")
     if kind == "segfault":  # a signal of its own would not touch a pod's first process
         ctypes.string_at(0)
     if kind == "memory":
@@ -66,11 +78,22 @@ def taken() -> Iterator[tuple[Stores, str, int]]:
         yield stores, env.run, stores.runs.take_epoch(env.run).epoch
 
 
+def work(*, listens: bool) -> None:
+    """Take the run and beat; whether until SIGTERM, of which the first process needs no notice."""
+    if listens:
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(TERMINATED))
+    with taken() as (stores, run, epoch):
+        while True:
+            stores.runs.heartbeat(run, epoch=epoch, phase="Working")
+            time.sleep(BEAT_SECONDS)
+
+
 def succeed() -> None:
     """Write what a trainer writes that has come to its end."""
     from rl_contracts.documents.run import Outcome
 
     with taken() as (stores, run, epoch):
+        stores.runs.heartbeat(run, epoch=epoch, phase="Ending")
         final = f"{stores.run_prefix(run)}final/config.json"
         stores.objects.put(final, b"{}")
         outcome = Outcome(
@@ -82,8 +105,34 @@ def succeed() -> None:
         stores.runs.finish(run, epoch=epoch, outcome=outcome)
 
 
+def pace(seconds: float) -> None:
+    """Have the trainer rest whenever it tells of a step."""
+    make = logging.getLogRecordFactory()
+
+    def paced(*args: Any, **options: Any) -> logging.LogRecord:
+        record = make(*args, **options)
+        if str(record.msg).startswith("step %d of "):
+            time.sleep(seconds)
+        return record
+
+    logging.setLogRecordFactory(paced)
+
+
+def listen() -> None:
+    """Wait for the order."""
+    while not os.path.exists(ORDER):
+        time.sleep(SOON_SECONDS)
+    with open(ORDER) as file:
+        strike(file.read().strip())
+
+
 if "rl_trainer" in sys.orig_argv:
     told = dict(one.split("=", 1) for one in os.environ.get("FAULTS", "").split())
     now = told.get(os.environ["RL_ATTEMPT"], told.get("*", ""))
+    # Signals are the trainer's own: this thread takes none.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    threading.Thread(target=listen, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if now:
         strike(now)
+    pace(float(os.environ["PACE"]))

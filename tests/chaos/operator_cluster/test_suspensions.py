@@ -1,0 +1,225 @@
+"""A job is suspended in each of its phases, holds nothing then, and goes on where it was.
+
+That no step is lost or made twice is shown by ``tests/cluster/test_suspend.py`` with real training.
+
+| row | suspended while | resumed |
+|---|---|---|
+| stalled | its data are missing | Stalled again; goes on once they are there |
+| waiting | its samplers' image cannot be pulled | waits for samplers again |
+| starting | no node takes its trainer | with another nodeSelector: the next attempt, Complete |
+| running | its trainer works | the next attempt in the next epoch |
+| recovering | the pause after a crash | waits what is left of it; the crash stays counted |
+| stopping | it is resumed before its pods have gone | goes on, no failure |
+| succeeded, failed | it is over | nothing changes |
+| born | it is created so | begins its first attempt |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rl_console import view
+from rl_contracts.spec.status import RLJobStatus
+from tests.chaos.operator_cluster.jobs import (
+    COMPLETE_SECONDS,
+    CRASHED,
+    HALTED,
+    TRAINED,
+    attempts,
+    await_epoch,
+    await_gone,
+    await_phase,
+    order,
+    patch,
+    said,
+    taught_job,
+)
+from tests.cluster.lab import Lab
+from tests.cluster.manifests import short_job
+from tests.waiting import until
+
+pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
+LATE = "s3://rl-data/rl-test/suspended.jsonl"
+REST = "No pod runs. The run goes on when spec.suspend is false."
+FAKE = {"faults": "*=succeed"}
+"""Where only the beginning of an attempt matters."""
+JOBS: dict[str, dict[str, Any]] = {
+    "stalled": {"data__train__0__uri": LATE, **FAKE},
+    "starting": {"trainer__nodeSelector": {"rl-test/nowhere": "true"}, **FAKE},
+    "recovering": {"faults": "1=exit:1 2=succeed", "lifecycle__restartBackoffSeconds": 60},
+    "succeeded": FAKE,
+    "failed": {"faults": "*=exit:1", "lifecycle__backoffLimit": 0},
+    "born": {"suspend": True, **FAKE},
+}
+WAITING = "waiting"
+RUNNING, STOPPING = "running", "stopping"
+AT_WORK = {
+    RUNNING: taught_job(RUNNING, faults="*=work"),
+    # The first one does not listen: it is there until its grace is over.
+    STOPPING: taught_job(STOPPING, faults="1=linger *=work", lifecycle__suspendGraceSeconds=30),
+}
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The jobs, when those that cannot wait for their test have been suspended."""
+
+    uids: dict[str, str]
+    crashed: RLJobStatus
+    """Of the one that was suspended in its pause."""
+    stopping: RLJobStatus
+    """Of the one that was resumed before its pod had gone."""
+
+
+@pytest.fixture(scope="module")
+def begun(lab: Lab) -> Iterator[Begun]:
+    with lab.stores() as stores:
+        stores.objects.delete_prefix(f"{lab.namespace}/")
+    names = [*JOBS, WAITING, *AT_WORK]
+    for manifest in AT_WORK.values():
+        lab.apply(manifest)
+    for name, changes in JOBS.items():
+        lab.apply(taught_job(name, **changes))
+    image = "localhost:5000/rl-operator/nothing:1"
+    lab.apply(short_job(WAITING, samplers__0__template__engine__image=image))
+    crashed = await_phase(lab, "recovering", "Recovering", "TrainerFailed")
+    patch(lab, "recovering", '{"suspend": true}')
+    for name in AT_WORK:
+        await_phase(lab, name, "Running")
+        patch(lab, name, '{"suspend": true}')
+    stopping = await_phase(lab, STOPPING, "Suspending", "Stopping")
+    resume(lab, STOPPING)
+    yield Begun({name: lab.job(name).uid for name in names}, crashed, stopping)
+    lab.delete("rljob", *names)
+
+
+def suspend(lab: Lab, job: str) -> RLJobStatus:
+    """Suspend a job and wait until it holds nothing."""
+    patch(lab, job, '{"suspend": true}')
+    status = await_phase(lab, job, "Suspended", "Suspended")
+    # One whose attempt had ended before stays for its log.
+    assert [one.name for one in lab.pods(job) if one.phase not in ("Succeeded", "Failed")] == []
+    assert said(status, "Suspended").status == "True"
+    ready = said(status, "Ready")
+    assert (ready.status, ready.message) == ("True", REST)
+    assert view.condition(status, "Stalled") is None
+    assert status.operation is None
+    return status
+
+
+def resume(lab: Lab, job: str) -> None:
+    patch(lab, job, '{"suspend": false}')
+
+
+def check_epoch(lab: Lab, run: str, *, epoch: int) -> None:
+    with lab.stores() as stores:
+        found = stores.runs.get(run)
+    assert found is not None
+    assert found.epoch == epoch
+
+
+def test_while_it_trains(lab: Lab, begun: Begun) -> None:
+    status = suspend(lab, RUNNING)
+    assert (attempts(status), status.failures) == ([HALTED], 0)
+    resume(lab, RUNNING)
+    await_phase(lab, RUNNING, "Running")
+    order(lab, RUNNING, "succeed")
+    status = await_phase(lab, RUNNING, "Succeeded")
+    assert (attempts(status), status.failures) == ([HALTED, TRAINED], 0)
+    check_epoch(lab, begun.uids[RUNNING], epoch=3)  # the one that succeeds takes another one
+
+
+def test_and_resumed_before_its_pods_have_gone(lab: Lab, begun: Begun) -> None:
+    found = said(begun.stopping, "Reconciling")
+    assert (found.reason, found.message) == (
+        "Stopping", "Waiting for stopping-1-worker-0 to end.",
+    )  # fmt: skip
+    await_epoch(lab, begun.uids[STOPPING], 2)
+    status = await_phase(lab, STOPPING, "Running")
+    assert (status.failures, status.ignored_failures) == (0, 0)
+    order(lab, STOPPING, "succeed")
+    status = await_phase(lab, STOPPING, "Succeeded")
+    assert (status.failures, status.ignored_failures) == (0, 0)
+
+
+def test_while_no_node_takes_the_trainer(lab: Lab, begun: Begun) -> None:
+    until(lambda: "fits no node" in trouble(lab, "starting"), what="the scheduler's word")
+    assert lab.job("starting").status.phase == "Starting"
+    assert attempts(suspend(lab, "starting")) == [HALTED]
+    patch(lab, "starting", '{"suspend": false, "trainer": {"nodeSelector": null}}')
+    status = await_phase(lab, "starting", "Succeeded")
+    assert (attempts(status), status.failures) == ([HALTED, TRAINED], 0)
+
+
+def trouble(lab: Lab, job: str) -> str:
+    found = lab.condition(job, "Reconciling")
+    return found.message if found else ""
+
+
+def test_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
+    message = said(begun.crashed, "Ready").message
+    assert message.startswith("Attempt 1 ended: Exit code 1. Last words: ")
+    assert message.endswith(f"Attempt 2 starts at {begun.crashed.next_retry_time}.")
+    status = suspend(lab, "recovering")
+    assert (attempts(status), status.failures) == ([CRASHED], 1)
+    assert status.last_failure == begun.crashed.last_failure
+    assert status.next_retry_time == begun.crashed.next_retry_time
+    assert [one.phase for one in lab.pods("recovering")] == ["Failed"]
+    resume(lab, "recovering")
+    status = await_phase(lab, "recovering", "Succeeded")
+    assert (attempts(status), status.failures) == ([CRASHED, TRAINED], 1)
+
+
+def test_while_its_data_are_missing(lab: Lab, begun: Begun) -> None:
+    found = said(await_phase(lab, "stalled", "Stalled", "DatasetNotFound"), "Stalled")
+    assert found.message.startswith(f"spec.data.train[0].uri = '{LATE}'")
+    assert suspend(lab, "stalled").attempt == 0
+    resume(lab, "stalled")
+    await_phase(lab, "stalled", "Stalled", "DatasetNotFound")
+    suspend(lab, "stalled")
+    with lab.stores() as stores:
+        good = stores.objects.get("datasets/arithmetic/train.jsonl")
+        stores.objects.put(LATE.removeprefix("s3://rl-data/"), good)
+    resume(lab, "stalled")
+    assert attempts(await_phase(lab, "stalled", "Succeeded")) == [TRAINED]
+
+
+def test_while_it_waits_for_samplers(lab: Lab, begun: Begun) -> None:
+    def told() -> bool:
+        words = trouble(lab, WAITING)
+        return "main has 0 of 1" in words and "container engine ImagePullBackOff" in words
+
+    until(told, what="the kubelet's word", seen=lambda: trouble(lab, WAITING))
+    assert suspend(lab, WAITING).attempt == 0
+    assert lab.cluster.pools(lab.namespace, WAITING)[0].replicas == 1
+    resume(lab, WAITING)
+    await_phase(lab, WAITING, "Starting", "WaitingForSamplers")
+    until(lambda: len(lab.pods(WAITING)) == 1, what="the sampler's pod")
+    assert lab.job(WAITING).status.attempt == 0
+
+
+@pytest.mark.parametrize(("name", "phase"), [("succeeded", "Succeeded"), ("failed", "Failed")])
+def test_once_it_is_over(lab: Lab, begun: Begun, name: str, phase: str) -> None:
+    before = await_phase(lab, name, phase)
+    patch(lab, name, '{"suspend": true}')
+    generation = lab.job(name).generation
+    until(lambda: lab.job(name).status.observed_generation == generation, what="the edit's look")
+    after = lab.job(name).status
+    assert (after.phase, after.attempts) == (phase, before.attempts)
+    told = [(one.type, one.status, one.reason, one.message) for one in before.conditions]
+    assert [(one.type, one.status, one.reason, one.message) for one in after.conditions] == told
+
+
+def test_from_its_beginning(lab: Lab, begun: Begun) -> None:
+    status = await_phase(lab, "born", "Suspended", "Suspended")
+    assert (status.attempt, lab.pods("born")) == (0, [])
+    resume(lab, "born")
+    assert attempts(await_phase(lab, "born", "Succeeded")) == [TRAINED]
+
+
+def test_nothing_is_left_behind(lab: Lab, begun: Begun) -> None:
+    await_gone(lab, begun.uids)
