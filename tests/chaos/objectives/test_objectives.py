@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +14,23 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl_console.report import Report, read_metrics, read_report
 from rl_contracts.documents.run import Run, StepMetrics
+from rl_contracts.spec.status import RLJobStatus
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import short_job
 from tests.waiting import HUNG_SECONDS
 
+log = logging.getLogger(__name__)
+
 STUDENT = "s3://rl-data/models/arithmetic"
-CHATS = "datasets/objectives/chats.jsonl"
+CHATS = {"train": "datasets/objectives/train.jsonl", "test": "datasets/objectives/test.jsonl"}
 RECORDS = 256
+"""Of each at most."""
 SUPERVISED, DISTILLED = "demonstrations", "distillation"
 STEPS = 8
+LEAST_FALL = 0.02
+"""Nats for each token, of some 0.2: a third of what a plain loop over these records makes."""
 COMPLETE_SECONDS = 3 * HUNG_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS + 2 * HUNG_SECONDS)
@@ -34,6 +41,7 @@ class Ended:
     """A run that is complete."""
 
     run: Run
+    status: RLJobStatus
     metrics: list[StepMetrics]
     report: Report
     final_model: str
@@ -45,13 +53,15 @@ def complete(lab: Lab, manifest: dict[str, Any]) -> Ended:
     name = manifest["metadata"]["name"]
     lab.apply(manifest)
     lab.await_condition(name, "Complete", seconds=COMPLETE_SECONDS)
+    status = lab.job(name).status
     with lab.stores() as stores:
-        run = stores.runs.get(lab.job(name).status.run_id)
+        run = stores.runs.get(status.run_id)
         assert run is not None
         assert run.outcome is not None
         prefix = stores.run_prefix(run.id)
         return Ended(
             run=run,
+            status=status,
             metrics=read_metrics(stores.objects, prefix),
             report=read_report(stores.objects, prefix),
             final_model=run.outcome.final_model,
@@ -59,26 +69,31 @@ def complete(lab: Lab, manifest: dict[str, Any]) -> Ended:
 
 
 def put_chats(stores: Stores) -> None:
-    """Some of the example's records as conversations with right answers."""
-    lines = stores.objects.get("datasets/arithmetic/train.jsonl").decode().splitlines()
-    chats = []
-    for one in map(json.loads, lines[:RECORDS]):
-        said = [("user", one["query"]), ("assistant", f"<answer>{one['answer']}</answer>")]
-        messages = [{"role": role, "content": content} for role, content in said]
-        chats.append(json.dumps({"id": one["id"], "messages": messages}))
-    stores.objects.put(CHATS, "\n".join(chats).encode())
+    """Some of the example's records, and held-out ones, as conversations with right answers."""
+    for split, key in CHATS.items():
+        lines = stores.objects.get(f"datasets/arithmetic/{split}.jsonl").decode().splitlines()
+        chats = []
+        for one in map(json.loads, lines[:RECORDS]):
+            said = [("user", one["query"]), ("assistant", f"<answer>{one['answer']}</answer>")]
+            messages = [{"role": role, "content": content} for role, content in said]
+            chats.append(json.dumps({"id": one["id"], "messages": messages}))
+        stores.objects.put(key, "\n".join(chats).encode())
+
+
+def source(name: str, key: str) -> dict[str, Any]:
+    return {"name": name, "uri": f"s3://rl-data/{key}", "columns": {"messages": "messages"}}
 
 
 def supervised() -> dict[str, Any]:
     """The example without what only sampling and rewards read."""
     unread = dict.fromkeys(("samplers", "reward", "weightSync"))
-    source = {"name": "chats", "uri": f"s3://rl-data/{CHATS}", "columns": {"messages": "messages"}}
     return short_job(
         SUPERVISED,
         **unread,
         agent={"sampling": {"maxContextTokens": 64, "maxTokensPerTurn": 10}},
         algorithm={"objective": "SFT"},
-        data__train=[source],
+        data__train=[source("chats", CHATS["train"])],
+        data__validation=[source("held-out", CHATS["test"])],
         training__steps=STEPS,
         training__promptsPerStep=32,
         training__evaluation={},
@@ -113,6 +128,11 @@ def test_demonstrations_are_trained_without_a_sampler(demonstrated: Ended) -> No
     assert (before.step, after.step) == (0, STEPS)
     assert before.loss is not None
     assert after.loss is not None
+    log.info("held-out loss %.4f before, %.4f after", before.loss, after.loss)
+    assert after.loss < before.loss - LEAST_FALL
+    assert demonstrated.report.evaluations == run.evaluations
+    (told,) = [one for one in demonstrated.status.datasets if one.split == "validation"]
+    assert (told.name, told.loss, told.accuracy) == ("held-out", round(after.loss, 4), None)
 
 
 def test_a_student_follows_the_model_that_they_made(
