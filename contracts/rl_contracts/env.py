@@ -25,6 +25,8 @@ MEETING = "PET_RDZV_ENDPOINT"
 """Set by training-operator: host and port of the first trainer pod."""
 WEIGHTS_FOLDER = "RL_WEIGHTS_FOLDER"
 ENGINE_URL = "RL_ENGINE_URL"
+ENGINE_RUNS = "RL_ENGINE_RUNS"
+BASE_FOLDER = "RL_BASE_FOLDER"
 LISTEN_PORT = "RL_LISTEN_PORT"
 RELAY_PORT = "RL_RELAY_PORT"
 CHAT_PORT = "RL_CHAT_PORT"
@@ -157,6 +159,10 @@ class SamplerEnv:
     """Holds ``<MCP server>/token`` for each server that has one."""
     endpoint_secrets_folder: Path
     """Holds ``<token_folder of an endpoint>/token`` for each endpoint that has one."""
+    engine_runs: int = 1
+    """Runs whose agents stand beside the engine, this one among them."""
+    base_folder: Path | None = None
+    """Holds the model; None: it lies in the weights folder."""
     chat_port: int | None = None
     """Where people may talk to the policy, on loopback; None: nowhere."""
     relay_port: int | None = None
@@ -182,6 +188,8 @@ class SamplerEnv:
             stores_folder=Path(required(environ, STORES_FOLDER)),
             weights_folder=Path(required(environ, WEIGHTS_FOLDER)),
             engine_url=required(environ, ENGINE_URL),
+            engine_runs=count(environ, ENGINE_RUNS),
+            base_folder=Path(environ[BASE_FOLDER]) if BASE_FOLDER in environ else None,
             listen_port=integer(environ, LISTEN_PORT),
             chat_port=integer(environ, CHAT_PORT) if CHAT_PORT in environ else None,
             relay_port=integer(environ, RELAY_PORT) if RELAY_PORT in environ else None,

@@ -12,6 +12,9 @@ from rl_contracts.spec.workers import SamplerGroup
 JOB_LABEL = f"{GROUP}/job"
 RUN_LABEL = f"{GROUP}/run"
 POOL_LABEL = f"{GROUP}/pool"
+BESIDE_PREFIX = f"runs.{GROUP}/"
+"""Of labels on pods of a shared pool that serves several runs: each run's but the first, with its
+job as the value; the first has the labels that any pod has."""
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 COMPONENT_LABEL = f"{GROUP}/component"
 PART_OF = {
@@ -61,6 +64,16 @@ def group(job: str, spec: RLJobSpec, pool: str) -> str:
     """Name of the sampler group that a pool stands for in a job; the inverse of ``pool_of``."""
     found = (one.name for one in spec.samplers if pool_of(job, one) == pool)
     return next(found, pool.removeprefix(f"{job}-"))
+
+
+def beside(run: str) -> str:
+    """Label of pods that serve a run beside the one of ``RUN_LABEL``; its value is the job."""
+    return f"{BESIDE_PREFIX}{run}"
+
+
+def shared_policy(pool: str) -> str:
+    """Name of a shared pool's NetworkPolicy; no job's has a dot."""
+    return f"{pool}.pool"
 
 
 def workload(job: str) -> str:

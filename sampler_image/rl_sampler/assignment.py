@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import aiohttp
 from pydantic import ValidationError
 
 from rl_contracts.env import SamplerEnv
@@ -12,6 +13,8 @@ from rl_contracts.errors import RLError
 from rl_contracts.ids import RunId, SamplerId, sampler_id
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
+from rl_sampler.engine.client import Engine
+from rl_sampler.weights import WeightsFolder
 
 
 class AssignmentError(RLError):
@@ -31,6 +34,20 @@ class Assignment:
     def run(self) -> RunId:
         """The run that is served."""
         return RunId(self.env.run)
+
+    @property
+    def weights(self) -> WeightsFolder:
+        """Where the model and this run's policies lie."""
+        return WeightsFolder(
+            self.env.weights_folder,
+            adapters=self.spec.training.lora is not None,
+            base_folder=self.env.base_folder,
+        )
+
+    def engine(self, session: aiohttp.ClientSession) -> Engine:
+        """The engine that this run samples with, alone or beside others."""
+        env = self.env
+        return Engine(env.engine_url, session=session, run=self.run, runs=env.engine_runs)
 
     @property
     def sampler(self) -> SamplerId:

@@ -100,7 +100,8 @@ class Passthrough:
 
     def _additions(self, label: str) -> dict[str, str]:
         """What makes the engine answer by this version alone."""
-        named = f"{POLICY}:{label}" if self._serving.adapters else POLICY
+        adapters = self._serving.adapters
+        named = f"{POLICY}:{self._engine.adapter(label)}" if adapters else POLICY
         key = self._serving.cache_key
         return {"model": named} | ({"extra_key": key} if key else {})
 

@@ -12,7 +12,6 @@ from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
 from rl_sampler.relay.wiring import relay_of
-from rl_sampler.weights import WeightsFolder
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
         StoreUnavailableError: a store does not answer.
     """
     spec = assignment.spec
-    weights = WeightsFolder(assignment.env.weights_folder, adapters=spec.training.lora is not None)
+    weights = assignment.weights
     stage_base(stores.objects, uri=spec.model.uri, folder=weights.base)
     signature = run_signature(weights.base, spec)
     relay = relay_of(assignment, stores)

@@ -25,7 +25,20 @@ class Probes:
         health: EngineHealth,
         problems: Problems,
         registry: CollectorRegistry,
+        shares_engine: bool = False,
     ) -> None:
+        """Wire it up.
+
+        Args:
+            serving: what is served.
+            health: of the engine.
+            problems: told while the pod is not ready.
+            registry: of the metrics.
+            shares_engine: other runs sample with the engine, too. Their pods are replaced one by
+                one when a run joins, and a run that joins publishes only once it has samplers: what
+                it has not published yet must not hold that up.
+        """
+        self._shares_engine = shares_engine
         self._serving, self._health = serving, health
         self._problems, self._registry = problems, registry
 
@@ -43,10 +56,12 @@ class Probes:
         return web.Response(text="ok\n")
 
     async def ready(self, request: web.Request) -> web.Response:
-        """The engine is up and serves a published policy."""
+        """The engine is up and serves a published policy, if there is one."""
         policy = self._serving.policy
         if self._serving.engine is not None and policy is not None:
             return web.Response(text=f"serves version {policy.version}\n")
+        if self._shares_engine and self._serving.engine and self._serving.published is None:
+            return web.Response(text="serves no version yet: none is published\n")
         waited = str(self._problems) or "waiting for engine and policy"
         return web.Response(status=503, text=waited + "\n")
 

@@ -99,6 +99,7 @@ class Agent:
             health=self.health,
             problems=self.problems,
             registry=agent_registry(serving=self.serving, tally=self.tally, problems=self.problems),
+            shares_engine=self.assignment.env.engine_runs > 1,
         )
 
 
@@ -112,19 +113,18 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
         loop.add_signal_handler(number, stop.set)
     problems = Problems()
     startup = assignment.template.engine.startup_seconds
-    adapters = assignment.spec.training.lora is not None
-    serving, tally = Serving(adapters=adapters), Tally()
+    serving, tally = Serving(adapters=assignment.weights.adapters), Tally()
     async with open_session() as session, aiohttp.ClientSession() as outside:
         agent = Agent(
             assignment=assignment,
             shared=SharedState(stores, problems=problems),
-            engine=Engine(assignment.env.engine_url, session=session),
+            engine=assignment.engine(session),
             health=EngineHealth(startup_seconds=startup, now=loop.time()),
             serving=serving,
             tally=tally,
             problems=problems,
             outages=Outages(serving=serving, problems=problems),
-            weights=WeightsFolder(assignment.env.weights_folder, adapters=adapters),
+            weights=assignment.weights,
         )
         directory = Directory(
             session=outside,

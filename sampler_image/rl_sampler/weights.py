@@ -3,7 +3,7 @@
 ``base/`` is the model as the manifest names it; ``policies/<version>-<epoch>-<nonce>/`` are
 published policies, verified before they have that name; ``current`` links to the folder that the
 engine starts from: the newest policy, or the model where policies are adapters. ``adapter`` then
-links to the newest policy.
+links to the newest policy. Runs that share an engine have a folder each, and the model lies beside.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ class WeightsFolder:
     root: Path
     adapters: bool = False
     """Policies are adapters: the engine starts from the model and is given them."""
+    base_folder: Path | None = None
+    """Where the model lies; None: in here."""
 
     @property
     def base(self) -> Path:
         """The model that training started from."""
-        return self.root / "base"
+        return self.base_folder or self.root / "base"
 
     @property
     def policies(self) -> Path:

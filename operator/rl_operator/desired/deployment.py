@@ -1,16 +1,18 @@
-"""A pool's pods: stage the weights, run the engine, run the agent beside it."""
+"""A pool's pods: stage the weights, run the engine, run the agent of each run beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.training import Training
 from rl_operator import kinds, names
-from rl_operator.desired import lora, pods, sandbox, tool_secrets, user_code
+from rl_operator.desired import lora, pods, sandbox, shared_engine, tool_secrets, user_code
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.overrides import laid_over
+from rl_operator.desired.shared_engine import Part, Seat
 from rl_operator.metadata import Meta
 from rl_operator.settings import Images
 
@@ -45,13 +47,16 @@ def render(
     replicas: int,
     images: Images,
     epoch: int = 0,
+    beside: Sequence[tuple[Meta, RLJobSpec]] = (),
 ) -> Manifest:
-    """The Deployment of a pool that serves a job's run.
+    """The Deployment of a pool that serves a job's run, and those of others beside it.
 
     A shared pool's stays when the run changes, so its pods are selected by the pool alone; the
     epoch says for which assignment this is.
     """
+    runs = [(job, job_spec), *beside]
     mine = labels(job=job.name, run=job.run, component="sampler", pool=pool.name)
+    mine |= {names.beside(one.run): one.name for one, _ in beside}
     chosen = selector(pool.name, "" if spec.shared else job.run)
     assigned = {names.ASSIGNMENT_ANNOTATION: str(epoch)} if spec.shared else {}
     return stamped(
@@ -81,7 +86,7 @@ def render(
                 "template": laid_over(
                     {
                         "metadata": {"labels": mine},
-                        "spec": _pod(pool, spec, job=job, job_spec=job_spec, images=images),
+                        "spec": _pod(pool, spec, runs, images=images),
                     },
                     spec.template.pod_template,
                 ),
@@ -96,14 +101,51 @@ def selector(pool: str, run: str) -> dict[str, str]:
 
 
 def _pod(
-    pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, images: Images
+    pool: Meta, spec: SamplerPoolSpec, runs: Sequence[tuple[Meta, RLJobSpec]], *, images: Images
 ) -> Manifest:
-    agent = _agent(pool, spec, job=job, job_spec=job_spec, images=images)
+    seats = [
+        Seat(job=job.name, number=number, runs=len(runs)) for number, (job, _) in enumerate(runs)
+    ]
+    parts = [
+        shared_engine.seated(_part(pool, spec, job, job_spec, seat=seat, images=images), seat)
+        for seat, (job, job_spec) in zip(seats, runs, strict=True)
+    ]
+    engine = shared_engine.engine(
+        _engine(spec, [one.training for _, one in runs], images=images),
+        seats, weights=WEIGHTS_FOLDER, first_port=AGENT_PORT,
+    )  # fmt: skip
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **pods.pull_secrets(images),
+        "securityContext": pods.pod_security(),
+        "terminationGracePeriodSeconds": spec.template.drain.timeout_seconds + END_SECONDS,
+        # The engine is a native sidecar: it outlives the agents, which hand back what they hold.
+        "initContainers": [
+            *(one.stage for one in parts), engine, *(each for one in parts for each in one.sidecars)
+        ],
+        "containers": [one.agent for one in parts],
+        "volumes": [
+            *(each for one in parts for each in one.volumes),
+            *shared_engine.volumes(seats),
+            {"name": "engine-tmp", "emptyDir": {}},
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+        ],
+    }  # fmt: skip
+    alike = selector(pool.name, runs[0][0].run if len(runs) == 1 else "")
+    return pods.placed(pod, spec.template, like=alike)
+
+
+def _part(
+    pool: Meta, spec: SamplerPoolSpec, job: Meta, job_spec: RLJobSpec, *, seat: Seat, images: Images
+) -> Part:
+    """What the pod has of one run."""
+    agent = _agent(pool, spec, job, job_spec, seat=seat, images=images)
     stage = {
         key: agent[key] for key in agent if key not in ("livenessProbe", "readinessProbe", "ports")
     } | {"name": "stage", "command": ["python", "-m", "rl_sampler", "stage"]}
     if job_spec.weight_sync.transport.relay:
-        _relay(agent, stage)
+        _relay(agent, stage, seat)
     agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec)]
     volumes: list[Manifest] = []
     sidecars: list[Manifest] = []
@@ -114,33 +156,25 @@ def _pod(
         agent = sandbox.reached_by(agent)
         volumes.append(sandbox.volume())
         sidecars.append(sandbox.container(agent, job_spec))
-    engine = _engine(spec, training=job_spec.training, images=images)
     config = names.spec_config(job.name, job_spec)
-    pod = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        **pods.pull_secrets(images),
-        "securityContext": pods.pod_security(),
-        "terminationGracePeriodSeconds": spec.template.drain.timeout_seconds + END_SECONDS,
-        # The engine is a native sidecar: it outlives the agent, which hands back what it holds.
-        "initContainers": [stage, engine, *sidecars],
-        "containers": [agent],
-        "volumes": [
+    return Part(
+        stage=stage,
+        agent=agent,
+        sidecars=tuple(sidecars),
+        volumes=(
             *pods.spec_volumes(config=config, secret=job_spec.storage.secret_name),
             *tool_secrets.volumes(job_spec),
             *volumes,
             {"name": "weights", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
-            {"name": "engine-tmp", "emptyDir": {}},
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
-        ],
-    }
-    return pods.placed(pod, spec.template, like=selector(pool.name, job.run))
+        ),
+    )
 
 
 def _agent(
-    pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, images: Images
+    pool: Meta, spec: SamplerPoolSpec, job: Meta, job_spec: RLJobSpec, *, seat: Seat, images: Images
 ) -> Manifest:
+    port = seat.port(AGENT_PORT)
     told = {
         env.NAMESPACE: pool.namespace,
         env.JOB: job.name,
@@ -148,10 +182,11 @@ def _agent(
         env.POOL: names.group(job.name, job_spec, pool.name),
         env.SPEC_FILE: pods.SPEC_FILE,
         env.STORES_FOLDER: pods.STORES_FOLDER,
-        env.WEIGHTS_FOLDER: WEIGHTS_FOLDER,
+        env.WEIGHTS_FOLDER: seat.folder(WEIGHTS_FOLDER),
         env.ENGINE_URL: f"http://127.0.0.1:{ENGINE_PORT}",
-        env.LISTEN_PORT: str(AGENT_PORT),
-        env.CHAT_PORT: str(CHAT_PORT),
+        env.LISTEN_PORT: str(port),
+        env.CHAT_PORT: str(seat.port(CHAT_PORT)),
+        **seat.told(),
         env.DRAIN_SECONDS: str(spec.template.drain.timeout_seconds),
         env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
         env.ENDPOINT_SECRETS_FOLDER: tool_secrets.ENDPOINTS_FOLDER,
@@ -167,37 +202,40 @@ def _agent(
             _from_pod(env.POD_NAME, "metadata.name"),
             _from_pod(env.POD_UID, "metadata.uid"),
         ],
-        "ports": [{"name": "http", "containerPort": AGENT_PORT, "protocol": "TCP"}],
+        "ports": [{"name": seat.named("http"), "containerPort": port, "protocol": "TCP"}],
         "resources": {"requests": dict(AGENT_REQUESTS)},
         "securityContext": pods.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "livenessProbe": _probe("/live", delay=10, period=10, failures=6),
-        "readinessProbe": _probe("/ready", delay=0, period=2, failures=2),
+        "livenessProbe": _probe("/live", port, delay=10, period=10, failures=6),
+        "readinessProbe": _probe("/ready", port, delay=0, period=2, failures=2),
         "volumeMounts": [
             *pods.spec_mounts(),
-            {"name": "weights", "mountPath": WEIGHTS_FOLDER},
+            {"name": "weights", "mountPath": seat.folder(WEIGHTS_FOLDER)},
             {"name": "tmp", "mountPath": TMP},
         ],
     }
 
 
-def _relay(agent: Manifest, stage: Manifest) -> None:
+def _relay(agent: Manifest, stage: Manifest, seat: Seat) -> None:
     """Tell agent and init container of the relay, and open its port."""
+    port = seat.port(RELAY_PORT)
     agent["ports"] = [
         *agent["ports"],
-        {"name": "relay", "containerPort": RELAY_PORT, "protocol": "TCP"},
+        {"name": seat.named("relay"), "containerPort": port, "protocol": "TCP"},
     ]
     for container in (agent, stage):
         container["env"] = [
             *container["env"],
-            {"name": env.RELAY_PORT, "value": str(RELAY_PORT)},
+            {"name": env.RELAY_PORT, "value": str(port)},
             _from_pod(env.POD_IP, "status.podIP"),
         ]
 
 
-def _engine(spec: SamplerPoolSpec, *, training: Training, images: Images) -> Manifest:
+def _engine(spec: SamplerPoolSpec, runs: Sequence[Training], *, images: Images) -> Manifest:
+    """All of the runs want the weights in the type of the first one: ``engine_sharing``."""
     engine = spec.template.engine
-    low_rank = [] if training.lora is None else lora.engine_arguments(training.lora, engine.args)
+    sections = [one.lora for one in runs if one.lora is not None]
+    low_rank = lora.engine_arguments(sections, engine.args) if sections else []
     return {
         "name": "engine",
         "image": engine.image or images.engine,
@@ -207,14 +245,14 @@ def _engine(spec: SamplerPoolSpec, *, training: Training, images: Images) -> Man
         "args": [
             "--model-path", f"{WEIGHTS_FOLDER}/current", "--weight-version", "base",
             "--host", "127.0.0.1", "--port", str(ENGINE_PORT),
-            "--dtype", DTYPES[training.precision], "--sleep-on-idle", *low_rank, *engine.args,
+            "--dtype", DTYPES[runs[0].precision], "--sleep-on-idle", *low_rank, *engine.args,
         ],
         "env": pods.environment({"HOME": TMP}, engine.env),
         "resources": spec.template.resources.to_kubernetes(),
         "securityContext": pods.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         # The agent answers for the engine: it knows how long a start may take.
-        "livenessProbe": _probe("/engine-live", delay=30, period=5, failures=12),
+        "livenessProbe": _probe("/engine-live", AGENT_PORT, delay=30, period=5, failures=12),
         "volumeMounts": [
             {"name": "weights", "mountPath": WEIGHTS_FOLDER},
             {"name": "engine-tmp", "mountPath": TMP},
@@ -223,9 +261,9 @@ def _engine(spec: SamplerPoolSpec, *, training: Training, images: Images) -> Man
     }  # fmt: skip
 
 
-def _probe(path: str, *, delay: int, period: int, failures: int) -> Manifest:
+def _probe(path: str, port: int, *, delay: int, period: int, failures: int) -> Manifest:
     return {
-        "httpGet": {"path": path, "port": AGENT_PORT},
+        "httpGet": {"path": path, "port": port},
         "initialDelaySeconds": delay,
         "periodSeconds": period,
         "timeoutSeconds": 5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec
@@ -50,6 +51,35 @@ def network_policy(job: Meta) -> Manifest:
                 "ingress": [
                     {"from": [own]},
                     {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+                ],
+            },
+        }
+    )
+
+
+def pool_policy(pool: Meta, *, ports: Sequence[int]) -> Manifest:
+    """Lets a shared pool's pods be reached by each other, and by anyone only for their metrics.
+
+    That of a job covers pods that have its run's label; of several runs a pod has that of one, and
+    the policy goes with its job.
+    """
+    own = {"podSelector": {"matchLabels": {names.POOL_LABEL: pool.name}}}
+    return stamped(
+        {
+            "apiVersion": kinds.NETWORK_POLICY.api_version,
+            "kind": kinds.NETWORK_POLICY.name,
+            "metadata": {
+                "name": names.shared_policy(pool.name),
+                "namespace": pool.namespace,
+                "labels": {**names.PART_OF, names.POOL_LABEL: pool.name},
+                "ownerReferences": owned_by(pool, kinds.SAMPLER_POOL),
+            },
+            "spec": {
+                **own,
+                "policyTypes": ["Ingress"],
+                "ingress": [
+                    {"from": [own]},
+                    {"ports": [{"port": one, "protocol": "TCP"} for one in ports]},
                 ],
             },
         }

@@ -4,6 +4,9 @@ Hazards: ``/health`` samples a token, fails during a pause and then marks the se
 is asked once more, so ``/ping`` is asked, and ``/health`` outside of pauses alone; idle connections
 are closed by the server after five seconds, so ours are given up sooner; a request whose connection
 is dropped is aborted by the server within four seconds, which is how we abort.
+
+Agents of several runs may share one server. Names of adapters begin with the run, so that none
+sees, unloads or names another one's.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,11 +78,30 @@ def open_session() -> aiohttp.ClientSession:
 
 
 class Engine:
-    """One SGLang server."""
+    """One SGLang server, as one run sees it."""
 
-    def __init__(self, url: str, *, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, url: str, *, session: aiohttp.ClientSession, run: str = "", runs: int = 1
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            url: of the server.
+            session: to ask with.
+            run: whose adapters are given to it; only such are seen and named.
+            runs: whose agents share the server; each takes an equal share of its slots.
+        """
         self._url = url.rstrip("/")
         self._session = session
+        self._prefix, self._runs = f"{run}.", runs
+
+    def adapter(self, label: str) -> str:
+        """The server's name for an adapter of this run.
+
+        Args:
+            label: of the policy; unique in its run.
+        """
+        return self._prefix + label
 
     async def ping(self) -> Pulse:
         """Ask for a sign of life; pauses do not matter."""
@@ -100,7 +123,7 @@ class Engine:
         await self._send("GET", "/health", doing="being examined", seconds=EXAMINE_SECONDS)
 
     async def describe(self) -> ServerInfo:
-        """Ask what the server is.
+        """Ask what the server is, and what of it is this run's share.
 
         Raises:
             EngineUnsupportedError: its version's calls are not known here.
@@ -113,7 +136,7 @@ class Engine:
                 f"engine is sglang {info.version}; this agent speaks with "
                 f"{'.'.join(map(str, OLDEST))} up to, not including, {'.'.join(map(str, TOO_NEW))}"
             )
-        return info
+        return info.share(self._runs)
 
     async def weight_version(self) -> str:
         """The label of the weights that are served."""
@@ -126,6 +149,8 @@ class Engine:
         Raises:
             EngineProtocolError: another number of members came back, or something unreadable.
         """
+        if request.adapter:
+            request = replace(request, adapter=self.adapter(request.adapter))
         found = await self._send(
             "POST", "/generate", doing="sampling", body=request.to_json(), seconds=GENERATE_SECONDS
         )
@@ -190,26 +215,30 @@ class Engine:
         )  # fmt: skip
 
     async def adapters(self) -> dict[str, str]:
-        """Adapters that it holds: folders by name."""
+        """Adapters of this run that it holds: folders by label."""
         found = await self._send("GET", "/v1/models", doing="asking for its adapters")
         cards = _parsed(MODEL_CARDS, found, "/v1/models").data
-        return {one.id: one.root for one in cards if one.parent is not None}
+        return {
+            one.id.removeprefix(self._prefix): one.root
+            for one in cards
+            if one.parent is not None and one.id.startswith(self._prefix)
+        }
 
     async def load_adapter(self, folder: Path, *, label: str, seconds: float) -> None:
         """Load a verified adapter beside the others; requests go on meanwhile.
 
         Args:
             folder: in PEFT's layout.
-            label: its name; refused where it has one of that name.
+            label: of the policy; refused where it holds one of that label.
             seconds: how long it may take.
         """
-        body: dict[str, object] = {"lora_name": label, "lora_path": str(folder)}
+        body: dict[str, object] = {"lora_name": self.adapter(label), "lora_path": str(folder)}
         doing = f"loading adapter {label}"
         await self._send("POST", "/load_lora_adapter", doing=doing, body=body, seconds=seconds)
 
     async def unload_adapter(self, label: str) -> None:
         """Remove an adapter. It waits for the adapter's requests, and loads wait for it."""
-        body: dict[str, object] = {"lora_name": label}
+        body: dict[str, object] = {"lora_name": self.adapter(label)}
         doing = f"unloading adapter {label}"
         await self._send("POST", "/unload_lora_adapter", doing=doing, body=body)
 

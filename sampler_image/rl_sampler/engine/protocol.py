@@ -23,6 +23,12 @@ class ServerInfo(Answer):
     max_req_input_len: int = Field(ge=1)
     """Longest request in tokens that the engine takes."""
 
+    def share(self, runs: int) -> ServerInfo:
+        """What one of so many runs may take for itself: all have the same, 1 at least."""
+        return self.model_copy(
+            update={"max_running_requests": max(1, self.max_running_requests // runs)}
+        )
+
 
 class ModelInfo(Answer):
     """``/model_info``."""

@@ -24,6 +24,7 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
+from tests.documents import RUN
 from tests.manifests import a_job
 from tests.servers import ROOT, free_port
 from tests.waiting import HUNG_SECONDS, until
@@ -288,6 +289,7 @@ def new_pod(
     settings: StoreSettings,
     stores: Stores,
     sections: dict[str, Any],
+    run: str = RUN,
 ) -> Pod:
     """Write what a pod has mounted."""
     secret = folder / "stores"
@@ -305,7 +307,7 @@ def new_pod(
     environment = {
         env.NAMESPACE: "ns",
         env.JOB: "job",
-        env.RUN: "run1",
+        env.RUN: run,
         env.POOL: "main",
         env.POD_NAME: folder.name,
         env.POD_UID: folder.name,

@@ -21,6 +21,7 @@ from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.conftest import MODEL_KEY
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer, digest, policy_manifest
 from tests.contract.rl_sampler.tiny_model import Tensors
+from tests.documents import RUN
 
 SECTION = LoRA(rank=4, alpha=8)
 FILE = "adapter_model.safetensors"
@@ -43,8 +44,10 @@ def adapter(folder: Path, entry: AdapterEntry, seed: int) -> Tensors:
 class AdapterTrainer(ScriptedTrainer):
     """Publishes adapters."""
 
-    def __init__(self, stores: Stores, *, folder: Path, section: LoRA = SECTION) -> None:
-        super().__init__(stores)
+    def __init__(
+        self, stores: Stores, *, folder: Path, section: LoRA = SECTION, run: str = RUN
+    ) -> None:
+        super().__init__(stores, run=run)
         self.folder, self.entry = folder, entry_of(folder, stores, section)
 
     def give(
@@ -55,7 +58,9 @@ class AdapterTrainer(ScriptedTrainer):
         found = adapter(self.folder, entry, seed) if weights is None else weights
         data = save(found, metadata={"format": "pt"})
         version = self.stores.runs.reserve_version(self.run, epoch=self.epoch)
-        manifest = policy_manifest(found, data, epoch=self.epoch, step=self.step, version=version)
+        manifest = policy_manifest(
+            found, data, run=self.run, epoch=self.epoch, step=self.step, version=version
+        )
         stored = named(manifest, entry).to_bytes()
         prefix = f"{self.stores.run_prefix(self.run)}policies/{version:08d}-{self.epoch}-abcd/"
         self.stores.objects.put(prefix + FILE, data)
@@ -83,10 +88,10 @@ def named(manifest: Manifest, entry: AdapterEntry) -> Manifest:
 
 
 @cache
-def model(folder: Path, targets: tuple[Target, ...], seed: int) -> Any:
-    """The tiny model with an adapter merged into it, as ``SECTION`` but for its targets."""
+def model(folder: Path, targets: tuple[Target, ...], rank: int, alpha: float, seed: int) -> Any:
+    """The tiny model with an adapter merged into it."""
     state = load_file(folder / "model.safetensors")
-    section = SECTION.model_copy(update={"targets": [*targets]})
+    section = LoRA(rank=rank, alpha=alpha, targets=[*targets])
     entry = adapters.entry_of(folder, uri="", section=section)
     found = adapter(folder, entry, seed)
     for name in state:
@@ -107,13 +112,15 @@ def distance(
     *,
     folder: Path,
     seeds: dict[int, int],
-    targets: tuple[Target, ...] = (),
+    section: LoRA = SECTION,
 ) -> float:
     """How far the engine's log-probabilities are from those of the span's adapter, at most."""
     tokens, said = unpack_int32(rollout.tokens), np.array(unpack_float32(rollout.logprobs))
     (span,) = rollout.spans
+    form = (tuple(section.targets), section.rank, section.alpha)
+    merged = model(folder, *form, seeds[span.version])
     with torch.no_grad():
-        logits = model(folder, targets, seeds[span.version])(torch.tensor([tokens])).logits[0, :-1]
+        logits = merged(torch.tensor([tokens])).logits[0, :-1]
     chosen = torch.log_softmax(logits, dim=-1).gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
     part = slice(span.start, span.end)
     wanted = chosen.numpy()[span.start - 1 : span.end - 1]

@@ -14,7 +14,7 @@ from rl_contracts.documents.run import PolicyPointer, Totals
 from rl_contracts.documents.task import Message, Queue, Task, TaskState
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.tiny_model import Tensors, tensors
-from tests.documents import a_run, a_step
+from tests.documents import RUN, a_run, a_step
 
 DTYPES = {"float32": "F32", "float16": "F16"}
 Damage = Callable[[bytes], bytes]
@@ -24,12 +24,12 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def policy_manifest(weights: Tensors, data: bytes, **names: int) -> Manifest:
+def policy_manifest(weights: Tensors, data: bytes, *, run: str, **names: int) -> Manifest:
     """Manifest of a policy in one file."""
     return Manifest.model_validate(
         {
             "kind": "policy",
-            "run": "run1",
+            "run": run,
             **names,
             "files": [
                 FileEntry(name="model.safetensors", size_bytes=len(data), sha256=digest(data))
@@ -51,10 +51,10 @@ def policy_manifest(weights: Tensors, data: bytes, **names: int) -> Manifest:
 class ScriptedTrainer:
     """One run's trainer."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, *, run: str = RUN) -> None:
         self.stores = stores
-        self.run = ids.RunId(a_run().id)
-        stores.runs.create(a_run())
+        self.run = ids.RunId(run)
+        stores.runs.create(a_run(id=run))
         self.epoch = stores.runs.take_epoch(self.run).epoch
         self.step = 0
         self.inserted = 0
@@ -90,7 +90,7 @@ class ScriptedTrainer:
         version = self.stores.runs.reserve_version(self.run, epoch=self.epoch)
         data = save(weights, metadata={"format": "pt"}) if manifest_of is None else manifest_of
         manifest = policy_manifest(
-            weights, data, epoch=self.epoch, step=self.step, version=version
+            weights, data, run=self.run, epoch=self.epoch, step=self.step, version=version
         ).to_bytes()
         prefix = f"{self.stores.run_prefix(self.run)}policies/{version:08d}-{self.epoch}-abcd/"
         self.stores.objects.put(prefix + "model.safetensors", damage(data))

@@ -34,3 +34,21 @@ async def test_others_are_refused_with_the_versions_that_would_do(version: str) 
     with pytest.raises(EngineUnsupportedError, match=r"speaks with 0\.5\.21 up to.* 0\.6\.0") as no:
         await describe(version)
     assert f"sglang {version};" in str(no.value)
+
+
+async def told(*, runs: int) -> int:
+    """Slots that one of so many runs takes."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"version": "0.5.23", **LIMITS})
+
+    application = web.Application()
+    application.router.add_get("/server_info", answer)
+    async with TestServer(application) as server, open_session() as session:
+        engine = Engine(str(server.make_url("")), session=session, run="r", runs=runs)
+        return (await engine.describe()).max_running_requests
+
+
+@pytest.mark.parametrize(("runs", "slots"), [(1, 64), (2, 32), (3, 21), (100, 1)])
+async def test_runs_share_the_slots_equally(runs: int, slots: int) -> None:
+    assert await told(runs=runs) == slots

@@ -36,7 +36,7 @@ def signature(tmp_path_factory: pytest.TempPathFactory) -> Signature:
 
 
 def manifest_of(weights: Tensors, data: bytes) -> Manifest:
-    return policy_manifest(weights, data, version=3, epoch=2, step=1)
+    return policy_manifest(weights, data, run="run1", version=3, epoch=2, step=1)
 
 
 def written(folder: Path, weights: Tensors) -> tuple[Manifest, bytes]:
