@@ -12,7 +12,8 @@ SIGNALS = {one.value: one.name for one in signal.Signals}
 def describe_end(pod: Pod | None, container: Container | None) -> tuple[str, str]:
     """Reason and message for a trainer pod that ended."""
     if pod is None:
-        return "PodMissing", "The trainer's pod is gone and left no exit code."
+        told = "The trainer's pod is gone and left no exit code: it was deleted, or its node was."
+        return "PodMissing", told
     if container is None or container.exit_code is None:
         ended = f"Pod {pod.name} {'is being deleted' if pod.deleting else 'ended without a code'}."
         told = " ".join(filter(None, (ended, pod.message or pod.trouble())))

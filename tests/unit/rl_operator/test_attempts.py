@@ -167,7 +167,8 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         "OOMKilled", True, "Exit code 137 by SIGKILL.",
     ),
     "pod is gone": (
-        {"trainer": a_trainer(state="Failed"), "pods": ()}, "PodMissing", True, "left no exit code"
+        {"trainer": a_trainer(state="Failed"), "pods": ()}, "PodMissing", True,
+        "left no exit code: it was deleted, or its node was.",
     ),
     "its own words": (
         {
