@@ -79,7 +79,10 @@ def trainer_pod(lab: Lab, job: str) -> str:
         found = [one for one in lab.pods(job) if one.role == "trainer" and one.phase == "Running"]
         return found[-1].name if found else ""
 
-    return until(look, what=f"a running trainer of {job}", seen=lambda: lab.pods(job))
+    return until(
+        look, what=f"a running trainer of {job}", seconds=COMPLETE_SECONDS,
+        seen=lambda: lab.pods(job),
+    )  # fmt: skip
 
 
 def await_step(lab: Lab, job: str, step: int) -> None:
@@ -87,6 +90,7 @@ def await_step(lab: Lab, job: str, step: int) -> None:
     until(
         lambda: lab.job(job).status.progress.step >= step,
         what=f"step {step} of {job}",
+        seconds=COMPLETE_SECONDS,
         seen=lambda: lab.job(job).status.model_dump_json(by_alias=True),
     )
 

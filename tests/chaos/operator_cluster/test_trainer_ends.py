@@ -14,6 +14,12 @@
 | memory-rule | the same; a rule says that 137 is no use | Failed at once |
 | disk | fills its disk over its limit, and is evicted by the kubelet | Evicted, counted |
 | hangs | does nothing | ProgressDeadlineExceeded, counted |
+| endless | is at work when activeDeadlineSeconds are over | DeadlineExceeded, Failed |
+| no-image | its image cannot be pulled | PendingDeadlineExceeded with the kubelet's words |
+| no-node | no node takes its pod | PendingDeadlineExceeded with the scheduler's words |
+| mid-run | exits 42 after some steps | goes on; each step once in the lineage |
+| drained | its pod is evicted by the API, as drains do; a rule says Ignore | goes on, not counted |
+| deleted | its pod is deleted | goes on, counted |
 """
 
 from __future__ import annotations
@@ -27,16 +33,25 @@ import pytest
 from rl_contracts.spec.status import RLJobStatus
 from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
+    CRASHED,
     REQUESTS,
+    TRAINED,
     attempts,
+    await_gone,
+    await_step,
+    evict,
+    order,
     taught_job,
+    trainer_pod,
 )
 from tests.cluster.lab import Lab
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
-TRAINED = ("Succeeded", "Trained")
-FAILED = ("Failed", "TrainerFailed")
+LONG = 40
+"""Steps of a run that something happens to."""
+SECONDS = 120
+"""Of deadlines: long enough for pods to be made on a busy node."""
 
 
 def rules(*said: tuple[str, dict[str, Any]]) -> dict[str, Any]:
@@ -75,15 +90,15 @@ ONCE = {"lifecycle__backoffLimit": 0}
 """The first failure ends the job: training on would take long, and other rows show it."""
 ROWS = [
     Row("well", [TRAINED]),
-    Row("exit-1", [FAILED], "*=exit:1", ONCE, ("Exit code 1.", "the fault exit:1 strikes"), 1),
-    Row("exit-2", [FAILED], "*=exit:2", ONCE, ("Exit code 2.",)),
-    Row("exit-42", [FAILED], "*=exit:42",
+    Row("exit-1", [CRASHED], "*=exit:1", ONCE, ("Exit code 1.", "the fault exit:1 strikes"), 1),
+    Row("exit-2", [CRASHED], "*=exit:2", ONCE, ("Exit code 2.",)),
+    Row("exit-42", [CRASHED], "*=exit:42",
         {"lifecycle__failurePolicy": rules(("FailJob", on_code(42)))}, ("Exit code 42.",), 42),
     Row("exit-7", [("Ignored", "TrainerFailed")] * 2 + [TRAINED], "1=exit:7 2=exit:7 *=succeed",
         {"lifecycle__failurePolicy": rules(("Ignore", on_code(7))), **ONCE}, ("code 7.",), 7),
-    Row("exit-9", [FAILED] * 3, "*=exit:9", {"lifecycle__backoffLimit": 2}, ("code 9.",), 9),
+    Row("exit-9", [CRASHED] * 3, "*=exit:9", {"lifecycle__backoffLimit": 2}, ("code 9.",), 9),
     Row("exit-0", [("Failed", "ExitedWithoutOutcome")], "*=exit:0", ONCE, ("no outcome",), 0),
-    Row("segfault", [FAILED], "*=segfault", ONCE, ("SIGSEGV", "the fault segfault"), 139, 11),
+    Row("segfault", [CRASHED], "*=segfault", ONCE, ("SIGSEGV", "the fault segfault"), 139, 11),
     Row("memory", [("Failed", "OOMKilled")], "*=memory",
         {"trainer__resources": bounded(memory="1Gi"), **ONCE}, ("SIGKILL",), 137, 9),
     Row("memory-rule", [("Failed", "OOMKilled")], "*=memory",
@@ -95,16 +110,44 @@ ROWS = [
     Row("hangs", [("Failed", "ProgressDeadlineExceeded")], "*=hang",
         {"lifecycle__progressDeadlineSeconds": 60, "lifecycle__suspendGraceSeconds": 2, **ONCE},
         ("nothing: it has not taken the run",)),
+    Row("endless", [("Failed", "DeadlineExceeded")], "*=hang",
+        {"lifecycle__activeDeadlineSeconds": SECONDS, "lifecycle__suspendGraceSeconds": 2},
+        (f"lifecycle.activeDeadlineSeconds, {SECONDS} s",)),
+    Row("no-image", [("Failed", "PendingDeadlineExceeded")], "",
+        {"trainer__image": "localhost:5000/rl-operator/nothing:1", **ONCE,
+         "lifecycle__pendingDeadlineSeconds": SECONDS},
+        (f"within {SECONDS} s", "container pytorch ImagePullBackOff", "rl-operator/nothing")),
+    Row("no-node", [("Failed", "PendingDeadlineExceeded")], "",
+        {"trainer__nodeSelector": {"rl-test/nowhere": "true"}, **ONCE,
+         "lifecycle__pendingDeadlineSeconds": SECONDS},
+        (f"within {SECONDS} s", "fits no node", "node affinity/selector")),
+    Row("mid-run", [CRASHED, TRAINED], "", {"training__steps": LONG}, ("Exit code 42.",), 42),
 ]  # fmt: skip
+DRAINED, DELETED = "drained", "deleted"
+DISRUPTED = ("Ignored", "EvictionByEvictionAPI")
 
 
 @pytest.fixture(scope="module")
 def uids(lab: Lab) -> Iterator[dict[str, str]]:
-    """All of the jobs by name."""
-    for row in ROWS:
+    """All of the jobs by name; what happens to some in their middle is on its way."""
+    late = [row for row in ROWS if row.name in ("endless", "no-image", "no-node")]
+    for row in late:  # they take longest
         lab.apply(taught_job(row.name, faults=row.faults, **row.changes))
-    names = [row.name for row in ROWS]
-    yield {name: lab.job(name).uid for name in names}
+    lab.apply(taught_job("mid-run", training__steps=LONG))
+    lab.apply(taught_job(DELETED, faults="1=hang *=succeed", lifecycle__suspendGraceSeconds=2))
+    lab.apply(taught_job(DRAINED, training__steps=LONG, lifecycle__failurePolicy=rules(
+        ("Ignore", {"onPodCondition": {"type": "DisruptionTarget"}}))))  # fmt: skip
+    for row in ROWS:
+        if row not in late and row.name != "mid-run":
+            lab.apply(taught_job(row.name, faults=row.faults, **row.changes))
+    names = [*(row.name for row in ROWS), DRAINED, DELETED]
+    uids = {name: lab.job(name).uid for name in names}
+    lab.kubectl("delete", "pod", trainer_pod(lab, DELETED), "--wait=false")
+    await_step(lab, "mid-run", 3)
+    order(lab, "mid-run", "exit:42")
+    await_step(lab, DRAINED, 3)
+    evict(lab, trainer_pod(lab, DRAINED))
+    yield uids
     lab.delete("rljob", *names)
 
 
@@ -138,6 +181,10 @@ def check_told(status: RLJobStatus, *, completes: bool) -> None:
     assert status.phase == "Failed"
     assert (said["Failed"], said["Stalled"]) == (("True", reason), ("True", reason))
     assert said["Ready"] == ("False", reason)
+    last = f"Attempt {status.attempt} was the last one allowed. {status.last_failure.message}"
+    words = {one.type: one.message for one in status.conditions}
+    assert words["Ready"] == words["Stalled"] == last
+    assert words["Failed"] == status.last_failure.message
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[one.name for one in ROWS])
@@ -159,3 +206,41 @@ def test_an_end_is_told_and_counted(lab: Lab, uids: dict[str, str], row: Row) ->
         assert text in failure.message
     assert failure.pod.startswith(f"{row.name}-")
     assert status.next_retry_time is None
+
+
+def check_whole(lab: Lab, run: str) -> None:
+    """Two trainers made the run together: no step is missing, none was made twice."""
+    with lab.stores() as stores:
+        found = stores.runs.get(run)
+        assert found is not None
+        lineage = stores.batches.lineage(found.head_batch)
+    assert found.epoch == 2
+    assert [batch.step for batch in lineage] == list(range(1, LONG + 1))
+
+
+def test_a_run_that_crashed_went_on(lab: Lab, uids: dict[str, str]) -> None:
+    ended(lab, "mid-run")
+    check_whole(lab, uids["mid-run"])
+
+
+def test_a_drained_trainer_is_not_counted(lab: Lab, uids: dict[str, str]) -> None:
+    status = ended(lab, DRAINED)
+    assert (attempts(status), status.failures) == ([DISRUPTED, TRAINED], 0)
+    assert status.last_failure is not None
+    assert "is being deleted" in status.last_failure.message
+    check_whole(lab, uids[DRAINED])
+
+
+def test_a_deleted_trainer_is_counted(lab: Lab, uids: dict[str, str]) -> None:
+    status = ended(lab, DELETED)
+    assert ([one.result for one in status.attempts], status.failures) == (
+        ["Failed", "Succeeded"], 1,
+    )  # fmt: skip
+
+
+def test_nothing_is_left_behind(lab: Lab, uids: dict[str, str]) -> None:
+    for name in uids:
+        ended(lab, name)
+    until(lambda: not any(one.phase in ("Pending", "Running") for name in uids
+                          for one in lab.pods(name)), what="all pods to have ended")  # fmt: skip
+    await_gone(lab, uids)
