@@ -141,7 +141,7 @@ def lingers(pod: Pod, now: float) -> bool:
 
     One that outlives its grace is on a node that does not answer. The epoch fences it out.
     """
-    return pod.live and (pod.gone_by is None or now <= pod.gone_by + LINGER_SECONDS)
+    return pod.remains and (pod.gone_by is None or now <= pod.gone_by + LINGER_SECONDS)
 
 
 def _suspend(view: View, outcome: Outcome | None) -> Decision:

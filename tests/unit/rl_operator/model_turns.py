@@ -350,6 +350,13 @@ class Turns:
         }  # fmt: skip
         self.api.touch(there)
 
+    def end_containers(self) -> None:
+        """The kubelet tells of it some time before it lets the pod go."""
+        for pod in self.pods():
+            if "deletionTimestamp" in pod["metadata"]:
+                pod["status"] = {"phase": "Succeeded"}
+                self.api.touch(pod)
+
     def end_pods(self) -> None:
         for pod in self.pods():
             if "deletionTimestamp" in pod["metadata"]:

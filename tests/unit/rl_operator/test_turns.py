@@ -66,6 +66,7 @@ EVENTS: dict[str, Event] = {
     "die after two writes": looks(writes=2),
     "the controller sees": lambda turns: turns.controller_sees(),
     "the controller acts": lambda turns: turns.control(),
+    "containers end": lambda turns: turns.end_containers(),
     "pods end": lambda turns: turns.end_pods(),
     "settle": lambda turns: turns.settle(),
     "the holder ends": of_holder(lambda turns, one: turns.say(one, ENDED)),
@@ -116,6 +117,7 @@ ENDING = [*TWO_WAIT, "settle", "the holder ends", "look", "look"]
 
 
 @example([*ENDING, *ACTED, *["look"] * 4, *ACTED])  # the last pods have not ended yet
+@example([*ENDING, *ACTED, "containers end", *["look"] * 4, *ACTED])  # the pods are still there
 @example([*ENDING, "pods end", *["look"] * 4, *ACTED])  # the controller has not acted yet
 @example([*SERVED, "the holder is suspended", *["look"] * 6, "the controller acts", *ACTED])
 @example([*HANDED_ON, "a resumes", "go on after the pool was read", *ACTED])
