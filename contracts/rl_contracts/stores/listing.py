@@ -24,6 +24,8 @@ def fields_of(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) ->
 def sizes_of(mongo: Mongo, collection: str, ids: Sequence[str]) -> dict[str, int]:
     """Bytes of documents as the stores hold them, overflow included; all of them are read."""
     documents, wanted = mongo.collection(collection), list(ids)
+    if not wanted:
+        return {}
     found = mongo.call(
         f"measuring {len(wanted)} {collection}",
         lambda: list(documents.find({"_id": {"$in": wanted}})),

@@ -42,6 +42,8 @@ class Overview:
 def of_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
     """Run document and registrations of each run."""
     wanted = list(runs)
+    if not wanted:
+        return {}
     documents = mongo.call(
         f"reading {len(wanted)} runs",
         lambda: list(mongo.collection("runs").find({"_id": {"$in": wanted}})),

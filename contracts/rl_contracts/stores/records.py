@@ -56,6 +56,8 @@ class RecordStore(Generic[D]):
     def delete_all(self, ids: Sequence[str]) -> int:
         """Delete documents by id; return how many there were."""
         wanted = list(ids)
+        if not wanted:
+            return 0
         return self._mongo.call(
             f"deleting {len(wanted)} {self._name}",
             lambda: self._documents.delete_many({"_id": {"$in": wanted}}).deleted_count,
@@ -165,6 +167,8 @@ class SamplerStore(RecordStore[Sampler]):
             ids: which.
             before: store time of the last heartbeat; one that has registered again stays.
         """
+        if not ids:
+            return 0
         ended = {"state": SamplerState.GONE, "heartbeat_at": {"$lt": before}}
         wanted = {"_id": {"$in": list(ids)}, **ended}
         return self._mongo.call(

@@ -78,6 +78,8 @@ class RolloutStore(RecordStore[Rollout]):
 
         Objects go first: what a crash leaves is found and deleted by the next call.
         """
+        if not ids:
+            return 0
         wanted = {"_id": {"$in": list(ids)}}
         doing = f"deleting {len(ids)} rollouts"
         found = self._mongo.call(
@@ -104,6 +106,8 @@ class RolloutStore(RecordStore[Rollout]):
             rollout = one.key[len(root) :].split("/")[0]
             youngest[rollout] = max(youngest[rollout], one.modified_at)
         old = [rollout for rollout, at in youngest.items() if at < limit]
+        if not old:
+            return 0
         known = self._mongo.call(
             f"looking for {len(old)} rollouts",
             lambda: {one["_id"] for one in self._documents.find({"_id": {"$in": old}}, {"_id": 1})},

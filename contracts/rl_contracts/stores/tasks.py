@@ -208,6 +208,8 @@ class TaskStore:
 
     def delete(self, tasks: Sequence[str]) -> None:
         """Delete ended tasks; those in a queue stay whatever is asked."""
+        if not tasks:
+            return
         query = {"_id": {"$in": list(tasks)}, "queue": Queue.CONSUMED}
         self._mongo.call(f"deleting {len(tasks)} tasks", lambda: self._tasks.delete_many(query))
 
