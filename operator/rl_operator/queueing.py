@@ -17,8 +17,8 @@ from rl_operator.settings import Images
 from rl_operator.situation import Stall
 from rl_operator.snapshot import JobSnapshot
 
-Admitted = tuple[str, float | None]
-"""A Workload's uid and when it was admitted."""
+Admitted = tuple[str | float | None, ...]
+"""A Workload's uid, when it was admitted (in whole seconds), and with which flavors."""
 KEPT_FLAVORS = 5000
 
 
@@ -86,9 +86,9 @@ class Queueing:
         return int(found["value"]) if found is not None else None
 
     def _flavors(self, workload: admission.Workload) -> Mapping[str, Flavor | None]:
-        known = (workload.meta.uid, workload.since("Admitted"))
+        wanted = {name for one in workload.assignments.values() for name in one.flavors}
+        known = (workload.meta.uid, workload.since("Admitted"), *sorted(wanted))
         if known not in self.flavors:
-            wanted = {name for one in workload.assignments.values() for name in one.flavors}
             found = {name: self._flavor(name) for name in sorted(wanted)}
             if None in found.values():
                 return found  # looked for again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -227,6 +228,30 @@ class TestWhatIsAdmitted:
         assert (found.reason, "spec.scheduling.queueName = 'team'" in found.message) == (
             "TopologyUnsupported", True
         )  # fmt: skip
+
+
+class Flavors:
+    """An API server that has them all."""
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
+        return kueue.flavor(name)
+
+    def merge(self, kind: Kind, manifest: Raw, *, subresource: str = "") -> Raw:
+        raise AssertionError(f"{kind.name} is written")
+
+
+def test_another_admission_within_the_same_second_brings_its_own_flavors() -> None:
+    queueing = Queueing(cluster=Flavors(), images=IMAGES, enabled=True, now=lambda: NOW)
+    for name in ("spot", "owned"):
+        raw = stored(functools.partial(kueue.admitted, name=name))
+        for one in raw["status"]["conditions"]:
+            one["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        child = Child(kind="Workload", meta=Meta.parse(raw), raw=raw)
+        children = {("Workload", "rljob-job"): child}
+        _, found = queueing.look(a_snapshot(job=a_job_object(**QUEUED), children=children))
+        assert found is not None
+        assert found.spec is not None
+        assert (found.stall, found.spec.trainer.node_selector) == (None, {"pool": name})
 
 
 class NoCluster:
