@@ -14,8 +14,10 @@ from rl_operator.kinds import PYTORCH_JOB, SAMPLER_POOL, Key
 from rl_operator.metadata import Child, Meta
 from rl_operator.plan import Action, Apply
 from rl_operator.snapshot import Job, JobSnapshot, Pool
+from rl_operator.timestamps import format_time
 
 Raw = dict[str, Any]
+YEAR_2026 = 1767225600.0
 
 
 class ModelCluster:
@@ -24,6 +26,8 @@ class ModelCluster:
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Raw] = {}
         self.writes = 0
+        self.now = YEAR_2026
+        """Seconds since 1970, as creations are stamped with."""
         self._serial = 0
 
     def perform(self, action: Action) -> None:
@@ -38,7 +42,7 @@ class ModelCluster:
         there = self.objects.get(key)
         if there is None:
             self._serial += 1
-            stamp = {"uid": f"u{self._serial}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+            stamp = {"uid": f"u{self._serial}", "creationTimestamp": format_time(self.now)}
             manifest["metadata"] |= stamp | {"resourceVersion": "1"}
             manifest["metadata"]["generation"] = 1
             if action.kind == SAMPLER_POOL:

@@ -219,7 +219,7 @@ class Life:
     def _trainers(self) -> None:
         there = {name for kind, name in self.cluster.objects if kind == PYTORCH_JOB.name}
         of_trainers = [one for one in self.pods if one.startswith("job-")]
-        self._delete([one for one in of_trainers if one.removesuffix("-worker-0") not in there])
+        self._delete([one for one in of_trainers if one.rpartition("-worker-")[0] not in there])
         for name in there:
             raw = self.cluster.objects[(PYTORCH_JOB.name, name)]
             pod = f"{name}-worker-0"

@@ -1,0 +1,67 @@
+"""A job whose trainer is elastic, on the model cluster; nodes come and go."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rl_operator import names
+from rl_operator.attempts import Decision
+from rl_operator.kinds import PYTORCH_JOB
+from tests.unit.rl_operator.builders import a_pod
+from tests.unit.rl_operator.model_life import Life
+
+LEAST, MOST = 1, 3
+
+
+class ElasticLife(Life):
+    """A job with ``trainer.elastic``; each node takes one pod of the trainer."""
+
+    def __init__(self, **lifecycle: Any) -> None:
+        super().__init__(**lifecycle)
+        bounds = {"minReplicas": LEAST, "maxReplicas": MOST}
+        self.sections = {"trainer": {"replicas": 2, "elastic": bounds}}
+        self.nodes = MOST
+
+    def reconcile(self, **faults: Any) -> Decision | None:
+        self.cluster.now = self.now
+        return super().reconcile(**faults)
+
+    def end_trainer(self, exit_code: int, **words: Any) -> None:
+        """One pod ends, and training-operator ends the others."""
+        super().end_trainer(exit_code, **words)
+        ended = self.pods.get(f"{names.trainer('job', self.status.attempt)}-worker-0")
+        if ended is not None and not ended.live:
+            attempt = ended.attempt
+            of_it = [one.name for one in self.pods.values() if one.attempt == attempt and one.live]
+            self._delete(of_it)
+
+    def _trainers(self) -> None:
+        super()._trainers()
+        for (kind, name), raw in self.cluster.objects.items():
+            if kind == PYTORCH_JOB.name and "status" not in raw:
+                size = raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]
+                attempt = int(raw["metadata"]["labels"][names.ATTEMPT_LABEL])
+                for number in range(size):
+                    self._make(f"{name}-worker-{number}", attempt)
+        self._schedule()
+
+    def _make(self, name: str, attempt: int) -> None:
+        there = self.pods.get(name)
+        if there is None or (there.started_at is not None and not there.conditions):
+            self.pods[name] = a_pod(
+                name=name, uid=name, attempt=attempt, created_at=self.now, started_at=None,
+                phase="Pending", ready=False, unscheduled="0/3 nodes are available.",
+            )  # fmt: skip
+
+    def _schedule(self) -> None:
+        """Pods that wait get the nodes that are free, the oldest first."""
+        trainers = [one for one in self.pods.values() if one.component == "trainer" and one.live]
+        taken = sum("PodScheduled" in one.conditions for one in trainers)
+        for pod in trainers:
+            if pod.unscheduled and not pod.deleting and taken < self.nodes:
+                taken += 1
+                self.pods[pod.name] = dataclasses.replace(
+                    pod, phase="Running", ready=True, started_at=self.now, unscheduled="",
+                    conditions=("PodScheduled", "Ready"),
+                )  # fmt: skip
