@@ -70,7 +70,7 @@ imagePullSecrets: {{ toJson . }}
 - apiGroups: [""]
   resources: [pods]
   # patch: which pods a shrinking pool gives up; delete: samplers that stay stale or silent.
-  verbs: [get, list, watch, patch, delete]
+  verbs: [list, watch, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [get, create, patch]

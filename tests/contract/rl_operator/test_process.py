@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
+
+import pytest
 
 from rl_operator import kinds
 from rl_operator.kinds import Key
 from rl_operator.leadership import RENEW_DEADLINE_SECONDS
-from tests.contract.rl_operator.processes import Process, Starter, holder, lease
+from tests.contract.rl_operator.processes import Process, Starter, grant, holder, lease
 from tests.contract.rl_operator.world import World
 from tests.waiting import HUNG_SECONDS, until
 
@@ -145,9 +149,21 @@ def reads(operator: Process) -> tuple[float, float]:
     return read, found['rl_operator_reconciles_total{kind="RLJob",result="ok"}']
 
 
-def test_a_running_job_at_rest_is_looked_at_without_reads(world: World, start: Starter) -> None:
-    # Jobs that other tests have left on this API server would be read, too.
-    operator = start("resting", "--watch-namespace", world.namespace)
+@pytest.fixture
+def confined(world: World, tmp_path: Path) -> Iterator[Process]:
+    """An operator that watches one namespace, with rights there alone."""
+    system = f"{world.namespace}-system"
+    only = f"watchNamespaces={{{world.namespace}}}"
+    granted = grant(world.apiserver, tmp_path, only, system=system)
+    starter = Starter(folder=tmp_path, kubeconfig=granted)
+    yield starter("confined", "--namespace", system, "--watch-namespace", world.namespace)
+    starter.stop()
+
+
+def test_a_running_job_at_rest_is_looked_at_without_reads(
+    world: World, confined: Process
+) -> None:  # fmt: skip
+    operator = confined
     _, run = bring_up(world)
     found: list[tuple[float, float]] = []
 
@@ -161,6 +177,7 @@ def test_a_running_job_at_rest_is_looked_at_without_reads(world: World, start: S
     until(rests, what="looks without reads", seen=lambda: found[-5:])
     world.apiserver.kubectl("-n", world.namespace, "delete", "deployment", "job-main")
     until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the deletion to be put right")
+    assert operator.complaints() == []
 
 
 def test_a_silent_watch_ends_the_process(world: World, start: Starter) -> None:

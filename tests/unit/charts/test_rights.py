@@ -1,0 +1,63 @@
+"""The operator's rights: what it uses, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+TEMPLATES = Path(__file__).resolve().parents[3] / "charts" / "rl-operator" / "templates"
+
+
+def rules() -> list[dict[str, Any]]:
+    """Those of the ClusterRole, and of each Role where namespaces are named."""
+    text = (TEMPLATES / "_helpers.tpl").read_text()
+    _, _, rest = text.partition('{{- define "rl.rules" -}}')
+    body, _, _ = rest.partition("{{- define")
+    found = yaml.safe_load("\n".join(one for one in body.splitlines() if "{{" not in one))
+    assert isinstance(found, list)
+    return found
+
+
+def verbs(resource: str) -> set[str]:
+    return {verb for one in rules() if resource in one["resources"] for verb in one["verbs"]}
+
+
+def test_one_secret_is_read_by_its_name_and_none_is_listed() -> None:
+    named = [one for one in rules() if "secrets" in one["resources"]]
+    assert named == [
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": ["rl-operator-stores"],
+            "verbs": ["get"],
+        }
+    ]
+    assert "secrets" not in (TEMPLATES / "rbac.yaml").read_text()
+
+
+def test_no_right_is_for_everything() -> None:
+    for one in rules():
+        for part in ("apiGroups", "resources", "verbs"):
+            assert not any("*" in value for value in one[part]), one
+    assert "*" not in (TEMPLATES / "rbac.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("resource", "never"),
+    [
+        ("rljobs", {"create", "update"}),
+        ("pods", {"get", "create", "update"}),
+        ("deployments", {"delete", "update"}),
+        ("configmaps", {"list", "watch", "delete"}),
+        ("networkpolicies", {"list", "watch", "delete"}),
+        ("poddisruptionbudgets", {"list", "watch", "delete"}),
+        ("leases", {"list", "watch", "patch", "delete"}),
+        ("events", {"list", "watch", "delete"}),
+    ],
+)
+def test_what_is_never_asked_is_not_granted(resource: str, never: set[str]) -> None:
+    assert verbs(resource)
+    assert not verbs(resource) & never
