@@ -49,7 +49,7 @@ def of_actions(actions: Iterable[Action]) -> list[Note]:
 
 
 def of_change(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
-    """What a change of the status tells."""
+    """What a change of the status tells; how often the same was told, the Event counts."""
     notes = [
         *_stalls(before.conditions, after.conditions),
         *_outages(before.conditions, after.conditions),
@@ -63,11 +63,9 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
         message = f"Attempt {failure.attempt}: {failure.reason}. {failure.message}"
         notes.append(Note("AttemptFailed", message, "Warning"))
     if after.trainer.restarts > before.trainer.restarts:
-        message = f"The trainer has started again (restart {after.trainer.restarts})."
-        notes.append(Note("TrainerRestarted", message))
+        notes.append(Note("TrainerRestarted", "The trainer has started again."))
     if after.samplers.restarts > before.samplers.restarts:
-        message = f"A sampler pod ended unasked ({after.samplers.restarts} so far)."
-        notes.append(Note("SamplerLost", message, "Warning"))
+        notes.append(Note("SamplerLost", "A sampler pod ended unasked.", "Warning"))
     notes += _of_suspension(before, after)
     notes += _of_queue(before.conditions, after.conditions)
     if _turned(before.conditions, after.conditions, "Complete"):
