@@ -169,9 +169,9 @@ def _waiting(workload: Workload, queue: str) -> Hold:
     return Hold(reason=reason or "Pending", message=message or silent)
 
 
-def said(snapshot: JobSnapshot, spec: RLJobSpec) -> list[Said]:
+def said(snapshot: JobSnapshot) -> list[Said]:
     """A job's conditions about its queue."""
-    if not spec.scheduling.queued:
+    if not snapshot.job.basics.queued:
         return []
     workload = of(snapshot)
     if workload is None:

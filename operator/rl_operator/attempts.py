@@ -51,6 +51,8 @@ class View:
     """Inputs are checked and samplers are there."""
     wishes: Trainer = field(default_factory=Trainer)
     """``spec.trainer``."""
+    renderable: bool = True
+    """Whether a trainer could be made of the spec, as it is now."""
     samplers_ready: bool = True
     """As many as a start after a suspension asks for."""
     suspend: bool = False
@@ -169,7 +171,7 @@ def _after_end(view: View) -> Decision:
     active = view.trainer is not None and view.trainer.state == "Active"
     if view.others_active or active or any(lingers(one, view.now) for one in view.pods):
         return Wait(why="Stopping")
-    if refused(view.status) and not view.may_begin:
+    if not view.renderable or (refused(view.status) and not view.may_begin):
         return Wait(why="Inputs")
     if halted(view.status) and not view.samplers_ready:
         return Wait(why="Samplers")

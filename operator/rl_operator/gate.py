@@ -45,8 +45,8 @@ class Flavor:
 class Gate:
     """What a job may have now."""
 
-    spec: RLJobSpec
-    """With what its admission says of nodes and numbers of pods."""
+    spec: RLJobSpec | None
+    """With what its admission says of nodes and numbers of pods; None: it cannot be read."""
     hold: Hold | None = None
     """Why it may have no pods."""
     stall: Stall | None = None
@@ -63,20 +63,30 @@ class Gate:
     def token(self) -> tuple[object, ...]:
         """Changes with whatever a job's objects are made from."""
         sizes = tuple(sorted(self.sizes.items())) if self.sizes is not None else None
-        placed = repr((self.spec.trainer, self.spec.samplers)) if sizes is not None else ""
+        spec = self.spec if sizes is not None else None
+        placed = repr((spec.trainer, spec.samplers)) if spec is not None else ""
         return (sizes, placed, self.make is not None, self.drop is not None)
 
 
-def without_queue(snapshot: JobSnapshot, spec: RLJobSpec) -> Gate:
+def without_queue(snapshot: JobSnapshot, spec: RLJobSpec | None) -> Gate:
     """The gate of a job that asks no queue, or not any more."""
     stray = admission.of(snapshot)
     return Gate(spec=spec, drop=stray.child if stray is not None else None)
 
 
-def shut(spec: RLJobSpec, stall: Stall) -> Gate:
+def shut(spec: RLJobSpec | None, stall: Stall) -> Gate:
     """The gate of a job that no queue can be asked for."""
     hold = Hold(reason=stall.reason, message=stall.message)
-    return Gate(spec=spec, hold=hold, stall=stall, sizes=admission.sizes(spec, None))
+    sizes = admission.sizes(spec, None) if spec is not None else None
+    return Gate(spec=spec, hold=hold, stall=stall, sizes=sizes)
+
+
+def unrendered(snapshot: JobSnapshot) -> Gate:
+    """The gate of a job of which nothing can be made: it keeps the pods that were admitted."""
+    job = snapshot.job
+    hold = admission.hold(admission.of(snapshot), None, job.basics.queue_name)
+    sizes = admission.sizes(job.spec, None) if job.spec is not None else None
+    return Gate(spec=job.spec, hold=hold, sizes=sizes)
 
 
 def of_queue(

@@ -135,10 +135,12 @@ def _stalled(stall: Stall) -> Headline:
 
 
 def _suspension(situation: Situation, after: RLJobStatus) -> Headline:
-    spec = situation.snapshot.job.spec
-    if spec is not None and not spec.suspend:  # its queue lets it have no pods
-        return _stalled(situation.stall) if situation.stall else _queued(situation, after)
+    job, stall = situation.snapshot.job, situation.stall
+    if not job.basics.suspend:  # its queue lets it have no pods
+        return _stalled(stall) if stall is not None else _queued(situation, after)
     if at_rest(situation, after):
+        if job.spec is None and stall is not None:
+            return _stalled(stall)  # nobody can say that it is as declared
         message = "No pod runs. The run goes on when spec.suspend is false."
         return Headline("Suspended", "Suspended", message, "Ready")
     return _stopping(situation, after)
@@ -277,7 +279,7 @@ def _details(situation: Situation, after: RLJobStatus) -> list[Said]:
     if situation.supervised:  # there are neither samplers nor policies for them
         return [
             *_suspended(situation, after),
-            *_admission(situation),
+            *admission.said(situation.snapshot),
             _trainer_ready(situation, after),
             _reachable("StorageReachable", reading.bucket),
             _reachable("StateStoreReachable", reading.store),
@@ -285,7 +287,7 @@ def _details(situation: Situation, after: RLJobStatus) -> list[Said]:
     return [
         *_suspended(situation, after),
         *pool_wait.said(situation, after),
-        *_admission(situation),
+        *admission.said(situation.snapshot),
         _trainer_ready(situation, after),
         _samplers_ready(situation, after),
         *_policy(situation),
@@ -300,16 +302,11 @@ def _suspended(situation: Situation, after: RLJobStatus) -> list[Said]:
     job = situation.snapshot.job
     if job.suspended and not over(after):
         if at_rest(situation, after):
-            by_queue = job.spec is not None and not job.spec.suspend
+            by_queue = not job.basics.suspend
             return [Said("Suspended", "True", "NotAdmitted" if by_queue else "Suspended")]
         return [Said("Suspended", "False", "Stopping", "Pods are being stopped.")]
     was_there = find(job.status.conditions, "Suspended") is not None
     return [Said("Suspended", "False", "Resumed")] if was_there else []
-
-
-def _admission(situation: Situation) -> list[Said]:
-    spec = situation.snapshot.job.spec
-    return [] if spec is None else admission.said(situation.snapshot, spec)
 
 
 def _reachable(kind: str, reach: Reach) -> Said:

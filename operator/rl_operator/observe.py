@@ -23,7 +23,7 @@ from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Reads
 from rl_operator.metadata import Child, Meta, Raw
 from rl_operator.pod import Pod
-from rl_operator.snapshot import DeploymentState, Job, JobSnapshot, Pool, PoolSnapshot
+from rl_operator.snapshot import Basics, DeploymentState, Job, JobSnapshot, Pool, PoolSnapshot
 
 S = TypeVar("S", bound=BaseModel)
 KEPT_SECTIONS = 1000
@@ -81,7 +81,7 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
 def _may_be_queued(job: Job) -> bool:
     """Whether a job asks a queue, or has asked one before its spec was changed."""
     told = find(job.status.conditions, "Admitted")
-    return told is not None or (job.spec is not None and job.spec.scheduling.queued)
+    return told is not None or job.basics.queued
 
 
 def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
@@ -151,7 +151,8 @@ def _children(
 def _job(raw: Raw) -> Job:
     spec, error = _parsed(RLJobSpec, raw["spec"])
     status = _valid(RLJobStatus, _packed(raw.get("status", {})))
-    return Job(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status)
+    unread = Basics.parse(raw["spec"]) if spec is None else Basics()
+    return Job(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status, unread=unread)
 
 
 def _pool(raw: Raw) -> Pool:

@@ -22,14 +22,14 @@ def operation(situation: Situation, after: RLJobStatus) -> OperationStatus | Non
     if job.meta.deleted_at is not None:
         step = "StoppingPods" if snapshot.pods else "DeletingData"
         return _operation(situation, "Delete", step, seconds=STOP_SECONDS)
-    if over(after) or job.spec is None:
+    if over(after):
         return None
     if job.suspended and not at_rest(situation, after):
         trainer = after.attempt and not attempt_records.ended(after)
         step = "StoppingTrainer" if trainer else "StoppingSamplers"
-        grace = job.spec.lifecycle.suspend_grace_seconds
+        grace = job.basics.suspend_grace_seconds
         return _operation(situation, "Suspend", step, seconds=grace + STOP_SECONDS)
-    if job.suspended:
+    if job.suspended or job.spec is None:
         return None
     if joint_start.applies(after):
         return _start(situation)

@@ -48,25 +48,24 @@ class Queueing:
     def look(self, snapshot: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
         """A snapshot that says whether its job is held back, and what the job may have now.
 
-        There is no gate without a valid spec, nor for a job that is over or being deleted.
+        There is no gate for a job that is over or being deleted.
         """
-        job, spec = snapshot.job, snapshot.job.spec
-        if spec is None or job.finished or job.meta.deleted_at is not None:
+        job = snapshot.job
+        if job.finished or job.meta.deleted_at is not None:
             return snapshot, None
-        found = self._gate(snapshot, spec)
+        found = self._gate(snapshot, job.spec)
         held = replace(job, held=found.hold is not None)
         return replace(snapshot, job=held), found
 
-    def _gate(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Gate:
-        if not spec.scheduling.queued:
+    def _gate(self, snapshot: JobSnapshot, spec: RLJobSpec | None) -> Gate:
+        if not snapshot.job.basics.queued:
             return gate.without_queue(snapshot, spec)
         if not self.enabled:
             return gate.shut(spec, gate.SWITCHED_OFF)
         if not snapshot.has_queue_kind:
             return gate.shut(spec, gate.NO_KUEUE)
-        if next(of_spec(spec), None) is not None:  # nothing can be rendered, nor is it applied
-            hold = admission.hold(admission.of(snapshot), None, spec.scheduling.queue_name)
-            return Gate(spec=spec, hold=hold)
+        if spec is None or next(of_spec(spec), None) is not None:
+            return gate.unrendered(snapshot)
         return self._of_queue(snapshot, spec)
 
     def _of_queue(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Gate:

@@ -18,6 +18,7 @@ from rl_operator import (
     observe,
     patience,
     pool_ref,
+    standstill,
 )
 from rl_operator.admission import Hold
 from rl_operator.apply import Applier, Made, StatusWriter
@@ -87,36 +88,36 @@ class JobReconciler:
             return self._delete(snapshot)
         if snapshot.job.finished:
             return self._finished(snapshot)
-        if snapshot.job.spec is None:
-            stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
-            waited = self._tell(snapshot, self._situation(snapshot, stall=stall))
-            return waited if waited < RESYNC_SECONDS else None
         assert gate is not None
+        if snapshot.job.spec is None:
+            return self._stand(snapshot, gate)
         return self._advance(snapshot, snapshot.job.spec, gate, again=again)
 
     def _advance(
         self, snapshot: JobSnapshot, spec: RLJobSpec, gate: Gate, *, again: bool
     ) -> float | None:
-        status = snapshot.job.status
+        status, granted = snapshot.job.status, gate.spec
+        assert granted is not None
         idle = spec.suspend and (status.attempt == 0 or attempt_records.ended(status))
         inputs = Inputs() if idle else self.inputs.read(snapshot, spec)
         if self._settle_finalizer(snapshot, spec, checked=inputs.checked):
             return SOON_SECONDS
         if inputs.checked and SharedPools(cluster=self.cluster).join(snapshot.job, spec):
             return SOON_SECONDS
-        decision = attempts.decide(view_of(snapshot, gate.spec, inputs, self.now()))
+        decision = attempts.decide(view_of(snapshot, granted, inputs, self.now()))
         if again and not _needs_no_proof(decision, queued=spec.scheduling.queued):
             return self._look_live(snapshot.key)  # a turn is decided by what is there now
         if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
             self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
-        stall, made = inputs.stall or gate.stall, Made()
-        if not inputs.unusable:
+        if inputs.unusable:
+            made = self._stop(snapshot, gate)
+        else:
             new = again and status.observed_generation < 0
-            made = self._make(snapshot, gate, inputs, decision, new=new)
-            stall = made.stall or stall
-            self.queueing.tell(gate)
+            made = self._make(snapshot, granted, gate, inputs, decision, new=new)
             if made.done and again:
                 snapshot = self._as_made(snapshot)
+        stall = made.stall or inputs.stall or gate.stall
+        self.queueing.tell(gate)
         situation = self._situation(
             snapshot,
             inputs=inputs,
@@ -138,10 +139,46 @@ class JobReconciler:
         self.looks.changed(key)
         return self.reconcile(key)
 
+    def _stand(self, snapshot: JobSnapshot, gate: Gate) -> float | None:
+        """A job whose spec cannot be read goes on as it was, or is stopped."""
+        decision = standstill.decide(snapshot)
+        stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
+        self._stop(snapshot, gate)
+        self.queueing.tell(gate)
+        situation = self._situation(snapshot, decision=decision, stall=stall, hold=gate.hold)
+        waited = self._tell(snapshot, situation)
+        if decision is not None:
+            return SOON_SECONDS
+        if _must_be_live(snapshot.job):
+            return STALLED_SECONDS
+        return waited if waited < RESYNC_SECONDS else None
+
+    def _stop(self, snapshot: JobSnapshot, gate: Gate) -> Made:
+        """End what has to end of a job of which nothing can be made."""
+        unwanted = standstill.unwanted(snapshot)
+        if gate.drop is not None and gate.drop not in unwanted:
+            unwanted.append(gate.drop)
+        made = self.applier.make(
+            snapshot.key,
+            wanted=standstill.wanted(snapshot),
+            unwanted=unwanted,
+            observed=snapshot.children,
+            owner_uid=snapshot.job.meta.uid,
+        )
+        self.journal.post(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
+        return made
+
     def _make(
-        self, snapshot: JobSnapshot, gate: Gate, inputs: Inputs, decision: Decision, *, new: bool
+        self,
+        snapshot: JobSnapshot,
+        spec: RLJobSpec,
+        gate: Gate,
+        inputs: Inputs,
+        decision: Decision,
+        *,
+        new: bool,
     ) -> Made:
-        spec, run_trainer = gate.spec, desired.runs_trainer(snapshot, decision)
+        run_trainer = desired.runs_trainer(snapshot, decision)
         made_from = _made_from(snapshot, gate, checked=inputs.checked, run_trainer=run_trainer)
         wanted = []
         if not self.applier.rests(snapshot.key, made_from):
@@ -356,6 +393,7 @@ def view_of(
         run=inputs.reading.run,
         run_known=inputs.reading.known,
         may_begin=inputs.may_begin,
+        renderable=not inputs.unusable,
         samplers_ready=not inputs.lacks,
         suspend=snapshot.job.suspended,
         now=now,

@@ -83,9 +83,17 @@ class PoolReconciler:
         _note(snapshot)
         stall = _stall(snapshot)
         if stall is not None or snapshot.job is None or snapshot.pool.spec is None:
+            if _stops(snapshot):  # no template is needed to have no pods
+                self._empty(snapshot)
+                stall = None
             return self._tell(snapshot, Reading(), stall, Scaled(replicas=0), replaced=0)
         new = again and snapshot.pool.status.observed_generation < 0
         return self._advance(snapshot, snapshot.pool.spec, snapshot.job, new=new)
+
+    def _empty(self, snapshot: PoolSnapshot) -> None:
+        there = snapshot.children.get((kinds.DEPLOYMENT.name, snapshot.key.name))
+        if there is not None and snapshot.deployment.declared:
+            self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(there.meta))
 
     def _take_turns(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, *, again: bool
@@ -313,6 +321,13 @@ def _scaled(record: ScaleStatus) -> Note:
 
 def _rests(job: Job) -> bool:
     return (job.finished and not job.keeps_samplers) or job.suspended
+
+
+def _stops(snapshot: PoolSnapshot) -> bool:
+    """Whether the pool's own job is suspended, or its queue lets it have no pods."""
+    job = snapshot.job
+    mine = job is not None and job.meta.uid == snapshot.pool.meta.owner_uid
+    return mine and job is not None and (job.suspended or snapshot.held)
 
 
 def _stall_of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | None:

@@ -8,6 +8,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import kinds, names, pool_ref
 from rl_operator.assignment import Turn
 from rl_operator.cluster import Cluster
+from rl_operator.desired import deployment
 from rl_operator.metadata import Meta
 from rl_operator.plan import NO_VERSION, Manifest
 from rl_operator.snapshot import Job, PoolSnapshot
@@ -42,23 +43,18 @@ class SharedPools:
         still may bring it up again.
         """
         there = snapshot.children[(kinds.DEPLOYMENT.name, snapshot.key.name)].meta
-        metadata: Manifest = {
-            "name": there.name, "namespace": there.namespace, "uid": there.uid,
-            "resourceVersion": there.resource_version,
-        }  # fmt: skip
-        if turn.holder is None:
-            metadata["annotations"] = {names.ASSIGNMENT_ANNOTATION: str(turn.epoch)}
-        self.cluster.merge(kinds.DEPLOYMENT, {"metadata": metadata, "spec": {"replicas": 0}})
+        epoch = {names.ASSIGNMENT_ANNOTATION: str(turn.epoch)} if turn.holder is None else {}
+        self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(there, epoch))
 
-    def create(self, deployment: Manifest) -> None:
+    def create(self, manifest: Manifest) -> None:
         """Make the Deployment, where there is none; raises ApiConflictError where there is one.
 
         It is applied, by whom it is applied ever after: what one run brings goes when the next
         one's template has it no more, and what another manager had made would stay.
         """
-        metadata = {**deployment["metadata"], "resourceVersion": NO_VERSION}
-        spec = {**deployment["spec"], "replicas": 0}
-        bare = {**deployment, "metadata": metadata, "spec": spec}
+        metadata = {**manifest["metadata"], "resourceVersion": NO_VERSION}
+        spec = {**manifest["spec"], "replicas": 0}
+        bare = {**manifest, "metadata": metadata, "spec": spec}
         self.cluster.apply(kinds.DEPLOYMENT, bare, manager=names.SPEC_MANAGER)
 
     def _apply(self, kind: kinds.Kind, to: Meta, metadata: Manifest) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator.kinds import Key
-from rl_operator.metadata import Child, Meta
+from rl_operator.metadata import Child, Meta, Raw
 from rl_operator.pod import Pod
 
 
@@ -37,6 +38,41 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Basics:
+    """What a spec asks for, whether or not the rest of it can be read."""
+
+    suspend: bool = False
+    queued: bool = False
+    """Pods wait for a queue's admission."""
+    queue_name: str = ""
+    deletes_data: bool = False
+    """Deleting the job deletes its documents and objects."""
+    suspend_grace_seconds: int = Lifecycle().suspend_grace_seconds
+
+    @classmethod
+    def of(cls, spec: RLJobSpec) -> Basics:
+        """Those of a spec that can be read."""
+        return cls(
+            suspend=spec.suspend,
+            queued=spec.scheduling.queued,
+            queue_name=spec.scheduling.queue_name,
+            deletes_data=spec.lifecycle.data_policy == "Delete",
+            suspend_grace_seconds=spec.lifecycle.suspend_grace_seconds,
+        )
+
+    @classmethod
+    def parse(cls, raw: Raw) -> Basics:
+        """Those of any other one."""
+        scheduling, lifecycle = raw.get("scheduling") or {}, raw.get("lifecycle") or {}
+        return cls(
+            suspend=raw.get("suspend") is True,
+            queued=scheduling.get("provider") == "Kueue",
+            queue_name=str(scheduling.get("queueName", "")),
+            deletes_data=lifecycle.get("dataPolicy") == "Delete",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """An RLJob, or why its spec cannot be read."""
 
@@ -44,13 +80,20 @@ class Job:
     spec: RLJobSpec | None
     spec_error: str
     status: RLJobStatus
+    unread: Basics = Basics()
+    """Of a spec that cannot be read."""
     held: bool = False
     """Its queue has not admitted it, or not any more."""
 
     @property
+    def basics(self) -> Basics:
+        """What its spec asks for, readable or not."""
+        return self.unread if self.spec is None else Basics.of(self.spec)
+
+    @property
     def suspended(self) -> bool:
         """Whether it ought to have no pods."""
-        return self.spec is not None and (self.spec.suspend or self.held)
+        return self.held or self.basics.suspend
 
     @property
     def keeps_samplers(self) -> bool:
@@ -142,14 +185,13 @@ class PoolSnapshot:
     def held(self) -> bool:
         """Whether its job's queue admits none of its pods, or its job has not said so yet."""
         job, spec = self.job, self.pool.spec
-        if job is None or job.spec is None or spec is None or not job.spec.scheduling.queued:
-            return False
-        return not spec.admitted
+        queued = job is not None and job.basics.queued
+        return queued and spec is not None and not spec.admitted
 
     @property
     def size(self) -> int:
         """Pods that there ought to be while the job is at work."""
-        job, spec = self.job, self.pool.spec
+        spec = self.pool.spec
         assert spec is not None
-        queued = job is not None and job.spec is not None and job.spec.scheduling.queued
+        queued = self.job is not None and self.job.basics.queued
         return spec.size if queued else spec.replicas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_contracts import env
@@ -93,6 +93,17 @@ def render(
             },
         }
     )
+
+
+def emptied(there: Meta, annotations: Mapping[str, str] | None = None) -> Manifest:
+    """The change of a Deployment, as it was seen, to 0 pods; its template may say what it likes."""
+    metadata: Manifest = {
+        "name": there.name, "namespace": there.namespace, "uid": there.uid,
+        "resourceVersion": there.resource_version,
+    }  # fmt: skip
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {"metadata": metadata, "spec": {"replicas": 0}}
 
 
 def selector(pool: str, run: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from rl_operator.desired import objects, pool, trainer
 from rl_operator.metadata import Child
 from rl_operator.plan import Wanted
 from rl_operator.settings import Images
-from rl_operator.snapshot import JobSnapshot
+from rl_operator.snapshot import JobSnapshot, TrainerJob
 
 
 def wanted(
@@ -71,6 +71,11 @@ def runs_trainer(snapshot: JobSnapshot, decision: Decision) -> bool:
     return under_way and not snapshot.job.suspended and not isinstance(decision, Ended | Complete)
 
 
+def stopped_trainers(snapshot: JobSnapshot) -> list[Child]:
+    """Trainers that must not run any more, whatever the spec says."""
+    return [_child(snapshot, one) for one in snapshot.trainers if _must_stop(snapshot, one)]
+
+
 def unwanted(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
     """Pools without a group, trainers that have ended or were given up, all but the last ones."""
     lifecycle = spec.lifecycle if spec is not None else Lifecycle()
@@ -92,13 +97,21 @@ def _unwanted_pools(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child
 
 def _old_trainers(snapshot: JobSnapshot, lifecycle: Lifecycle) -> list[Child]:
     job, attempt = snapshot.job, snapshot.job.status.attempt
-    over = job.finished or job.suspended or attempt_records.ended(job.status)
     all_go = job.finished and lifecycle.cleanup_policy == "All"
-    old = [
-        one
+    return [
+        _child(snapshot, one)
         for one in snapshot.trainers
         if all_go
         or one.attempt < attempt - lifecycle.attempt_history_limit
-        or (one.state == "Active" and (one.attempt < attempt or over))
+        or _must_stop(snapshot, one)
     ]
-    return [snapshot.children[(kinds.PYTORCH_JOB.name, one.name)] for one in old]
+
+
+def _must_stop(snapshot: JobSnapshot, trainer: TrainerJob) -> bool:
+    job = snapshot.job
+    over = job.finished or job.suspended or attempt_records.ended(job.status)
+    return trainer.state == "Active" and (trainer.attempt < job.status.attempt or over)
+
+
+def _child(snapshot: JobSnapshot, trainer: TrainerJob) -> Child:
+    return snapshot.children[(kinds.PYTORCH_JOB.name, trainer.name)]

@@ -7,7 +7,7 @@ from typing import Any
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator import kinds, names
 from rl_operator.desired.metadata import labels, owned_by, stamped
-from rl_operator.metadata import Meta
+from rl_operator.metadata import Child, Meta
 
 Manifest = dict[str, Any]
 OPAQUE = ("podTemplate",)
@@ -22,6 +22,12 @@ def render(job: Meta, group: SamplerGroup, *, admitted: int | None = None) -> Ma
     template = _without_empty(group.template.model_dump(mode="json", by_alias=True))
     limit = {} if admitted is None else {"admitted": admitted}
     return stamped(_pool(job, group, {"job": job.name, **limit, "template": template}))
+
+
+def held_back(job: Meta, there: Child) -> Manifest:
+    """A pool as it is there, of which the job's queue admits no pod."""
+    kept = {key: one for key, one in there.raw["spec"].items() if key == "template"}
+    return stamped(_named(job, there.meta.name, {"job": job.name, "admitted": 0, **kept}))
 
 
 def first_form(job: Meta, group: SamplerGroup) -> Manifest:
@@ -44,7 +50,10 @@ def _without_empty(value: Manifest) -> Manifest:
 
 
 def _pool(job: Meta, group: SamplerGroup, spec: Manifest) -> Manifest:
-    name = names.pool(job.name, group.name)
+    return _named(job, names.pool(job.name, group.name), spec)
+
+
+def _named(job: Meta, name: str, spec: Manifest) -> Manifest:
     return {
         "apiVersion": kinds.SAMPLER_POOL.api_version,
         "kind": kinds.SAMPLER_POOL.name,

@@ -12,7 +12,7 @@ from rl_operator import kinds
 from rl_operator.kinds import Key
 from tests import kueue
 from tests.apiserver import ApiServer
-from tests.contract.rl_operator.test_suspend import end_pod, suspend
+from tests.contract.rl_operator.test_suspend import end_pod, refuse, suspend
 from tests.contract.rl_operator.world import World
 
 QUEUED = {"provider": "Kueue", "queueName": "team"}
@@ -216,3 +216,42 @@ def test_more_than_was_admitted_is_asked_for_anew(queue: World) -> None:
     assert workload(queue)["metadata"]["uid"] != first
     (deployment,) = queue.objects(kinds.DEPLOYMENT)
     assert deployment["spec"]["replicas"] == 0
+
+
+def admitted_and_at_work(world: World) -> Key:
+    job = world.make_job(scheduling=QUEUED)
+    world.settle(job)
+    decide(world, kueue.admitted(workload(world)))
+    world.settle(job)
+    begun(world, job, 1)
+    return job
+
+
+def test_an_eviction_is_obeyed_whatever_has_become_of_the_spec(
+    queue: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = admitted_and_at_work(queue)
+    refuse(queue, job, monkeypatch)
+    queue.settle(job)
+    assert queue.condition(job, "Stalled")["reason"] == "VariableReserved"
+    assert kueue.holds_quota(workload(queue)), "what runs goes on"
+
+    decide(queue, kueue.evicted(workload(queue)))
+    queue.settle(job)
+    assert queue.objects(kinds.PYTORCH_JOB) == []
+    (deployment,) = queue.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 0
+    for pod in ("job-1-worker-0", *PODS):
+        assert kueue.holds_quota(workload(queue))
+        end_pod(queue, pod)
+        queue.settle(job)
+    # What cannot run does not wait for quota, either.
+    assert queue.cluster.get(kinds.WORKLOAD, queue.namespace, NAME) is None
+    assert queue.condition(job, "Stalled")["reason"] == "VariableReserved"
+
+    queue.make_job(scheduling=QUEUED)  # as it was at first
+    assert queue.settle(job)["phase"] == "Queued"
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.settle(job)
+    begun(queue, job, 2)
+    assert queue.status(job)["failures"] == 0

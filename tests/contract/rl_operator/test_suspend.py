@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from rl_operator import kinds
+import json
+from collections.abc import Callable
+
+import pytest
+from pydantic import create_model
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator import kinds, observe
 from rl_operator.kinds import Key
 from tests.contract.rl_operator.world import World
 
@@ -103,3 +110,59 @@ def test_the_trainer_section_may_change_while_suspended(world: World) -> None:
     assert "spec.trainer cannot change while the trainer runs" in refused.stderr
     suspend(world, job, suspended=True)
     world.apiserver.kubectl(*arguments)
+
+
+def refuse(world: World, job: Key, _monkeypatch: pytest.MonkeyPatch) -> str:
+    """An edit that the API server takes and nobody can honour."""
+    engine = {"env": [{"name": "HOME", "value": "/"}]}
+    groups = [{"name": "main", "template": {"engine": engine, "autoscaling": {"minReplicas": 2}}}]
+    patch = json.dumps({"spec": {"samplers": groups}})
+    world.apiserver.kubectl(
+        "-n", job.namespace, "patch", "rljob", job.name, "--type=merge", "-p", patch
+    )
+    return "VariableReserved"
+
+
+def make_unreadable(_world: World, _job: Key, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The operator's next version has other models."""
+    monkeypatch.setattr(
+        observe, "RLJobSpec", create_model("Strict", __base__=RLJobSpec, novel=(int, ...))
+    )
+    return "InvalidSpec"
+
+
+@pytest.mark.parametrize("spoil", [refuse, make_unreadable])
+def test_a_job_whose_spec_is_not_honoured_can_be_suspended(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[World, Key, pytest.MonkeyPatch], str],
+) -> None:
+    job = at_work(world)
+    with monkeypatch.context() as edited:
+        reason = spoil(world, job, edited)
+        world.settle(job)
+        assert world.condition(job, "Stalled")["reason"] == reason
+        assert [one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)] == ["job-1"]
+        (deployment,) = world.objects(kinds.DEPLOYMENT)
+        assert deployment["spec"]["replicas"] == 2, "what runs goes on"
+
+        suspend(world, job, suspended=True)
+        status = world.settle(job)
+        assert world.objects(kinds.PYTORCH_JOB) == []
+        (deployment,) = world.objects(kinds.DEPLOYMENT)
+        assert deployment["spec"]["replicas"] == 0
+        assert status["operation"]["kind"] == "Suspend"
+        assert not world.condition_now(job, "Suspended")
+        for pod in ("job-1-worker-0", "job-main-x-1", "job-main-x-2"):
+            end_pod(world, pod)
+        status = world.settle(job)
+        assert world.condition_now(job, "Suspended")
+        assert [one["result"] for one in status["attempts"]] == ["Suspended"]
+
+    world.make_job(lifecycle={"suspendGraceSeconds": 45})  # as it was at first
+    suspend(world, job, suspended=False)
+    world.settle(job)
+    world.start_samplers(str(status["runId"]))
+    assert world.settle(job)["attempt"] == 2
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 2

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
-from rl_operator import attempts, job_conditions, names
+from rl_operator import attempt_records, attempts, job_conditions, names, standstill
 from rl_operator.attempts import Decision
 from rl_operator.cluster import ApiConflictError
 from rl_operator.desired import job as desired
 from rl_operator.gate import Gate, without_queue
 from rl_operator.inputs import Inputs
 from rl_operator.kinds import PYTORCH_JOB
+from rl_operator.metadata import Child
 from rl_operator.plan import Wanted, plan
 from rl_operator.pod import Container, Pod
 from rl_operator.reconcile import view_of
+from rl_operator.refusals import of_spec
 from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import JobSnapshot
 from rl_operator.timestamps import format_time
@@ -42,6 +44,8 @@ class Life:
         """Of the spec, beside lifecycle and suspend."""
         self.status = RLJobStatus()
         self.suspend = False
+        self.spoilt: Literal["", "refused", "unreadable"] = ""
+        """What an edit has made of the spec."""
         self.lifecycle = lifecycle
         self.now = self.progress_at = NOW
         self.outcome: Outcome | None = None
@@ -57,7 +61,11 @@ class Life:
         """What the operator sees."""
         meta = a_meta(resource_version=str(self.version))
         sections = {"suspend": self.suspend, "lifecycle": self.lifecycle, **self.sections}
+        if self.spoilt == "refused":
+            sections["trainer"] = {**sections.get("trainer", {}), "env": [{"name": "RL_RUN"}]}
         job = a_job_object(self.status, meta=meta, **sections)
+        if self.spoilt == "unreadable":
+            job = dataclasses.replace(job, spec=None, spec_error="spec.x: no", unread=job.basics)
         seen = self.cluster.snapshot(job)
         pools = tuple(
             dataclasses.replace(one, status=self._pool_status(one.meta.name)) for one in seen.pools
@@ -87,7 +95,6 @@ class Life:
         self.earlier, now = fresh, self.now + skew
         seen, gate = self.look(seen)
         spec, status = seen.job.spec, seen.job.status
-        assert spec is not None
         run = a_run_document(
             heartbeat_at=self.now,
             progress_at=self.progress_at,
@@ -95,25 +102,12 @@ class Life:
             outcome=self.outcome,
         )
         reading = a_reading(run, now=self.now)
-        inputs = Inputs(reading=reading, may_begin=True)
-        decision: Decision | None = None
-        wanted: list[Any] = []
-        unwanted = desired.unwanted(seen, spec)
-        if gate is not None:
-            decision = attempts.decide(view_of(seen, gate.spec, inputs, now))
-            run_trainer = desired.runs_trainer(seen, decision)
-            wanted = desired.wanted(
-                seen,
-                gate.spec,
-                checked=True,
-                run_trainer=run_trainer,
-                images=IMAGES,
-                admitted=gate.sizes,
-            )
-            wanted += [Wanted(manifest=gate.make, keep_as_created=True)] if gate.make else []
-            unwanted += [gate.drop] if gate.drop is not None else []
+        idle = seen.job.basics.suspend and (status.attempt == 0 or attempt_records.ended(status))
+        unusable = spec is not None and next(of_spec(spec), None) is not None and not idle
+        inputs = Inputs(reading=reading, may_begin=not unusable, unusable=unusable)
+        decision, wanted, unwanted = _decided(seen, gate, inputs, now)
         todo = plan(wanted, unwanted, observed=seen.children, owner_uid=RUN).actions
-        stall = None
+        stall = None if not unusable and spec else Stall(reason="Spoilt", message=self.spoilt)
         for number, action in enumerate(todo[:actions]):
             if number == refused:
                 stall = Stall(reason="ChildRefused", message=f"refused to {action}")
@@ -142,7 +136,6 @@ class Life:
 
     def look(self, seen: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
         """What the job may have; this one asks no queue."""
-        assert seen.job.spec is not None
         return seen, None if seen.job.finished else without_queue(seen, seen.job.spec)
 
     def tell(self, seen: JobSnapshot, gate: Gate | None) -> None:
@@ -153,6 +146,11 @@ class Life:
             self.begun.append(after.attempt)
         self.status = after
         self.writes += 1
+        self.version += 1
+
+    def spoil(self, how: Literal["", "refused", "unreadable"]) -> None:
+        """The user edits the spec."""
+        self.spoilt = how
         self.version += 1
 
     def set_suspend(self, wanted: bool) -> None:
@@ -237,3 +235,29 @@ class Life:
             last_transition_time=format_time(NOW),
         )  # fmt: skip
         return SamplerPoolStatus(conditions=[said])
+
+
+def _decided(
+    seen: JobSnapshot, gate: Gate | None, inputs: Inputs, now: float
+) -> tuple[Decision | None, list[Wanted], list[Child]]:
+    """What happens next, what ought to be there and what ought to go."""
+    if gate is None:
+        return None, [], desired.unwanted(seen, seen.job.spec)
+    dropped = [gate.drop] if gate.drop is not None else []
+    left = standstill.unwanted(seen)
+    left += [one for one in dropped if one not in left]
+    if gate.spec is None:
+        return standstill.decide(seen), standstill.wanted(seen), left
+    decision = attempts.decide(view_of(seen, gate.spec, inputs, now))
+    if inputs.unusable:
+        return decision, standstill.wanted(seen), left
+    wanted = desired.wanted(
+        seen,
+        gate.spec,
+        checked=True,
+        run_trainer=desired.runs_trainer(seen, decision),
+        images=IMAGES,
+        admitted=gate.sizes,
+    )
+    wanted += [Wanted(manifest=gate.make, keep_as_created=True)] if gate.make else []
+    return decision, wanted, desired.unwanted(seen, gate.spec) + dropped

@@ -68,6 +68,11 @@ EVENTS: dict[str, Event] = {
     "succeed": succeed,
     "time passes": wait,
 }
+SPOILT: dict[str, Event] = {
+    "the spec is refused": lambda life: life.spoil("refused"),
+    "the spec cannot be read": lambda life: life.spoil("unreadable"),
+    "the spec is mended": lambda life: life.spoil(""),
+}
 
 
 @example(
@@ -130,6 +135,38 @@ def test_suspensions_are_no_failures(history: list[str]) -> None:
     assert life.status.failures == 0
     assert life.live_trainers() == [life.status.attempt]
     assert find(life.status.conditions, "Failed") is None
+
+
+@example(["settle", "the spec is refused", "suspend", "settle"])
+@example(["settle", "the spec cannot be read", "suspend", "settle", "the spec is mended"])
+@example(["settle", "the spec cannot be read", "trainer crashes", "suspend", "settle", "resume"])
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(sorted({**EVENTS, **SPOILT})), max_size=30))
+def test_a_spoilt_spec_may_be_suspended_and_goes_on_when_it_is_mended(history: list[str]) -> None:
+    life = Life(backoffLimit=2)
+    for event in history:
+        begun, spoilt = len(life.begun), life.spoilt
+        {**EVENTS, **SPOILT}[event](life)
+        assert len(set(life.live_trainers())) <= 1 or life.overdue(), "two attempts at a time"
+        assert not spoilt or begun == len(life.begun), "it begins without a trainer"
+    life.settle()
+    before = life.writes
+    life.settle()
+    assert life.writes == before, "a second look writes"
+    status = life.status
+    over = is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed")
+    if life.suspend and not over:
+        assert not [one for one in life.pods.values() if one.live]
+        assert is_true(status.conditions, "Suspended")
+    life.spoil("")
+    life.set_suspend(False)
+    life.settle()
+    wait(life)
+    life.settle()
+    status = life.status
+    over = is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed")
+    assert over or life.live_trainers() == [status.attempt]
+    assert life.begun == list(range(1, len(life.begun) + 1)), "an attempt was skipped or repeated"
 
 
 def look(**faults: Any) -> Event:

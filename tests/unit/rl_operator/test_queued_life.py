@@ -11,7 +11,15 @@ from rl_operator.conditions import find, is_true
 from tests import kueue
 from tests.unit.rl_operator.model_life import Life
 from tests.unit.rl_operator.model_queue import POOL, WORKLOAD, QueuedLife
-from tests.unit.rl_operator.test_life import EVENTS, FAULTS, RULES, Event, wait, world_of
+from tests.unit.rl_operator.test_life import (
+    EVENTS,
+    FAULTS,
+    RULES,
+    SPOILT,
+    Event,
+    wait,
+    world_of,
+)
 
 
 def queued(event: str) -> Event:
@@ -59,7 +67,8 @@ QUEUE_EVENTS: dict[str, Event] = {
     "an administrator activates it": queued("activated"),
     "another queue": edit_scheduling,
 }
-ALL = {**EVENTS, **QUEUE_EVENTS}
+LEAVES: dict[str, Event] = {"no queue": leave_queue, "a queue again": ask_queue}
+ALL = {**EVENTS, **QUEUE_EVENTS, **SPOILT}
 
 
 def check(life: QueuedLife) -> None:
@@ -71,7 +80,8 @@ def check(life: QueuedLife) -> None:
 
 
 def let_in(life: QueuedLife) -> None:
-    """The queue and its administrators let the job run."""
+    """The user, the queue and its administrators let the job run."""
+    life.spoil("")
     life.set_suspend(False)
     for _ in range(4):
         life.settle()
@@ -86,6 +96,10 @@ def let_in(life: QueuedLife) -> None:
 @example(["comes up", "the queue evicts", "reconcile", "reconcile", "reconcile"])
 @example(["comes up", "succeed", "reconcile", "reconcile", "reconcile"])
 @example(["settle", "the queue admits", "reconcile", "reconcile", "the queue evicts", "settle"])
+@example(["comes up", "the spec is refused", "the queue evicts", "settle"])
+@example(["comes up", "the spec cannot be read", "the queue evicts", "settle"])
+@example(["comes up", "the spec cannot be read", "suspend", "settle"])
+@example(["settle", "the spec is refused", "the queue admits", "settle"])
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.sampled_from(sorted(ALL)), max_size=30))
 def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
@@ -99,6 +113,8 @@ def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
     life.settle()
     assert life.writes == before, "a second look writes"
     check(life)
+    if life.spoilt and not any(one.live for one in life.pods.values()):
+        assert not life.holds_quota(), "what cannot run keeps quota from others"
     let_in(life)
     check(life)
     status = life.status
