@@ -171,9 +171,9 @@ def _waiting(workload: Workload, queue: str) -> Hold:
 
 def said(snapshot: JobSnapshot) -> list[Said]:
     """A job's conditions about its queue."""
-    if not snapshot.job.basics.queued:
+    queued, workload = snapshot.job.basics.queued, of(snapshot)
+    if workload is None and not queued:
         return []
-    workload = of(snapshot)
     if workload is None:
         return [Said(kind, "False", "NoWorkload") for kind in TOLD[:2]]
     found = []

@@ -1,4 +1,7 @@
-"""Deletes a run's data before its job goes, where ``lifecycle.dataPolicy`` says so."""
+"""What has to be over before a job goes: pods that hold its queue's quota, a run's data.
+
+The latter where ``lifecycle.dataPolicy`` says so.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 
 from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator import kinds, names
+from rl_operator import admission, kinds, names
 from rl_operator.cluster import Cluster
 from rl_operator.kinds import Key
 from rl_operator.metadata import Meta
@@ -19,12 +22,15 @@ from rl_operator.snapshot import JobSnapshot
 TRUE = "true"
 
 
-def wants_finalizer(spec: RLJobSpec, *, may_have_data: bool) -> bool:
-    """Whether a job must not go before its data have gone.
+def wants_finalizer(snapshot: JobSnapshot, spec: RLJobSpec, *, may_have_data: bool) -> bool:
+    """Whether a job must not go before its pods, and its data, have gone.
 
-    A job whose pods were never allowed has none: it goes at once, whatever its stores are like.
+    One whose pods were never allowed has neither: it goes at once, whatever its stores are like.
     """
-    return spec.lifecycle.data_policy == "Delete" and may_have_data
+    workload = admission.of(snapshot)
+    # Its Workload goes with it, and with that the quota.
+    quota = workload is not None and workload.reserved and not workload.finished
+    return quota or (spec.lifecycle.data_policy == "Delete" and may_have_data)
 
 
 def may_have_data(snapshot: JobSnapshot, *, checked: bool) -> bool:
@@ -83,6 +89,8 @@ def proceed(
     )
     if stopping or snapshot.pods:
         return Progress(actions=stopping, stall=_slow(snapshot, now))
+    if not snapshot.job.basics.deletes_data:
+        return Progress(done=True)
     key = snapshot.key
     if snapshot.job.spec is None:
         return Progress(stall=_blocked(key, f"The spec is not valid: {snapshot.job.spec_error}"))
@@ -106,12 +114,18 @@ def _slow(snapshot: JobSnapshot, now: float) -> Stall | None:
     if now - since <= STOP_SECONDS:
         return None
     left = ", ".join(sorted(pod.name for pod in snapshot.pods)[:5])
-    return _blocked(snapshot.key, f"Pods are still there after {STOP_SECONDS:.0f} s: {left}.")
+    cause = f"Pods are still there after {STOP_SECONDS:.0f} s: {left}."
+    if snapshot.job.basics.deletes_data:
+        return _blocked(snapshot.key, cause)
+    remedy = "Look at their nodes, or give the queue its quota back before they have gone"
+    return Stall(reason="PodsNotStopping", message=f"{cause} {remedy}: {_command(snapshot.key)}")
 
 
 def _blocked(key: Key, cause: str) -> Stall:
-    command = (
-        f"kubectl annotate -n {key.namespace} rljob {key.name} {names.ABANDON_ANNOTATION}=true"
-    )
-    remedy = f"Mend that, or give the data up: {command}"
+    remedy = f"Mend that, or give the data up: {_command(key)}"
     return Stall(reason="DataDeletionBlocked", message=f"{cause.strip().rstrip('.')}. {remedy}")
+
+
+def _command(key: Key) -> str:
+    """What lets a job go at once."""
+    return f"kubectl annotate -n {key.namespace} rljob {key.name} {names.ABANDON_ANNOTATION}=true"

@@ -70,8 +70,9 @@ class Gate:
 
 def without_queue(snapshot: JobSnapshot, spec: RLJobSpec | None) -> Gate:
     """The gate of a job that asks no queue, or not any more."""
-    stray = admission.of(snapshot)
-    return Gate(spec=spec, drop=stray.child if stray is not None else None)
+    stray, job = admission.of(snapshot), snapshot.job
+    ends = job.basics.suspend and not resting(snapshot, job.status)
+    return Gate(spec=spec, drop=stray.child if stray is not None and not ends else None)
 
 
 def shut(spec: RLJobSpec | None, stall: Stall) -> Gate:

@@ -257,7 +257,7 @@ class JobReconciler:
 
     def _settle_finalizer(self, snapshot: JobSnapshot, spec: RLJobSpec, *, checked: bool) -> bool:
         written = deletion.may_have_data(snapshot, checked=checked)
-        wanted = deletion.wants_finalizer(spec, may_have_data=written)
+        wanted = deletion.wants_finalizer(snapshot, spec, may_have_data=written)
         if wanted == deletion.has_finalizer(snapshot.job.meta):
             return False
         deletion.set_finalizer(self.cluster, snapshot.job.meta, present=wanted)

@@ -26,8 +26,14 @@ def labels(
     return {key: value for key, value in found.items() if value}
 
 
-def owned_by(owner: Meta, kind: Kind) -> list[Manifest]:
-    """The owner references of a child: it goes when its owner goes."""
+def owned_by(owner: Meta, kind: Kind, *, goes_first: bool = True) -> list[Manifest]:
+    """The owner references of a child: it goes when its owner goes.
+
+    Args:
+        owner: whose child it is.
+        kind: of the owner.
+        goes_first: a foreground deletion of the owner takes it before the owner.
+    """
     assert kind in (RLJOB, SAMPLER_POOL)
     return [
         {
@@ -36,7 +42,7 @@ def owned_by(owner: Meta, kind: Kind) -> list[Manifest]:
             "name": owner.name,
             "uid": owner.uid,
             "controller": True,
-            "blockOwnerDeletion": True,
+            "blockOwnerDeletion": goes_first,
         }
     ]
 

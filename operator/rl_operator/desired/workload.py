@@ -91,7 +91,8 @@ def render(
                 "name": names.workload(job.name),
                 "namespace": job.namespace,
                 "labels": labels(job=job.name, run=job.run),
-                "ownerReferences": owned_by(job, kinds.RLJOB),
+                # Its quota must not go to others while pods of the job still end.
+                "ownerReferences": owned_by(job, kinds.RLJOB, goes_first=False),
             },
             "spec": body,
         }

@@ -255,3 +255,27 @@ def test_an_eviction_is_obeyed_whatever_has_become_of_the_spec(
     queue.settle(job)
     begun(queue, job, 2)
     assert queue.status(job)["failures"] == 0
+
+
+def test_a_deleted_job_keeps_its_quota_until_its_pods_have_gone(queue: World) -> None:
+    job = admitted_and_at_work(queue)
+    queue.apiserver.kubectl("-n", job.namespace, "delete", "rljob", job.name, "--wait=false")
+    assert queue.operator is not None
+    for pod in ("job-1-worker-0", *PODS):
+        queue.operator.jobs.reconcile(job)
+        assert queue.condition(job, "Reconciling")["reason"] == "Deleting"
+        end_pod(queue, pod)
+    assert queue.objects(kinds.PYTORCH_JOB) == []
+    # The garbage collector takes the Workload with the job, and not before it.
+    (owner,) = workload(queue)["metadata"]["ownerReferences"]
+    assert not owner["blockOwnerDeletion"]
+    assert kueue.holds_quota(workload(queue))
+    queue.operator.jobs.reconcile(job)
+    assert queue.cluster.get(kinds.RLJOB, job.namespace, job.name) is None
+
+
+def test_a_job_that_holds_no_quota_is_deleted_at_once(queue: World) -> None:
+    job = queue.make_job(scheduling=QUEUED)
+    queue.settle(job)
+    queue.apiserver.kubectl("-n", job.namespace, "delete", "rljob", job.name, "--wait=false")
+    assert queue.cluster.get(kinds.RLJOB, job.namespace, job.name) is None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 from rl_contracts.spec.status import Condition, SamplerPoolStatus
-from rl_operator import kinds
+from rl_operator import kinds, observe
 from rl_operator.cluster import ApiConflictError
 from rl_operator.gate import Gate
 from rl_operator.kinds import Kind
@@ -30,6 +31,19 @@ class QueuedLife(Life):
         self.sections = {"scheduling": {"provider": "Kueue", "queueName": "team"}}
         self.scaled: tuple[int, int] = (0, 0)
         """Generation of the pool that its reconciler saw last, and how many pods it admitted."""
+
+    @property
+    def queued(self) -> bool:
+        """Whether the job asks a queue now."""
+        return bool(self.sections["scheduling"]["provider"] == "Kueue")
+
+    def snapshot(self) -> JobSnapshot:
+        """Workloads are looked for only where there may be one."""
+        seen = super().snapshot()
+        if observe._may_be_queued(seen.job):
+            return seen
+        children = {key: one for key, one in seen.children.items() if key != WORKLOAD}
+        return dataclasses.replace(seen, children=children)
 
     def look(self, seen: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
         return self._queueing().look(seen)
@@ -110,7 +124,7 @@ class QueuedLife(Life):
         job = self.snapshot().job
         admitted = 0
         if pool is not None and not self.suspend and not job.finished:
-            admitted = pool["spec"].get("admitted", 0)
+            admitted = pool["spec"].get("admitted", 0 if self.queued else 2)
         if pool is not None:
             self.scaled = (pool["metadata"]["generation"], admitted)
         if admitted:

@@ -49,6 +49,20 @@ def edit_scheduling(life: Life) -> None:
         life.version += 1
 
 
+def leave_queue(life: Life) -> None:
+    """The user asks no queue any more, while that may be changed."""
+    if life.suspend or life.status.attempt == 0:
+        life.sections = {"scheduling": {"provider": "None"}}
+        life.version += 1
+
+
+def ask_queue(life: Life) -> None:
+    """The user asks a queue again; pods that are there would have no quota."""
+    if not life.pods and (life.suspend or life.status.attempt == 0):
+        life.sections = {"scheduling": {"provider": "Kueue", "queueName": "team"}}
+        life.version += 1
+
+
 def come_up(life: Life) -> None:
     """All that may happen has happened, and the queue had room."""
     assert isinstance(life, QueuedLife)
@@ -124,6 +138,27 @@ def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
     else:
         assert life.live_trainers() == [status.attempt]
         assert is_true(status.conditions, "Admitted")
+
+
+@example(["comes up", "suspend", "reconcile", "no queue", *["reconcile"] * 3])
+@example(["settle", "no queue", "settle", "suspend", "settle", "a queue again", "resume"])
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from(sorted({**ALL, **LEAVES})), max_size=25))
+def test_a_job_that_leaves_its_queue_leaves_no_quota_behind(history: list[str]) -> None:
+    life = QueuedLife(backoffLimit=2)
+    for event in history:
+        held = life.holds_quota()
+        {**ALL, **LEAVES}[event](life)
+        if life.queued or (held and life.suspend):
+            check(life)  # of one that is not suspended and asks no queue pods need no quota
+    life.settle()
+    before = life.writes
+    life.settle()
+    assert life.writes == before, "a second look writes"
+    if not life.queued:
+        assert not life.holds_quota()
+    if life.suspend:
+        assert not [one for one in life.pods.values() if one.live]
 
 
 @settings(deadline=None, max_examples=30)
