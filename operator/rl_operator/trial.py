@@ -7,8 +7,9 @@ Deployments, which the operator may create anyway, and strictly.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,9 +24,13 @@ from rl_operator.scrub import scrubbed
 from rl_operator.settings import Images
 
 Manifest = dict[str, Any]
+Known = tuple[str, int, str]
+"""A job's uid and generation, and the digest of the shared pool's template."""
 
 NOT_AS_IT_IS = (400, 422)
 """Malformed and invalid; other refusals are of quotas and policies, and may not last."""
+REFUSED_SECONDS = 60.0
+"""Webhooks answer so, too, and what they refuse now they may allow later: it is tried again."""
 KEPT_RESULTS = 5000
 TEMPLATE = "spec.template."
 GO_FIELD = re.compile(r"Go struct field \w+\.([\w.]+)")
@@ -52,33 +57,41 @@ CONTAINER_FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Tries the pods of jobs; equal ones are tried once."""
+    """Tries the pods of jobs; equal ones that pass are tried once."""
 
     cluster: Cluster
     images: Images
-    results: dict[tuple[str, str], Refusal | None] = field(default_factory=dict)
-    by_spec: dict[tuple[str, int, str], Refusal | None] = field(default_factory=dict)
-    """By a job's uid and generation, and the digest of the shared pool's template."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    passed: set[tuple[str, str]] = field(default_factory=set)
+    """By the path of what is wished, and its digest."""
+    by_spec: dict[Known, tuple[Refusal | None, float]] = field(default_factory=dict)
+    """And until when that holds."""
 
     def refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
         """What the API server refuses of a job's pods, by the field that it comes from."""
         known = (job.uid, job.generation, _shared(spec))
-        if known not in self.by_spec:
-            if len(self.by_spec) >= KEPT_RESULTS:
-                self.by_spec.clear()
-            self.by_spec[known] = self._refusal(job, spec)
-        return self.by_spec[known]
+        found, until = self.by_spec.get(known, (None, 0.0))
+        if known in self.by_spec and self.clock() < until:
+            return found
+        if len(self.by_spec) >= KEPT_RESULTS:
+            self.by_spec.clear()
+        found = self._refusal(job, spec)
+        until = math.inf if found is None else self.clock() + REFUSED_SECONDS
+        self.by_spec[known] = (found, until)
+        return found
 
     def _refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
         for at, wished, template in _templates(job, spec, self.images):
             known = (at, names.digest(wished.model_dump(mode="json"), length=32))
-            if known not in self.results:
-                if len(self.results) >= KEPT_RESULTS:
-                    self.results.clear()
-                self.results[known] = self._tried(job, at, template)
-            found = self.results[known]
+            if known in self.passed:
+                continue
+            found = self._tried(job, at, template)
             if found is not None:
                 return found
+            if len(self.passed) >= KEPT_RESULTS:
+                self.passed.clear()
+            self.passed.add(known)
         return None
 
     def _tried(self, job: Meta, at: str, template: Manifest) -> Refusal | None:

@@ -60,7 +60,7 @@ def reconcilers(
         connections=connections,
         reader=reader,
         preflight=preflight,
-        trial=Trial(cluster=cluster, images=settings.images),
+        trial=Trial(cluster=cluster, images=settings.images, clock=time.monotonic),
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
         now=time.time,
     )

@@ -107,7 +107,7 @@ class Operator:
             connections=connections,
             reader=self.reader,
             preflight=self.preflight,
-            trial=Trial(cluster=cluster, images=IMAGES),
+            trial=Trial(cluster=cluster, images=IMAGES, clock=self.clock),
             adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
             now=self.now,
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from rl_operator.trial import field_of
+from rl_operator.cluster import ApiRefusedError
+from rl_operator.kinds import Kind
+from rl_operator.trial import REFUSED_SECONDS, Trial, field_of
+from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
 
 TEMPLATE: dict[str, Any] = {
     "spec": {
@@ -36,3 +39,32 @@ PLACES = {
 @pytest.mark.parametrize(("path", "field"), PLACES.items())
 def test_the_field_is_named(path: str, field: str) -> None:
     assert field_of("t", path, TEMPLATE) == field
+
+
+class Webhook:
+    """An API server in which somebody refuses pods for a while."""
+
+    def __init__(self) -> None:
+        self.tries, self.refuses, self.now = 0, True, 0.0
+
+    def try_out(self, kind: Kind, manifest: dict[str, Any]) -> None:
+        self.tries += 1
+        if self.refuses:
+            raise ApiRefusedError(doing="POST", status=422, message="denied the request")
+
+
+def test_a_refusal_is_tried_again_and_what_passed_is_not() -> None:
+    server = Webhook()
+    trial = Trial(cluster=cast(Any, server), images=IMAGES, clock=lambda: server.now)
+    for _ in range(3):
+        refusal = trial.refusal(a_meta(), a_spec())
+        assert refusal is not None
+        assert "denied the request" in refusal.message
+    assert server.tries == 1
+    server.refuses, server.now = False, REFUSED_SECONDS
+    assert trial.refusal(a_meta(), a_spec()) is None
+    tries = server.tries
+    server.refuses, server.now = True, 1e9
+    assert trial.refusal(a_meta(), a_spec()) is None
+    assert trial.refusal(a_meta("other", uid="other"), a_spec()) is None, "its pods are the same"
+    assert server.tries == tries
