@@ -196,3 +196,36 @@ def test_no_trace_flaps(
     simulation.run(4 * 3600, change=change)
     assert all(1 <= one.after <= 32 for one in simulation.changes)
     assert simulation.turns() <= 4, simulation.changes
+
+
+REPLAYED = {
+    "conversation": (
+        232, 290, 251, 210, 292, 307, 280, 285, 243, 227, 255, 229, 234, 225, 280, 290, 276, 250,
+        238, 200, 232, 219, 183, 168, 172, 165, 166, 149, 126, 114, 130, 135, 134, 148, 169, 159,
+        144, 205, 225, 223, 221, 191, 180, 203, 190, 203, 203, 278, 274, 281, 256, 266, 235, 272,
+        276, 282, 279, 283,
+    ),
+    "code": (
+        23, 27, 35, 26, 20, 27, 38, 28, 26, 25, 24, 25, 27, 26, 26, 26, 28, 25, 24, 27, 29, 23, 25,
+        27, 26, 41, 29, 30, 30, 23, 30, 27, 25, 27, 26, 28, 33, 37,
+    ),
+}  # fmt: skip
+"""Mean tokens of a service's answers, minute by minute: Azure's LLM inference trace of 2023 (CC-BY;
+Patel et al., Splitwise, ISCA 2024)."""
+
+
+@pytest.mark.parametrize(("slower", "turns"), [(1, 0), (5, 4)], ids=["as recorded", "in 5 h"])
+@pytest.mark.parametrize("trace", REPLAYED)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_replayed_trace_does_not_flap(trace: str, slower: int, turns: int, seed: int) -> None:
+    """The load of the first halves and doubles: slowed down, a pool follows it once."""
+    lengths = REPLAYED[trace]
+    mean = sum(lengths) / len(lengths)
+    simulation = Simulation(builtin(high=32), noise=0.2, seed=seed)
+    rate = simulation.pod_groups_per_second
+    for tokens in lengths:
+        simulation.pod_groups_per_second = rate * mean / tokens
+        simulation.run(60 * slower)
+    assert simulation.turns() <= turns, simulation.changes
+    assert all(1 <= one.after <= 10 for one in simulation.changes)  # 9.5 at the most are needed
+    assert {one.reason for one in simulation.changes} <= {"TrainerWaits", "SamplersIdle"}
