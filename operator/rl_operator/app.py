@@ -28,6 +28,7 @@ from rl_operator.kinds import Key, Kind
 from rl_operator.leadership import Leadership
 from rl_operator.looks import Looks
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
+from rl_operator.server_time import ServerTime
 from rl_operator.settings import Settings
 from rl_operator.store import Store
 from rl_operator.stream import Told
@@ -64,6 +65,7 @@ class _Operator:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._loop_alive_at = time.monotonic()
+        self._time = ServerTime()
         self._ready = asyncio.Event()
         self._watching = asyncio.Event()
         self._stop = asyncio.Event()
@@ -132,6 +134,7 @@ class _Operator:
             may_write=check,
             count=lambda verb, kind: metrics.WRITES.labels(verb, kind).inc(),
             asked=lambda verb, kind, status: metrics.REQUESTS.labels(verb, kind, status).inc(),
+            dated=self._time.told,
             connections=self._settings.workers + 4,
         )
 
@@ -202,7 +205,12 @@ class _Operator:
         executor = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         events = ThreadPoolExecutor(1, thread_name_prefix="events")
         reconciling = reconcilers(
-            cluster, settings, looks=self._looks, wake=self._look, later=events.submit
+            cluster,
+            settings,
+            looks=self._looks,
+            wake=self._look,
+            later=events.submit,
+            now=self._time.now,
         )
         workers = [work(self._queue, reconciling, executor) for _ in range(settings.workers)]
         try:

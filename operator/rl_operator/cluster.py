@@ -96,6 +96,7 @@ class Cluster:
         may_write: Callable[[], None],
         count: Callable[[str, str], None],
         asked: Asked = lambda verb, kind, status: None,
+        dated: Callable[[str], None] = lambda date: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Wrap a client.
@@ -105,6 +106,7 @@ class Cluster:
             may_write: called before every write; raises where writing is not allowed any more.
             count: called after every write with its verb and kind.
             asked: called after every request with verb, kind and HTTP status, 0 without an answer.
+            dated: called with every answer's ``Date``.
             sleep: waits so many seconds.
         """
         # The client's credentials and connections, but not its models: they cost more than the
@@ -115,6 +117,7 @@ class Cluster:
         self._may_write = may_write
         self._count = count
         self._asked = asked
+        self._dated = dated
         self._sleep = sleep
 
     def tells(self, written: Written) -> None:
@@ -315,6 +318,7 @@ class Cluster:
                 timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
             )
             status = answer.status
+            self._dated(answer.headers.get("Date", ""))
         except (urllib3.exceptions.HTTPError, OSError) as error:
             cause = f"{type(error).__name__}: {error}"[:300]
             raise ApiUnavailableError(doing=doing, status=0, message=cause) from error
@@ -366,6 +370,7 @@ def connect(
     may_write: Callable[[], None],
     count: Callable[[str, str], None],
     asked: Asked,
+    dated: Callable[[str], None],
     connections: int,
 ) -> Cluster:
     """Connect as the pod's service account, outside of a cluster as the kubeconfig says."""
@@ -375,4 +380,10 @@ def connect(
     except config.ConfigException:
         config.load_kube_config(client_configuration=configuration)
     configuration.connection_pool_maxsize = connections
-    return Cluster(client.ApiClient(configuration), may_write=may_write, count=count, asked=asked)
+    return Cluster(
+        client.ApiClient(configuration),
+        may_write=may_write,
+        count=count,
+        asked=asked,
+        dated=dated,
+    )

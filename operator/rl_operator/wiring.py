@@ -40,6 +40,7 @@ def reconcilers(
     looks: Looks,
     wake: Callable[[Key], None],
     later: Callable[[Callable[[], None]], object],
+    now: Callable[[], float],
 ) -> dict[str, Reconcile]:
     """What reconciles each of our kinds, by the kind's name.
 
@@ -49,36 +50,35 @@ def reconcilers(
         looks: what is read of the cluster.
         wake: asks for another turn of an object.
         later: does what nothing waits for: events.
+        now: seconds since 1970, as the API server counts them.
     """
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
     reader = ProgressReader(connections, clock=time.monotonic)
     preflight = Preflight(clock=time.monotonic, wake=wake)
     applier = Applier(cluster, trust_seconds=TRUST_SECONDS)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
-    journal = Journal(cluster, identity=settings.identity, now=time.time, later=later)
+    journal = Journal(cluster, identity=settings.identity, now=now, later=later)
     inputs = InputsReader(
         connections=connections,
         reader=reader,
         preflight=preflight,
         trial=Trial(cluster=cluster, images=settings.images, clock=time.monotonic),
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
-        now=time.time,
+        now=now,
     )
     jobs = JobReconciler(
         cluster=cluster,
         applier=applier,
         statuses=statuses,
         inputs=inputs,
-        queueing=Queueing(
-            cluster=cluster, images=settings.images, enabled=settings.kueue, now=time.time
-        ),
+        queueing=Queueing(cluster=cluster, images=settings.images, enabled=settings.kueue, now=now),
         journal=journal,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
         pace=Pace(settings.progress_seconds),
         looks=looks,
         wake=wake,
-        now=time.time,
+        now=now,
     )
     pools = PoolReconciler(
         cluster=cluster,
@@ -91,9 +91,9 @@ def reconcilers(
         progress_seconds=settings.progress_seconds,
         pace=Pace(settings.progress_seconds),
         looks=looks,
-        now=time.time,
+        now=now,
         clock=time.monotonic,
-        scaler=PoolScaler(cluster=cluster, now=time.time),
+        scaler=PoolScaler(cluster=cluster, now=now),
     )
     return {
         kinds.RLJOB.name: looks.guarded(jobs.reconcile),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ from rl_operator.cluster import (
 from rl_operator.kinds import POD, RLJOB
 from rl_operator.leadership import NotLeaderError
 
+DATE = "Sun, 22 Nov 2026 03:00:00 GMT"
 MANIFEST = {"metadata": {"name": "x", "namespace": "n"}}
 WRITES: dict[str, Callable[[Cluster], Any]] = {
     "apply": lambda one: one.apply(POD, MANIFEST, manager="m"),
@@ -38,13 +40,16 @@ class Answer:
 
     def __init__(self, status: int, data: bytes = b"{}") -> None:
         self.status, self.data, self.reason, self.asked = status, data, "so", 0
+        self.headers = {"Date": DATE}
 
     def request(self, *_: Any, **__: Any) -> Answer:
         self.asked += 1
         return self
 
 
-def a_cluster(answer: Answer, *, leads: bool = True) -> tuple[Cluster, list[tuple[str, str, int]]]:
+def a_cluster(
+    answer: Answer, *, leads: bool = True, dates: bool = False
+) -> tuple[Cluster, list[tuple[str, str, int]]]:
     requests: list[tuple[str, str, int]] = []
 
     def may_write() -> None:
@@ -56,6 +61,7 @@ def a_cluster(answer: Answer, *, leads: bool = True) -> tuple[Cluster, list[tupl
     made = Cluster(
         api, may_write=may_write, count=lambda verb, kind: None,
         asked=lambda verb, kind, status: requests.append((verb, kind, status)),
+        dated=lambda date: requests.append(("dated", date, 0)) if dates else None,
         sleep=lambda seconds: None,
     )  # fmt: skip
     return made, requests
@@ -133,3 +139,11 @@ def test_who_leads_no_longer_writes_no_second_time() -> None:
     with pytest.raises(NotLeaderError):
         cluster.create(POD, MANIFEST)
     assert len(requests) == 1
+
+
+@pytest.mark.parametrize("status", [200, 409, 500])
+def test_the_time_of_every_answer_is_told(status: int) -> None:
+    cluster, told = a_cluster(Answer(status), dates=True)
+    with contextlib.suppress(ClusterError):
+        cluster.create(POD, MANIFEST)
+    assert told == [("dated", DATE, 0), ("create", "Pod", status)]
