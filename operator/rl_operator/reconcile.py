@@ -71,9 +71,7 @@ class JobReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one job; return after how many seconds to look again, if at all."""
-        snapshot, again = self.looks.observe(
-            key, lambda one: observe.job_snapshot(one, key, queues=self.queueing.enabled)
-        )
+        snapshot, again = self._observe(key)
         if snapshot is None:
             self.inputs.forget(key)
             self.pace.forget(key)
@@ -134,6 +132,12 @@ class JobReconciler:
         if made.hindered:
             return HINDERED_LOOKS * self.progress_seconds
         return min(waited, self._next(snapshot, inputs, decision))
+
+    def _observe(self, key: Key) -> tuple[JobSnapshot | None, bool]:
+        """What there is of a job, and whether that is what the watches have told."""
+        return self.looks.observe(
+            key, lambda one: observe.job_snapshot(one, key, queues=self.queueing.enabled)
+        )
 
     def _look_live(self, key: Key) -> float | None:
         self.looks.changed(key)
@@ -211,9 +215,7 @@ class JobReconciler:
 
     def _as_made(self, snapshot: JobSnapshot) -> JobSnapshot:
         """With what was just made, so that one status tells of it, not the next one, too."""
-        fresh, _ = self.looks.observe(
-            snapshot.key, lambda one: observe.job_snapshot(one, snapshot.key)
-        )
+        fresh, _ = self._observe(snapshot.key)
         if fresh is None:
             return snapshot
         return replace(snapshot, children=fresh.children, pools=fresh.pools)

@@ -218,6 +218,24 @@ def test_more_than_was_admitted_is_asked_for_anew(queue: World) -> None:
     assert deployment["spec"]["replicas"] == 0
 
 
+def test_what_is_made_between_two_looks_is_no_news_of_the_queue(queue: World) -> None:
+    """A status that tells of what its own look has made reads the job's Workload, too."""
+    queue.start_operator(look_seconds=3600.0)
+    job = queue.make_job(scheduling=QUEUED)
+    queue.settle(job)
+    decide(queue, kueue.admitted(workload(queue)))
+    assert queue.operator is not None
+    queue.operator.jobs.looks.changed(job)  # as the watch of Workloads would tell
+    queue.settle(job)
+    (pool,) = queue.objects(kinds.SAMPLER_POOL)
+    queue.cluster.delete(
+        kinds.SAMPLER_POOL, queue.namespace, "job-main", uid=pool["metadata"]["uid"]
+    )
+    queue.operator.jobs.reconcile(job)
+    assert len(queue.objects(kinds.SAMPLER_POOL)) == 1
+    assert queue.condition_now(job, "Admitted")
+
+
 def admitted_and_at_work(world: World) -> Key:
     job = world.make_job(scheduling=QUEUED)
     world.settle(job)
