@@ -37,8 +37,9 @@ from rl_operator.queueing import Queueing
 from rl_operator.settings import Images
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Situation, Stall
-from rl_operator.snapshot import Job, JobSnapshot
+from rl_operator.snapshot import JobSnapshot
 from rl_operator.timestamps import parse_time
+from rl_operator.view import must_be_live, needs_no_proof, view_of
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class JobReconciler:
             return None
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
         snapshot, gate = self.queueing.look(snapshot)
-        if again and _must_be_live(snapshot.job):
+        if again and must_be_live(snapshot.job):
             return self._look_live(key)
         if snapshot.job.meta.deleted_at is not None:
             return self._delete(snapshot)
@@ -103,7 +104,7 @@ class JobReconciler:
         if inputs.checked and SharedPools(cluster=self.cluster).join(snapshot.job, spec):
             return SOON_SECONDS
         decision = attempts.decide(view_of(snapshot, granted, inputs, self.now()))
-        if again and not _needs_no_proof(decision, queued=spec.scheduling.queued):
+        if again and not needs_no_proof(decision, queued=spec.scheduling.queued):
             return self._look_live(snapshot.key)  # a turn is decided by what is there now
         if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
             self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
@@ -153,7 +154,7 @@ class JobReconciler:
         waited = self._tell(snapshot, situation)
         if decision is not None:
             return SOON_SECONDS
-        if _must_be_live(snapshot.job):
+        if must_be_live(snapshot.job):
             return STALLED_SECONDS
         return waited if waited < RESYNC_SECONDS else None
 
@@ -355,49 +356,3 @@ def _made_from(
 def _hindered(error: ApiHookError) -> str:
     kind, name = error.doing.partition("?")[0].rsplit("/", 2)[1:]
     return f"{kind}/{name} cannot be written for now, and is tried again: {error.message}"
-
-
-def _must_be_live(job: Job) -> bool:
-    """Whether what is said or done next rests on that something is not there any more."""
-    stops = job.suspended and not is_true(job.status.conditions, "Suspended")
-    return stops or job.finished or job.meta.deleted_at is not None
-
-
-def _needs_no_proof(decision: Decision, *, queued: bool) -> bool:
-    """Whether a decision may rest on what the watches have told.
-
-    The first attempt may: its number is written only to the job as it was seen, and a job that has
-    never had an attempt has no trainer that might still be there. Not so where a queue admits it.
-    """
-    first = isinstance(decision, Begin) and decision.attempt == 1 and not queued
-    return first or isinstance(decision, Wait)
-
-
-def _others_active(snapshot: JobSnapshot, now: float) -> bool:
-    attempt = snapshot.job.status.attempt
-    objects = any(one.state == "Active" and one.attempt < attempt for one in snapshot.trainers)
-    earlier = (pod for pod in snapshot.pods if 0 < pod.attempt < attempt)
-    return objects or any(attempts.lingers(pod, now) for pod in earlier)
-
-
-def view_of(
-    snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float
-) -> attempts.View:  # fmt: skip
-    """What decides about a job's attempts."""
-    status = snapshot.job.status
-    return attempts.View(
-        status=status,
-        lifecycle=spec.lifecycle,
-        wishes=spec.trainer,
-        trainer=snapshot.current_trainer(),
-        others_active=_others_active(snapshot, now),
-        pods=snapshot.trainer_pods(status.attempt),
-        run=inputs.reading.run,
-        run_known=inputs.reading.known,
-        may_begin=inputs.may_begin,
-        renderable=not inputs.unusable,
-        samplers_ready=not inputs.lacks,
-        suspend=snapshot.job.suspended,
-        now=now,
-        store_now=inputs.reading.now or now,
-    )

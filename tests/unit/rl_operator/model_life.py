@@ -17,11 +17,11 @@ from rl_operator.kinds import PYTORCH_JOB
 from rl_operator.metadata import Child
 from rl_operator.plan import Wanted, plan
 from rl_operator.pod import Container, Pod
-from rl_operator.reconcile import view_of
 from rl_operator.refusals import of_spec
 from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import JobSnapshot
 from rl_operator.timestamps import format_time
+from rl_operator.view import view_of
 from tests.unit.rl_operator.builders import (
     IMAGES,
     NOW,

@@ -1,0 +1,56 @@
+"""What a job's next turn is decided by, and whether that must be what is there now."""
+
+from __future__ import annotations
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator import attempts
+from rl_operator.attempts import Begin, Decision, Wait
+from rl_operator.conditions import is_true
+from rl_operator.inputs import Inputs
+from rl_operator.snapshot import Job, JobSnapshot
+
+
+def must_be_live(job: Job) -> bool:
+    """Whether what is said or done next rests on that something is not there any more."""
+    stops = job.suspended and not is_true(job.status.conditions, "Suspended")
+    return stops or job.finished or job.meta.deleted_at is not None
+
+
+def needs_no_proof(decision: Decision, *, queued: bool) -> bool:
+    """Whether a decision may rest on what the watches have told.
+
+    The first attempt may: its number is written only to the job as it was seen, and a job that has
+    never had an attempt has no trainer that might still be there. Not so where a queue admits it.
+    """
+    first = isinstance(decision, Begin) and decision.attempt == 1 and not queued
+    return first or isinstance(decision, Wait)
+
+
+def _others_active(snapshot: JobSnapshot, now: float) -> bool:
+    attempt = snapshot.job.status.attempt
+    objects = any(one.state == "Active" and one.attempt < attempt for one in snapshot.trainers)
+    earlier = (pod for pod in snapshot.pods if 0 < pod.attempt < attempt)
+    return objects or any(attempts.lingers(pod, now) for pod in earlier)
+
+
+def view_of(
+    snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float
+) -> attempts.View:  # fmt: skip
+    """What decides about a job's attempts."""
+    status = snapshot.job.status
+    return attempts.View(
+        status=status,
+        lifecycle=spec.lifecycle,
+        wishes=spec.trainer,
+        trainer=snapshot.current_trainer(),
+        others_active=_others_active(snapshot, now),
+        pods=snapshot.trainer_pods(status.attempt),
+        run=inputs.reading.run,
+        run_known=inputs.reading.known,
+        may_begin=inputs.may_begin,
+        renderable=not inputs.unusable,
+        samplers_ready=not inputs.lacks,
+        suspend=snapshot.job.suspended,
+        now=now,
+        store_now=inputs.reading.now or now,
+    )
