@@ -45,6 +45,7 @@ class Checkpointer:
         learner: Learner,
         *,
         durable: DurablePointer | None,
+        committed: int,
         nonce: Callable[[], str] = lambda: secrets.token_hex(4),
     ) -> None:
         """A writer for one attempt.
@@ -53,10 +54,11 @@ class Checkpointer:
             job: with the epoch that this trainer holds.
             learner: whose state is written.
             durable: what is durable when the attempt begins.
+            committed: steps of the run then; metrics of fewer would hide what was written of them.
             nonce: tells folders of one step and epoch apart.
         """
         self._job, self._learner, self._nonce = job, learner, nonce
-        self._durable = durable
+        self._durable, self._committed = durable, committed
         self._uploader: Uploader[_Pending] = Uploader(self._write, name="checkpointer")
         off_policy = job.spec.algorithm.off_policy
         self._sweeper = Sweeper(
@@ -149,9 +151,10 @@ class Checkpointer:
         for batch in pending.batches:
             job.stores.batches.mark(batch, BatchState.DURABLE)
         self._batches = [one for one in self._batches if one.step > step]
-        report.write_metrics(
-            job.stores.objects, job.prefix, pending.state.metrics, epoch=job.epoch
-        )  # fmt: skip
+        if step >= self._committed:
+            report.write_metrics(
+                job.stores.objects, job.prefix, pending.state.metrics, epoch=job.epoch
+            )
         log.info("step %d is durable after %.2f s", step, job.clock() - started)
         self._retire()
         self.sweep()

@@ -78,7 +78,7 @@ def train(job: Job, run: Run) -> Outcome:
     trackers.check(job)
     hub_models.make_repository(job)
     job, datasets, learner, limits = beginning.prepare(job, run)
-    checkpointer = Checkpointer(job, learner, durable=run.durable)
+    checkpointer = Checkpointer(job, learner, durable=run.durable, committed=run.step)
     progress = _resume(job, learner, run, checkpointer, base=base)
     _tidy(job, run)
     training = [one for one in datasets if one.split == "train"]

@@ -14,6 +14,7 @@ import pytest
 
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.run import Run, StepMetrics
+from rl_contracts.errors import ObjectMissingError
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_trainer.conftest import MakeWorld
@@ -127,6 +128,8 @@ def test_sigterm_keeps_what_was_replayed(
         with pytest.raises(Crashed), crashing_at("training: step 6", monkeypatch):
             world.attempt()
         assert (world.run.step, world.run.durable) == (5, None)
+        with pytest.raises(ObjectMissingError):
+            world.newest("metrics.jsonl")
         for step in (2, 4):
             terminated = threading.Event()
             with reaching(f"replaying: step {step}", terminated.set, monkeypatch):
@@ -134,6 +137,8 @@ def test_sigterm_keeps_what_was_replayed(
             stopped = world.run
             assert stopped.durable is not None
             assert (stopped.step, stopped.durable.step) == (5, step)
+            with pytest.raises(ObjectMissingError):  # what is there is never replaced by less
+                world.newest("metrics.jsonl")
         assert world.attempt() == 0
     lines = world.newest("metrics.jsonl").splitlines()
     replayed = [StepMetrics.model_validate_json(line).replayed for line in lines]
