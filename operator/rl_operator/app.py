@@ -7,6 +7,7 @@ its watches tell is taken from their answers.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -58,6 +59,7 @@ ASKED_EXIT_SECONDS = 120.0
 
 def run(settings: Settings) -> int:
     """Run until told to stop; return the exit status."""
+    gc.freeze()  # what was imported stays: else each full collection goes through all of it
     return asyncio.run(_Operator(settings).run())
 
 
@@ -87,7 +89,7 @@ class _Operator:
 
     async def run(self) -> int:
         """Start everything, wait for the first thing that ends, stop the rest."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         leadership = self._leadership()
         cluster = self._connect(leadership.check)
         missing = await asyncio.to_thread(require_kinds, cluster, self._settings)
@@ -225,11 +227,14 @@ class _Operator:
         while True:
             for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
                 for namespace, name in await asyncio.to_thread(cluster.names, kind, namespaces):
-                    await self._queue.add(Key(kind.name, namespace, name))
+                    self._queue.add(Key(kind.name, namespace, name))
             await asyncio.sleep(RESYNC_SECONDS * (1 + random.random() / 4))
 
     def _look(self, key: Key) -> None:
-        asyncio.run_coroutine_threadsafe(self._queue.add(key), self._loop)
+        if threading.get_ident() == self._loop_thread:
+            self._queue.add(key)
+        else:
+            self._loop.call_soon_threadsafe(self._queue.add, key)
 
     async def _watch(self) -> None:
         registry = kopf.OperatorRegistry()

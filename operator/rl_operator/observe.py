@@ -27,7 +27,7 @@ from rl_operator.snapshot import Basics, DeploymentState, Job, JobSnapshot, Pool
 
 S = TypeVar("S", bound=BaseModel)
 KEPT_SECTIONS = 1000
-"""Parsed specs and statuses that are used again."""
+"""Parsed specs and statuses, and pods, that are used again."""
 
 
 def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapshot | None:
@@ -72,7 +72,7 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
         ),
         shared=shared,
         trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
-        pods=tuple(Pod.parse(one) for one in pods),
+        pods=tuple(_parsed_pod(_packed(one)) for one in pods),
         has_trainer_kind=has_trainer_kind,
         has_queue_kind=has_queue_kind,
     )
@@ -104,7 +104,7 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         job=served,
         children={(one.kind, one.meta.name): one for one in children},
         deployment=_deployment(deployment.raw) if deployment else DeploymentState(),
-        pods=tuple(Pod.parse(one) for one in pods),
+        pods=tuple(_parsed_pod(_packed(one)) for one in pods),
         jobs=sharing,
     )
 
@@ -178,6 +178,11 @@ def _packed(raw: Any) -> bytes:
 @functools.lru_cache(maxsize=KEPT_SECTIONS)
 def _parsed_section(model: type[BaseModel], packed: bytes) -> BaseModel:
     return model.model_validate(marshal.loads(packed))
+
+
+@functools.lru_cache(maxsize=KEPT_SECTIONS)
+def _parsed_pod(packed: bytes) -> Pod:
+    return Pod.parse(marshal.loads(packed))
 
 
 def _valid(model: type[S], packed: bytes) -> S:

@@ -8,7 +8,9 @@ of many jobs at once the first are soon Ready, instead of all of them late.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
+from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -150,56 +152,62 @@ class WorkQueue(Generic[K]):
 
 
 class AsyncWorkQueue(Generic[K]):
-    """A work queue that workers wait on."""
+    """A work queue that workers wait on. Not for threads, either."""
 
     def __init__(self, queue: WorkQueue[K]) -> None:
         self._queue = queue
-        self._changed = asyncio.Condition()
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    async def add(self, key: K) -> None:
+    def add(self, key: K) -> None:
         """As WorkQueue.add."""
-        async with self._changed:
-            self._queue.add(key)
-            self._changed.notify()
+        self._queue.add(key)
+        self._wake()
 
-    async def add_after(self, key: K, delay_seconds: float) -> None:
+    def add_after(self, key: K, delay_seconds: float) -> None:
         """As WorkQueue.add_after."""
-        async with self._changed:
-            self._queue.add_after(key, delay_seconds)
-            self._changed.notify()
+        self._queue.add_after(key, delay_seconds)
+        self._wake()
 
     async def take(self) -> K:
         """Wait for a key."""
-        async with self._changed:
-            while (key := self._queue.take()) is None:
-                wait = self._queue.seconds_until_due()
-                try:
-                    await asyncio.wait_for(self._changed.wait(), wait)
-                except TimeoutError:
-                    continue
-            # The others may wait for something older than the next key that is due.
-            self._changed.notify()
-            return key
+        while (key := self._queue.take()) is None:
+            await self._changed(self._queue.seconds_until_due())
+        # The others may wait for something older than the next key that is due.
+        self._wake()
+        return key
 
-    async def done(self, key: K, *, again_after: float | None) -> None:
+    def done(self, key: K, *, again_after: float | None) -> None:
         """Work on a key has succeeded; ask for it again after some seconds, or not."""
-        async with self._changed:
-            if again_after is None:
-                self._queue.forget(key)
-            else:
-                self._queue.succeeded(key)
-            self._queue.done(key)
-            if again_after is not None:
-                self._queue.add_after(key, again_after)
-            self._changed.notify()
+        if again_after is None:
+            self._queue.forget(key)
+        else:
+            self._queue.succeeded(key)
+        self._queue.done(key)
+        if again_after is not None:
+            self._queue.add_after(key, again_after)
+        self._wake()
 
-    async def failed(self, key: K) -> float:
+    def failed(self, key: K) -> float:
         """Work on a key has failed; return after how many seconds it comes again."""
-        async with self._changed:
-            self._queue.done(key)
-            delay = self._queue.failed(key)
-            self._changed.notify()
-            return delay
+        self._queue.done(key)
+        delay = self._queue.failed(key)
+        self._wake()
+        return delay
+
+    def _wake(self) -> None:
+        """Let one of those that wait look again."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    async def _changed(self, seconds: float | None) -> None:
+        """Wait for a change, or for so long."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(waiter, seconds)

@@ -17,6 +17,8 @@ def keys_of(body: Any) -> list[Key]:
     shared_by: list[str] = []
     if body["kind"] == kinds.RLJOB.name:
         job = meta["name"]
+    elif body["kind"] == kinds.DEPLOYMENT.name:
+        job = None  # its pool says what a job reads of it
     elif body["kind"] == kinds.SAMPLER_POOL.name:
         job, pool = body.get("spec", {}).get("job"), meta["name"]
         shared_by = _sharing(body.get("status", {}))

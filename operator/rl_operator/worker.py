@@ -34,10 +34,10 @@ async def work(
             with metrics.RECONCILE_SECONDS.labels(key.kind).time():
                 again = await loop.run_in_executor(executor, look)
         except Exception as error:  # noqa: BLE001 - the boundary of a work item
-            await _failed(queue, key, error, words)
+            _failed(queue, key, error, words)
         else:
             metrics.RECONCILES.labels(key.kind, "ok").inc()
-            await queue.done(key, again_after=again)
+            queue.done(key, again_after=again)
 
 
 def _reconcile(reconcile: Reconcile, key: Key, words: logs.Words) -> float | None:
@@ -46,10 +46,8 @@ def _reconcile(reconcile: Reconcile, key: Key, words: logs.Words) -> float | Non
         return reconcile(key)
 
 
-async def _failed(
-    queue: AsyncWorkQueue[Key], key: Key, error: Exception, words: logs.Words
-) -> None:
-    delay = await queue.failed(key)
+def _failed(queue: AsyncWorkQueue[Key], key: Key, error: Exception, words: logs.Words) -> None:
+    delay = queue.failed(key)
     metrics.RETRIES.labels(key.kind).inc()
     told = {**words, "again_in": f"{delay:.1f} s"}
     if isinstance(error, ApiConflictError):

@@ -32,6 +32,9 @@ KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "sampler pod": (
         an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p"}), ["RLJob/n/j", "SamplerPool/n/p"]
     ),
+    "a pool's Deployment": (
+        an_object("Deployment", {JOB_LABEL: "j", POOL_LABEL: "p"}), ["SamplerPool/n/p"]
+    ),
     "somebody's pod": (an_object("Pod", {}), []),
 }  # fmt: skip
 

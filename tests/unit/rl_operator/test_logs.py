@@ -95,7 +95,7 @@ class Queue(AsyncWorkQueue[Key]):
 async def _work_once(reconcile: Reconcile) -> None:
     """Work on one key until it has failed."""
     queue = Queue()
-    await queue.add(KEY)
+    queue.add(KEY)
     with ThreadPoolExecutor(1) as executor:
         worker = asyncio.create_task(work(queue, {"RLJob": reconcile}, executor))
         await queue.asked_again.wait()

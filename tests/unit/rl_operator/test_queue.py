@@ -232,14 +232,14 @@ async def test_workers_wake_for_keys_and_for_time() -> None:
         WorkQueue(clock=time.monotonic, jitter=lambda: 0.0)
     )  # fmt: skip
     taken = [asyncio.create_task(queue.take()) for _ in range(3)]
-    await queue.add_after("later", 0.05)
-    await queue.add("now")
-    await queue.add("also")
+    queue.add_after("later", 0.05)
+    queue.add("now")
+    queue.add("also")
     found = await asyncio.wait_for(asyncio.gather(*taken), HUNG_SECONDS)
     assert sorted(found) == ["also", "later", "now"]
-    await queue.done("now", again_after=0.01)
+    queue.done("now", again_after=0.01)
     assert await asyncio.wait_for(queue.take(), HUNG_SECONDS) == "now"
-    assert await queue.failed("now") == 0.5
+    assert queue.failed("now") == 0.5
 
 
 def test_the_time_that_a_key_was_due_is_told(clock: Clock) -> None:
