@@ -17,6 +17,8 @@ PER_NAMESPACE = 100
 CREATORS = 16
 SAMPLERS = 3
 LIMIT_SECONDS = 1800.0
+TELL_SECONDS = 30.0
+"""Between two lines that tell how many are Ready."""
 
 
 def path(namespace: str, name: str = "") -> str:
@@ -110,10 +112,16 @@ def watch_ready(api: Api, times: Times, ended: threading.Event) -> None:
 
 
 def wait_ready(times: Times, *, seconds: float) -> None:
-    """Wait until all are Ready, or as long as there is time."""
-    deadline = time.monotonic() + seconds
-    while not times.whole and time.monotonic() < deadline:
+    """Wait until all are Ready, or as long as there is time; tell now and then how many are."""
+    began = told = time.monotonic()
+    while not times.whole and time.monotonic() - began < seconds:
         time.sleep(0.05)
+        if time.monotonic() - told >= TELL_SECONDS:
+            told = time.monotonic()
+            print(
+                f"{len(times.ready)} of {len(times.asked)} Ready after {told - began:.0f} s",
+                flush=True,
+            )
 
 
 def bring_up(
