@@ -1,7 +1,7 @@
 """The operator process: kopf watches, the queue orders, workers reconcile.
 
-Kopf is used for its lists and watches alone, and writes nothing: handlers only enqueue, and what
-its watches tell is taken from their answers.
+Kopf is used for its lists and watches alone, and writes nothing: what they tell is taken from their
+answers, and its handlers do nothing.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ OWN_CHILDREN = (kinds.DEPLOYMENT, kinds.POD)
 RESYNC_SECONDS = 600.0
 LOOK_SECONDS = 300.0
 """What a watch has failed to tell of is seen after so long at most."""
+SYNC_SECONDS, SYNC_POLL_SECONDS = 60.0, 0.05
+"""How long the first looks wait for the lists at most, and how often they ask for them."""
 SPACING_SECONDS = 0.25
 """Changes of an object that come within so long of a look at it share the next one."""
 LOOP_SILENT_SECONDS = 60.0
@@ -143,7 +145,7 @@ class _Operator:
     def _remember(self, cluster: Cluster, *, missing: list[Kind]) -> None:
         """One store, which watches and our own writes feed."""
         store = Store()
-        feeding = required_watches(self._settings)
+        feeding = self._feeding = required_watches(self._settings)
         for kind in others_kinds(self._settings):
             if kind not in missing:
                 feeding += paths_of(kind, self._settings)
@@ -156,8 +158,10 @@ class _Operator:
             jitter=random.random,
         )
         # Where a kind is missing, it is a live look alone that says so.
-        born = (lambda key: None) if missing else self._looks.born
-        self._feed = Feed(store, look=self._look, born=born)
+        born = listed = lambda key: None
+        if not missing:
+            born, listed = self._looks.born, self._looks.listed
+        self._feed = Feed(store, look=self._look, born=born, listed=listed)
         cluster.tells(self._feed)
 
     def _leadership(self) -> Leadership:
@@ -204,6 +208,7 @@ class _Operator:
         settings = self._settings
         await leadership.gained.wait()
         metrics.LEADER.set(1)
+        await self._synced()
         executor = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         events = ThreadPoolExecutor(1, thread_name_prefix="events")
         reconciling = reconcilers(
@@ -220,6 +225,13 @@ class _Operator:
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
             events.shutdown(wait=False)  # those that wait are posted while the Lease allows it
+
+    async def _synced(self) -> None:
+        """Wait for the first lists, for a while: looks before them ask the API server for each."""
+        deadline = self._loop.time() + SYNC_SECONDS
+        begun = self._streams.have_begun
+        while not begun(self._feeding) and self._loop.time() < deadline:  # noqa: ASYNC110 - kopf's
+            await asyncio.sleep(SYNC_POLL_SECONDS)
 
     async def _resync(self, cluster: Cluster) -> None:
         """Ask for every object again and again, whatever the watches have told."""
@@ -243,7 +255,7 @@ class _Operator:
         for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *OWN_CHILDREN, *others):
             kopf.on.event(
                 kind.group, kind.version, kind.plural, registry=registry, id=kind.plural
-            )(self._listed)  # fmt: skip
+            )(_nothing)  # fmt: skip
         namespaces = self._settings.watch_namespaces
         await kopf.operator(
             registry=registry,
@@ -262,8 +274,9 @@ class _Operator:
             return None
         return _listened_to(found, self._streams, told=self._feed.watched)
 
-    async def _listed(self, event: kopf.RawEvent, **_: Any) -> None:
-        self._feed.watched(event["type"], event["object"])
+
+async def _nothing(**_: Any) -> None:
+    """Kopf watches the kinds that somebody handles; what it lists and watches is taken before."""
 
 
 def _end_in_time(status: int) -> None:

@@ -22,6 +22,7 @@ class Feed:
         *,
         look: Callable[[Key], None],
         born: Callable[[Key], None] = lambda key: None,
+        listed: Callable[[Key], None] = lambda key: None,
     ) -> None:
         """Prepare.
 
@@ -29,11 +30,16 @@ class Feed:
             store: of what is known.
             look: asks for a look at an object of ours.
             born: told of an object of ours that was just made, before it is looked at.
+            listed: told of one that was in a list, before it is looked at.
         """
-        self._store, self._look, self._born = store, look, born
+        self._store, self._look = store, look
+        self._born, self._listed = born, listed
 
     def watched(self, change: str | None, raw: Mapping[str, Any]) -> None:
-        """A watch tells of an object: ``DELETED``, or anything else of one that is there."""
+        """A watch tells of an object: ``DELETED``, or anything else of one that is there.
+
+        A list tells of one without a change.
+        """
         meta, kind = raw["metadata"], BY_NAME[raw["kind"]]
         if change == "DELETED":
             version = int(meta["resourceVersion"])
@@ -43,6 +49,8 @@ class Feed:
             news = self._store.put(kind, raw)
             if news and change == "ADDED":
                 self._note_birth(kind, raw)
+            elif news and change is None and kind in OURS:
+                self._listed(Key(kind.name, meta["namespace"], meta["name"]))
         if news:
             for key in keys_of(raw):
                 self._look(key)

@@ -1,8 +1,9 @@
 """What is there of an object of ours: as the store has it, or as the API server says it now.
 
-Watches and our own writes keep the store up to date from an object's creation on, or from the first
-live look at one that was there before. What no watch has told of is seen by the live look that
-follows when a while has passed; and a turn that must not be taken twice is decided by a live look.
+Watches and our own writes keep the store up to date from an object's creation on, or from the lists
+with which a process begins, or the first live look. What no watch has told of is seen by the live
+look that follows when a while has passed; and a turn that must not be taken twice is decided by a
+live look.
 """
 
 from __future__ import annotations
@@ -121,6 +122,17 @@ class Looks:
             with self._lock:
                 self._live_until.setdefault(key, until)
 
+    def listed(self, key: Key) -> None:
+        """An object was in a list with which a process begins.
+
+        Once the watches of all kinds have begun, all that was listed is in the store, as if it had
+        just been looked at live.
+        """
+        until = self._until(self._clock())
+        if not self._fed():
+            with self._lock:
+                self._live_until.setdefault(key, until)
+
     def forget(self, key: Key) -> None:
         """The object is gone."""
         with self._lock:
@@ -132,7 +144,7 @@ class Looks:
         began, fed = self._clock(), self._fed()
         with self._lock:
             until, before = self._live_until.get(key, began), self._changes.get(key, 0)
-        if began < until:
+        if fed and began < until:
             return look(self._store), True
         live = _Live(self._cluster, self._store)
         found = look(live)

@@ -1,8 +1,9 @@
-"""Takes the objects out of a watch's answer before kopf reads it.
+"""Takes the objects out of a list's or a watch's answer before kopf reads it.
 
-Kopf lists, asks again, renews credentials and begins anew after a 410. It is given a bookmark in
-place of each object, so that it goes on from there: a task, a queue and the wrappers that it makes
-for every object of every event would cost more than all that the operator does with them.
+Kopf lists, asks again, renews credentials and begins anew after a 410. It is given an empty list,
+or a bookmark in place of each object, so that it goes on from there: a task, a queue and the
+wrappers that it makes for every object of every event would cost more than all that the operator
+does with them. And once a watch has begun, all that was listed before has been told.
 """
 
 from __future__ import annotations
@@ -13,8 +14,20 @@ from typing import Any
 
 import aiohttp
 
-Told = Callable[[str, Mapping[str, Any]], None]
+Told = Callable[[str | None, Mapping[str, Any]], None]
+"""Called with a change, None where an object was listed, and the object."""
 CHANGES = ("ADDED", "MODIFIED", "DELETED")
+
+
+def without_items(body: Any, told: Told) -> Any:
+    """An answer as kopf reads it: a list without its objects, which are told, or what it was."""
+    if not isinstance(body, dict) or "items" not in body:
+        return body
+    # Items of a list name neither.
+    stamp = {"apiVersion": body["apiVersion"], "kind": body["kind"].removesuffix("List")}
+    for one in body["items"] or []:
+        told(None, stamp | one)
+    return body | {"items": []}
 
 
 class Stream:

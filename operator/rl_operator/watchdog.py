@@ -13,7 +13,7 @@ from typing import Any, cast
 import aiohttp
 
 from rl_contracts.errors import RLError
-from rl_operator.stream import Stream, Told
+from rl_operator.stream import Stream, Told, without_items
 
 
 class WatchSilentError(RLError):
@@ -95,7 +95,7 @@ class Streams:
 def session_for(streams: Streams, *, told: Told, **options: Any) -> aiohttp.ClientSession:
     """A session, with aiohttp's options, whose watches are listened to. For a running loop.
 
-    ``told`` is called with each change that they tell of, and its object.
+    ``told`` is called with what is listed, and with each change that watches tell of.
     """
 
     class Response(aiohttp.ClientResponse):
@@ -108,5 +108,10 @@ def session_for(streams: Streams, *, told: Told, **options: Any) -> aiohttp.Clie
                 body = Stream(started.content, heard=lambda: streams.hear(self.url.path), told=told)
                 started.content = cast("aiohttp.StreamReader", body)
             return started
+
+        async def json(self, **options: Any) -> Any:
+            body = await super().json(**options)
+            listed = self.method == "GET" and self.status == 200
+            return without_items(body, told) if listed else body
 
     return aiohttp.ClientSession(response_class=Response, **options)

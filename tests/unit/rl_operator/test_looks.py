@@ -11,6 +11,7 @@ from rl_operator.cluster import ApiConflictError, ApiMissingError
 from rl_operator.kinds import POD, PYTORCH_JOB, RLJOB, Key, Kind
 from rl_operator.looks import Looks, Reads
 from rl_operator.names import JOB_LABEL
+from rl_operator.store import Store
 
 KEY, OTHER = Key("RLJob", "ns", "job"), Key("RLJob", "ns", "other")
 
@@ -138,3 +139,24 @@ def test_after_a_failure_it_looks_anew(looks: Looks) -> None:
     with pytest.raises(ApiConflictError):
         looks.guarded(fail)(KEY)
     assert not looks.observe(KEY, look)[1]
+
+
+def test_what_was_listed_is_known_once_all_watches_have_begun(server: Server, clock: Clock) -> None:
+    begun: list[None] = []
+    store = Store()
+    looks = Looks(server, clock=clock, seconds=120.0, store=store, fed=lambda: bool(begun))
+    for key in (KEY, OTHER):
+        store.put(RLJOB, server.get(RLJOB, key.namespace, key.name))
+        looks.listed(key)
+    asked = server.asked
+    assert not looks.observe(KEY, look)[1]  # the lists of other kinds may not be in
+    assert server.asked > asked
+    begun.append(None)
+    asked = server.asked
+    assert looks.observe(OTHER, look)[1]
+    assert server.asked == asked
+    looks.changed(OTHER)
+    assert not looks.observe(OTHER, look)[1]
+    looks.changed(OTHER)
+    looks.listed(OTHER)  # a list that came later says nothing of the other kinds
+    assert not looks.observe(OTHER, look)[1]

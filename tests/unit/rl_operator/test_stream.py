@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.stream import CHANGES, Stream
+from rl_operator.stream import CHANGES, Stream, without_items
 
 KINDS = (*CHANGES, "BOOKMARK", "ERROR")
 
@@ -32,9 +32,9 @@ def an_event(kind: str, version: int, filling: str = "") -> dict[str, Any]:
     return {"type": kind, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}}
 
 
-def read(pieces: list[bytes]) -> tuple[list[tuple[str, Mapping[str, Any]]], bytes, int]:
+def read(pieces: list[bytes]) -> tuple[list[tuple[str | None, Mapping[str, Any]]], bytes, int]:
     """What was told, what kopf reads, and how often the stream was heard."""
-    told: list[tuple[str, Mapping[str, Any]]] = []
+    told: list[tuple[str | None, Mapping[str, Any]]] = []
     heard: list[None] = []
 
     async def one() -> bytes:
@@ -78,3 +78,20 @@ def test_an_answer_that_breaks_off_is_kopf_s_to_judge() -> None:
     told, left, _ = read([json.dumps(an_event("ADDED", 7)).encode()[:-5]])
     assert told == []
     assert left.startswith(b'{"type": "ADDED"')
+
+
+def test_a_list_tells_of_its_objects_and_is_empty_for_kopf() -> None:
+    told: list[tuple[str | None, Mapping[str, Any]]] = []
+    metadata = {"resourceVersion": "7", "continue": "more"}
+    items = [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]
+    body = {"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": metadata}
+    left = without_items(body | {"items": items}, lambda change, raw: told.append((change, raw)))
+    assert left == body | {"items": []}
+    stamp = {"apiVersion": "apps/v1", "kind": "Deployment"}
+    assert told == [(None, stamp | one) for one in items]
+
+
+def test_what_is_no_list_is_kopf_s() -> None:
+    body = {"kind": "APIResourceList", "resources": [{"name": "pods"}]}
+    assert without_items(body, lambda change, raw: None) is body
+    assert without_items(["what nobody expects"], lambda change, raw: None)

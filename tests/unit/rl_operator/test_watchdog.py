@@ -76,7 +76,7 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def ignored(change: str, raw: object) -> None:
+def ignored(change: str | None, raw: object) -> None:
     """No object is told."""
 
 
