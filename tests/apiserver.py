@@ -24,6 +24,8 @@ import pytest
 from tests.servers import ROOT, Server, binary, free_port
 from tests.waiting import HUNG_SECONDS
 
+ETCD_BYTES = 8 << 30
+"""Thousands of jobs, each version of which stays for five minutes; by default it is 2 GB."""
 program = functools.cache(binary)
 
 
@@ -79,6 +81,7 @@ def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
             "--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url,
             "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
             "--initial-cluster", f"default={peer_url}", "--log-level", "error",
+            "--quota-backend-bytes", str(ETCD_BYTES),
         ],
         ready_url=f"{etcd_url}/health",
         log=folder / "etcd.log",

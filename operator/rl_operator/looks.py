@@ -18,6 +18,8 @@ from rl_operator.kinds import Key, Kind
 from rl_operator.store import Store, fits, parse_selector
 
 T = TypeVar("T")
+KEPT_IN_PACE = 1500
+"""Of more objects each is looked at live more rarely, so that there are no more such looks."""
 
 
 class Reads(Protocol):
@@ -92,7 +94,8 @@ class Looks:
         Args:
             cluster: where.
             clock: monotonic seconds.
-            seconds: between two live looks at an object at most.
+            seconds: between two live looks at an object at most, while there are no more than
+                ``KEPT_IN_PACE`` of them.
             store: what is known.
             fed: whether watches of all kinds feed the store; before, every look is live.
             jitter: a random number in [0, 1): live looks at what was made at once are spread over
@@ -154,7 +157,8 @@ class Looks:
         return found, False
 
     def _until(self, began: float) -> float:
-        return began + self._seconds * (1 - self._jitter() / 2)
+        seconds = self._seconds * max(1.0, len(self._live_until) / KEPT_IN_PACE)
+        return began + seconds * (1 - self._jitter() / 2)
 
     def guarded(
         self, reconcile: Callable[[Key], float | None]

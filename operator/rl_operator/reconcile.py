@@ -335,8 +335,8 @@ class JobReconciler:
         retry_at = parse_time(status.next_retry_time)
         if attempt_records.ended(status) and retry_at is not None and retry_at > self.now():
             return min(retry_at - self.now() + SOON_SECONDS, STALLED_SECONDS)
-        soon = min(self.progress_seconds, 2.0)
-        return soon if status.attempt == 0 else self.pace.wait(snapshot.key)
+        pace = self.pace
+        return pace.start(snapshot.key) if status.attempt == 0 else pace.wait(snapshot.key)
 
 
 def _made_from(

@@ -9,7 +9,7 @@ import pytest
 
 from rl_operator.cluster import ApiConflictError, ApiMissingError
 from rl_operator.kinds import POD, PYTORCH_JOB, RLJOB, Key, Kind
-from rl_operator.looks import Looks, Reads
+from rl_operator.looks import KEPT_IN_PACE, Looks, Reads
 from rl_operator.names import JOB_LABEL
 from rl_operator.store import Store
 
@@ -160,3 +160,21 @@ def test_what_was_listed_is_known_once_all_watches_have_begun(server: Server, cl
     looks.changed(OTHER)
     looks.listed(OTHER)  # a list that came later says nothing of the other kinds
     assert not looks.observe(OTHER, look)[1]
+
+
+def test_live_looks_at_thousands_are_no_more_than_at_hundreds(server: Server, clock: Clock) -> None:
+    looks = Looks(server, clock=clock, seconds=300.0)
+    for number in range(3 * KEPT_IN_PACE + 1):
+        looks.born(Key("RLJob", "ns", f"job-{number}"))
+    last = Key("RLJob", "ns", f"job-{3 * KEPT_IN_PACE}")
+    clock.now = 899.0
+    assert looks.observe(last, look)[1]
+    assert not looks.observe(Key("RLJob", "ns", "job-0"), look)[1]  # made while there were few
+    clock.now = 900.0
+    assert not looks.observe(last, look)[1]
+
+
+def test_who_is_to_look_live_always_does(server: Server, clock: Clock) -> None:
+    looks = Looks(server, clock=clock, seconds=0.0)
+    for key in (KEY, OTHER, KEY, OTHER):
+        assert not looks.observe(key, look)[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rl_operator.kinds import Key
-from rl_operator.pace import Pace
+from rl_operator.pace import LOOKS_PER_SECOND, START_SECONDS, Pace
 
 KEY, OTHER = Key("RLJob", "ns", "a"), Key("RLJob", "ns", "b")
 
@@ -23,3 +23,21 @@ def test_what_is_gone_is_forgotten() -> None:
     pace.saw(KEY, changed=False)
     pace.forget(KEY)
     assert pace.quiet == {}
+
+
+def test_of_thousands_each_is_looked_at_more_rarely() -> None:
+    pace = Pace(5.0)
+    keys = [Key("RLJob", "ns", str(number)) for number in range(5000)]
+    for key in keys:
+        pace.saw(key, changed=True)
+    assert pace.wait(keys[0]) == 5000 / LOOKS_PER_SECOND
+    assert pace.start(keys[0]) == START_SECONDS  # only those that start count here
+    for key in keys[:1000]:
+        pace.start(key)
+    assert pace.start(keys[0]) == 1000 / LOOKS_PER_SECOND
+    pace.saw(keys[0], changed=True)
+    pace.forget(keys[1])
+    assert len(pace.starting) == 998
+    for key in keys[100:]:
+        pace.forget(key)
+    assert (pace.wait(keys[0]), pace.start(keys[0])) == (5.0, START_SECONDS)
