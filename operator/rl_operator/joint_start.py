@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator import attempt_records, names
 from rl_operator.conditions import find
@@ -39,7 +39,7 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
     if not spec.samplers or snapshot.job.suspended:
         return ()
     alive = {one.pod for one in reading.samplers}
-    declared = {pool.meta.name: pool.spec.size for pool in snapshot.pools if pool.spec}
+    declared = {pool.meta.name: _wanted(pool.spec) for pool in snapshot.pools if pool.spec}
     found = []
     for group in spec.samplers:
         pool, least = names.pool_of(snapshot.key.name, group), group.template.autoscaling
@@ -56,6 +56,11 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
     if not lacks and nobody and snapshot.job.status.attempt == 0:
         return (Lack(group=found[0].group, registered=0, minimum=1),)
     return lacks
+
+
+def _wanted(pool: SamplerPoolSpec) -> int:
+    """Pods of a pool once its job is at work; before that its queue has told it of none."""
+    return min(pool.replicas, pool.admitted or pool.replicas)
 
 
 def waits_since(snapshot: JobSnapshot) -> float | None:

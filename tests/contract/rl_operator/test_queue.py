@@ -122,6 +122,7 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
 
     decide(queue, kueue.admitted(workload(queue), name="owned"))
     queue.settle(job)
+    assert queue.objects(kinds.PYTORCH_JOB) == []  # samplers come first, as at the first start
     assert pod_of(begun(queue, job, 2))["nodeSelector"] == {"pool": "owned"}
     (deployment,) = queue.objects(kinds.DEPLOYMENT)
     assert pod_of(deployment)["nodeSelector"] == {"pool": "owned"}

@@ -37,10 +37,12 @@ def a_job(status: RLJobStatus | None = None) -> Job:
     return a_job_object(status, samplers=GROUPS, lifecycle={"pendingDeadlineSeconds": 60})
 
 
-def a_pool(group: str, replicas: int, *, created_at: float = NOW - 30) -> Pool:
+def a_pool(
+    group: str, replicas: int, *, created_at: float = NOW - 30, admitted: int | None = None
+) -> Pool:
     return Pool(
         meta=a_meta(f"job-{group}", created_at=created_at),
-        spec=SamplerPoolSpec(job="job", replicas=replicas),
+        spec=SamplerPoolSpec(job="job", replicas=replicas, admitted=admitted),
         spec_error="",
         status=SamplerPoolStatus(),
     )
@@ -50,13 +52,17 @@ def seen(
     pods: dict[str, str],
     *,
     scale: tuple[int, int] = (2, 1),
+    admitted: int | None = None,
     deleting: str = "",
     status: RLJobStatus | None = None,
 ) -> JobSnapshot:
     """Pods by name with their group, on pools of some size."""
     return a_snapshot(
         job=a_job(status),
-        pools=(a_pool("main", scale[0]), a_pool("other", scale[1])),
+        pools=tuple(
+            a_pool(group, replicas, admitted=admitted)
+            for group, replicas in zip(("main", "other"), scale, strict=True)
+        ),
         pods=tuple(
             a_pod("sampler", name=name, pool=f"job-{group}", deleting=name == deleting)
             for name, group in pods.items()
@@ -75,6 +81,9 @@ STARTS: dict[str, tuple[JobSnapshot, list[str], str]] = {
     "more than the minimum": (seen({**ALL, "m3": "main"}, scale=(3, 1)), ["m1", "m3", "o1"], ""),
     "scaled below the minimum": (seen({"m1": "main"}, scale=(1, 0)), ["m1"], ""),
     "scaled to nothing before the first start": (seen({}, scale=(0, 0)), [], "main has 0 of 1"),
+    "admitted anew, and the pools do not say so yet": (
+        seen({}, admitted=0, status=HALTED), [], "main has 0 of 2, other has 0 of 1"),
+    "fewer admitted": (seen({"m1": "main", "o1": "other"}, admitted=1), ["m1", "o1"], ""),
     "scaled to nothing before a resumption": (seen({}, scale=(0, 0), status=HALTED), [], ""),
 }  # fmt: skip
 
