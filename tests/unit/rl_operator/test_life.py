@@ -140,6 +140,9 @@ def test_suspensions_are_no_failures(history: list[str]) -> None:
 @example(["settle", "the spec is refused", "suspend", "settle"])
 @example(["settle", "the spec cannot be read", "suspend", "settle", "the spec is mended"])
 @example(["settle", "the spec cannot be read", "trainer crashes", "suspend", "settle", "resume"])
+@example(
+    ["settle", "the spec is refused", "trainer crashes", "settle", "time passes", "settle"]
+)  # an attempt of which no trainer can be made
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(sorted({**EVENTS, **SPOILT})), max_size=30))
 def test_a_spoilt_spec_may_be_suspended_and_goes_on_when_it_is_mended(history: list[str]) -> None:
