@@ -104,10 +104,15 @@ def attempts(world: World, job: Key) -> list[str]:
     return [f"{one['attempt']} {one['result']}" for one in found]
 
 
+def run_of(world: World, job: Key) -> str:
+    until(lambda: world.status(job).get("runId"), what="the status")
+    return str(world.status(job)["runId"])
+
+
 def bring_up(world: World, job: Key, attempt: int) -> str:
     """Samplers and the trainer of an attempt are there; its run."""
     until(lambda: replicas(world) == [2], what="the pool's Deployment of 2 pods")
-    run = str(world.status(job)["runId"])
+    run = run_of(world, job)
     world.start_samplers(run)
     name = f"job-{attempt}"
 
@@ -233,7 +238,7 @@ def test_an_elastic_trainer_makes_do_with_less(world: World, storm: Storm, storm
     # An attempt waits for nodes for half of it.
     job = world.make_job(trainer=elastic, lifecycle={"pendingDeadlineSeconds": 60})
     until(lambda: replicas(world) == [2], what="the pool's Deployment of 2 pods")
-    run = str(world.status(job)["runId"])
+    run = run_of(world, job)
     world.start_samplers(run)
     until(lambda: begins(world, run), what="the first attempt")
     assert size(world, 1) == (2, "2")
