@@ -34,6 +34,8 @@ class PoolObject:
     """That it serves now; empty when nobody has a shared one."""
     replicas: int
     status: SamplerPoolStatus
+    beside: tuple[str, ...] = ()
+    """Other jobs that it serves, too."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> PoolObject:
@@ -45,6 +47,7 @@ class PoolObject:
             job=raw["spec"].get("job") or holder,
             replicas=raw["spec"].get("replicas", 1),
             status=status,
+            beside=tuple(one.job for one in status.beside),
         )
 
 

@@ -74,7 +74,9 @@ class Cluster:
             ),
         )
         pools = map(PoolObject.parse, found["items"])
-        return sorted((one for one in pools if one.job == job), key=lambda one: one.name)
+        return sorted(
+            (one for one in pools if job in (one.job, *one.beside)), key=lambda one: one.name
+        )
 
     def pods(self, namespace: str, selector: str = "") -> list[PodView]:
         """Pods of a namespace, by name; of all namespaces where it is empty."""

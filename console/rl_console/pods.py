@@ -34,6 +34,8 @@ class PodView:
     namespace: str
     role: Role = "other"
     job: str = ""
+    beside: tuple[str, ...] = ()
+    """Other jobs whose runs sample in it, too."""
     attempt: int = 0
     """Trainer pods only."""
     phase: str = "Pending"
@@ -46,12 +48,14 @@ class PodView:
 def pod_view(pod: Any) -> PodView:
     """Reduce a ``V1Pod``. A run's pods are known by the environment that the operator sets."""
     spec, status = pod.spec, pod.status
-    environ = {
-        one.name: one.value
+    variables = [
+        (one.name, one.value)
         for container in [*(spec.init_containers or []), *spec.containers]
         for one in container.env or []
         if one.value
-    }
+    ]
+    environ = dict(variables)
+    jobs = tuple(dict.fromkeys(value for name, value in variables if name == env.JOB))
     role: Role = "other"
     if env.JOB in environ:
         role = "sampler" if env.POOL in environ else "trainer"
@@ -62,7 +66,8 @@ def pod_view(pod: Any) -> PodView:
         name=pod.metadata.name,
         namespace=pod.metadata.namespace,
         role=role,
-        job=environ.get(env.JOB, ""),
+        job=jobs[0] if jobs else "",
+        beside=jobs[1:],
         attempt=int(environ.get(env.ATTEMPT, "0")),
         phase=status.phase,
         ready=any(one.type == "Ready" and one.status == "True" for one in conditions),

@@ -69,7 +69,8 @@ class Session:
             return []
 
     def _pods(self) -> list[PodView]:
-        return [one for one in self.cluster.pods(self.namespace) if one.job == self.job]
+        pods = self.cluster.pods(self.namespace)
+        return [one for one in pods if self.job in (one.job, *one.beside)]
 
 
 def print_failure(console: Console, failure: StageFailedError) -> None:

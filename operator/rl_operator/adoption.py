@@ -57,14 +57,16 @@ class Adoption:
 
     def _left_behind(self, job: Meta) -> list[str]:
         """Pods of the run that another job has made, or an earlier one of the same name."""
-        labels = f"{names.RUN_LABEL}={job.run}"
-        pods = [
-            Meta.parse(one) for one in self.cluster.select(kinds.POD, job.namespace, labels=labels)
-        ]
+        beside = names.beside(job.run)  # of pods in which it is not the first run
+        found: list[Meta] = []
+        for labels in (f"{names.RUN_LABEL}={job.run}", beside):
+            there = self.cluster.select(kinds.POD, job.namespace, labels=labels)
+            found += [Meta.parse(one) for one in there]
         return sorted(
             one.name
-            for one in pods
-            if one.labels.get(names.JOB_LABEL) != job.name or one.created_at < job.created_at
+            for one in found
+            if one.labels.get(beside, one.labels.get(names.JOB_LABEL)) != job.name
+            or one.created_at < job.created_at
         )
 
 

@@ -1,10 +1,12 @@
-"""Who has a shared pool: one run at a time, in the order in which jobs asked for it.
+"""Who has a shared pool: runs one by one, in the order in which jobs asked for it, or several.
 
 Pure. The pool's own status says who has it, under an epoch that grows with every change; it is
 written at the version that was looked at, so that of two operators one decides. The pool's one
 Deployment carries the epoch that it was written for and is changed at the version that was looked
-at, too, never by who knows an older epoch. A pool is given away only while the Deployment is at 0
-and no pod is left, so pods of two runs are never there together.
+at, too, never by who knows an older epoch. A pool that nobody has is given away only while the
+Deployment is at 0 and no pod is left. While somebody has it others may join as ``engine_sharing``
+says, and pods of the old and of the new set are there together until the old ones have been
+replaced: so pods of runs that do not go together never are.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_contracts.spec.status import AssignmentStatus, Condition, WaitingStatus
-from rl_operator import joint_start, pool_ref
+from rl_operator import engine_sharing, joint_start, pool_ref
 from rl_operator.attempts import lingers
 from rl_operator.conditions import find, is_true
 from rl_operator.pod import Pod
@@ -37,25 +39,35 @@ class Turn:
     """Who has the pool now, and who waits."""
 
     epoch: int
-    holder: AssignmentStatus | None
+    began: int = 0
+    """The epoch with which those who have it got it of nobody."""
+    holders: tuple[AssignmentStatus, ...] = ()
+    """In the order in which they got it."""
     queue: tuple[Job, ...] = ()
-    """In the order in which they will have it; the holder is not among them."""
+    """In the order in which they will have it; no holder is among them."""
     left: tuple[Pod, ...] = ()
     """Pods of the last run that have to go before anybody has it."""
+    why: str = ""
+    """Why the first of the queue does not join; empty where the pool serves one run at a time."""
+
+    @property
+    def holder(self) -> AssignmentStatus | None:
+        """Who has had it longest."""
+        return self.holders[0] if self.holders else None
 
     def waiting(self) -> list[WaitingStatus]:
         """The first of the queue as the status has them."""
-        return [
+        found = [
             WaitingStatus(job=one.meta.name, since=asked.last_transition_time)
             for one in self.queue[:KEPT_WAITING]
             if (asked := asks(one)) is not None
         ]
+        return [one.model_copy(update={"why": self.why}) for one in found[:1]] + found[1:]
 
 
 def holds(pool: Pool, job: Job) -> bool:
     """Whether a pool serves this very job's run."""
-    holder = pool.status.assignment
-    return holder is not None and (holder.job, holder.uid) == (job.meta.name, job.meta.uid)
+    return pool.given(job) is not None
 
 
 def asks(job: Job) -> Condition | None:
@@ -76,20 +88,64 @@ def decide(snapshot: PoolSnapshot, *, now: float) -> Turn:
     status = pool.status
     left = tuple(one for one in snapshot.pods if lingers(one, now))
     queue = tuple(one for one in _queue(snapshot.jobs, pool) if not holds(pool, one))
-    if deployment.epoch > status.assignment_epoch:  # the status was lost, e.g. with a backup
-        return Turn(epoch=deployment.epoch + 1, holder=None, queue=queue, left=left)
-    epoch, holder = status.assignment_epoch, status.assignment
-    if holder is not None:
-        if _keeps(snapshot.job, pool, others_wait=bool(queue), now=now):
-            return Turn(epoch=epoch, holder=holder, queue=queue)
-        return Turn(epoch=epoch + 1, holder=None, queue=queue, left=left)
-    if not queue or pool.meta.deleted_at is not None or not empty(snapshot, now=now):
-        return Turn(epoch=epoch, holder=None, queue=queue, left=left)
-    first, *rest = queue
-    given = AssignmentStatus(
-        job=first.meta.name, uid=first.meta.uid, run=first.meta.run, since=format_time(now)
+    epoch, began = status.assignment_epoch, status.assignment_began
+    if deployment.epoch > epoch:  # the status was lost, e.g. with a backup
+        return Turn(epoch=deployment.epoch + 1, queue=queue, left=left)
+    there, kept = pool.holders, _kept(snapshot, others_wait=bool(queue), now=now)
+    if kept != there:
+        gone = () if kept else left
+        return Turn(epoch=epoch + 1, began=began, holders=kept, queue=queue, left=gone)
+    new = _next(snapshot, queue, now=now)
+    if not new:
+        why = _obstacle(snapshot, queue)
+        left = () if kept else left
+        return Turn(epoch=epoch, began=began, holders=kept, queue=queue, left=left, why=why)
+    return Turn(
+        epoch=epoch + 1,
+        began=began if kept else epoch + 1,
+        holders=(*kept, *(_assigned(one, now=now) for one in new)),
+        queue=queue[len(new) :],
     )
-    return Turn(epoch=epoch + 1, holder=given, queue=tuple(rest))
+
+
+def _kept(snapshot: PoolSnapshot, *, others_wait: bool, now: float) -> tuple[AssignmentStatus, ...]:
+    """Those who have the pool and go on having it.
+
+    One that does not go with those before it any more, for it was edited, asks anew.
+    """
+    pool, jobs = snapshot.pool, {one.meta.uid: one for one in snapshot.served}
+    kept: list[AssignmentStatus] = []
+    for one in pool.holders:
+        job, before = jobs.get(one.uid), [jobs[each.uid] for each in kept]
+        if job is None or not _keeps(job, pool, others_wait=others_wait, now=now):
+            continue
+        if not engine_sharing.conflict(job, before):
+            kept.append(one)
+    return tuple(kept)
+
+
+def _next(snapshot: PoolSnapshot, queue: Sequence[Job], *, now: float) -> tuple[Job, ...]:
+    """Those who get the pool now, beside those who have it or of nobody."""
+    pool, served = snapshot.pool, snapshot.served
+    if pool.spec is None or pool.meta.deleted_at is not None:
+        return ()
+    if not served and not empty(snapshot, now=now):
+        return ()
+    return engine_sharing.joining(queue, served, pool.spec)
+
+
+def _obstacle(snapshot: PoolSnapshot, queue: Sequence[Job]) -> str:
+    """Why the first of the queue does not get the pool beside those that have it."""
+    spec = snapshot.pool.spec
+    if spec is None or spec.max_runs == 1 or not queue:
+        return ""
+    return engine_sharing.obstacle(queue[0], snapshot.served, spec)
+
+
+def _assigned(job: Job, *, now: float) -> AssignmentStatus:
+    return AssignmentStatus(
+        job=job.meta.name, uid=job.meta.uid, run=job.meta.run, since=format_time(now)
+    )
 
 
 def empty(snapshot: PoolSnapshot, *, now: float) -> bool:
@@ -106,17 +162,20 @@ def empty(snapshot: PoolSnapshot, *, now: float) -> bool:
 def step(snapshot: PoolSnapshot, *, now: float) -> Step:
     """What is to be done with the pool's Deployment, as its status says now.
 
-    ``Create`` makes it without pods, ``Empty`` takes it to 0, ``Serve`` makes it the holder's.
+    ``Create`` makes it without pods, ``Empty`` takes it to 0, ``Serve`` makes it the holders'.
     """
     status, deployment = snapshot.pool.status, snapshot.deployment
     behind = deployment.epoch < status.assignment_epoch
+    # Of those who had it before nobody is left, so that their pods have to go first.
+    began = status.assignment_began
+    handed_on = behind and (not began or deployment.epoch < began)
     if deployment.epoch > status.assignment_epoch:
         return "Rest"  # somebody who knows more has written it
     if status.assignment is None:
         return "Empty" if deployment.there and (deployment.declared or behind) else "Rest"
     if not deployment.there:
         return "Create"
-    if behind and not empty(snapshot, now=now):
+    if handed_on and not empty(snapshot, now=now):
         return "Empty" if deployment.declared else "Rest"
     return "Serve"
 
@@ -145,9 +204,9 @@ def _may_have(job: Job) -> bool:
     return not gone and not job.suspended
 
 
-def _keeps(job: Job | None, pool: Pool, *, others_wait: bool, now: float) -> bool:
+def _keeps(job: Job, pool: Pool, *, others_wait: bool, now: float) -> bool:
     """Whether the holder keeps the pool."""
-    if job is None or not _may_have(job):
+    if not _may_have(job):
         return False
     if job.spec is not None and pool_ref.of(job.spec) != pool.meta.name:
         return False

@@ -65,7 +65,8 @@ def _wanted(pool: SamplerPoolSpec) -> int:
 
 def waits_since(snapshot: JobSnapshot) -> float | None:
     """When the wait for samplers began, seconds since 1970; None before it has."""
-    given = [pool.status.assignment for pool in snapshot.pools if pool.status.assignment]
+    told = (pool.given(snapshot.job) for pool in snapshot.pools)
+    given = [one for one in told if one is not None]
     if snapshot.names_pool and not given:
         return None  # the wait for the shared pool comes first
     began = _began(snapshot)

@@ -60,8 +60,6 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
         for one in of_kind[kinds.PYTORCH_JOB.name]
         if one.meta.owner_uid == found.meta.uid  # not one of an earlier job of this name
     ]
-    mine = f"{names.RUN_LABEL}={found.meta.run},{labels}"
-    pods = cluster.select(kinds.POD, key.namespace, labels=mine)
     return JobSnapshot(
         key=key,
         job=found,
@@ -72,10 +70,23 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
         ),
         shared=shared,
         trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
-        pods=tuple(_parsed_pod(_packed(one)) for one in pods),
+        pods=_pods(cluster, found),
         has_trainer_kind=has_trainer_kind,
         has_queue_kind=has_queue_kind,
     )
+
+
+def _pods(cluster: Reads, job: Job) -> tuple[Pod, ...]:
+    """Pods of a job's run: its own, and those of a shared pool in which it stands beside others."""
+    meta = job.meta
+    wanted = [f"{names.RUN_LABEL}={meta.run},{names.JOB_LABEL}={meta.name}"]
+    # The label is that of the pool which the job has named last, the spec may name another now.
+    shared = {pool_ref.of(job.spec), meta.labels.get(names.POOL_LABEL, "")} - {""}
+    wanted += [
+        f"{names.POOL_LABEL}={one},{names.beside(meta.run)}={meta.name}" for one in sorted(shared)
+    ]
+    found = (cluster.select(kinds.POD, meta.namespace, labels=one) for one in wanted)
+    return tuple(_parsed_pod(_packed(raw)) for some in found for raw in some)
 
 
 def _may_be_queued(job: Job) -> bool:
@@ -90,7 +101,7 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
     if raw is None:
         return None
     pool = _pool(raw)
-    served = _served(cluster, pool)
+    first, beside = _served(cluster, pool)
     sharing: tuple[Job, ...] = ()
     if pool.spec is not None and pool.spec.shared:
         labels = f"{names.POOL_LABEL}={key.name}"
@@ -101,11 +112,12 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
     return PoolSnapshot(
         key=key,
         pool=pool,
-        job=served,
+        job=first,
         children={(one.kind, one.meta.name): one for one in children},
         deployment=_deployment(deployment.raw) if deployment else DeploymentState(),
         pods=tuple(_parsed_pod(_packed(one)) for one in pods),
         jobs=sharing,
+        beside=beside,
     )
 
 
@@ -117,19 +129,24 @@ def _with_pool(cluster: Reads, job: Job) -> tuple[Job, Pool | None]:
     return pool_ref.resolved(job, found), found
 
 
-def _served(cluster: Reads, pool: Pool) -> Job | None:
-    """The job whose run a pool serves."""
+def _served(cluster: Reads, pool: Pool) -> tuple[Job | None, tuple[Job, ...]]:
+    """The job whose run a pool serves, and others that have it beside that one."""
     if pool.spec is None:
-        return None
-    holder = pool.status.assignment
-    name = pool.spec.job or (holder.job if holder is not None else "")
-    stored = cluster.get(kinds.RLJOB, pool.meta.namespace, name) if name else None
-    if stored is None:
-        return None
-    job = _job(stored)
+        return None, ()
     if pool.spec.job is not None:
-        return job
-    return pool_ref.resolved(job, pool) if assignment.holds(pool, job) else None
+        own = cluster.get(kinds.RLJOB, pool.meta.namespace, pool.spec.job)
+        return (_job(own) if own is not None else None), ()
+    found = [_holder(cluster, pool, one.job) for one in pool.holders]
+    return (found[0] if found else None), tuple(one for one in found[1:] if one is not None)
+
+
+def _holder(cluster: Reads, pool: Pool, name: str) -> Job | None:
+    """A job that has a shared pool, if it is there and not another one of its name."""
+    raw = cluster.get(kinds.RLJOB, pool.meta.namespace, name)
+    job = _job(raw) if raw is not None else None
+    if job is None or not assignment.holds(pool, job):
+        return None
+    return pool_ref.resolved(job, pool)
 
 
 def named(cluster: Reads, key: Key, wanted: Iterable[tuple[Kind, str]]) -> list[Child]:

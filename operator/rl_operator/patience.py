@@ -15,6 +15,7 @@ from rl_contracts.spec.status import (
     RLJobStatus,
     SamplerPoolStatus,
     SamplersStatus,
+    ServedStatus,
     WeightsStatus,
 )
 
@@ -73,7 +74,8 @@ def _job(status: RLJobStatus) -> RLJobStatus:
 
 def _pool(status: SamplerPoolStatus) -> SamplerPoolStatus:
     """Without what may wait."""
-    still: dict[str, object] = {**dict.fromkeys(NUMBERS, 0), "conditions": []}
+    served = [ServedStatus(job=one.job) for one in status.runs]
+    still: dict[str, object] = {**dict.fromkeys(NUMBERS, 0), "runs": served, "conditions": []}
     return status.model_copy(update=still)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerGroup
+from rl_operator.shared_options import of_several
 from rl_operator.snapshot import Job, Pool
 
 
@@ -75,3 +76,5 @@ def _of_pool(at: str, spec: RLJobSpec, pool: Pool, name: str) -> Iterator[Refusa
             message=f"SamplerPool {name} is for {pool.spec.model.uri}.",
             remedy="Name a pool of this model, or give the group a template.",
         )  # fmt: skip
+    else:
+        yield from of_several(f"SamplerPool {name} spec", pool.spec)

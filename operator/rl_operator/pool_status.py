@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus
+from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus, ServedStatus
 from rl_operator import shared_status
 from rl_operator.assignment import Turn
 from rl_operator.conditions import Said, Truth, merged
@@ -13,7 +14,7 @@ from rl_operator.desired import deployment
 from rl_operator.pod import first_trouble
 from rl_operator.progress import Reading
 from rl_operator.situation import Stall
-from rl_operator.snapshot import PoolSnapshot
+from rl_operator.snapshot import Job, PoolSnapshot
 from rl_operator.status import lag, staleness_bound
 
 KEPT_SCALES = 5
@@ -40,6 +41,7 @@ def compute(
     replaced: int = 0,
     scaled: Scaled | None = None,
     turn: Turn | None = None,
+    others: Sequence[Reading] = (),
     now: float,
 ) -> SamplerPoolStatus:
     """The whole status.
@@ -52,10 +54,10 @@ def compute(
         replaced: pods that were deleted this time for being of no use.
         scaled: what the autoscaler did, where there is one.
         turn: of a shared pool: who has it.
+        others: what the stores say of the runs that it serves beside that one.
         now: seconds since 1970.
     """
     before, meta, state = snapshot.pool.status, snapshot.pool.meta, snapshot.deployment
-    serving = serving_of(snapshot, reading)
     changes: dict[str, object] = {
         "observed_generation": meta.generation,
         "replicas": state.replicas,
@@ -70,14 +72,9 @@ def compute(
         chosen = deployment.selector(meta.name, run)
         changes["selector"] = ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
     if reading.known:
-        step = reading.run.step if reading.run else 0
-        bound = staleness_bound(snapshot.job.spec if snapshot.job else None)
-        policy = reading.run.policy if reading.run else None
-        changes["target_version"] = policy.version if policy else 0
-        changes["lagging"] = sum(step - one.step > bound for one in serving)
-        changes["serving"] = sum(step - one.step <= bound for one in serving)
-        changes["version"] = min((one.version for one in serving), default=0)
-        changes["lag"] = lag(reading.run, serving)
+        changes |= _counters(snapshot, snapshot.job, reading)
+    if turn is not None:
+        changes["runs"] = _of_each(snapshot, [reading, *others])
     if scaled is not None and scaled.record is not None:
         changes["last_scale"] = [*before.last_scale, scaled.record][-KEPT_SCALES:]
     said = _said(snapshot, stall=stall, replicas=replicas)
@@ -97,6 +94,35 @@ def compute(
         before.conditions, said, generation=meta.generation, now=now
     )  # fmt: skip
     return before.model_copy(update=changes)
+
+
+def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict[str, object]:
+    """What the stores say of the pods of one run, as they answered."""
+    serving = serving_of(snapshot, reading)
+    step = reading.run.step if reading.run else 0
+    bound = staleness_bound(job.spec if job else None)
+    policy = reading.run.policy if reading.run else None
+    return {
+        "target_version": policy.version if policy else 0,
+        "lagging": sum(step - one.step > bound for one in serving),
+        "serving": sum(step - one.step <= bound for one in serving),
+        "version": min((one.version for one in serving), default=0),
+        "lag": lag(reading.run, serving),
+    }
+
+
+def _of_each(snapshot: PoolSnapshot, readings: Sequence[Reading]) -> list[ServedStatus]:
+    """The counters of each run, where there are several; those last known while nothing is."""
+    if not snapshot.beside:
+        return []
+    before = {one.job: one for one in snapshot.pool.status.runs}
+    found = []
+    for job, reading in zip(snapshot.served, readings, strict=False):
+        name = job.meta.name
+        last = before.get(name, ServedStatus(job=name))
+        told = _counters(snapshot, job, reading) if reading.known else {}
+        found.append(last.model_copy(update=told))
+    return found
 
 
 def _draining(snapshot: PoolSnapshot, reading: Reading) -> int:

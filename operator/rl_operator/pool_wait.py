@@ -24,8 +24,8 @@ def lacks_pool(snapshot: JobSnapshot) -> bool:
 def since(snapshot: JobSnapshot) -> float | None:
     """When the job got its shared pool, seconds since 1970; None where it has none."""
     pool = snapshot.shared
-    holder = pool.status.assignment if pool is not None else None
-    return None if holder is None or lacks_pool(snapshot) else parse_time(holder.since)
+    mine = pool.given(snapshot.job) if pool is not None else None
+    return None if mine is None or lacks_pool(snapshot) else parse_time(mine.since)
 
 
 def said(situation: Situation, after: RLJobStatus) -> list[Said]:
@@ -38,8 +38,12 @@ def said(situation: Situation, after: RLJobStatus) -> list[Said]:
     if pool is None:
         return [Said(ASSIGNED, "False", NOT_FOUND, _missing(snapshot, name))]
     if not lacks_pool(snapshot):
-        at = pool.status.assignment.since if pool.status.assignment else ""
-        return [Said(ASSIGNED, "True", "Assigned", f"SamplerPool {name} is this run's since {at}.")]
+        mine = pool.given(snapshot.job)
+        at = mine.since if mine is not None else ""
+        others = [one.job for one in pool.holders if one != mine]
+        beside = f", beside RLJob {', '.join(others)}" if others else ""
+        message = f"SamplerPool {name} is this run's since {at}{beside}."
+        return [Said(ASSIGNED, "True", "Assigned", message)]
     asked = find(snapshot.job.status.conditions, ASSIGNED) is not None
     if situation.stall is not None or (situation.checking and not asked):
         return []  # what could not use it does not ask for it
@@ -79,16 +83,18 @@ def _missing(snapshot: JobSnapshot, name: str) -> str:
 def _turn(pool: Pool, snapshot: JobSnapshot) -> str:
     """Who has the pool since when, and how many come before this job."""
     status, name = pool.status, pool.meta.name
-    holder = status.assignment
+    holders = pool.holders
     if pool.meta.deleted_at is not None:
         return f"SamplerPool {name} is being deleted."
     what = (
-        f"serves RLJob {holder.job} since {holder.since}"
-        if holder is not None
+        "serves " + " and ".join(f"RLJob {one.job} since {one.since}" for one in holders)
+        if holders
         else "is about to be given away"
     )
     order = [one.job for one in status.waiting]
     mine = snapshot.key.name
     place = f" This job is number {order.index(mine) + 1}" if mine in order else ""
     of_all = f"{place} of {status.waiting_jobs} that wait." if place else ""
-    return f"SamplerPool {name} {what}.{of_all}"
+    why = next((one.why for one in status.waiting if one.job == mine and one.why), "")
+    alone = f" It waits until they have given it back: {why}." if why else ""
+    return f"SamplerPool {name} {what}.{of_all}{alone}"

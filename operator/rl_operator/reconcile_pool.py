@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from rl_contracts.documents.sampler import Sampler
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import ScaleStatus
 from rl_operator import (
@@ -15,6 +16,7 @@ from rl_operator import (
     observe,
     patience,
     pool_pods,
+    pool_runs,
     pool_status,
     shared_status,
 )
@@ -23,21 +25,23 @@ from rl_operator.assignment import Turn
 from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
 from rl_operator.desired import deployment, objects
+from rl_operator.desired.shared_engine import PORT_STEP
 from rl_operator.events import Journal, Note
 from rl_operator.kinds import Key
 from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.plan import Manifest, Wanted
+from rl_operator.pool_runs import Served
 from rl_operator.pool_status import Scaled
 from rl_operator.progress import Connections, Reading
 from rl_operator.readings import ProgressReader
 from rl_operator.refusals import of_spec, of_template
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images
+from rl_operator.shared_options import of_several
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, Pool, PoolSnapshot
-from rl_operator.status import staleness_bound
 
 RESYNC_SECONDS = 600.0
 SOON_SECONDS = 0.5
@@ -133,16 +137,22 @@ class PoolReconciler:
     ) -> float:
         rests = _rests(job) or snapshot.held
         reading = Reading() if rests and not snapshot.pods else self._read(job)
+        others = tuple(self._read(one) for one in snapshot.beside)
         scaled = Scaled(replicas=0)
         if not rests and job.spec is not None:
             scaled = self.scaler.scale(snapshot, spec, job.spec, reading)
         replicas = min(scaled.replicas, snapshot.size)
-        ready_to_shrink = self._choose_victims(snapshot, reading, replicas)
+        samplers = pool_runs.by_pod([reading, *others])
+        ready_to_shrink = self._choose_victims(snapshot, samplers, replicas)
         there = snapshot.deployment.declared
         size = replicas if ready_to_shrink else there
         stall = self._make(snapshot, spec, job, size, new=new)
-        replaced = self._replace(snapshot, spec, job, reading, replicas) if replicas else 0
-        waited = self._tell(snapshot, reading, stall, scaled, replaced=replaced, turn=turn)
+        told = (reading, *others)
+        served = [Served(*one) for one in zip(snapshot.served, told, strict=False)]
+        replaced = self._replace(snapshot, spec, served, replicas) if replicas else 0
+        waited = self._tell(
+            snapshot, reading, stall, scaled, replaced=replaced, turn=turn, others=others
+        )
         if not ready_to_shrink:
             return SOON_SECONDS
         stopped = job.suspended or snapshot.held
@@ -164,7 +174,8 @@ class PoolReconciler:
         assert job.spec is not None
         meta = snapshot.pool.meta
         made_from = (
-            *(meta.uid, meta.generation, job.meta.uid, job.meta.run, job.meta.generation, replicas),
+            *(meta.uid, meta.generation, replicas, snapshot.pool.status.assignment_epoch),
+            *((one.meta.uid, one.meta.run, one.meta.generation) for one in snapshot.served),
             *(one.declared for one in snapshot.children.values()),
         )
         if self.applier.rests(snapshot.key, made_from):
@@ -177,9 +188,13 @@ class PoolReconciler:
             max_unavailable=spec.template.disruption.max_unavailable,
             shared=spec.shared,
         )
+        wanted = [Wanted(manifest=pods), Wanted(manifest=budget)]
+        if spec.max_runs > 1:
+            ports = [deployment.AGENT_PORT + PORT_STEP * one for one in range(spec.max_runs)]
+            wanted.append(Wanted(manifest=objects.pool_policy(meta, ports=ports)))
         made = self.applier.make(
             snapshot.key,
-            wanted=[Wanted(manifest=pods), Wanted(manifest=budget)],
+            wanted=wanted,
             unwanted=[],
             observed=snapshot.children,
             owner_uid=meta.uid,
@@ -201,15 +216,18 @@ class PoolReconciler:
             replicas=replicas,
             images=self.images,
             epoch=snapshot.pool.status.assignment_epoch,
+            beside=[(one.meta, one.spec) for one in snapshot.beside if one.spec is not None],
         )
 
-    def _choose_victims(self, snapshot: PoolSnapshot, reading: Reading, replicas: int) -> bool:
+    def _choose_victims(
+        self, snapshot: PoolSnapshot, samplers: Sequence[Sampler], replicas: int
+    ) -> bool:
         """Mark the pods that a shrink is to take; whether nothing more is to be marked.
 
         The Deployment shrinks one look later: its controller must have seen the marks by then.
         """
         surplus = snapshot.deployment.declared - replicas if replicas else 0
-        chosen = pool_pods.victims(snapshot.pods, reading.samplers, count=surplus)
+        chosen = pool_pods.victims(snapshot.pods, samplers, count=surplus)
         todo = pool_pods.marks(snapshot.pods, chosen)
         for mark in todo:
             self.cluster.annotate(
@@ -224,23 +242,15 @@ class PoolReconciler:
         self,
         snapshot: PoolSnapshot,
         spec: SamplerPoolSpec,
-        job: Job,
-        reading: Reading,
+        served: Sequence[Served],
         replicas: int,
     ) -> int:
         """Delete pods that stay stale or silent, as many as may be away at a time."""
-        run, uid = reading.run, snapshot.pool.meta.uid
-        if job.spec is None or not reading.known or run is None or run.policy is None:
+        uid = snapshot.pool.meta.uid
+        found = pool_runs.faults(snapshot.pods, served, now=self.now())
+        if found is None:
             self.faulty_since.pop(uid, None)  # while nothing is known, nobody is to blame
             return 0
-        found = pool_pods.faults(
-            snapshot.pods,
-            reading.samplers,
-            step=run.policy.step,
-            bound=staleness_bound(job.spec),
-            update_seconds=job.spec.weight_sync.timeout_seconds,
-            now=self.now(),
-        )
         since, over = pool_pods.lasting(self.faulty_since.get(uid, {}), found, now=self.clock())
         self.faulty_since[uid] = since
         chosen = pool_pods.replaceable(
@@ -270,6 +280,7 @@ class PoolReconciler:
         *,
         replaced: int,
         turn: Turn | None = None,
+        others: Sequence[Reading] = (),
     ) -> float:
         before, meta = snapshot.pool.status, snapshot.pool.meta
         if scaled.resource_version:
@@ -282,6 +293,7 @@ class PoolReconciler:
             replaced=replaced,
             scaled=scaled,
             turn=turn,
+            others=others,
             now=self.now(),
         )
         ready = is_true(after.conditions, "Ready")
@@ -334,7 +346,8 @@ def _stall_of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | N
     job = snapshot.job
     if job is not None and job.spec is None:
         return Stall(reason="JobInvalid", message=f"RLJob {job.meta.name}: {job.spec_error}")
-    refusal = next(of_template("spec.template", spec.template), None)
+    bad = (*of_template("spec.template", spec.template), *of_several("spec", spec))
+    refusal = next(iter(bad), None)
     return Stall.of(refusal) if refusal is not None else None
 
 

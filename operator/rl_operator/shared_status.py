@@ -17,18 +17,21 @@ def fields(turn: Turn) -> dict[str, object]:
     """The part of the status that is about turns."""
     found: dict[str, object] = {
         "assignment": turn.holder,
+        "beside": list(turn.holders[1:]),
         "assignment_epoch": turn.epoch,
+        "assignment_began": turn.began,
         "waiting": turn.waiting(),
         "waiting_jobs": len(turn.queue),
     }
-    return found if turn.holder is not None else {**found, **dict.fromkeys(SERVED, 0)}
+    return found if turn.holders else {**found, **dict.fromkeys(SERVED, 0), "runs": []}
 
 
 def said(turn: Turn, others: Sequence[Said], *, namespace: str) -> list[Said]:
     """The pool's conditions with who has it; ``others`` are what any pool says."""
-    holder = turn.holder
-    if holder is not None:
-        message = f"RLJob {namespace}/{holder.job} has it since {holder.since}."
+    if turn.holders:
+        message = " ".join(
+            f"RLJob {namespace}/{one.job} has it since {one.since}." for one in turn.holders
+        )
         return [*others, Said("Assigned", "True", "Assigned", message)]
     if turn.left or turn.queue:
         pods = ", ".join(sorted(one.name for one in turn.left)[:5])
@@ -55,7 +58,16 @@ def notes(before: SamplerPoolStatus, after: SamplerPoolStatus) -> list[Note]:
     """Events of a change of hands."""
     if before.assignment_epoch == after.assignment_epoch:
         return []
-    if after.assignment is not None:
-        return [Note("PoolAssigned", f"Given to RLJob {after.assignment.job}.")]
-    last = before.assignment.job if before.assignment is not None else "a run that is not known"
-    return [Note("PoolReleased", f"Taken from RLJob {last}.")]
+    had, have = _jobs(before), _jobs(after)
+    released = [Note("PoolReleased", f"Taken from RLJob {had[one]}.") for one in had.keys() - have]
+    assigned = [Note("PoolAssigned", f"Given to RLJob {have[one]}.") for one in have.keys() - had]
+    if released or assigned:
+        return sorted([*released, *assigned], key=lambda one: (one.reason, one.message))
+    return [Note("PoolReleased", "Taken from a run that is not known.")]
+
+
+def _jobs(status: SamplerPoolStatus) -> dict[str, str]:
+    """Jobs that have the pool, by uid."""
+    first = status.assignment
+    there = (first, *status.beside) if first is not None else ()
+    return {one.uid: one.job for one in there}

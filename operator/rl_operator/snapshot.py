@@ -8,7 +8,7 @@ from typing import Literal
 
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.status import AssignmentStatus, RLJobStatus, SamplerPoolStatus
 from rl_operator.kinds import Key
 from rl_operator.metadata import Child, Meta, Raw
 from rl_operator.pod import Pod
@@ -35,6 +35,17 @@ class Pool:
     spec: SamplerPoolSpec | None
     spec_error: str
     status: SamplerPoolStatus
+
+    @property
+    def holders(self) -> tuple[AssignmentStatus, ...]:
+        """Of a shared pool: whom it serves, in the order in which they got it."""
+        first = self.status.assignment
+        return (first, *self.status.beside) if first is not None else ()
+
+    def given(self, job: Job) -> AssignmentStatus | None:
+        """What the status says of this very job's run; None where the pool does not serve it."""
+        mine = (job.meta.name, job.meta.uid)
+        return next((one for one in self.holders if (one.job, one.uid) == mine), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +186,19 @@ class PoolSnapshot:
     key: Key
     pool: Pool
     job: Job | None
+    """Whose run it serves; where jobs share it, the first of those that have it."""
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     deployment: DeploymentState = DeploymentState()
     pods: tuple[Pod, ...] = ()
     jobs: tuple[Job, ...] = ()
     """Of a shared pool: all that name it."""
+    beside: tuple[Job, ...] = ()
+    """Of a shared pool: the others that have it now."""
+
+    @property
+    def served(self) -> tuple[Job, ...]:
+        """Jobs whose runs the pool serves, as far as they are there."""
+        return (*([self.job] if self.job is not None else []), *self.beside)
 
     @property
     def held(self) -> bool:

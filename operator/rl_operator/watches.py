@@ -22,14 +22,17 @@ def keys_of(body: Any) -> list[Key]:
     elif body["kind"] == kinds.SAMPLER_POOL.name:
         job, pool = body.get("spec", {}).get("job"), meta["name"]
         shared_by = _sharing(body.get("status", {}))
+    elif body["kind"] == kinds.POD.name:
+        shared_by = [one for key, one in labels.items() if key.startswith(names.BESIDE_PREFIX)]
     found = [Key(kinds.RLJOB.name, namespace, one) for one in (job, *shared_by) if one]
     return [*found, Key(kinds.SAMPLER_POOL.name, namespace, pool)] if pool else found
 
 
 def _sharing(status: Any) -> list[str]:
     """Of a shared pool's status: who has it and who waits for it."""
-    holder = status.get("assignment") or {}
-    return [one["job"] for one in (holder, *status.get("waiting", [])) if one]
+    first = status.get("assignment") or {}
+    sharing = (first, *status.get("beside", []), *status.get("waiting", []))
+    return [one["job"] for one in sharing if one]
 
 
 def required_watches(settings: Settings) -> list[str]:

@@ -118,7 +118,7 @@ class RLJobSpec(Model):
 
 
 class SamplerPoolSpec(Model):
-    """A set of like sampler pods: a job's own, or shared by jobs, whose runs it serves in turn."""
+    """A set of like sampler pods: a job's own, or shared by jobs."""
 
     model_config = rules(
         rule(
@@ -130,6 +130,7 @@ class SamplerPoolSpec(Model):
             "(!has(self.model) || !has(oldSelf.model) || self.model == oldSelf.model)",
             "model cannot change: make a new pool",
         ),
+        rule("has(self.model) || self.maxRuns == 1", "maxRuns is for a pool that jobs share"),
     )
     replicas: Annotated[int, Field(ge=0, le=2000)] = 1
     """Changed through ``/scale`` alone."""
@@ -137,13 +138,15 @@ class SamplerPoolSpec(Model):
     """The RLJob of this namespace whose run is served."""
     model: ModelSource | None = None
     """Of the jobs that share the pool: theirs must be the same."""
+    max_runs: Annotated[int, Field(ge=1, le=8)] = 1
+    """Runs served at once; several only where all of them train adapters (LoRA)."""
     admitted: Annotated[int, Field(ge=0)] | None = None
     """The most pods that the job's queue admits; unset: it has none."""
     template: SamplerTemplate = Field(default_factory=SamplerTemplate)
 
     @property
     def shared(self) -> bool:
-        """Whether the pool stands on its own and serves the runs of several jobs in turn."""
+        """Whether the pool stands on its own and serves the runs of several jobs."""
         return self.job is None
 
     @property

@@ -202,11 +202,24 @@ class AssignmentStatus(Model):
     since: ShortText
 
 
+class ServedStatus(Model):
+    """One of several runs that a shared pool serves."""
+
+    job: ShortText
+    serving: int = 0
+    lagging: int = 0
+    version: int = 0
+    target_version: int = 0
+    lag: int = 0
+
+
 class WaitingStatus(Model):
     """A job that waits for a shared pool."""
 
     job: ShortText
     since: ShortText
+    why: Text = ""
+    """Of the first one: why it cannot have the pool beside those that have it."""
 
 
 class SamplerPoolStatus(Model):
@@ -234,9 +247,15 @@ class SamplerPoolStatus(Model):
     last_scale: Annotated[list[ScaleStatus], Field(max_length=5)] = Field(default_factory=list)
     """The newest last."""
     assignment: AssignmentStatus | None = None
-    """Of a shared pool: the one run that may have pods."""
+    """Of a shared pool: the run that has it, the first of those that have it at once."""
+    beside: Annotated[list[AssignmentStatus], Field(max_length=7)] = Field(default_factory=list)
+    """The others, in the order in which they joined."""
     assignment_epoch: int = 0
     """Grows whenever the pool is given to a run or taken from it."""
+    assignment_began: int = 0
+    """What it was when the pool was given away last while nobody had it."""
+    runs: Annotated[list[ServedStatus], Field(max_length=8)] = Field(default_factory=list)
+    """Where several runs have the pool: each one's counters, those above being of the first."""
     waiting: Annotated[list[WaitingStatus], Field(max_length=32)] = Field(default_factory=list)
     """The first of those that wait, in their order."""
     waiting_jobs: int = 0

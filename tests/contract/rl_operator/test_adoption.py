@@ -9,7 +9,7 @@ import pytest
 from kubernetes import client
 
 from rl_contracts.documents.run import PolicyPointer
-from rl_operator import kinds
+from rl_operator import kinds, names
 from rl_operator.claims import Claims
 from rl_operator.cluster import ApiConflictError, Cluster
 from rl_operator.kinds import Key
@@ -132,6 +132,12 @@ def test_pods_of_the_former_job_are_waited_for(world: World, run: str) -> None:
     world.settle(second)
     assert "first-main-x-1" in stalled(world, second)[1]
     assert stalled(world, second)[0] == "RunInUse"
+    world.apiserver.kubectl(
+        "-n", world.namespace, "label", "pod", "first-main-x-1", "--overwrite",
+        f"{names.RUN_LABEL}=other", f"{names.JOB_LABEL}=other", f"{names.beside(run)}=first",
+    )  # fmt: skip
+    world.settle(second)
+    assert stalled(world, second)[0] == "RunInUse", "as it serves another run, too"
     world.apiserver.kubectl("-n", world.namespace, "delete", "pod", "--all", "--force")
     world.settle(second)
     assert stalled(world, second) == ("", "")

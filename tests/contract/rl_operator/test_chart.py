@@ -11,6 +11,7 @@ import yaml
 
 from rl_operator import names
 from rl_operator.desired.metadata import labels
+from rl_operator.desired.shared_engine import Seat
 from tests.contract.rl_operator.world import World
 from tests.servers import ROOT, binary
 from tests.waiting import HUNG_SECONDS
@@ -112,5 +113,7 @@ def test_the_pod_monitor_finds_the_pods_of_runs(world: World) -> None:
         pod = labels(job="job", run="run", component=one)
         assert selector["matchLabels"].items() <= pod.items()
         assert pod[component["key"]] in component["values"]
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    endpoint, *of_several = monitor["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")
+    seats = [Seat(job="job", number=number, runs=8) for number in range(8)]
+    assert [one["port"] for one in of_several] == [one.named("http") for one in seats]

@@ -16,6 +16,7 @@ from tests.waiting import until
 POOL = "shared"
 GROUPS = [{"name": "main", "poolRef": {"name": POOL}}]
 LIMIT = {"pendingDeadlineSeconds": 600}
+BESIDE = names.BESIDE_PREFIX
 
 
 def make_pool(world: World, **spec: Any) -> None:
@@ -43,21 +44,23 @@ def deployment(world: World) -> dict[str, Any]:
 def control(world: World) -> None:
     """What the Deployment's controller and the kubelet do until they are done."""
     found = deployment(world)
-    count = found["spec"]["replicas"]
-    run = found["spec"]["template"]["metadata"]["labels"][names.RUN_LABEL]
-    there = [
+    count, labels = found["spec"]["replicas"], found["spec"]["template"]["metadata"]["labels"]
+    runs = [labels[names.RUN_LABEL], *(one.partition("/")[2] for one in labels if BESIDE in one)]
+    current = [
         one["metadata"]["name"]
-        for one in world.objects(kinds.POD)
-        if one["metadata"]["labels"].get(names.POOL_LABEL) == POOL
+        for one in sampler_pods(world)
+        if one["metadata"]["labels"] == labels
     ]
-    for name in there[count:]:
+    there = [one["metadata"]["name"] for one in sampler_pods(world)]
+    for name in [one for one in there if one not in current] + current[count:]:
         world.apiserver.kubectl(
             "-n", world.namespace, "delete", "pod", name, "--force", "--grace-period=0"
         )
-    for number in range(len(there), count):
-        name = f"{POOL}-{run[:8]}-{number}"
+    for number in range(len(current), count):
+        name = f"{POOL}-{names.digest(runs)}-{number}"
         world.start_pod(name, of=found)
-        world.register(run, name, pool="main")
+        for run in runs:
+            world.register(run, name, pool="main")
     said = {"observedGeneration": found["metadata"]["generation"], "replicas": count}
     ready = {"readyReplicas": count, "updatedReplicas": count}
     world.set_status("deployment", POOL, {**said, **ready})
@@ -201,6 +204,10 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"lifecycle": {"cleanupPolicy": "None"}}, {}, "spec.lifecycle.cleanupPolicy = 'None'"),
     ({"samplers": [*GROUPS, {"name": "more", "poolRef": {"name": "x"}}]}, {}, "one pool at most"),
     (
+        {}, {"maxRuns": 2, "template": {"autoscaling": {"mode": "Builtin", "maxReplicas": 4}}},
+        "SamplerPool shared spec.template.autoscaling.mode = 'Builtin'",
+    ),
+    (
         {}, {"template": {"engine": {"args": ["--port", "1"]}}},
         "SamplerPool shared spec.template.engine.args[0] = '--port'",
     ),
@@ -231,6 +238,8 @@ def test_what_the_api_server_refuses(world: World) -> None:
     both = {"job": "a", "model": {"uri": "s3://abc/model"}}
     assert "either job or" in refusal("SamplerPool", both)
     assert "either job or" in refusal("SamplerPool", {})
+    assert "maxRuns is for a pool" in refusal("SamplerPool", {"job": "a", "maxRuns": 2})
+    assert "maxRuns" in refusal("SamplerPool", {"model": {"uri": "s3://abc/model"}, "maxRuns": 9})
     job = world.make_job("good", suspend=True)
     spec = world.cluster.get(kinds.RLJOB, world.namespace, job.name)
     assert spec is not None
@@ -261,3 +270,56 @@ def test_a_crash_after_every_write_ends_in_the_same_world(world: World) -> None:
     assert crashes > 5, "the pool's turn alone takes more writes"
     assert pool(world)["status"]["assignment"]["job"] == "second"
     assert len(sampler_pods(world)) == 1
+
+
+def lora_job(world: World, name: str, *, rank: int) -> Key:
+    training = {"steps": 60, "lora": {"rank": rank}}
+    return world.make_job(name, samplers=GROUPS, lifecycle=LIMIT, training=training)
+
+
+def agents(world: World) -> list[str]:
+    return [one["name"] for one in deployment(world)["spec"]["template"]["spec"]["containers"]]
+
+
+def test_two_runs_of_adapters_have_the_pool_at_once(world: World) -> None:
+    make_inputs(world)
+    make_pool(world, maxRuns=2)
+    first = lora_job(world, "first", rank=4)
+    settle(world, first)
+    assert agents(world) == ["agent"]
+    second = lora_job(world, "second", rank=8)
+    settle(world, first, second)
+    assert agents(world) == ["agent-first", "agent-second"]
+    for job in (first, second):
+        assert world.condition(job, "PoolAssigned")["status"] == "True"
+    made = {one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)}
+    assert made == {"first-1", "second-1"}
+    status = pool(world)["status"]
+    assert (status["assignment"]["job"], [one["job"] for one in status["beside"]]) == (
+        "first", ["second"],
+    )  # fmt: skip
+    assert [one["job"] for one in status["runs"]] == ["first", "second"]
+    policy = world.cluster.get(kinds.NETWORK_POLICY, world.namespace, f"{POOL}.pool")
+    assert policy is not None
+
+    third = world.make_job("third", samplers=GROUPS, lifecycle=LIMIT)
+    settle(world, first, second, third)
+    waits = world.condition(third, "Ready")["message"]
+    assert "serves RLJob first since" in waits
+    assert "spec.maxRuns of the pool is 2" in waits
+
+    suspend(world, second)
+    settle(world, first, second, third)
+    world.apiserver.kubectl(
+        "-n", world.namespace, "delete", "pods", "-l",
+        f"rl-operator.io/component=trainer,{names.JOB_LABEL}=second", "--force", "--grace-period=0",
+    )  # fmt: skip
+    settle(world, first, second, third)
+    assert world.condition_now(second, "Suspended"), "no pod has its agent any more"
+    assert agents(world) == ["agent"]
+    assert len(sampler_pods(world)) == 1
+    assert "without spec.training.lora" in world.condition(third, "Ready")["message"]
+    succeed(world, first)
+    settle(world, first, second, third)
+    assert pool(world)["status"]["assignment"]["job"] == "third"
+    assert pool(world)["status"]["beside"] == []

@@ -10,6 +10,7 @@ from rl_console.jobs import JobObject, PoolObject
 from rl_contracts.spec.status import RLJobStatus
 
 HOLDER = {"job": "has", "uid": "u", "run": "u", "since": "2026-01-01T00:00:00Z"}
+OTHER = {"job": "too", "uid": "v", "run": "v", "since": "2026-01-01T00:00:00Z"}
 POOLS: dict[str, tuple[dict[str, Any], str]] = {
     "a job's own": ({"spec": {"job": "j", "replicas": 2}}, "j"),
     "a shared one": ({"spec": {"replicas": 2}, "status": {"assignment": HOLDER}}, "has"),
@@ -28,3 +29,9 @@ def test_a_job_is_shown_with_the_run_that_it_goes_on_with(run: str, shown: str) 
     status = RLJobStatus(run_id=run)
     job = JobObject(name="j", namespace="n", uid="uid", generation=1, status=status)
     assert job.run == shown
+
+
+def test_a_pool_is_shown_with_the_others_that_it_serves() -> None:
+    status = {"assignment": HOLDER, "beside": [OTHER]}
+    found = PoolObject.parse({"metadata": {"name": "p"}, "spec": {}, "status": status})
+    assert (found.job, found.beside) == ("has", ("too",))

@@ -28,6 +28,16 @@ def test_roles_come_from_the_environment_that_the_operator_sets() -> None:
     assert seen[0].attempt == 2
 
 
+def test_a_pod_in_which_several_runs_sample_is_shown_with_each_job() -> None:
+    pod = v1_pod(environ=[], status=client.V1PodStatus(phase="Running"))
+    pod.spec.containers = [
+        client.V1Container(name=name, image="x", env=variables(**{env.JOB: job, env.POOL: "main"}))
+        for name, job in (("agent-one", "one"), ("agent-two", "two"), ("other", "one"))
+    ]
+    found = pod_view(pod)
+    assert (found.role, found.job, found.beside) == ("sampler", "one", ("two",))
+
+
 def test_a_container_that_cannot_start_is_the_trouble() -> None:
     waiting = client.V1ContainerStateWaiting(reason="ImagePullBackOff", message="no such image")
     container = client.V1ContainerStatus(

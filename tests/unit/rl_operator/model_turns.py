@@ -17,145 +17,20 @@ from rl_operator.conditions import Said, merged
 from rl_operator.events import Journal
 from rl_operator.kinds import Key, Kind
 from rl_operator.pace import Pace
-from rl_operator.plan import NO_VERSION
 from rl_operator.pool_status import Scaled
 from rl_operator.progress import Reading
 from rl_operator.reconcile_pool import PoolReconciler
-from rl_operator.store import fits, parse_selector
 from rl_operator.timestamps import format_time
 from tests.manifests import a_job
 from tests.unit.rl_operator.builders import IMAGES, NOW
+from tests.unit.rl_operator.model_api import NAMESPACE, DiedError, ModelApi, Moments, Objects, Raw
 
-Raw = dict[str, Any]
-Objects = dict[tuple[str, str], Raw]
 T = TypeVar("T")
-NAMESPACE, POOL = "ns", "shared"
+POOL = "shared"
 KEY = Key(kinds.SAMPLER_POOL.name, NAMESPACE, POOL)
 MODEL = {"uri": "s3://rl-data/models/arithmetic"}
 READS = (kinds.SAMPLER_POOL, kinds.RLJOB, kinds.DEPLOYMENT, kinds.POD)
 """Kinds in the order in which a look reads them."""
-
-
-class DiedError(Exception):
-    """The operator's process ends here."""
-
-
-class ModelApi:
-    """Objects with versions and generations; conditional writes are refused when they are late."""
-
-    def __init__(self) -> None:
-        self.objects: Objects = {}
-        self.writes = 0
-        self.left: int | None = None
-        """Writes that the operator has left before it dies."""
-        self._serial = 0
-
-    def put(self, kind: Kind, name: str, **parts: Any) -> Raw:
-        """What somebody else makes."""
-        self._serial += 1
-        metadata = {
-            "namespace": NAMESPACE, "name": name, "uid": f"u{self._serial}", "generation": 1,
-            "creationTimestamp": format_time(NOW), "resourceVersion": str(self._serial),
-            **parts.pop("metadata", {}),
-        }  # fmt: skip
-        raw = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
-        self.objects[(kind.name, name)] = raw
-        return raw
-
-    def touch(self, raw: Raw, *, spec: bool = False) -> None:
-        """It has been changed."""
-        self._serial += 1
-        raw["metadata"]["resourceVersion"] = str(self._serial)
-        raw["metadata"]["generation"] += spec
-
-    def apply(self, kind: Kind, manifest: Raw, *, manager: str, subresource: str = "") -> Raw:
-        if (kind.name, manifest["metadata"]["name"]) not in self.objects:
-            created = manifest["metadata"].get("resourceVersion") == NO_VERSION
-            assert created or kind == kinds.DISRUPTION_BUDGET, "applied where there is none"
-            return self.create(kind, manifest)
-        return self._write(kind, manifest, of_manager=manager)
-
-    def merge(self, kind: Kind, manifest: Raw) -> Raw:
-        return self._write(kind, manifest)
-
-    def annotate(
-        self, kind: Kind, namespace: str, name: str, annotations: dict[str, str | None]
-    ) -> None:
-        there = self.objects.get((kind.name, name))
-        if there is not None:
-            self._spend()
-            told = {**there["metadata"].get("annotations", {}), **annotations}
-            there["metadata"]["annotations"] = {key: one for key, one in told.items() if one}
-            self.touch(there)
-
-    def create(self, kind: Kind, manifest: Raw) -> Raw:
-        self._spend()
-        if (kind.name, manifest["metadata"]["name"]) in self.objects:
-            raise ApiConflictError(doing="create", status=409, message="it is there")
-        parts = {key: one for key, one in copy.deepcopy(manifest).items() if key in ("spec",)}
-        metadata = {
-            key: one for key, one in manifest["metadata"].items()
-            if key in ("labels", "annotations", "ownerReferences")
-        }  # fmt: skip
-        return self.put(
-            kind, manifest["metadata"]["name"], metadata=copy.deepcopy(metadata), **parts
-        )
-
-    def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
-        return copy.deepcopy(self.objects.get((kind.name, name)))
-
-    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Raw]:
-        return selected(self.objects, kind, labels)
-
-    def _write(self, kind: Kind, manifest: Raw, *, of_manager: str = "") -> Raw:
-        self._spend()
-        there, meta = (
-            self.objects.get((kind.name, manifest["metadata"]["name"])),
-            manifest["metadata"],
-        )
-        late = there is None or any(
-            meta.get(key, there["metadata"][key]) != there["metadata"][key]
-            for key in ("uid", "resourceVersion")
-        )
-        if there is None or late:
-            raise ApiConflictError(doing="write", status=409, message="changed meanwhile")
-        before = copy.deepcopy(there.get("spec"))
-        for key in ("labels", "annotations"):
-            there["metadata"].setdefault(key, {}).update(meta.get(key, {}))
-        if of_manager == names.POOL_MANAGER:
-            there["metadata"]["finalizers"] = meta["finalizers"]
-        there["status"] = copy.deepcopy(manifest.get("status", there.get("status", {})))
-        there.setdefault("spec", {}).update(copy.deepcopy(manifest.get("spec", {})))
-        self.touch(there, spec=there.get("spec") != before)
-        return copy.deepcopy(there)
-
-    def _spend(self) -> None:
-        if self.left == 0:
-            raise DiedError
-        self.left = None if self.left is None else self.left - 1
-        self.writes += 1
-
-
-def selected(objects: Objects, kind: Kind, labels: str) -> list[Raw]:
-    wanted = parse_selector(labels)
-    return [
-        copy.deepcopy(one)
-        for (of, _), one in sorted(objects.items())
-        if of == kind.name and fits(one, wanted)
-    ]
-
-
-class _Moments:
-    """Reads of earlier moments."""
-
-    def __init__(self, by_kind: dict[str, Objects]) -> None:
-        self._by_kind = by_kind
-
-    def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
-        return copy.deepcopy(self._by_kind[kind.name].get((kind.name, name)))
-
-    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Raw]:
-        return selected(self._by_kind[kind.name], kind, labels)
 
 
 class _Nobody:
@@ -174,11 +49,14 @@ class _Nobody:
 class Turns:
     """A shared pool, jobs that want it, and operators that take care of it."""
 
-    def __init__(self, jobs: tuple[str, ...] = ("a", "b", "c")) -> None:
+    def __init__(
+        self, jobs: tuple[str, ...] = ("a", "b", "c"), *, lora: str = "", max_runs: int = 1
+    ) -> None:
         self.api = ModelApi()
         self.now = NOW
-        self.api.put(kinds.SAMPLER_POOL, POOL, spec={"replicas": 2, "model": MODEL}, status={})
-        self.jobs = jobs
+        spec = {"replicas": 2, "model": MODEL, "maxRuns": max_runs}
+        self.api.put(kinds.SAMPLER_POOL, POOL, spec=spec, status={})
+        self.jobs, self.lora = jobs, lora
         self.served: list[str] = []
         """Jobs in the order in which they got the pool."""
         self._made = 0
@@ -186,25 +64,36 @@ class Turns:
         """The Deployment as its controller has seen it last."""
         self._moments: list[Objects] = []
         self._marked: Objects = {}
-        self._noted: tuple[int, str] = (0, "")
+        self._noted: tuple[str, ...] = ()
+        self._noted_epoch = 0
         self.note()
 
     def note(self) -> None:
         """A moment that later looks may still see."""
         self._moments = [*self._moments, copy.deepcopy(self.api.objects)][-12:]
         status = self.pool["status"]
-        epoch, holder = status.get("assignmentEpoch", 0), status.get("assignment")
-        if holder is not None and epoch != self._noted[0]:
-            self.served.append(holder["job"])
-        self._noted = (epoch, holder["job"] if holder else "")
+        first, epoch = status.get("assignment"), status.get("assignmentEpoch", 0)
+        found = tuple(one["job"] for one in ([first] if first else []) + status.get("beside", []))
+        if epoch != self._noted_epoch:
+            kept = self._noted if self.max_runs > 1 else ()
+            self.served += [one for one in found if one not in kept]
+        self._noted, self._noted_epoch = found, epoch
 
     @property
     def pool(self) -> Raw:
         return self.api.objects[(kinds.SAMPLER_POOL.name, POOL)]
 
     @property
+    def max_runs(self) -> int:
+        return int(self.pool["spec"]["maxRuns"])
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        return self._noted
+
+    @property
     def holder(self) -> str:
-        return self._noted[1]
+        return self._noted[0] if self._noted else ""
 
     # The operator.
 
@@ -236,13 +125,13 @@ class Turns:
             seen[kind.name] = self._marked or seen[kind.name]
         self.api.left = writes
         try:
-            self._reconciler(_Moments(seen), live=live).reconcile(KEY)
+            self._reconciler(Moments(seen), live=live).reconcile(KEY)
         except (ApiConflictError, DiedError):
             pass  # a conflict is followed by another look
         finally:
             self.api.left = None
 
-    def _reconciler(self, reads: _Moments, *, live: bool) -> PoolReconciler:
+    def _reconciler(self, reads: Moments, *, live: bool) -> PoolReconciler:
         api, nobody = cast(Any, self.api), cast(Any, _Nobody())
 
         class Looks:
@@ -282,7 +171,8 @@ class Turns:
         if (kinds.RLJOB.name, name) in self.api.objects:
             return
         groups = [{"name": "main", "poolRef": {"name": POOL}}]
-        spec = a_job(samplers=groups)["spec"]
+        lora = {"lora": {"rank": 4}} if name in self.lora else {}
+        spec = a_job(samplers=groups, training={"steps": 60, **lora})["spec"]
         self.api.put(
             kinds.RLJOB, name, spec=spec, status={}, metadata={"labels": {names.POOL_LABEL: POOL}}
         )
@@ -303,8 +193,9 @@ class Turns:
             return
         self.now += 1.0
         job = observe._job(found)
-        holder = self.pool["status"].get("assignment") or {}
-        mine = holder.get("uid") == found["metadata"]["uid"]
+        status = self.pool["status"]
+        there = (status.get("assignment") or {}, *status.get("beside", []))
+        mine = found["metadata"]["uid"] in [one.get("uid") for one in there]
         said = [Said(assignment.ASSIGNED, "True", "Assigned")] if mine else []
         if not mine and not job.suspended and not job.finished:
             said = [Said(assignment.ASSIGNED, "False", assignment.WAITING)]
@@ -328,8 +219,8 @@ class Turns:
         seen, there = self._controller, self.api.objects.get((kinds.DEPLOYMENT.name, POOL))
         if seen is None or there is None:
             return
-        run = seen["spec"]["template"]["metadata"]["labels"][names.RUN_LABEL]
-        mine = [one for one in self.pods() if one["metadata"]["labels"][names.RUN_LABEL] == run]
+        template = seen["spec"]["template"]["metadata"]["labels"]
+        mine = [one for one in self.pods() if one["metadata"]["labels"] == template]
         alive = [one for one in mine if "deletionTimestamp" not in one["metadata"]]
         others = [one for one in self.pods() if one not in mine]
         wanted = seen["spec"]["replicas"]
@@ -338,8 +229,7 @@ class Turns:
             self.api.touch(pod)
         for _ in range(wanted - len(alive)):
             self._made += 1
-            labels = seen["spec"]["template"]["metadata"]["labels"]
-            metadata = {"labels": dict(labels)}
+            metadata = {"labels": dict(template)}
             self.api.put(
                 kinds.POD, f"pod-{self._made}", metadata=metadata, spec={},
                 status={"phase": "Running"},
@@ -369,18 +259,24 @@ class Turns:
         """Runs that have pods of the pool."""
         return {one["metadata"]["labels"][names.RUN_LABEL] for one in self.pods()}
 
+    def jobs_of(self, pod: Raw) -> set[str]:
+        """Jobs whose runs sample in a pod."""
+        labels = pod["metadata"]["labels"]
+        beside = {one for key, one in labels.items() if key.startswith(names.BESIDE_PREFIX)}
+        return {labels[names.JOB_LABEL], *beside}
+
     def settle(self) -> None:
         """Everybody looks at the present until nothing happens any more."""
         for _ in range(60):
             self.note()
-            before = (self.api.writes, sorted(self.api.objects), self.holder)
+            before = (self.api.writes, sorted(self.api.objects), self.holders)
             self.look()
             self.note()
             self.controller_sees()
             self.control()
             self.end_pods()
             self.note()
-            if (self.api.writes, sorted(self.api.objects), self.holder) == before:
+            if (self.api.writes, sorted(self.api.objects), self.holders) == before:
                 return
         raise AssertionError(f"never at rest: {self.pool['status']}")
 

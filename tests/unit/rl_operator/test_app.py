@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_operator import settings
-from rl_operator.names import JOB_LABEL, POOL_LABEL
+from rl_operator.names import JOB_LABEL, POOL_LABEL, beside
 from rl_operator.watches import keys_of
 
 
@@ -24,9 +24,12 @@ KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "shared pool": (
         an_object(
             "SamplerPool", {}, spec={},
-            status={"assignment": {"job": "has"}, "waiting": [{"job": "waits"}]},
+            status={
+                "assignment": {"job": "has"}, "beside": [{"job": "too"}],
+                "waiting": [{"job": "waits"}],
+            },
         ),
-        ["RLJob/n/has", "RLJob/n/waits", "SamplerPool/n/x"],
+        ["RLJob/n/has", "RLJob/n/too", "RLJob/n/waits", "SamplerPool/n/x"],
     ),
     "trainer": (an_object("PyTorchJob", {JOB_LABEL: "j"}), ["RLJob/n/j"]),
     "sampler pod": (
@@ -34,6 +37,10 @@ KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a pool's Deployment": (
         an_object("Deployment", {JOB_LABEL: "j", POOL_LABEL: "p"}), ["SamplerPool/n/p"]
+    ),
+    "sampler pod of several runs": (
+        an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p", beside("u2"): "second"}),
+        ["RLJob/n/j", "RLJob/n/second", "SamplerPool/n/p"],
     ),
     "somebody's pod": (an_object("Pod", {}), []),
 }  # fmt: skip

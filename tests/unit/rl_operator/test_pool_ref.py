@@ -61,7 +61,7 @@ def a_waiting_job(pool: Pool | None, *, asked: bool = True, **job: Any) -> JobSn
     )  # fmt: skip
     status = RLJobStatus(conditions=[said] if asked else [])
     found = pool_ref.resolved(a_job_object(status, samplers=GROUPS, **job), pool)
-    holds = pool is not None and pool.status.assignment == MINE
+    holds = pool is not None and MINE in pool.holders
     pools = (pool,) if pool is not None and holds else ()
     return dataclasses.replace(a_snapshot(), job=found, shared=pool, pools=pools)
 
@@ -79,6 +79,23 @@ def test_who_waits_is_told_for_whom_and_how_long() -> None:
     assert said.message == (
         f"SamplerPool shared serves RLJob other since {SINCE}. This job is number 2 of 7 that wait."
     )
+
+
+def test_who_cannot_join_is_told_why() -> None:
+    why = "spec.maxRuns of the pool is 2"
+    waiting = [WaitingStatus(job="job", since=SINCE, why=why)]
+    third = AssignmentStatus(job="third", uid="u3", run="u3", since=SINCE)
+    pool = a_pool(assignment=OTHERS, beside=[third], waiting=waiting, waiting_jobs=1)
+    (said,) = told(a_waiting_job(pool))
+    assert said.message == (
+        f"SamplerPool shared serves RLJob other since {SINCE} and RLJob third since {SINCE}. This "
+        f"job is number 1 of 1 that wait. It waits until they have given it back: {why}."
+    )
+
+
+def test_who_has_it_beside_another_says_so() -> None:
+    (said,) = told(a_waiting_job(a_pool(assignment=OTHERS, beside=[MINE])))
+    assert said.message == f"SamplerPool shared is this run's since {SINCE}, beside RLJob other."
 
 
 def test_who_has_the_pool_says_so() -> None:
