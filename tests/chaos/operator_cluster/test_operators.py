@@ -1,0 +1,130 @@
+"""One run that trains, under which those who care for it are replaced or doubled.
+
+| row | what happens | what must hold |
+|---|---|---|
+| upgrade | `helm upgrade` with another value of the operator | steps go on, no pod is touched |
+| two | two operators live; the leader is killed | one leads at a time; jobs begin once |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from rl_console import tools
+from rl_console.demo.settings import RELEASE, DemoSettings
+from tests.chaos.operator_cluster.jobs import (
+    COMPLETE_SECONDS,
+    TRAINED,
+    attempts,
+    await_gone,
+    await_phase,
+    await_step,
+    order,
+    taught_job,
+)
+from tests.cluster.lab import SYSTEM, Lab, RunReader
+from tests.waiting import HUNG_SECONDS, until
+
+pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
+NAME = "cared-for"
+STEPS = 100_000
+"""The run never ends by itself."""
+STEPS_BETWEEN = 3
+OPERATOR = "deployment/rl-operator"
+LEASE = "rl-operator"
+
+
+@dataclass
+class Watched:
+    """The run and what must not change under it."""
+
+    lab: Lab
+    reader: RunReader
+    uid: str
+
+    def pods(self) -> set[str]:
+        """Uids of the run's pods."""
+        found = self.lab.get("pods", "-l", f"rl-operator.io/job={NAME}")["items"]
+        return {one["metadata"]["uid"] for one in found}
+
+    def goes_on(self) -> None:
+        """Some more steps are made."""
+        found = self.reader.document()
+        self.reader.await_step((found.step if found else 0) + STEPS_BETWEEN)
+
+
+@pytest.fixture(scope="module")
+def watched(lab: Lab) -> Iterator[Watched]:
+    lab.apply(taught_job(NAME, training__steps=STEPS))
+    reader = RunReader(lab, lab.job(NAME).uid)
+    reader.await_step(1)
+    await_phase(lab, NAME, "Running")
+    yield Watched(lab, reader, reader.run)
+    reader.close()
+    lab.delete("rljob", NAME)
+
+
+def roll_out(lab: Lab, *where: str) -> None:
+    lab.kubectl("rollout", "status", *where, "--timeout=200s")
+
+
+def operators(lab: Lab) -> set[str]:
+    """Names of the operator's ready pods."""
+    found = lab.cluster.pods(SYSTEM, "app.kubernetes.io/component=operator")
+    return {one.name for one in found if one.ready}
+
+
+def leader(lab: Lab) -> str:
+    """The pod that holds the Lease."""
+    lease = lab.get("lease", LEASE, "-n", SYSTEM)
+    return str(lease["spec"].get("holderIdentity") or "")
+
+
+def test_a_new_operator_takes_over_a_run(
+    lab: Lab, watched: Watched, installed: DemoSettings
+) -> None:
+    before, old = watched.pods(), operators(lab)
+    chart = installed.checkout / "charts" / RELEASE
+    tools.run(
+        lab.tools.helm_command(
+            "upgrade", RELEASE, str(chart), "--namespace", SYSTEM, "--reuse-values",
+            "--set", "operator.progressSeconds=4",
+        ),
+        seconds=HUNG_SECONDS, doing="upgrading the operator",
+    )  # fmt: skip
+    roll_out(lab, "-n", SYSTEM, OPERATOR)
+    until(lambda: operators(lab) and not operators(lab) & old, what="the new revision alone")
+    until(lambda: leader(lab) in operators(lab), what="it to lead", seen=lambda: leader(lab))
+    watched.goes_on()
+    step = lab.job(NAME).status.progress.step
+    await_step(lab, NAME, step + 1)  # the new one tells of them
+    assert watched.pods() == before
+    status = await_phase(lab, NAME, "Running")
+    assert (status.attempt, status.failures, status.trainer.restarts) == (1, 0, 0)
+
+
+def test_of_two_operators_one_leads_and_the_other_follows(lab: Lab, watched: Watched) -> None:
+    before = watched.pods()
+    lab.kubectl("scale", OPERATOR, "-n", SYSTEM, "--replicas=2")
+    until(lambda: len(operators(lab)) == 2, what="two operators", seen=lambda: operators(lab))
+    first = leader(lab)
+    assert first in operators(lab)
+    lab.apply(taught_job("early", faults="1=hang"))
+    lab.kill(first, namespace=SYSTEM)
+    lab.apply(taught_job("late", faults="*=succeed"))
+    second = until(lambda: (leader(lab) != first) and leader(lab), what="another leader")
+    assert second != first
+    order(lab, "early", "succeed")
+    uids = {}
+    for name in ("early", "late"):
+        status = await_phase(lab, name, "Succeeded")
+        assert (attempts(status), status.trainer.restarts) == ([TRAINED], 0)
+        uids[name] = lab.job(name).uid
+    watched.goes_on()
+    lab.kubectl("scale", OPERATOR, "-n", SYSTEM, "--replicas=1")
+    until(lambda: leader(lab) in operators(lab) and len(operators(lab)) == 1, what="one operator")
+    assert watched.pods() == before
+    await_gone(lab, uids)
