@@ -55,10 +55,10 @@ soak: venv images ## Long faults, the local cluster's own among them: it is repl
 	$(VENV)/pytest tests/chaos -q --hypothesis-profile explore
 	cd local/go/store && go test -tags ferretdb_no_postgresql ./...
 
-BENCHMARKS := $(filter-out __init__ bucket result samplers,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHMARKS := $(filter-out __init__ asynchrony bucket result samplers,$(basename $(notdir $(wildcard benchmarks/*.py))))
 QUICK ?=
 
-bench: venv ## Every benchmark, one after the other; QUICK=--quick for less of each
+bench: venv ## Every benchmark that needs no cluster, in turn; QUICK=--quick for less of each
 	@for one in $(BENCHMARKS); do $(VENV)/python -m benchmarks.$$one $(QUICK); done
 
 up: ## Start the local cluster

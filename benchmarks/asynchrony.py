@@ -1,0 +1,107 @@
+"""What asynchrony gains on the demo's own task where something outside of the engine takes 2 s.
+
+The demo's RLJob runs twice on the cluster that ``make demo`` has left: real operator, trainer,
+agents, engines and stores. A scorer of ``spec.code`` beside its own answers after 2 s, as a slow
+tool would. Once it runs synchronously (``maxStaleness: 0``), once with a staleness of 4; nothing
+else differs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.result import Result, is_quick
+from rl_console.demo.settings import NAMESPACE
+from rl_console.kube import Cluster
+from rl_console.report import read_metrics
+from rl_console.tools import Tools
+from rl_contracts.documents.run import StepMetrics
+from tests.cluster.conftest import rl_local
+from tests.cluster.lab import Lab
+from tests.cluster.manifests import job
+
+NAME, CODE = "asynchrony", "asynchrony-code"
+TOOL_SECONDS, STALENESS, BAR = 2.0, 4, 2.0
+WARM_STEPS = 3
+"""The first ones fill queues and caches; they are left out."""
+AT_ONCE = 64
+"""Groups of one sampler: those that wait for the scorer need no engine."""
+LIMIT_SECONDS = 900.0
+SLOW = {"kind": "Slow", "weight": 0, "entryPoint": "slow:slow"}
+MODULE = f"""
+import asyncio
+
+async def slow(response):
+    await asyncio.sleep({TOOL_SECONDS})
+    return 0.0
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    steps = 10 if is_quick(__doc__) else 30
+    result, lab = Result("asynchrony"), connected()
+    lab.apply({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": CODE}, "data": {"slow.py": MODULE},
+    })  # fmt: skip
+    took = {}
+    for name, staleness in (("synchronous", 0), ("asynchronous", STALENESS)):
+        found = measured(lab, staleness=staleness, steps=steps)
+        took[name] = seconds_per_step(found)
+        result.figures[name] = {
+            "seconds_per_step": round(took[name], 3),
+            "trainer_waits_seconds_per_step": round(mean(found, "wait_seconds"), 3),
+            "staleness_mean": round(mean(found, "staleness_mean"), 3),
+            "staleness_max": max(one.staleness_max for one in found),
+            "dropped_stale_groups": sum(one.dropped_stale for one in found),
+        }
+        print(f"{name}: {result.figures[name]}", flush=True)
+    lab.delete("configmap", CODE)
+    result.at_least("asynchronous to synchronous", took["synchronous"] / took["asynchronous"], BAR)
+    result.print()
+
+
+def connected() -> Lab:
+    """The demo's namespace of the local cluster."""
+    tools = Tools(kubectl=rl_local("bin", "kubectl"), kubeconfig=Path(rl_local("kubeconfig")))
+    assert tools.kubeconfig is not None
+    cluster = Cluster.connect(tools.kubeconfig, context=tools.context)
+    return Lab(cluster=cluster, tools=tools, namespace=NAMESPACE)
+
+
+def measured(lab: Lab, *, staleness: int, steps: int) -> list[StepMetrics]:
+    """One run: its steps, without the first ones."""
+    manifest = job(
+        NAME,
+        code={"configMapRef": {"name": CODE}},
+        reward__scorers=[{"kind": "ExactMatch"}, SLOW],
+        algorithm__offPolicy={"maxStaleness": staleness},
+        training__steps=steps,
+        training__checkpoint__everySteps=1000,
+        training__evaluation={"beforeTraining": False, "afterTraining": False},
+        samplers__0__template__maxConcurrentGroups=AT_ONCE,
+    )
+    lab.delete("rljob", NAME)
+    lab.apply(manifest)
+    lab.await_condition(NAME, "Complete", seconds=LIMIT_SECONDS)
+    with lab.stores() as stores:
+        prefix = stores.run_prefix(lab.job(NAME).status.run_id)
+        found = read_metrics(stores.objects, prefix)
+    lab.delete("rljob", NAME)
+    return found[WARM_STEPS:]
+
+
+def seconds_per_step(metrics: list[StepMetrics]) -> float:
+    """Wall time between commits, on average."""
+    return (metrics[-1].time - metrics[0].time) / (len(metrics) - 1)
+
+
+def mean(metrics: list[StepMetrics], name: str) -> float:
+    """Of a field, over the same steps."""
+    kept = metrics[1:]
+    return float(sum(getattr(one, name) for one in kept)) / len(kept)
+
+
+if __name__ == "__main__":
+    main()
