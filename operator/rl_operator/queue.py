@@ -20,7 +20,9 @@ BACKOFF_BASE_SECONDS = 0.5
 BACKOFF_MAX_SECONDS = 120.0
 MAX_DOUBLINGS = 10
 PATIENCE_SECONDS = 60.0
-"""So long what is new waits at most for what is under way."""
+"""So long what is new waits for what is under way, and then for its turn, one each second: all of
+it at once would leave what is under way unfinished, and everything late."""
+TURN_SECONDS = 1.0
 
 
 class WorkQueue(Generic[K]):
@@ -53,6 +55,7 @@ class WorkQueue(Generic[K]):
         self._new: dict[K, float] = {}
         """As these, but they may wait for what is under way."""
         self._begins, self._begun = begins, set[K]()
+        self._last_begun = float("-inf")
         self._working: set[K] = set()
         self._spacing, self._taken = spacing_seconds, dict[K, float]()
         self._dirty: set[K] = set()
@@ -99,6 +102,8 @@ class WorkQueue(Generic[K]):
         if not waiting:
             return None
         key, now = next(iter(waiting)), self._clock()
+        if waiting is self._new:
+            self._last_begun = now
         self._waited(now - waiting.pop(key))
         self._taken[key] = now
         self._working.add(key)
@@ -108,9 +113,9 @@ class WorkQueue(Generic[K]):
         """From which the next key comes; empty when there is none."""
         if not self._new:
             return self._ready
-        oldest = next(iter(self._new.values()))
-        impatient = self._clock() - oldest >= PATIENCE_SECONDS
-        return self._new if impatient or not self._ready else self._ready
+        oldest, now = next(iter(self._new.values())), self._clock()
+        has_turn = now - oldest >= PATIENCE_SECONDS and now - self._last_begun >= TURN_SECONDS
+        return self._new if has_turn or not self._ready else self._ready
 
     def done(self, key: K) -> None:
         """Work on a key has ended."""

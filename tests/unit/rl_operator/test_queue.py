@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.queue import PATIENCE_SECONDS, AsyncWorkQueue, WorkQueue
+from rl_operator.queue import PATIENCE_SECONDS, TURN_SECONDS, AsyncWorkQueue, WorkQueue
 from tests.waiting import HUNG_SECONDS
 
 
@@ -157,6 +157,18 @@ def test_what_is_new_waits_for_a_while_only(clock: Clock) -> None:
     assert queue.take() == "pool a"
     clock.now = PATIENCE_SECONDS
     assert [queue.take(), queue.take()] == ["job", "pool b"]
+
+
+def test_what_has_waited_takes_turns_with_what_is_under_way(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(
+        clock=clock, jitter=lambda: 0.0, begins=lambda key: key.startswith("job")
+    )
+    for key in ("job 1", "job 2", "pool a", "pool b", "pool c"):
+        queue.add(key)
+    clock.now = PATIENCE_SECONDS
+    assert [queue.take(), queue.take()] == ["job 1", "pool a"]
+    clock.now += TURN_SECONDS
+    assert [queue.take() for _ in range(3)] == ["job 2", "pool b", "pool c"]
 
 
 OPERATIONS = st.lists(
