@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 RESYNC_SECONDS = 600.0
 SOON_SECONDS = 0.05
 STALLED_SECONDS = 10.0
+"""Between looks at a cause that no event tells of."""
 HINDERED_LOOKS = 2.0
 """Looks of a job at work that may go by before a webhook is asked again: it may be slow to fail."""
-"""Between looks at a cause that no event tells of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ class SamplersStatus(Model):
 
 
 class ProgressStatus(Model):
-    """How far it is; at most ten seconds old."""
+    """How far it is; ten seconds old at most, more beside 500 other runs."""
 
     step: int = 0
     steps: int = 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rl_operator.conditions import is_true
 from tests.unit.rl_operator.model_elastic import LEAST, MOST, ElasticLife
 from tests.unit.rl_operator.model_life import Life
-from tests.unit.rl_operator.test_life import EVENTS, FAULTS, RULES, Event, wait, world_of
+from tests.unit.rl_operator.test_life import EVENTS, FAULTS, RULES, Event, check_same_rest
 
 
 def nodes(count: int) -> Event:
@@ -85,13 +83,6 @@ def test_it_is_as_large_as_there_are_nodes(history: list[str]) -> None:
 )
 def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> None:
     life = ElasticLife(backoffLimit=2, failurePolicy={"rules": RULES})
-    for event in history:
-        ALL[event](life)
-    spared = copy.deepcopy(life)
-    for fault in faults:
-        STEADY[fault](life)
-    for one in (spared, life):
-        one.settle()
-        wait(one)
-        one.settle()
-    assert world_of(life) == world_of(spared)
+    check_same_rest(
+        life, history=[ALL[one] for one in history], faults=[STEADY[one] for one in faults]
+    )

@@ -205,6 +205,20 @@ def world_of(life: Life) -> dict[str, Any]:
     }
 
 
+def check_same_rest(life: Life, *, history: list[Event], faults: list[Event]) -> None:
+    """After a history, faults change nothing of what everything comes to."""
+    for event in history:
+        event(life)
+    spared = copy.deepcopy(life)
+    for fault in faults:
+        fault(life)
+    for one in (spared, life):
+        one.settle()
+        wait(one)  # pauses between attempts are over
+        one.settle()
+    assert world_of(life) == world_of(spared)
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.sampled_from(sorted(EVENTS)), max_size=15),
@@ -213,13 +227,6 @@ def world_of(life: Life) -> dict[str, Any]:
 def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> None:
     """Lost and repeated looks, refused writes, stale reads and a clock that jumps."""
     life = Life(backoffLimit=2, failurePolicy={"rules": RULES})
-    for event in history:
-        EVENTS[event](life)
-    spared = copy.deepcopy(life)
-    for fault in faults:
-        FAULTS[fault](life)
-    for one in (spared, life):
-        one.settle()
-        wait(one)  # pauses between attempts are over
-        one.settle()
-    assert world_of(life) == world_of(spared)
+    check_same_rest(
+        life, history=[EVENTS[one] for one in history], faults=[FAULTS[one] for one in faults]
+    )
