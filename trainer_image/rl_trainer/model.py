@@ -210,14 +210,12 @@ def load(
             attn_implementation="sdpa",
             local_files_only=True,
             use_safetensors=True,
+            ignore_mismatched_sizes=True,  # else the error says that some differ, not which
             output_loading_info=True,
         )
     except UNLOADABLE as error:
         raise refused(uri, f"It cannot be loaded: {_first_line(error)}.", field=field) from error
-    for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
-        if report.get(kind):
-            shown = ", ".join(map(str, sorted(report[kind])[:3]))
-            raise refused(uri, f"Its weights do not fit its config ({kind}): {shown}.", field=field)
+    _check_filled(report, uri=uri, field=field)
     _check_finite(module, uri=uri, field=field)
     home = torch.device("cpu") if offload_parameters else device()
     originals = None
@@ -278,6 +276,23 @@ def _check_unquantized(folder: Path, *, uri: str, field: str) -> None:
                 remedy="Name the model's bfloat16 or float32 weights.",
             )
         )
+
+
+def _check_filled(report: dict[str, Any], *, uri: str, field: str) -> None:
+    """Name parameters that the weights do not fill, by what transformers reports of its loading."""
+    shapes = [
+        f"{name} is {list(there)}, not {list(wanted)}"
+        for name, there, wanted in sorted(report.get("mismatched_keys") or ())
+    ]
+    for what, found in (
+        ("some are missing", sorted(report.get("missing_keys") or ())),
+        ("some are of other shapes", shapes),
+        ("errors", report.get("error_msgs") or ()),
+    ):
+        if found:
+            shown = ", ".join(map(str, found[:3]))
+            message = f"Its weights do not fit its config ({what}): {shown}."
+            raise refused(uri, message, field=field)
 
 
 def _check_finite(module: Any, *, uri: str, field: str) -> None:

@@ -178,10 +178,17 @@ def test_a_quantized_model_is_refused_with_its_method(tiny_folder: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "spoil", [break_config, unknown_kind, truncate_weights, more_layers, other_width]
+    ("spoil", "says"),
+    [
+        (break_config, "cannot be read"),
+        (unknown_kind, "cannot be loaded"),
+        (truncate_weights, "cannot be loaded"),
+        (more_layers, "(some are missing): model.layers."),
+        (other_width, "(some are of other shapes): model.layers.0.mlp.down_proj.weight is ["),
+    ],
 )
 def test_an_unusable_model_is_refused_by_field(
-    spoil: Callable[[Path], None], tiny_folder: Path, tmp_path: Path
+    spoil: Callable[[Path], None], says: str, tiny_folder: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
     spoil(folder)
@@ -189,3 +196,4 @@ def test_an_unusable_model_is_refused_by_field(
         model.load(folder, precision="FP32", uri=URI)
     assert caught.value.refusal.field == "spec.model.uri"
     assert caught.value.refusal.reason == "ModelUnusable"
+    assert says in caught.value.refusal.message
