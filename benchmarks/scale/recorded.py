@@ -60,10 +60,10 @@ class RecordedReader:
     def read(self, run: str, found: StoresOf) -> Reading:
         """What the pods of a run have written."""
         bucket: Reach = REACHED
-        try:
-            said = json.loads((self._folder / run).read_text())
-        except FileNotFoundError:
+        text = self.gist(run, found)
+        if not text:
             return Reading(store=REACHED, bucket=bucket, now=time.time())
+        said = json.loads(text)
         samplers = tuple(self._sampler(run, pod, pool) for pod, pool in said["samplers"].items())
         return Reading(
             store=REACHED,
@@ -72,7 +72,15 @@ class RecordedReader:
             samplers=samplers,
             registrations=samplers,
             now=time.time(),
+            gist=text,
         )
+
+    def gist(self, run: str, found: StoresOf) -> bytes:
+        """The record as it is; empty while nobody has written one."""
+        try:
+            return (self._folder / run).read_bytes()
+        except FileNotFoundError:
+            return b""
 
     def _sampler(self, run: str, pod: str, pool: str) -> Sampler:
         return Sampler(

@@ -79,6 +79,11 @@ class Applier:
         if not self.rests(key, made_from):
             self._rests[key] = (made_from, self._clock())
 
+    def rest_seconds(self, key: Key) -> float:
+        """For how long there will be nothing to do, as long as nothing changes; 0: there may be."""
+        _, at = self._rests.get(key, ((), -self._trust_seconds))
+        return max(0.0, at + self._trust_seconds - self._clock())
+
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._rests.pop(key, None)

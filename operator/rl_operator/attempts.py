@@ -7,6 +7,7 @@ repeats one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -130,10 +131,29 @@ def decide(view: View) -> Decision:
     return _conclude(view, view.trainer, outcome)
 
 
-def _active_deadline(view: View) -> Ended | None:
+def seconds_left(view: View) -> float:
+    """Until the clock alone would decide otherwise about a trainer that runs; inf: never."""
+    pod = view.pods[-1] if view.pods else None
+    left = _active_seconds_left(view)
+    if pod is None or pod.started_at is None:
+        return left
+    limit = view.lifecycle.progress_deadline_seconds
+    return min(left, _progress_at(view, pod.started_at) + limit - view.store_now)
+
+
+def _active_seconds_left(view: View) -> float:
     limit, since = view.lifecycle.active_deadline_seconds, parse_time(view.status.active_since)
-    if limit is None or since is None or view.now - since <= limit:
+    return math.inf if limit is None or since is None else since + limit - view.now
+
+
+def _progress_at(view: View, started_at: float) -> float:
+    return max(started_at, view.run.progress_at if view.run else 0.0)
+
+
+def _active_deadline(view: View) -> Ended | None:
+    if _active_seconds_left(view) >= 0:
         return None
+    limit = view.lifecycle.active_deadline_seconds
     message = f"The job was active for more than lifecycle.activeDeadlineSeconds, {limit} s."
     return _end(view, "DeadlineExceeded", message, action="FailJob")
 
@@ -229,8 +249,7 @@ def _deadlines(view: View, trainer: TrainerJob) -> Decision | None:
     limit = view.lifecycle.progress_deadline_seconds
     if not view.run_known or (view.run is not None and view.run.outcome is not None):
         return None
-    progress = max(pod.started_at, view.run.progress_at if view.run else 0.0)
-    if view.store_now - progress <= limit:
+    if view.store_now - _progress_at(view, pod.started_at) <= limit:
         return None
     doing = view.run.phase if view.run else "nothing: it has not taken the run"
     message = f"No step, evaluation or publication for {limit} s; the trainer says: {doing}."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from rl_operator.cluster import ApiMissingError, Manifest
@@ -76,6 +76,36 @@ class _Live:
             self.store.end(kind, namespace, name, uid=seen[0], version=seen[1])
 
 
+Question = tuple[Kind, str, str, bool]
+"""Kind, namespace, and a name, or with True a selector."""
+
+
+@dataclass(slots=True)
+class _Noting:
+    """Reads of the store, and versions by which another read would be known to find the same.
+
+    A version is noted before its object is read: what changes in between is noted as it was.
+    """
+
+    store: Store
+    noted: dict[Question, object] = field(default_factory=dict)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        question = (kind, namespace, name, False)
+        self.noted.setdefault(question, _answer(self.store, question))
+        return self.store.get(kind, namespace, name)
+
+    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
+        question = (kind, namespace, labels, True)
+        self.noted.setdefault(question, _answer(self.store, question))
+        return self.store.select(kind, namespace, labels=labels)
+
+
+def _answer(store: Store, question: Question) -> object:
+    kind, namespace, wanted, several = question
+    return (store.versions if several else store.version)(kind, namespace, wanted)
+
+
 class Looks:
     """Until when the last live look at each object holds, and the store."""
 
@@ -106,12 +136,15 @@ class Looks:
         self._jitter = jitter
         self._live_until: dict[Key, float] = {}
         self._changes: dict[Key, int] = {}
+        self._noted: dict[Key, dict[Question, object]] = {}
+        """Of the last look at each object that was made from the store."""
         self._lock = threading.Lock()
 
     def changed(self, key: Key) -> None:
         """Something of an object has changed that nobody tells of, or may have: look live."""
         with self._lock:
             self._live_until.pop(key, None)
+            self._noted.pop(key, None)
             self._changes[key] = self._changes.get(key, 0) + 1
 
     def born(self, key: Key) -> None:
@@ -140,6 +173,7 @@ class Looks:
         """The object is gone."""
         with self._lock:
             self._live_until.pop(key, None)
+            self._noted.pop(key, None)
             self._changes.pop(key, None)
 
     def observe(self, key: Key, look: Callable[[Reads], T]) -> tuple[T, bool]:
@@ -148,13 +182,27 @@ class Looks:
         with self._lock:
             until, before = self._live_until.get(key, began), self._changes.get(key, 0)
         if fed and began < until:
-            return look(self._store), True
+            noting = _Noting(self._store)
+            found = look(noting)
+            with self._lock:
+                if self._changes.get(key, 0) == before:
+                    self._noted[key] = noting.noted
+            return found, True
         live = _Live(self._cluster, self._store)
         found = look(live)
         with self._lock:
             if fed and live.whole and self._changes.get(key, 0) == before:
                 self._live_until[key] = self._until(began)
         return found, False
+
+    def same(self, key: Key) -> bool:
+        """Whether another look would be made from the store, and see what the last one saw."""
+        fed, now = self._fed(), self._clock()
+        with self._lock:
+            until, noted = self._live_until.get(key, now), self._noted.get(key)
+        if noted is None or not fed or now >= until:
+            return False
+        return all(_answer(self._store, one) == answer for one, answer in noted.items())
 
     def _until(self, began: float) -> float:
         seconds = self._seconds * max(1.0, len(self._live_until) / KEPT_IN_PACE)

@@ -31,6 +31,10 @@ class Pace:
         self.starting.discard(key)
         self.quiet[key] = 0 if changed else self.quiet.get(key, 0) + 1
 
+    def is_quiet(self, key: Key) -> bool:
+        """Whether the last look has found nothing new."""
+        return self.quiet.get(key, 0) > 0
+
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self.starting.discard(key)

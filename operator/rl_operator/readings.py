@@ -82,19 +82,31 @@ class ProgressReader:
             assert found.refusal is not None
             unknown = Reach("Unknown", found.refusal.reason, str(found.refusal))
             return Reading(store=unknown, bucket=unknown)
-        stores, deadline = found.stores, self._clock() + ANSWER_SECONDS
+        batch = self._recent(run, found.place, found.stores)
+        if batch is None:
+            message = f"no answer within {ANSWER_SECONDS:.0f} s"
+            return Reading(store=Reach("False", "StateStoreUnreachable", message))
+        return self._reading(run, batch, found)
+
+    def gist(self, run: str, found: StoresOf) -> bytes:
+        """``Reading.gist`` of what ``read`` would tell now; nothing is parsed for it."""
+        batch = self._recent(run, found.place, found.stores) if found.stores is not None else None
+        return b"" if batch is None else _gist(run, batch, found.place)
+
+    def _recent(self, run: str, place: str, stores: Stores) -> _Batch | None:
+        """A recent read that has the run, or that has failed; None without an answer in time."""
+        deadline = self._clock() + ANSWER_SECONDS
         while True:
-            joined = self._join(run, found.place, stores)
+            joined = self._join(run, place, stores)
             if isinstance(joined, _Batch):
-                return self._reading(run, joined, found)
+                return joined
             try:
                 joined.result(max(0.0, deadline - self._clock()))
             except FutureTimeoutError:
-                message = f"no answer within {ANSWER_SECONDS:.0f} s"
-                return Reading(store=Reach("False", "StateStoreUnreachable", message))
-            batch = self._end(joined, found.place)
+                return None
+            batch = self._end(joined, place)
             if run in batch.runs or batch.store.status != "True":
-                return self._reading(run, batch, found)
+                return batch
             # That read began before this run was asked for: the next one has it.
 
     def close(self) -> None:
@@ -168,6 +180,7 @@ class ProgressReader:
             registrations=registrations,
             backlog=counts[-1] if counts else 0,
             now=batch.now,
+            gist=_gist(run, batch, found.place) if store.status == "True" else b"",
         )
 
     def _backlog(self, run: str, found: StoresOf) -> int:
@@ -183,3 +196,9 @@ class ProgressReader:
         with self._lock:
             held.backlogs[run] = (self._clock(), count)
         return count
+
+
+def _gist(run: str, batch: _Batch, place: str) -> bytes:
+    if {batch.store.status, batch.bucket.status} != {"True"}:
+        return b""
+    return place.encode() + batch.runs[run].gist(batch.now)

@@ -19,10 +19,11 @@ from rl_operator import (
     patience,
     pool_ref,
     standstill,
+    stillness,
 )
 from rl_operator.admission import Hold
 from rl_operator.apply import Applier, Made, StatusWriter
-from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait
+from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, View, Wait
 from rl_operator.cluster import ApiHookError, Cluster
 from rl_operator.conditions import is_true
 from rl_operator.desired import job as desired
@@ -38,6 +39,7 @@ from rl_operator.settings import Images
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import JobSnapshot
+from rl_operator.stillness import Stillness
 from rl_operator.timestamps import parse_time
 from rl_operator.view import must_be_live, needs_no_proof, view_of
 
@@ -65,6 +67,7 @@ class JobReconciler:
     progress_seconds: float
     pace: Pace
     looks: Looks
+    stillness: Stillness
     wake: Callable[[Key], None]
     """Asks for another object to be reconciled."""
     now: Callable[[], float]
@@ -72,6 +75,10 @@ class JobReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one job; return after how many seconds to look again, if at all."""
+        if self.stillness.holds(key):
+            self.pace.saw(key, changed=False)
+            return self.pace.wait(key)
+        self.stillness.forget(key)
         snapshot, again = self._observe(key)
         if snapshot is None:
             self.inputs.forget(key)
@@ -103,7 +110,8 @@ class JobReconciler:
             return SOON_SECONDS
         if inputs.checked and SharedPools(cluster=self.cluster).join(snapshot.job, spec):
             return SOON_SECONDS
-        decision = attempts.decide(view_of(snapshot, granted, inputs, self.now()))
+        view = view_of(snapshot, granted, inputs, self.now())
+        decision = attempts.decide(view)
         if again and not needs_no_proof(decision, queued=spec.scheduling.queued):
             return self._look_live(snapshot.key)  # a turn is decided by what is there now
         if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
@@ -126,6 +134,7 @@ class JobReconciler:
             hindered=made.hindered,
         )
         waited = self._tell(snapshot, situation)
+        self._note_stillness(situation, view, rests=again and not made.done)
         if isinstance(decision, Begin):
             return self.reconcile(snapshot.key)  # its ordinal is written: its trainer follows
         if gate.stall is not None:
@@ -308,6 +317,13 @@ class JobReconciler:
             self.journal.post(snapshot.job.meta, kinds.RLJOB, of_change(before, after))
             self._log(snapshot, before, after)
         return RESYNC_SECONDS if wait is None else wait
+
+    def _note_stillness(self, situation: Situation, view: View, *, rests: bool) -> None:
+        """Spare the looks by the clock that would find what this one has found."""
+        snapshot, key = situation.snapshot, situation.snapshot.key
+        if rests and self.pace.is_quiet(key):
+            seconds = min(self.applier.rest_seconds(key), stillness.of_job(situation, view))
+            self.stillness.note(key, snapshot.job, situation.reading, seconds=seconds)
 
     def _wake_pools(self, snapshot: JobSnapshot) -> None:
         named = pool_ref.of(snapshot.job.spec)

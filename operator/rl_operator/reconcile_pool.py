@@ -19,6 +19,7 @@ from rl_operator import (
     pool_runs,
     pool_status,
     shared_status,
+    stillness,
 )
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.assignment import Turn
@@ -42,6 +43,7 @@ from rl_operator.shared_options import of_several
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, Pool, PoolSnapshot
+from rl_operator.stillness import Stillness
 
 RESYNC_SECONDS = 600.0
 SOON_SECONDS = 0.5
@@ -63,6 +65,7 @@ class PoolReconciler:
     progress_seconds: float
     pace: Pace
     looks: Looks
+    stillness: Stillness
     now: Callable[[], float]
     """Seconds since 1970."""
     clock: Callable[[], float]
@@ -73,6 +76,10 @@ class PoolReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one pool; return after how many seconds to look again, if at all."""
+        if self.stillness.holds(key):
+            self.pace.saw(key, changed=False)
+            return self.pace.wait(key)
+        self.stillness.forget(key)
         snapshot, again = self.looks.observe(key, lambda one: observe.pool_snapshot(one, key))
         if snapshot is None or _goes(snapshot.pool):
             self.pace.forget(key)
@@ -92,7 +99,7 @@ class PoolReconciler:
                 stall = None
             return self._tell(snapshot, Reading(), stall, Scaled(replicas=0), replaced=0)
         new = again and snapshot.pool.status.observed_generation < 0
-        return self._advance(snapshot, snapshot.pool.spec, snapshot.job, new=new)
+        return self._advance(snapshot, snapshot.pool.spec, snapshot.job, again=again, new=new)
 
     def _empty(self, snapshot: PoolSnapshot) -> None:
         there = snapshot.children.get((kinds.DEPLOYMENT.name, snapshot.key.name))
@@ -133,6 +140,7 @@ class PoolReconciler:
         job: Job,
         *,
         turn: Turn | None = None,
+        again: bool = False,
         new: bool = False,
     ) -> float:
         rests = _rests(job) or snapshot.held
@@ -155,12 +163,21 @@ class PoolReconciler:
         )
         if not ready_to_shrink:
             return SOON_SECONDS
+        if again and stall is None:
+            self._note_stillness(snapshot, job, reading)
         stopped = job.suspended or snapshot.held
         settled = job.finished or (stopped and not snapshot.pods)
         if settled:
             return min(waited, RESYNC_SECONDS)
         scales = spec.template.autoscaling.mode == "Builtin"  # its evidence is made of looks
         return min(waited, self.progress_seconds if scales else self.pace.wait(snapshot.key))
+
+    def _note_stillness(self, snapshot: PoolSnapshot, job: Job, reading: Reading) -> None:
+        """Spare the looks by the clock that would find what this one has found."""
+        key, faulty = snapshot.key, self.faulty_since.get(snapshot.pool.meta.uid)
+        if self.pace.is_quiet(key) and not faulty:
+            seconds = min(self.applier.rest_seconds(key), stillness.of_pool(snapshot, reading))
+            self.stillness.note(key, job, reading, seconds=seconds)
 
     def _make(
         self,

@@ -102,6 +102,17 @@ class Store:
             held = self._held.get((kind.name, namespace, name))
         return (held.uid, held.version) if held is not None else None
 
+    def version(self, kind: Kind, namespace: str, name: str) -> int:
+        """Version of what is held under a name; 0 where nothing is."""
+        with self._lock:
+            held = self._held.get((kind.name, namespace, name))
+        return held.version if held is not None else 0
+
+    def versions(self, kind: Kind, namespace: str, labels: str) -> tuple[int, ...]:
+        """Versions of what ``select`` chooses from: the same where that would find the same."""
+        found = self.named(kind, namespace, parse_selector(labels))
+        return tuple(self.version(kind, namespace, one) for one in found)
+
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """One object, or None."""
         with self._lock:

@@ -23,6 +23,7 @@ from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Settings
+from rl_operator.stillness import Stillness
 from rl_operator.trial import Trial
 from rl_operator.watches import others_kinds
 from rl_operator.worker import Reconcile
@@ -66,6 +67,11 @@ def reconcilers(
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
         now=now,
     )
+    stillness = Stillness(
+        looks,
+        gist=lambda of: reader.gist(of.run, connections.of(of.namespace, of.secret)),
+        clock=time.monotonic,
+    )
     jobs = JobReconciler(
         cluster=cluster,
         applier=applier,
@@ -77,6 +83,7 @@ def reconcilers(
         progress_seconds=settings.progress_seconds,
         pace=Pace(settings.progress_seconds),
         looks=looks,
+        stillness=stillness,
         wake=wake,
         now=now,
     )
@@ -91,6 +98,7 @@ def reconcilers(
         progress_seconds=settings.progress_seconds,
         pace=Pace(settings.progress_seconds),
         looks=looks,
+        stillness=stillness,
         now=now,
         clock=time.monotonic,
         scaler=PoolScaler(cluster=cluster, now=now),

@@ -82,5 +82,12 @@ class Sampler(Document):
             now: store time.
             silent_seconds: since its last heartbeat at most.
         """
-        age = now - self.heartbeat_at
-        return self.state != SamplerState.GONE and -CLOCK_STEP_SECONDS < age < silent_seconds
+        return is_alive(self.state, self.heartbeat_at, now, silent_seconds=silent_seconds)
+
+
+def is_alive(
+    state: object, heartbeat_at: float, now: float, *, silent_seconds: float = SILENT_SECONDS
+) -> bool:
+    """``Sampler.is_alive`` of a state and a heartbeat."""
+    age = now - heartbeat_at
+    return state != SamplerState.GONE and -CLOCK_STEP_SECONDS < age < silent_seconds

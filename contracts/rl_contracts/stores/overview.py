@@ -6,17 +6,24 @@ Equality and ``$in`` on indexed fields alone: every supported store answers thes
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import bson
+
 from rl_contracts.documents.run import Run
-from rl_contracts.documents.sampler import Sampler
+from rl_contracts.documents.sampler import Sampler, is_alive
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.mongo import Mongo, Stored
 
 OPEN_STATES = (TaskState.PENDING, TaskState.RETRY, TaskState.CLAIMED)
 OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
+BEATING = ("heartbeat_at",)
+"""Of a run: what moves whether or not it gets on."""
+SAMPLING = ("heartbeat_at", "groups_running", "groups_done", "groups_failed", "tokens_generated")
+"""Of a sampler: what moves with every heartbeat, and is not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +44,28 @@ class Overview:
         """All registrations by id; raises as ``Document.from_mongo``."""
         parsed = (Sampler.from_mongo(one) for one in self.stored_samplers)
         return tuple(sorted(parsed, key=lambda one: one.id))
+
+    def gist(self, now: float) -> bytes:
+        """A digest of the documents as they are stored, and of which samplers are alive.
+
+        Heartbeats do not change it, nor what moves with them: ``BEATING`` and ``SAMPLING``.
+
+        Args:
+            now: store time.
+        """
+        told = sorted(self.stored_samplers, key=lambda one: str(one["_id"]))
+        whole = {
+            "run": _without(self.stored_run or {}, BEATING),
+            "samplers": [_without(one, SAMPLING) for one in told],
+            "alive": [
+                is_alive(one.get("state"), one.get("heartbeat_at") or 0.0, now) for one in told
+            ],
+        }
+        return hashlib.blake2b(bson.encode(whole), digest_size=16).digest()
+
+
+def _without(stored: Stored, keys: Sequence[str]) -> Stored:
+    return {key: one for key, one in stored.items() if key not in keys}
 
 
 def of_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:

@@ -38,6 +38,7 @@ from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images
+from rl_operator.stillness import Stillness
 from rl_operator.store import Store
 from rl_operator.trial import Trial
 from tests.apiserver import ApiServer
@@ -92,6 +93,7 @@ class Operator:
         self.preflight = Preflight(
             clock=time.monotonic, wake=lambda _: None, retry_seconds=RETRY_SECONDS
         )
+        looks = Looks(cluster, clock=time.monotonic, seconds=look_seconds, store=store)
         shared: dict[str, Any] = {
             "cluster": cluster,
             "applier": Applier(cluster, trust_seconds=trust_seconds),
@@ -100,7 +102,12 @@ class Operator:
             "images": IMAGES,
             "progress_seconds": 1.0,
             "pace": Pace(1.0),
-            "looks": Looks(cluster, clock=time.monotonic, seconds=look_seconds, store=store),
+            "looks": looks,
+            "stillness": Stillness(
+                looks,
+                gist=lambda of: self.reader.gist(of.run, connections.of(of.namespace, of.secret)),
+                clock=self.clock,
+            ),
             "now": self.now,
         }
         inputs = InputsReader(

@@ -20,6 +20,7 @@ from rl_operator.pace import Pace
 from rl_operator.pool_status import Scaled
 from rl_operator.progress import Reading
 from rl_operator.reconcile_pool import PoolReconciler
+from rl_operator.stillness import Stillness
 from rl_operator.timestamps import format_time
 from tests.manifests import a_job
 from tests.unit.rl_operator.builders import IMAGES, NOW
@@ -148,6 +149,10 @@ class Turns:
             def forget(self, key: Key) -> None:
                 return None
 
+            def same(self, key: Key) -> bool:
+                return self.again  # late reads tell nothing new
+
+        looks = cast(Any, Looks())
         return PoolReconciler(
             cluster=api,
             applier=Applier(api),
@@ -158,7 +163,8 @@ class Turns:
             images=IMAGES,
             progress_seconds=2.0,
             pace=Pace(2.0),
-            looks=cast(Any, Looks()),
+            looks=looks,
+            stillness=Stillness(looks, gist=lambda of: b"same", clock=lambda: self.now),
             now=lambda: self.now,
             clock=lambda: self.now,
             scaler=nobody,

@@ -174,6 +174,69 @@ def test_live_looks_at_thousands_are_no_more_than_at_hundreds(server: Server, cl
     assert not looks.observe(last, look)[1]
 
 
+OF_OTHER = {JOB_LABEL: "other"}
+
+
+def told(store: Store, name: str, version: int, **labels: str) -> None:
+    meta: dict[str, Any] = {"namespace": "ns", "name": name, "uid": name}
+    meta |= {"resourceVersion": str(version), "labels": labels or {JOB_LABEL: "job"}}
+    kind = RLJOB if name == "job" else POD
+    store.put(kind, {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta})
+
+
+CHANGES: dict[str, tuple[Callable[[Store, Looks, Clock], object], bool]] = {
+    "nothing": (lambda store, looks, clock: None, True),
+    "another job's pod": (lambda store, looks, clock: told(store, "z", 9, **OF_OTHER), True),
+    "the object": (lambda store, looks, clock: told(store, "job", 9), False),
+    "one that was selected": (lambda store, looks, clock: told(store, "a", 9), False),
+    "one more": (lambda store, looks, clock: told(store, "b", 9), False),
+    "one has gone": (lambda store, looks, clock: store.end(POD, "ns", "a", uid="a"), False),
+    "one has lost its label": (
+        lambda store, looks, clock: told(store, "a", 9, **OF_OTHER), False
+    ),
+    "a doubt": (lambda store, looks, clock: looks.changed(KEY), False),
+    "it is over": (lambda store, looks, clock: looks.forget(KEY), False),
+    "its time has come to be looked at live": (
+        lambda store, looks, clock: setattr(clock, "now", 120.0), False
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "same"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_look_sees_the_same_until_anything_that_it_reads_changes(
+    change: Callable[[Store, Looks, Clock], object], same: bool, server: Server, clock: Clock
+) -> None:
+    store = Store()
+    looks = Looks(server, clock=clock, seconds=120.0, store=store)
+    told(store, "job", 1)
+    told(store, "a", 2)
+    looks.born(KEY)
+    assert not looks.same(KEY)  # nobody has looked yet
+    assert looks.observe(KEY, look)[1]
+    change(store, looks, clock)
+    assert looks.same(KEY) is same
+
+
+def test_what_changes_while_it_is_read_is_not_the_same(server: Server, clock: Clock) -> None:
+    store = Store()
+    looks = Looks(server, clock=clock, seconds=120.0, store=store)
+    told(store, "job", 1)
+    looks.born(KEY)
+
+    def meanwhile(reads: Reads) -> object:
+        found = look(reads)
+        told(store, "a", 2)
+        return found
+
+    assert looks.observe(KEY, meanwhile)[1]
+    assert not looks.same(KEY)
+
+
+def test_a_live_look_is_not_the_store_s(looks: Looks) -> None:
+    looks.observe(KEY, look)
+    assert not looks.same(KEY)
+
+
 def test_who_is_to_look_live_always_does(server: Server, clock: Clock) -> None:
     looks = Looks(server, clock=clock, seconds=0.0)
     for key in (KEY, OTHER, KEY, OTHER):

@@ -13,9 +13,11 @@ def test_quiet_objects_are_looked_at_less() -> None:
     waits = []
     for changed in (True, False, False, False, False, False, True, False):
         pace.saw(KEY, changed=changed)
+        assert pace.is_quiet(KEY) is not changed
         waits.append(pace.wait(KEY))
     assert waits == [5.0, 5.0, 10.0, 20.0, 20.0, 20.0, 5.0, 5.0]
     assert pace.wait(OTHER) == 5.0
+    assert not pace.is_quiet(OTHER)
 
 
 def test_what_is_gone_is_forgotten() -> None:

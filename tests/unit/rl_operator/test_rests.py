@@ -49,13 +49,16 @@ def test_rest_lasts_until_something_changes_or_time_has_passed() -> None:
     applier = Applier(cluster, clock=lambda: now[0], trust_seconds=120.0)
     before, after = (a_child().declared,), (a_child(generation=2).declared,)
     assert not applier.rests(KEY, before)
+    assert applier.rest_seconds(KEY) == 0.0
     applier.rested(KEY, before)
     now[0] = 119.0
     assert applier.rests(KEY, before)
+    assert applier.rest_seconds(KEY) == 1.0
     assert not applier.rests(KEY, after)
     applier.rested(KEY, before)  # a look that found nothing to do because it did not look
     now[0] = 120.0
     assert not applier.rests(KEY, before)
+    assert applier.rest_seconds(KEY) == 0.0
     now[0] = 0.0
     applier.forget(KEY)
     assert not applier.rests(KEY, before)
