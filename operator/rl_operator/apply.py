@@ -24,6 +24,8 @@ READ_BY_NAME = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY)
 KEPT_SIGHTS = 20_000
 MOMENT_SECONDS = 1.0
 """Changes of parts of an object are gathered for so long at most."""
+FOUND_PER_SECOND = 10.0
+"""Statuses that a new process writes at most where nothing but numbers and words has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class Applier:
         *,
         clock: Callable[[], float] = time.monotonic,
         trust_seconds: float = 0.0,
+        jitter: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Prepare.
 
@@ -56,14 +59,19 @@ class Applier:
             cluster: where.
             clock: monotonic seconds.
             trust_seconds: an object of a kind that is not listed is read again after so long only.
+            jitter: a random number in [0, 1): what a former process has left in order is read
+                somewhere within that time.
         """
         self._cluster = cluster
-        self._clock, self._trust_seconds = clock, trust_seconds
+        self._clock, self._trust_seconds, self._jitter = clock, trust_seconds, jitter
         self._seen: dict[tuple[str, str, str, str], float] = {}
         self._new: set[Key] = set()
         """Objects that this process has heard of from their creation on."""
         self._met: set[Key] = set()
         """Objects some of whose children were there already when they were to be made."""
+        self._taken_over: dict[Key, float | None] = {}
+        """Objects that were looked at once, and since when all of them counts as in order until
+        then."""
         self._rests: dict[Key, tuple[tuple[object, ...], float]] = {}
 
     def rests(self, key: Key, made_from: tuple[object, ...]) -> bool:
@@ -77,7 +85,9 @@ class Applier:
         While it rests nobody has looked, so that saying it again makes the rest no longer.
         """
         if not self.rests(key, made_from):
-            self._rests[key] = (made_from, self._clock())
+            since = self._taken_over.get(key)
+            self._taken_over[key] = None
+            self._rests[key] = (made_from, self._clock() if since is None else since)
 
     def rest_seconds(self, key: Key) -> float:
         """For how long there will be nothing to do, as long as nothing changes; 0: there may be."""
@@ -87,6 +97,7 @@ class Applier:
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._rests.pop(key, None)
+        self._taken_over.pop(key, None)
         self._met.discard(key)
         self._new.discard(key)
 
@@ -99,16 +110,23 @@ class Applier:
         observed: Mapping[tuple[str, str], Child],
         owner_uid: str,
         new: bool = False,
+        settled: bool = False,
     ) -> Made:
         """Plan and do; an object that the API server refuses is told, not raised.
 
-        With ``new`` nobody can have made anything for the owner yet.
+        With ``new`` nobody can have made anything for the owner yet. With ``settled`` its status
+        says that all of this was made: where this process has not looked at it before, and nothing
+        that was observed differs, kinds that are not listed are read by and by, as they are later.
 
         Raises:
             ApiConflictError: an object has changed since it was observed.
         """
         if new:
             self._new.add(key)
+        if settled and self._takes_over(key, wanted, observed=observed, owner_uid=owner_uid):
+            self._saw(key, wanted, since=self._taken_over[key])
+            wanted = [one for one in wanted if one.kind in READ_BY_NAME]  # the others were compared
+        self._taken_over.setdefault(key, None)
         wanted = [one for one in wanted if not self._trusts(key, one)]
         done: list[Action] = []
         while True:
@@ -122,6 +140,23 @@ class Applier:
             if stall is None and not todo.conflicts:
                 self._saw(key, wanted)
             return Made(done=tuple(done), stall=stall or _taken(todo.conflicts))
+
+    def _takes_over(
+        self,
+        key: Key,
+        wanted: Sequence[Wanted],
+        *,
+        observed: Mapping[tuple[str, str], Child],
+        owner_uid: str,
+    ) -> bool:
+        """Whether a former process has left everything in order, as far as watches tell."""
+        if key in self._taken_over or key in self._new:
+            return False
+        told = [one for one in wanted if one.kind not in READ_BY_NAME]
+        if plan(told, [], observed=observed, owner_uid=owner_uid) != Plan():
+            return False
+        self._taken_over[key] = self._clock() - self._jitter() * self._trust_seconds
+        return True
 
     def _asked_for(
         self, key: Key, wanted: Sequence[Wanted], observed: Mapping[tuple[str, str], Child]
@@ -160,9 +195,9 @@ class Applier:
         at = self._seen.get(_identity(key, wanted))
         return at is not None and self._clock() - at < self._trust_seconds
 
-    def _saw(self, key: Key, wanted: Sequence[Wanted]) -> None:
+    def _saw(self, key: Key, wanted: Sequence[Wanted], *, since: float | None = None) -> None:
         """Note what is in order now, of the kinds that are read by name."""
-        now = self._clock()
+        now = self._clock() if since is None else since
         if len(self._seen) > KEPT_SIGHTS:
             oldest = now - self._trust_seconds
             self._seen = {one: at for one, at in self._seen.items() if at > oldest}
@@ -195,6 +230,8 @@ class StatusWriter:
         self._cluster = cluster
         self._clock = clock
         self._seconds, self._moment = seconds, min(MOMENT_SECONDS, seconds)
+        self._found, self._turn = 0, min(seconds, 1 / FOUND_PER_SECOND)
+        """Objects whose first change in this process was of numbers and words alone."""
         self._written: dict[str, float] = {}
         self._put_off: dict[str, float] = {}
         """Since when a change of parts waits."""
@@ -235,8 +272,11 @@ class StatusWriter:
         now, written = self._clock(), self._written.get(uid)
         if patience == Patience.MOMENT:
             return self._put_off.setdefault(uid, now) + self._moment - now
-        if patience == Patience.NONE or written is None:
+        if patience == Patience.NONE:
             return 0.0
+        if written is None:  # a former process wrote it: of many that run each has its turn
+            written = self._written[uid] = now + self._found * self._turn
+            self._found += 1
         self._put_off.pop(uid, None)
         return written + self._seconds - now
 

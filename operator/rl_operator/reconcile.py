@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rl_contracts.spec.resources import RLJobSpec
@@ -214,6 +214,7 @@ class JobReconciler:
                 observed=snapshot.children,
                 owner_uid=snapshot.job.meta.uid,
                 new=new,
+                settled=_is_settled(snapshot, wanted),
             )
         except ApiHookError as error:
             log.warning("not made: %s", error)
@@ -353,6 +354,15 @@ class JobReconciler:
             return min(retry_at - self.now() + SOON_SECONDS, STALLED_SECONDS)
         pace = self.pace
         return pace.start(snapshot.key) if status.attempt == 0 else pace.wait(snapshot.key)
+
+
+def _is_settled(snapshot: JobSnapshot, wanted: Sequence[Wanted]) -> bool:
+    """Whether the status says that everything was made of this spec, and the trainer reads it."""
+    job, trainer = snapshot.job, snapshot.current_trainer()
+    told = job.status.observed_generation == job.meta.generation
+    if trainer is None or not told or not is_true(job.status.conditions, "Ready"):
+        return False
+    return (kinds.CONFIG_MAP.name, trainer.config) in [one.reference for one in wanted]
 
 
 def _made_from(

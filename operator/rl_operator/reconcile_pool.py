@@ -216,6 +216,7 @@ class PoolReconciler:
             observed=snapshot.children,
             owner_uid=meta.uid,
             new=new,
+            settled=not spec.shared and _is_settled(snapshot.pool),
         )
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, made_from)
@@ -335,6 +336,12 @@ class PoolReconciler:
 def _goes(pool: Pool) -> bool:
     """Whether a pool's deletion waits for nobody."""
     return pool.meta.deleted_at is not None and names.IN_USE_FINALIZER not in pool.meta.finalizers
+
+
+def _is_settled(pool: Pool) -> bool:
+    """Whether the status says that everything was made of this spec."""
+    told = pool.status.observed_generation == pool.meta.generation
+    return told and is_true(pool.status.conditions, "Ready")
 
 
 def _note(snapshot: PoolSnapshot) -> None:

@@ -25,6 +25,8 @@ class TrainerJob:
     state: Literal["Active", "Succeeded", "Failed"]
     message: str = ""
     deleting: bool = False
+    config: str = ""
+    """The ConfigMap from which its pods read the job's spec; empty: one cannot say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ Deployments, which the operator may create anyway, and strictly.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.workers import Placement
+from rl_contracts.spec.workers import Placement, SamplerGroup
 from rl_operator import kinds, names, pool_ref
 from rl_operator.cluster import ApiRefusedError, Cluster
 from rl_operator.desired import deployment, trainer
@@ -31,7 +32,7 @@ NOT_AS_IT_IS = (400, 422)
 """Malformed and invalid; other refusals are of quotas and policies, and may not last."""
 REFUSED_SECONDS = 60.0
 """Webhooks answer so, too, and what they refuse now they may allow later: it is tried again."""
-KEPT_RESULTS = 5000
+KEPT_RESULTS = 20_000
 TEMPLATE = "spec.template."
 GO_FIELD = re.compile(r"Go struct field \w+\.([\w.]+)")
 UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
@@ -82,11 +83,11 @@ class Trial:
         return found
 
     def _refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
-        for at, wished, template in _templates(job, spec, self.images):
+        for at, wished, render in _templates(job, spec, self.images):
             known = (at, names.digest(wished.model_dump(mode="json"), length=32))
             if known in self.passed:
                 continue
-            found = self._tried(job, at, template)
+            found = self._tried(job, at, render())
             if found is not None:
                 return found
             if len(self.passed) >= KEPT_RESULTS:
@@ -125,21 +126,28 @@ def _shared(spec: RLJobSpec) -> str:
 
 def _templates(
     job: Meta, spec: RLJobSpec, images: Images
-) -> Iterator[tuple[str, Placement, Manifest]]:
-    """Path, wishes and pod template of the trainer and of each group of samplers."""
-    yield "spec.trainer", spec.trainer, trainer.pod_template(job, spec, attempt=1, images=images)
+) -> Iterator[tuple[str, Placement, Callable[[], Manifest]]]:
+    """Path, wishes and what renders the pod template, of the trainer and each group of samplers."""
+    of_trainer = functools.partial(trainer.pod_template, job, spec, attempt=1, images=images)
+    yield "spec.trainer", spec.trainer, of_trainer
     for index, group in enumerate(spec.samplers):
-        pool = replace(job, name=names.pool_of(job.name, group))
-        manifest = deployment.render(
-            pool,
-            SamplerPoolSpec(job=job.name, template=group.template),
-            job=job,
-            job_spec=spec,
-            replicas=1,
-            images=images,
-        )
-        at = pool_ref.place(index, group)
-        yield at, group.template, manifest["spec"]["template"]
+        of_group = functools.partial(_sampler_template, job, spec, group, images)
+        yield pool_ref.place(index, group), group.template, of_group
+
+
+def _sampler_template(
+    job: Meta, spec: RLJobSpec, group: SamplerGroup, images: Images
+) -> Manifest:  # fmt: skip
+    manifest = deployment.render(
+        replace(job, name=names.pool_of(job.name, group)),
+        SamplerPoolSpec(job=job.name, template=group.template),
+        job=job,
+        job_spec=spec,
+        replicas=1,
+        images=images,
+    )
+    template: Manifest = manifest["spec"]["template"]
+    return template
 
 
 def _first_cause(error: ApiRefusedError) -> tuple[str, str]:

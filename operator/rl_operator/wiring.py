@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 
@@ -56,7 +57,7 @@ def reconcilers(
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
     reader = ProgressReader(connections, clock=time.monotonic)
     preflight = Preflight(clock=time.monotonic, wake=wake)
-    applier = Applier(cluster, trust_seconds=TRUST_SECONDS)
+    applier = Applier(cluster, trust_seconds=TRUST_SECONDS, jitter=random.random)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
     journal = Journal(cluster, identity=settings.identity, now=now, later=later)
     inputs = InputsReader(

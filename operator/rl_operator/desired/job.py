@@ -48,7 +48,7 @@ def wanted(
             for one in spec.samplers
             if one.pool_ref is None and _may_have_pool(snapshot, one.name, admitted)
         ]
-    if run_trainer:
+    if run_trainer and snapshot.current_trainer() is None:  # once it is there it stays as it is
         size = sizing.of_attempt(spec.trainer, status)
         manifest = trainer.render(meta, spec, attempt=status.attempt, images=images, size=size)
         found.append(Wanted(manifest=manifest, keep_as_created=True))

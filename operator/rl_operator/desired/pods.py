@@ -14,6 +14,7 @@ from rl_operator.settings import Images
 Manifest = dict[str, Any]
 
 USER = 65532
+SPEC_VOLUME = "spec"
 SPEC_FOLDER = "/etc/rl/spec"
 STORES_FOLDER = "/etc/rl/stores"
 SPEC_FILE = str(PurePosixPath(SPEC_FOLDER) / SPEC_KEY)
@@ -60,7 +61,7 @@ def pull_secrets(images: Images) -> Manifest:
 def spec_volumes(*, config: str, secret: str) -> list[Manifest]:
     """Volumes with the job's spec and the stores' settings."""
     return [
-        {"name": "spec", "configMap": {"name": config, "defaultMode": READ_BY_GROUP}},
+        {"name": SPEC_VOLUME, "configMap": {"name": config, "defaultMode": READ_BY_GROUP}},
         {"name": "stores", "secret": {"secretName": secret, "defaultMode": READ_BY_GROUP}},
     ]
 
@@ -68,7 +69,7 @@ def spec_volumes(*, config: str, secret: str) -> list[Manifest]:
 def spec_mounts() -> list[Manifest]:
     """Where those volumes appear."""
     return [
-        {"name": "spec", "mountPath": SPEC_FOLDER, "readOnly": True},
+        {"name": SPEC_VOLUME, "mountPath": SPEC_FOLDER, "readOnly": True},
         {"name": "stores", "mountPath": STORES_FOLDER, "readOnly": True},
     ]
 

@@ -22,7 +22,7 @@ from rl_operator.desired import pods
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.objects import METRICS_PORT
 from rl_operator.desired.overrides import laid_over
-from rl_operator.metadata import Child, Meta
+from rl_operator.metadata import Child, Meta, Raw
 from rl_operator.names import COMPONENT_LABEL, RUN_LABEL
 from rl_operator.settings import Images
 from rl_operator.snapshot import TrainerJob
@@ -199,4 +199,13 @@ def parse_trainer_job(child: Child) -> TrainerJob:
         state="Succeeded" if "Succeeded" in true else "Failed" if "Failed" in true else "Active",
         message=ended.get("message", ""),
         deleting=child.meta.deleted_at is not None,
+        config=_config_of(child.raw),
     )
+
+
+def _config_of(raw: Raw) -> str:
+    """The ConfigMap with the job's spec; others may have changed all of the object."""
+    pod = raw.get("spec", {}).get("pytorchReplicaSpecs", {}).get("Worker", {}).get("template", {})
+    volumes = (pod.get("spec") or {}).get("volumes") or []
+    found = (one.get("configMap") or {} for one in volumes if one.get("name") == pods.SPEC_VOLUME)
+    return next((str(one.get("name", "")) for one in found), "")

@@ -138,6 +138,45 @@ def test_what_was_seen_is_asked_for_though_nothing_else_is_there() -> None:
     assert server.asked == ["get ConfigMap", "apply SamplerPool"]
 
 
+TAKEN_OVER: dict[str, tuple[bool, bool, list[str]]] = {
+    "all was made": (True, True, []),
+    "its status says nothing": (False, True, ["get ConfigMap"]),
+    "a watch tells of another one": (True, False, ["get ConfigMap", "apply SamplerPool"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("settled", "same", "asked"), TAKEN_OVER.values(), ids=TAKEN_OVER.keys()
+)  # fmt: skip
+def test_what_a_former_process_left_is_read_by_and_by(
+    settled: bool, same: bool, asked: list[str]
+) -> None:
+    now, server = [1000.0], Server(CONFIG, POOL)
+    if not same:
+        server.objects["SamplerPool", "job-main"]["spec"] = {"a": 2}
+    applier = Applier(server, clock=lambda: now[0], trust_seconds=120.0, jitter=lambda: 0.25)
+
+    def look() -> list[str]:
+        server.asked.clear()
+        applier.make(
+            KEY, wanted=[Wanted(manifest=CONFIG), Wanted(manifest=POOL)], unwanted=[],
+            observed=children(server, "SamplerPool"), owner_uid="owner", settled=settled,
+        )  # fmt: skip
+        applier.rested(KEY, ("all",))
+        return server.asked.copy()
+
+    assert look() == asked
+    now[0] += 89.0
+    assert look() == []
+    assert applier.rests(KEY, ("all",))
+    now[0] += 1.0  # a quarter of the time had passed for it
+    taken_over = settled and same
+    assert applier.rests(KEY, ("all",)) is not taken_over
+    del server.objects["ConfigMap", "job-spec"]
+    assert look() == (["get ConfigMap", "apply ConfigMap"] if taken_over else [])
+    assert applier.rest_seconds(KEY) == (120.0 if taken_over else 30.0)
+
+
 def test_a_change_is_made_to_what_was_seen_alone() -> None:
     changed = copy.deepcopy(POOL)
     changed["spec"] = {"a": 2}

@@ -100,7 +100,7 @@ def test_changes_are_gathered_since_the_last_write() -> None:
 
     assert write({}, Patience.LONG) is None
     assert cluster.written == 0
-    assert write({"attempt": 2}, Patience.LONG) is None  # the first of this process
+    assert write({"attempt": 2}, Patience.NONE) is None
     now[0] += 0.75
     assert write({"attempt": 3}, Patience.LONG) == 4.25
     assert write({"attempt": 3}, Patience.MOMENT) == 1.0
@@ -111,6 +111,22 @@ def test_changes_are_gathered_since_the_last_write() -> None:
     assert write({"attempt": 4}, Patience.MOMENT) is None
     assert write({"attempt": 5}, Patience.NONE) is None
     assert cluster.written == 3
+
+
+def test_numbers_that_a_former_process_has_written_are_written_by_and_by() -> None:
+    now, cluster = [100.0], Writes()
+    api: Any = cluster
+    writer = StatusWriter(api, clock=lambda: now[0], seconds=5.0)
+    changed = JOB.model_copy(update={"attempt": 2})
+
+    def write(number: int) -> float | None:
+        meta = a_meta(uid=f"u{number}")
+        return writer.write(RLJOB, meta, before=JOB, after=changed, patience=Patience.LONG)
+
+    assert [write(number) for number in range(3)] == pytest.approx([5.0, 5.1, 5.2])
+    now[0] += 5.15
+    assert [write(number) is None for number in range(3)] == [True, True, False]
+    assert cluster.written == 2
 
 
 def test_what_was_put_off_and_has_come_to_nothing_is_forgotten() -> None:
