@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import urllib3
 from kubernetes import client, config
+from pydantic_core import from_json
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from rl_contracts.errors import RLError
@@ -326,7 +327,7 @@ class Cluster:
             self._asked(asking[0], asking[1].name, status)
         if not 200 <= status < 300:
             raise _translated(answer, doing)
-        found: Manifest = json.loads(answer.data)
+        found: Manifest = from_json(answer.data)
         return found
 
     def _headers(self, content: str) -> dict[str, str]:

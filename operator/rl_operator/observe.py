@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import marshal
+import threading
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -26,8 +27,10 @@ from rl_operator.pod import Pod
 from rl_operator.snapshot import Basics, DeploymentState, Job, JobSnapshot, Pool, PoolSnapshot
 
 S = TypeVar("S", bound=BaseModel)
-KEPT_SECTIONS = 1000
-"""Parsed specs and statuses, and pods, that are used again."""
+KEPT_SPECS = KEPT_STATUSES = 1000
+"""Parsed ones that are used again: those of the objects that are under way. A spec of a job takes
+35 KB, and those that rest are not read."""
+KEPT_PODS = 4000
 
 
 def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapshot | None:
@@ -86,7 +89,7 @@ def _pods(cluster: Reads, job: Job) -> tuple[Pod, ...]:
         f"{names.POOL_LABEL}={one},{names.beside(meta.run)}={meta.name}" for one in sorted(shared)
     ]
     found = (cluster.select(kinds.POD, meta.namespace, labels=one) for one in wanted)
-    return tuple(_parsed_pod(_packed(raw)) for some in found for raw in some)
+    return tuple(_PODS.parse(raw) for some in found for raw in some)
 
 
 def _may_be_queued(job: Job) -> bool:
@@ -115,7 +118,7 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         job=first,
         children={(one.kind, one.meta.name): one for one in children},
         deployment=_deployment(deployment.raw) if deployment else DeploymentState(),
-        pods=tuple(_parsed_pod(_packed(one)) for one in pods),
+        pods=tuple(_PODS.parse(one) for one in pods),
         jobs=sharing,
         beside=beside,
     )
@@ -167,20 +170,20 @@ def _children(
 
 def _job(raw: Raw) -> Job:
     spec, error = _parsed(RLJobSpec, raw["spec"])
-    status = _valid(RLJobStatus, _packed(raw.get("status", {})))
+    status = _status(RLJobStatus, _packed(raw.get("status", {})))
     unread = Basics.parse(raw["spec"]) if spec is None else Basics()
     return Job(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status, unread=unread)
 
 
 def _pool(raw: Raw) -> Pool:
     spec, error = _parsed(SamplerPoolSpec, raw["spec"])
-    status = _valid(SamplerPoolStatus, _packed(raw.get("status", {})))
+    status = _status(SamplerPoolStatus, _packed(raw.get("status", {})))
     return Pool(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status)
 
 
 def _parsed(model: type[S], raw: Any) -> tuple[S | None, str]:
     try:
-        return _valid(model, _packed(raw)), ""
+        return _spec(model, _packed(raw)), ""
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
         lines = [f"spec.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems]
@@ -192,21 +195,49 @@ def _packed(raw: Any) -> bytes:
     return marshal.dumps(raw, 2)
 
 
-@functools.lru_cache(maxsize=KEPT_SECTIONS)
-def _parsed_section(model: type[BaseModel], packed: bytes) -> BaseModel:
+def _section(model: type[BaseModel], packed: bytes) -> BaseModel:
     return model.model_validate(marshal.loads(packed))
 
 
-@functools.lru_cache(maxsize=KEPT_SECTIONS)
-def _parsed_pod(packed: bytes) -> Pod:
-    return Pod.parse(marshal.loads(packed))
+_parsed_spec = functools.lru_cache(maxsize=KEPT_SPECS)(_section)
+_parsed_status = functools.lru_cache(maxsize=KEPT_STATUSES)(_section)
 
 
-def _valid(model: type[S], packed: bytes) -> S:
-    """A spec or a status; many looks see the same, and nobody changes what is frozen."""
-    found = _parsed_section(model, packed)
+def _spec(model: type[S], packed: bytes) -> S:
+    """Many looks see the same, and nobody changes what is frozen."""
+    found = _parsed_spec(model, packed)
     assert isinstance(found, model)
     return found
+
+
+def _status(model: type[S], packed: bytes) -> S:
+    """Kept beside the specs: it changes so often that it would drive them out."""
+    found = _parsed_status(model, packed)
+    assert isinstance(found, model)
+    return found
+
+
+class _Pods:
+    """Parsed pods by uid and version, which tell any two states of objects apart."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept, self._found = kept, dict[tuple[str, str], Pod]()
+        self._lock = threading.Lock()
+
+    def parse(self, raw: Raw) -> Pod:
+        """Parse a pod, or use what was made of this very state; the oldest are forgotten."""
+        known = (raw["metadata"]["uid"], raw["metadata"]["resourceVersion"])
+        found = self._found.get(known)
+        if found is None:
+            found = Pod.parse(raw)
+            with self._lock:
+                self._found[known] = found
+                while len(self._found) > self._kept:
+                    del self._found[next(iter(self._found))]
+        return found
+
+
+_PODS = _Pods(KEPT_PODS)
 
 
 def _deployment(raw: Raw) -> DeploymentState:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import aiohttp
+from pydantic_core import from_json
 
 from rl_contracts.errors import RLError
 from rl_operator.stream import Stream, Told, without_items
@@ -110,7 +111,7 @@ def session_for(streams: Streams, *, told: Told, **options: Any) -> aiohttp.Clie
             return started
 
         async def json(self, **options: Any) -> Any:
-            body = await super().json(**options)
+            body = await super().json(**{"loads": from_json, **options})
             listed = self.method == "GET" and self.status == 200
             return without_items(body, told) if listed else body
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 from rl_operator import kinds, names
@@ -16,6 +17,8 @@ from tests.unit.rl_operator.builders import NOW
 Raw = dict[str, Any]
 Objects = dict[tuple[str, str], Raw]
 NAMESPACE = "ns"
+SERIALS = itertools.count(2)
+"""Of all servers: as no two objects of the world have one uid."""
 UNWATCHED = (kinds.DISRUPTION_BUDGET, kinds.NETWORK_POLICY)
 
 
@@ -31,14 +34,13 @@ class ModelApi:
         self.writes = 0
         self.left: int | None = None
         """Writes that the operator has left before it dies."""
-        self._serial = 0
 
     def put(self, kind: Kind, name: str, **parts: Any) -> Raw:
         """What somebody else makes."""
-        self._serial += 1
+        serial = next(SERIALS)
         metadata = {
-            "namespace": NAMESPACE, "name": name, "uid": f"u{self._serial}", "generation": 1,
-            "creationTimestamp": format_time(NOW), "resourceVersion": str(self._serial),
+            "namespace": NAMESPACE, "name": name, "uid": f"u{serial}", "generation": 1,
+            "creationTimestamp": format_time(NOW), "resourceVersion": str(serial),
             **parts.pop("metadata", {}),
         }  # fmt: skip
         raw = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
@@ -47,8 +49,7 @@ class ModelApi:
 
     def touch(self, raw: Raw, *, spec: bool = False) -> None:
         """It has been changed."""
-        self._serial += 1
-        raw["metadata"]["resourceVersion"] = str(self._serial)
+        raw["metadata"]["resourceVersion"] = str(next(SERIALS))
         raw["metadata"]["generation"] += spec
 
     def apply(self, kind: Kind, manifest: Raw, *, manager: str, subresource: str = "") -> Raw:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_operator import observe
 from rl_operator.feed import Feed
 from rl_operator.kinds import DEPLOYMENT, POD, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.looks import Looks, Reads
@@ -272,3 +273,17 @@ def test_a_live_look_mends_what_no_watch_has_told(steps: list[tuple[str, Any, An
         take(world, step)
     world.look()
     assert state(pods(world.store)) == state(list(world.there.values()))
+
+
+def test_a_pod_is_parsed_anew_once_its_version_or_uid_is_another() -> None:
+    states = [
+        a_pod("a", uid="kept", version=1, phase="Pending"),
+        a_pod("a", uid="kept", version=2, phase="Running"),
+        a_pod("a", uid="other", version=2, phase="Failed"),
+    ]
+    for one in states:
+        one["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    pods = observe._Pods(kept=2)
+    assert [pods.parse(one).phase for one in states] == ["Pending", "Running", "Failed"]
+    assert pods.parse(states[1]) is pods.parse(states[1])
+    assert len(pods._found) == 2

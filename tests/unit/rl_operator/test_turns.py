@@ -33,6 +33,7 @@ def lose_deployment(turns: Turns) -> None:
     turns.api.objects.pop((kinds.DEPLOYMENT.name, POOL), None)
     for pod in turns.pods():
         pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        turns.api.touch(pod)
 
 
 def raise_deployment(turns: Turns) -> None:
