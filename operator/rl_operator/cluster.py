@@ -29,6 +29,10 @@ MERGE = "application/merge-patch+json"
 REFUSED_STATUSES = {400, 403, 405, 415, 422}
 TOO_MANY = 429
 READING = {"get", "list", "try"}
+UNWARNED = {"fieldValidation": "Ignore"}
+"""Of every write: else the API server reads it a second time, an apply as YAML, for the sake of
+warnings about unknown fields, which nobody sees. Users' wishes for pods are tried strictly before.
+"""
 TRIES = 5
 HOOK_WORDS = "failed calling webhook"
 """The API server's, in a 500, for a webhook of failurePolicy Fail that does not answer."""
@@ -262,8 +266,9 @@ class Cluster:
             "replace": ("PUT", "application/json"),
         }[verb]
         stored = self._send(
-            method, path, query, body=manifest, content=content, asking=(verb, kind)
-        )
+            method, path, {**UNWARNED, **(query or {})}, body=manifest, content=content,
+            asking=(verb, kind),
+        )  # fmt: skip
         self._count(verb, kind.name)
         self._tell_stored(kind, stored, subresource=subresource)
         return stored

@@ -41,9 +41,11 @@ class Answer:
     def __init__(self, status: int, data: bytes = b"{}") -> None:
         self.status, self.data, self.reason, self.asked = status, data, "so", 0
         self.headers = {"Date": DATE}
+        self.urls: list[str] = []
 
-    def request(self, *_: Any, **__: Any) -> Answer:
+    def request(self, method: str, url: str, **_: Any) -> Answer:
         self.asked += 1
+        self.urls.append(url)
         return self
 
 
@@ -87,6 +89,16 @@ def test_every_request_is_counted_by_verb_kind_and_status(verb: str) -> None:
     with pytest.raises(ApiUnavailableError):
         WRITES[verb](cluster)
     assert requests == [(verb, "Pod", 500)]
+
+
+@pytest.mark.parametrize("verb", [one for one in WRITES if one != "delete"])
+def test_no_write_is_read_twice_for_warnings(verb: str) -> None:
+    answer = Answer(200)
+    WRITES[verb](a_cluster(answer)[0])
+    assert "fieldValidation=Ignore" in answer.urls[0]
+    answer = Answer(200)
+    a_cluster(answer)[0].try_out(POD, MANIFEST)
+    assert "fieldValidation=Strict" in answer.urls[0]
 
 
 ERRORS: dict[int, type[ClusterError]] = {
