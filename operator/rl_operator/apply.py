@@ -224,17 +224,21 @@ class StatusWriter:
             cluster: where to.
             clock: monotonic seconds.
             seconds: since the last write of an object, until numbers and words alone are written;
-                parts wait for ``MOMENT_SECONDS`` from when they were seen to change, if that is
-                less.
+                a first status that nobody waits for waits so long, too; parts wait for
+                ``MOMENT_SECONDS`` from when they were seen to change, if that is less.
         """
         self._cluster = cluster
         self._clock = clock
-        self._seconds, self._moment = seconds, min(MOMENT_SECONDS, seconds)
+        self._seconds = seconds
+        self._from_seen = {
+            Patience.MOMENT: min(MOMENT_SECONDS, seconds), Patience.FIRST: seconds
+        }  # fmt: skip
+        """By patience: how long a change waits from when it was seen."""
         self._found, self._turn = 0, min(seconds, 1 / FOUND_PER_SECOND)
         """Objects whose first change in this process was of numbers and words alone."""
         self._written: dict[str, float] = {}
         self._put_off: dict[str, float] = {}
-        """Since when a change of parts waits."""
+        """Since when a change of parts, or a first status, waits."""
 
     def write(
         self, kind: Kind, meta: Meta, *, before: Model, after: Model, patience: Patience
@@ -270,8 +274,8 @@ class StatusWriter:
     def _left(self, uid: str, patience: Patience) -> float:
         """Seconds that a change has to wait still; none or fewer: it is due."""
         now, written = self._clock(), self._written.get(uid)
-        if patience == Patience.MOMENT:
-            return self._put_off.setdefault(uid, now) + self._moment - now
+        if patience in self._from_seen:
+            return self._put_off.setdefault(uid, now) + self._from_seen[patience] - now
         if patience == Patience.NONE:
             return 0.0
         if written is None:  # a former process wrote it: of many that run each has its turn

@@ -18,6 +18,7 @@ from rl_contracts.spec.status import (
     ServedStatus,
     WeightsStatus,
 )
+from rl_operator.conditions import is_true
 
 
 class Patience(Enum):
@@ -26,6 +27,8 @@ class Patience(Enum):
     NONE = "none"
     MOMENT = "moment"
     """Something of a part that people may wait for, though most wait for the whole."""
+    FIRST = "first"
+    """That an object which is new is seen, and nothing is wrong with it."""
     LONG = "long"
     """Nothing but numbers and words."""
 
@@ -47,7 +50,12 @@ def of_job(before: RLJobStatus, after: RLJobStatus) -> Patience:
 
 
 def of_pool(before: SamplerPoolStatus, after: SamplerPoolStatus) -> Patience:
-    """Of a change of a SamplerPool's status."""
+    """Of a change of a SamplerPool's status.
+
+    The first one of a pool that a job has made has nothing to say yet: it waits for the pods.
+    """
+    if before.observed_generation < 0 and not _tells(before, after):
+        return Patience.FIRST
     return _of(_pool(before), _pool(after), before.conditions, after.conditions)
 
 
@@ -81,6 +89,17 @@ def _pool(status: SamplerPoolStatus) -> SamplerPoolStatus:
 
 def _whole(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:
     return _all([one for one in conditions if one.type not in PARTS])
+
+
+def _tells(before: SamplerPoolStatus, after: SamplerPoolStatus) -> bool:
+    """Whether somebody waits for a pool's first words, or they must not be forgotten."""
+    lasting = (
+        (one.replaced, one.last_scale, one.assignment_epoch, one.beside, one.waiting_jobs)
+        for one in (before, after)
+    )
+    said = after.conditions
+    outspoken = any(one.type in OUTSPOKEN for one in said)
+    return outspoken or is_true(said, "Ready") or len({repr(one) for one in lasting}) > 1
 
 
 def _all(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:

@@ -79,6 +79,24 @@ def test_of_a_pool(change: dict[str, Any], expected: Patience) -> None:
     assert patience.of_pool(POOL, POOL.model_copy(update=change)) == expected
 
 
+NEW = SamplerPoolStatus()
+FIRST: dict[str, tuple[dict[str, Any], Patience]] = {
+    "nothing to say": ({"conditions": [said("Ready", "False", "PodsStarting")]}, Patience.FIRST),
+    "pods": ({"replicas": 3, "ready": 1, "conditions": [said("Available")]}, Patience.FIRST),
+    "ready": ({"conditions": [said("Ready")]}, Patience.NONE),
+    "what to do": ({"conditions": [said("Stalled")]}, Patience.NONE),
+    "whom it serves": ({"assignment_epoch": 1}, Patience.NONE),
+    "who waits": ({"waiting_jobs": 1}, Patience.NONE),
+    "replaced": ({"replaced": 1}, Patience.NONE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "expected"), FIRST.values(), ids=FIRST.keys())
+def test_of_a_pool_that_has_said_nothing_yet(change: dict[str, Any], expected: Patience) -> None:
+    after = NEW.model_copy(update={"observed_generation": 1, **change})
+    assert patience.of_pool(NEW, after) == expected
+
+
 class Writes:
     """Counts."""
 
@@ -111,6 +129,10 @@ def test_changes_are_gathered_since_the_last_write() -> None:
     assert write({"attempt": 4}, Patience.MOMENT) is None
     assert write({"attempt": 5}, Patience.NONE) is None
     assert cluster.written == 3
+    assert write({"attempt": 6}, Patience.FIRST) == 5.0  # since it was first seen, too
+    now[0] += 5
+    assert write({"attempt": 6}, Patience.FIRST) is None
+    assert cluster.written == 4
 
 
 def test_numbers_that_a_former_process_has_written_are_written_by_and_by() -> None:
