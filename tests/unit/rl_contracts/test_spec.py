@@ -76,6 +76,7 @@ def test_crds_are_structural_and_small(text: str) -> None:
         if isinstance(node.get("exclusiveMinimum"), int | float):
             assert isinstance(node["exclusiveMinimum"], bool), path
     assert schema["properties"]["status"]["default"] == {"observedGeneration": -1}
+    assert schema["properties"]["status"]["x-kubernetes-map-type"] == "atomic"
 
 
 def test_settings_show_no_secret_and_name_a_missing_key(tmp_path: Path) -> None:
