@@ -33,6 +33,8 @@ def rules(*wanted: dict[str, str]) -> ConfigDict:
     return ConfigDict(json_schema_extra={RULES: [dict(one) for one in wanted]})
 
 
+TEXT = WithJsonSchema({"type": "string"})
+"""As NUMBER: of names that Kubernetes itself looks at, too."""
 NUMBER = WithJsonSchema({"type": "number"})
 """Its bounds are checked by the operator alone: a CRD has room for 60 KB."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, Name, S3Uri, rule, rules
+from rl_contracts.spec.base import TEXT, Model, Name, S3Uri, rule, rules
 
 
 class ModelSource(Model):
@@ -18,7 +18,8 @@ class ModelSource(Model):
 
 
 Split = Literal["train", "validation", "test"]
-Column = Annotated[str, Field(min_length=1, max_length=64)]
+Column = Annotated[str, Field(min_length=1, max_length=64), TEXT]
+"""A field's name; its bounds are checked by the operator alone: they stand in 21 places."""
 
 
 class Columns(Model):
@@ -27,7 +28,7 @@ class Columns(Model):
     model_config = rules(
         rule(
             "!has(self.query) || !has(self.messages)",
-            "columns.query and columns.messages exclude each other: a record is asked by one",
+            "columns.query and messages exclude each other: a record is asked by one",
         )
     )
     id: Column | None = None
@@ -46,8 +47,8 @@ class Columns(Model):
     """Kind Conversation: the user's further turns, or what it wants."""
 
 
-BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/"
-FILE = r"[^?#]+\.(jsonl|json|parquet)"
+BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+FILE = r"[^?#]+\.(jsonl?|parquet)"
 HUB = r"hf://(datasets/)?[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+(@[A-Za-z0-9_.-]+)?(/[^?#@]+)?"
 
 
@@ -61,7 +62,7 @@ class DatasetSource(Model):
         )
     )
     name: Name
-    uri: Annotated[str, Field(pattern=rf"^({BUCKET}{FILE}|file:///{FILE}|{HUB})$", max_length=1024)]
+    uri: Annotated[str, Field(pattern=rf"^(({BUCKET}|file://)/{FILE}|{HUB})$", max_length=1024)]
     """A ``.jsonl``, ``.json`` or ``.parquet`` under ``s3://`` or, in the trainer's pod, ``file://``;
     or ``hf://org/name[@revision][/path]``."""
     split: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=64)] | None = None
@@ -82,8 +83,8 @@ BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name
 class HubTokenReference(Model):
     """A key of a Secret of the namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
-    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=253)] = "token"
+    name: Annotated[str, Field(min_length=1, max_length=253), TEXT]
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=253), TEXT] = "token"
 
 
 class Hub(Model):

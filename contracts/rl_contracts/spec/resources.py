@@ -167,7 +167,7 @@ def _fixed(sections: tuple[str, ...], unless: str, message: str) -> dict[str, st
 
 
 class RLJob(Model):
-    """Schema root of the RLJob resource."""
+    """A run and its state."""
 
     model_config = rules(
         rule(
@@ -179,7 +179,7 @@ class RLJob(Model):
         rule(
             "self.spec.samplers.all(one, size(one.name) + size(self.metadata.name) <= 62)",
             "metadata.name and a spec.samplers[].name may have at most 62 characters together: "
-            "the pool is named after both",
+            "the pool has both",
         ),
         _fixed(
             FIXED_ONCE_STARTED,

@@ -20,8 +20,8 @@ Schema = dict[str, Any]
 DROPPED = ("title", "additionalProperties", "$defs", "discriminator")
 OURS_TO_KEEP = ("default", "minimum", "maximum", "minLength", "maxLength", "maxItems", "pattern")
 CLASS_DOC = "x-class-doc"
-SPACED_OPERATOR = re.compile(r" (==|!=|&&|\|\||<=|>=|<|>|\?|:|\+) ")
-"""Of CEL; in the strings of our rules none stands between spaces."""
+SPACED_OPERATOR = re.compile(r" (==|!=|&&|\|\||<=|>=|<|>|\?|:|\+) |(,) ")
+"""Of CEL; in the strings of our rules none stands between spaces, and no comma."""
 DESCRIBED_DEPTH = 2
 """``spec.algorithm`` says what it is; of ``spec.algorithm.shaping`` its fields do. What a field's
 own docstring says of its section stays at any depth: 60 KB have to do for a CRD."""
@@ -34,6 +34,7 @@ def structural(model: type[BaseModel]) -> Schema:
     assert isinstance(resolved, dict)
     _describe_classes(resolved, 0)
     _describe_once(resolved, "", {})
+    _without_idle_defaults(resolved, _words(resolved))
     _quote(resolved)
     _tighten(resolved)
     return resolved
@@ -52,9 +53,39 @@ def _tighten(node: Any) -> None:
     """Rules without the spaces around their operators: 60 KB have to do for a CRD."""
     for key, value in node.items() if isinstance(node, dict) else enumerate(node):
         if key in ("rule", "messageExpression") and isinstance(value, str):
-            node[key] = SPACED_OPERATOR.sub(r"\1", value)
+            node[key] = tightened(value)
         elif isinstance(value, dict | list):
             _tighten(value)
+
+
+def _words(node: Any) -> set[str]:
+    """Every word of the rules."""
+    if isinstance(node, list):
+        return {word for one in node for word in _words(one)}
+    if not isinstance(node, dict):
+        return set()
+    own = re.findall(r"\w+", node["rule"]) if isinstance(node.get("rule"), str) else []
+    return set(own).union(*(_words(one) for one in node.values()))
+
+
+def _without_idle_defaults(node: Schema, words: set[str]) -> None:
+    """Of lists that no rule asks for: to whoever reads the object none is as good as an empty one.
+
+    Args:
+        node: changed in place.
+        words: of all rules.
+    """
+    for name, field in node.get("properties", {}).items():
+        if field.get("default") == [] and name not in words:
+            del field["default"]
+        _without_idle_defaults(field, words)
+    if "items" in node:
+        _without_idle_defaults(node["items"], words)
+
+
+def tightened(rule: str) -> str:
+    """CEL without the spaces around its operators and after its commas."""
+    return SPACED_OPERATOR.sub(r"\1\2", rule)
 
 
 def _describe_classes(node: Schema, depth: int) -> None:
@@ -97,9 +128,9 @@ def _describe_once(node: Schema, path: str, known: dict[str, str]) -> None:
 
 
 def _beside(first: str, path: str) -> str:
-    """A path as it is named from another one: of a field beside it the name alone."""
+    """A path as it is named from another one: of a field beside it the name, else without spec."""
     parent, _, name = first.rpartition(".")
-    return name if parent == path.rpartition(".")[0] else first
+    return name if parent == path.rpartition(".")[0] else first.removeprefix("spec.")
 
 
 def _undescribed(node: Any) -> Any:
@@ -212,12 +243,17 @@ def _without_null(node: Schema, definitions: Schema) -> Schema:
     return {**resolved, **{key: value for key, value in node.items() if key != "anyOf"}}
 
 
-def as_written_by_us(schema: Schema) -> Schema:
-    """The schema of what no user writes: nothing is filled in, and the model keeps the bounds."""
+def as_written_by_us(schema: Schema, depth: int = 0) -> Schema:
+    """The schema of what no user writes: nothing is filled in, and the model keeps the bounds.
+
+    Words that a field may have are told of the outermost ones alone, which are selected by.
+    """
     kept = {key: value for key, value in schema.items() if key not in OURS_TO_KEEP}
+    if depth > 1:
+        kept.pop("enum", None)
     if "properties" in kept:
         fields = kept["properties"].items()
-        kept["properties"] = {name: as_written_by_us(field) for name, field in fields}
+        kept["properties"] = {name: as_written_by_us(field, depth + 1) for name, field in fields}
     if "items" in kept:
-        kept["items"] = as_written_by_us(kept["items"])
+        kept["items"] = as_written_by_us(kept["items"], depth + 1)
     return kept

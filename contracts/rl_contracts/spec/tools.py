@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, Name, rule, rules
+from rl_contracts.spec.base import TEXT, Model, Name, rule, rules
 
 ToolCallFormat = Literal["Hermes", "Qwen", "QwenCoder", "Llama", "Mistral", "GLM", "Pythonic"]
 
@@ -14,8 +14,8 @@ ToolCallFormat = Literal["Hermes", "Qwen", "QwenCoder", "Llama", "Mistral", "GLM
 class SecretKeyReference(Model):
     """A key of a Secret of the same namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
-    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)] = "token"
+    name: Annotated[str, Field(min_length=1, max_length=253), TEXT]
+    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253), TEXT] = "token"
 
 
 class McpServer(Model):

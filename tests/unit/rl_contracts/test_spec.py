@@ -13,7 +13,7 @@ from rl_contracts.spec import crd
 from rl_contracts.spec.data import DatasetSource
 from rl_contracts.spec.resources import RLJob, RLJobSpec, SamplerPool
 from rl_contracts.spec.reward import Reward
-from rl_contracts.spec.schema import SPACED_OPERATOR
+from rl_contracts.spec.schema import tightened
 from rl_contracts.stores.settings import StoreSettings
 
 MINIMAL: dict[str, Any] = {
@@ -147,7 +147,7 @@ def test_rules_lose_spaces_around_operators_and_none_of_their_words() -> None:
     rules = [one for model in (RLJob, SamplerPool) for one in _rules(model.model_json_schema())]
     assert rules
     for text in rules:
-        assert quoted.findall(SPACED_OPERATOR.sub(r"\1", text)) == quoted.findall(text)
+        assert quoted.findall(tightened(text)) == quoted.findall(text)
 
 
 def _rules(node: object) -> Iterator[str]:
