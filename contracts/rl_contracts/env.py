@@ -37,6 +37,12 @@ ENDPOINT_SECRETS_FOLDER = "RL_ENDPOINT_SECRETS_FOLDER"
 SANDBOX_SOCKET = "RL_SANDBOX_SOCKET"
 CODE_FOLDER = "RL_CODE_FOLDER"
 
+OPTIONAL = (
+    HUB_TOKEN_FILE, TRACKING_FOLDER, REPLICAS, REPLICA, PROCESSES, LOCAL_RANK, ENGINE_RUNS,
+    BASE_FOLDER, LISTEN_PORT, RELAY_PORT, CHAT_PORT, POD_IP, SANDBOX_SOCKET, CODE_FOLDER,
+)  # fmt: skip
+"""What a pod may be without; an empty one is as good as none."""
+
 
 class EnvironmentVariableError(ValueError):
     """A variable that the operator always sets is missing or malformed."""
@@ -73,10 +79,19 @@ def count(environ: Mapping[str, str], name: str) -> int:
     Raises:
         EnvironmentVariableError: when it is no such integer.
     """
-    value = integer(environ, name) if name in environ else 1
+    value = integer(environ, name) if environ.get(name) else 1
     if value < 1:
         raise EnvironmentVariableError(f"{name}={value} is not at least 1")
     return value
+
+
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    value = environ.get(name, "")
+    return Path(value) if value else None
+
+
+def _port(environ: Mapping[str, str], name: str) -> int | None:
+    return integer(environ, name) if environ.get(name) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +147,9 @@ class TrainerEnv:
             attempt=integer(environ, ATTEMPT),
             spec_file=Path(required(environ, SPEC_FILE)),
             stores_folder=Path(required(environ, STORES_FOLDER)),
-            hub_token_file=Path(environ[HUB_TOKEN_FILE]) if HUB_TOKEN_FILE in environ else None,
-            tracking_folder=Path(environ[TRACKING_FOLDER]) if TRACKING_FOLDER in environ else None,
-            listen_port=integer(environ, LISTEN_PORT) if LISTEN_PORT in environ else None,
+            hub_token_file=_path(environ, HUB_TOKEN_FILE),
+            tracking_folder=_path(environ, TRACKING_FOLDER),
+            listen_port=_port(environ, LISTEN_PORT),
         )
 
 
@@ -189,13 +204,13 @@ class SamplerEnv:
             weights_folder=Path(required(environ, WEIGHTS_FOLDER)),
             engine_url=required(environ, ENGINE_URL),
             engine_runs=count(environ, ENGINE_RUNS),
-            base_folder=Path(environ[BASE_FOLDER]) if BASE_FOLDER in environ else None,
+            base_folder=_path(environ, BASE_FOLDER),
             listen_port=integer(environ, LISTEN_PORT),
-            chat_port=integer(environ, CHAT_PORT) if CHAT_PORT in environ else None,
-            relay_port=integer(environ, RELAY_PORT) if RELAY_PORT in environ else None,
-            pod_ip=required(environ, POD_IP) if RELAY_PORT in environ else "",
-            code_folder=Path(environ[CODE_FOLDER]) if CODE_FOLDER in environ else None,
-            sandbox_socket=Path(environ[SANDBOX_SOCKET]) if SANDBOX_SOCKET in environ else None,
+            chat_port=_port(environ, CHAT_PORT),
+            relay_port=_port(environ, RELAY_PORT),
+            pod_ip=required(environ, POD_IP) if environ.get(RELAY_PORT) else "",
+            code_folder=_path(environ, CODE_FOLDER),
+            sandbox_socket=_path(environ, SANDBOX_SOCKET),
             drain_seconds=integer(environ, DRAIN_SECONDS),
             tool_secrets_folder=Path(required(environ, TOOL_SECRETS_FOLDER)),
             endpoint_secrets_folder=Path(required(environ, ENDPOINT_SECRETS_FOLDER)),

@@ -45,6 +45,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
 def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
     """What of a sampler template cannot be honoured; ``at`` says where it was written."""
     yield from _of_resources(f"{at}.resources", template.resources)
+    yield from _of_environment(f"{at}.env", template.env, trainer=False)
     yield from _of_environment(f"{at}.engine.env", template.engine.env, trainer=False)
     yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
     yield from _of_arguments(f"{at}.engine.args", template.engine.args)

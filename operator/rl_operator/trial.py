@@ -20,6 +20,7 @@ from rl_contracts.spec.workers import Placement, SamplerGroup
 from rl_operator import kinds, names, pool_ref
 from rl_operator.cluster import ApiRefusedError, Cluster
 from rl_operator.desired import deployment, trainer
+from rl_operator.desired.overrides import reserved_variable
 from rl_operator.metadata import Meta
 from rl_operator.scrub import scrubbed
 from rl_operator.settings import Images
@@ -37,13 +38,14 @@ TEMPLATE = "spec.template."
 GO_FIELD = re.compile(r"Go struct field \w+\.([\w.]+)")
 UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 IN_CONTAINER = re.compile(
-    r"spec\.(containers|initContainers)\[(\d+)\]\.(resources(?!\.claims)|image)(.*)"
+    r"spec\.(containers|initContainers)\[(\d+)\]\.(resources(?!\.claims)|image|envFrom|env)(.*)"
 )
 PLACES = {
     "spec.nodeSelector": "nodeSelector",
     "spec.tolerations": "tolerations",
     "spec.topologySpreadConstraints": "topologySpread",
     "spec.priorityClassName": "priorityClassName",
+    "spec.serviceAccountName": "serviceAccountName",
 }
 OF_METADATA = ("labels", "annotations")
 CONTAINER_FIELDS = {
@@ -53,6 +55,14 @@ CONTAINER_FIELDS = {
     ("engine", "image"): "engine.image",
     ("agent", "image"): "image",
     ("stage", "image"): "image",
+    ("pytorch", "env"): "env",
+    ("pytorch", "envFrom"): "envFrom",
+    ("engine", "env"): "engine.env",
+    ("engine", "envFrom"): "engine.envFrom",
+    ("agent", "env"): "env",
+    ("agent", "envFrom"): "envFrom",
+    ("stage", "env"): "env",
+    ("stage", "envFrom"): "envFrom",
 }
 
 
@@ -177,11 +187,18 @@ def field_of(at: str, path: str, template: Manifest) -> str:
         path = f"metadata.{path}"
     inside = IN_CONTAINER.fullmatch(path)
     if inside is not None:
-        name = template["spec"][inside[1]][int(inside[2])]["name"]
-        ours = CONTAINER_FIELDS.get((name, inside[3]), "")
-        if ours:
+        container = template["spec"][inside[1]][int(inside[2])]
+        ours = CONTAINER_FIELDS.get((container["name"], inside[3]), "")
+        if ours and not (inside[3] == "env" and _added(container, inside[4])):
             return f"{at}.{ours}{inside[4]}"
     return f"{at}.podTemplate.{path}".rstrip(".")
+
+
+def _added(container: Manifest, place: str) -> bool:
+    """Whether a variable is ours or of podTemplate: those that ``env`` names stand before ours."""
+    index = re.match(r"\[(\d+)\]", place)
+    before = container["env"][: int(index[1])] if index is not None else []
+    return any(reserved_variable(one["name"], trainer=True) for one in before)
 
 
 def _value(template: Manifest, path: str) -> Any:

@@ -78,4 +78,4 @@ def _code(child: subprocess.Popen[bytes]) -> int:
 
 def processes_here(environ: Mapping[str, str]) -> int:
     """Processes that this one is to start; 1 where it is to train itself."""
-    return 1 if env.LOCAL_RANK in environ else env.count(environ, env.PROCESSES)
+    return 1 if environ.get(env.LOCAL_RANK) else env.count(environ, env.PROCESSES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_serializer
 from pydantic.alias_generators import to_camel
 
 RULES = "x-kubernetes-validations"
@@ -44,10 +44,8 @@ Quantity = Annotated[
 ]
 """A Kubernetes resource quantity, e.g. ``2``, ``500m`` or ``4Gi``."""
 
-Opaque = Annotated[
-    dict[str, Any],
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
+OPAQUE = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+Opaque = Annotated[dict[str, Any], OPAQUE]
 """A part of a core/v1 object, passed on as it is; the API server checks it there."""
 IntOrPercent = Annotated[
     int | str,
@@ -78,7 +76,18 @@ class Resources(Model):
 
 
 class EnvironmentVariable(Model):
-    """A plain environment variable; secrets are mounted, never written here."""
+    """An environment variable; a secret's value is never written here, but where it stands."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
     value: Annotated[str, Field(max_length=4096)] = ""
+    value_from: Opaque | None = None
+    """E.g. ``secretKeyRef``."""
+
+    @model_serializer
+    def to_kubernetes(self) -> dict[str, Any]:
+        """The core/v1 form."""
+        if self.value_from is None:
+            return {"name": self.name, "value": self.value}
+        # Both are for the API server to refuse.
+        plain = {"value": self.value} if self.value else {}
+        return {"name": self.name, **plain, "valueFrom": dict(self.value_from)}

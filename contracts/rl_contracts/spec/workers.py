@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from rl_contracts.spec.base import (
+    OPAQUE,
+    TEXT,
     EnvironmentVariable,
     IntOrPercent,
     Model,
@@ -17,8 +19,10 @@ from rl_contracts.spec.base import (
     rules,
 )
 
-Image = Annotated[str, Field(pattern=r"^\S+$", max_length=512)]
-Environment = Annotated[list[EnvironmentVariable], Field(max_length=32)]
+Image = Annotated[str, Field(pattern=r"^\S+$", max_length=512), TEXT]
+Environment = Annotated[list[Annotated[EnvironmentVariable, OPAQUE]], Field(max_length=32)]
+"""As in core/v1; the operator alone looks into them, for a CRD has room for 60 KB."""
+EnvironmentSources = Annotated[list[Opaque], Field(max_length=16)]
 NodeSelector = Annotated[dict[str, str], Field(max_length=16)]
 
 
@@ -29,7 +33,9 @@ class Placement(Model):
     tolerations: Annotated[list[Opaque], Field(max_length=16)] = Field(default_factory=list)
     topology_spread: Annotated[list[Opaque], Field(max_length=8)] = Field(default_factory=list)
     """Constraints; without a labelSelector they count the pool's or job's pods."""
-    priority_class_name: Annotated[str, Field(max_length=253)] | None = None
+    priority_class_name: Annotated[str, Field(max_length=253), TEXT] | None = None
+    service_account_name: str | None = None
+    """Its token is not mounted."""
     pod_template: Opaque | None = None
     """Partial, merged by name over ours; what the operator needs is refused."""
 
@@ -61,6 +67,8 @@ class Trainer(Placement):
     """Unset: the one of the installation."""
     resources: Resources = Field(default_factory=Resources)
     env: Environment = Field(default_factory=list)
+    env_from: EnvironmentSources = Field(default_factory=list)
+    """All keys of a Secret (``secretRef``) or ConfigMap; env and ours win."""
 
 
 class Engine(Model):
@@ -74,6 +82,7 @@ class Engine(Model):
     )
     """For its server, after those that the operator sets."""
     env: Environment = Field(default_factory=list)
+    env_from: EnvironmentSources = Field(default_factory=list)
     startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
 
 
@@ -140,6 +149,9 @@ class SamplerTemplate(Placement):
 
     image: Image | None = None
     """The agent's; unset: the one of the installation."""
+    env: Environment = Field(default_factory=list)
+    """The agent's: of tools and scorers."""
+    env_from: EnvironmentSources = Field(default_factory=list)
     engine: Engine = Field(default_factory=Engine)
     resources: Resources = Field(default_factory=Resources)
     """Of the engine container."""
@@ -154,7 +166,7 @@ class SamplerTemplate(Placement):
 class PoolRef(Model):
     """A SamplerPool without a job of its own."""
 
-    name: Annotated[Name, WithJsonSchema({"type": "string"})]
+    name: Annotated[Name, TEXT]
 
 
 class SamplerGroup(Model):

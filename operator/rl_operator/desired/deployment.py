@@ -55,6 +55,8 @@ def render(
     epoch says for which assignment this is.
     """
     runs = [(job, job_spec), *beside]
+    pod = _pod(pool, spec, runs, images=images)
+    identity = sandbox.kept_from(pod) if spec.template.service_account_name else {}
     mine = labels(job=job.name, run=job.run, component="sampler", pool=pool.name)
     mine |= {names.beside(one.run): one.name for one, _ in beside}
     chosen = selector(pool.name, "" if spec.shared else job.run)
@@ -85,8 +87,11 @@ def render(
                 },
                 "template": laid_over(
                     {
-                        "metadata": {"labels": mine},
-                        "spec": _pod(pool, spec, runs, images=images),
+                        "metadata": {
+                            "labels": mine,
+                            **({"annotations": identity} if identity else {}),
+                        },
+                        "spec": pod,
                     },
                     spec.template.pod_template,
                 ),
@@ -168,9 +173,10 @@ def _part(
         volumes.append(sandbox.volume())
         sidecars.append(sandbox.container(agent, job_spec))
     config = names.spec_config(job.name, job_spec)
+    sources = spec.template.env_from
     return Part(
-        stage=stage,
-        agent=agent,
+        stage=pods.reading(stage, sources),
+        agent=pods.reading(agent, sources),
         sidecars=tuple(sidecars),
         volumes=(
             *pods.spec_volumes(config=config, secret=job_spec.storage.secret_name),
@@ -209,7 +215,7 @@ def _agent(
         "imagePullPolicy": images.pull_policy,
         "command": ["python", "-m", "rl_sampler", "serve"],
         "env": [
-            *pods.environment(told),
+            *pods.environment(told, spec.template.env),
             _from_pod(env.POD_NAME, "metadata.name"),
             _from_pod(env.POD_UID, "metadata.uid"),
         ],
@@ -247,6 +253,7 @@ def _engine(spec: SamplerPoolSpec, runs: Sequence[Training], *, images: Images) 
     engine = spec.template.engine
     sections = [one.lora for one in runs if one.lora is not None]
     low_rank = lora.engine_arguments(sections, engine.args) if sections else []
+    sources = {"envFrom": [dict(one) for one in engine.env_from]} if engine.env_from else {}
     return {
         "name": "engine",
         "image": engine.image or images.engine,
@@ -259,6 +266,7 @@ def _engine(spec: SamplerPoolSpec, runs: Sequence[Training], *, images: Images) 
             "--dtype", DTYPES[runs[0].precision], "--sleep-on-idle", *low_rank, *engine.args,
         ],
         "env": pods.environment({"HOME": TMP}, engine.env),
+        **sources,
         "resources": spec.template.resources.to_kubernetes(),
         "securityContext": pods.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from rl_contracts import env
 from rl_contracts.spec.base import EnvironmentVariable
 from rl_contracts.spec.workers import Placement
 from rl_operator.names import SPEC_KEY
@@ -45,10 +46,23 @@ def environment(
     fixed: Mapping[str, str], extra: list[EnvironmentVariable] | None = None
 ) -> list[Manifest]:
     """Environment variables; the fixed ones come last and win."""
-    chosen = [
-        {"name": one.name, "value": one.value} for one in extra or [] if one.name not in fixed
-    ]
+    chosen = [one.to_kubernetes() for one in extra or [] if one.name not in fixed]
     return chosen + [{"name": name, "value": value} for name, value in fixed.items()]
+
+
+def reading(container: Manifest, sources: Sequence[Mapping[str, Any]]) -> Manifest:
+    """One of our containers that also gets all keys of some Secrets and ConfigMaps.
+
+    None of them is read in place of a variable that our programs may be without: these are there,
+    and empty.
+    """
+    if not sources:
+        return container
+    there = {one["name"] for one in container["env"]}
+    empty = [{"name": name} for name in env.OPTIONAL if name not in there]
+    return container | {
+        "env": [*container["env"], *empty], "envFrom": [dict(one) for one in sources],
+    }  # fmt: skip
 
 
 def pull_secrets(images: Images) -> Manifest:
@@ -88,5 +102,6 @@ def placed(pod: Manifest, placement: Placement, *, like: Mapping[str, str]) -> M
         "tolerations": [dict(one) for one in placement.tolerations],
         "topologySpreadConstraints": [{**selector, **one} for one in placement.topology_spread],
         "priorityClassName": placement.priority_class_name,
+        "serviceAccountName": placement.service_account_name,
     }
     return pod | {key: value for key, value in wishes.items() if value}

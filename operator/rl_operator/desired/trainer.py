@@ -128,6 +128,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
             *([_tracking_mount()] if tracking else []),
         ],
     }
+    container = pods.reading(container, spec.trainer.env_from)
     config = names.spec_config(job.name, spec)
     pod = {
         "automountServiceAccountToken": False,

@@ -39,4 +39,7 @@ def containers_of(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def environment_of(container: dict[str, Any]) -> dict[str, str]:
-    return {one["name"]: one.get("value", "from the pod") for one in container["env"]}
+    return {
+        one["name"]: "from the pod" if "valueFrom" in one else one.get("value", "")
+        for one in container["env"]
+    }

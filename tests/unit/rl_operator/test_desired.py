@@ -327,6 +327,7 @@ PLACED = {
         {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
     ],
     "priorityClassName": "training",
+    "serviceAccountName": "buckets",
     "podTemplate": {
         "metadata": {"annotations": {"a": "b"}},
         "spec": {"runtimeClassName": "nvidia"},
@@ -347,9 +348,63 @@ def test_placement_is_honoured(manifest: dict[str, Any]) -> None:
     assert pod["nodeSelector"] == {"gpu": "h100"}
     assert pod["tolerations"] == PLACED["tolerations"]
     assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("training", "nvidia")
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("buckets", False)
     (spread,) = pod["topologySpreadConstraints"]
     assert spread["labelSelector"]["matchLabels"][names.RUN_LABEL] == RUN
     assert manifest["spec"] != {}
+
+
+SOURCES = [{"secretRef": {"name": "keys"}}, {"configMapRef": {"name": "urls"}, "prefix": "X_"}]
+VARIABLES = [
+    {"name": "A", "value": "1"},
+    {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}},
+]
+FROM_OTHERS = {"env": VARIABLES, "envFrom": SOURCES}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "readers"),
+    [
+        (a_trainer_manifest(trainer=FROM_OTHERS), ["pytorch"]),
+        (a_deployment(samplers=[{"name": "main", "template": FROM_OTHERS}]), ["stage", "agent"]),
+        (
+            a_deployment(samplers=[{"name": "main", "template": {"engine": FROM_OTHERS}}]),
+            ["engine"],
+        ),
+    ],
+    ids=["trainer", "agent", "engine"],
+)
+def test_variables_of_secrets_reach_their_container_and_none_replaces_ours(
+    manifest: dict[str, Any], readers: list[str]
+) -> None:
+    with_sources = [one for one in containers_of(pod_of(manifest)) if "envFrom" in one]
+    assert [one["name"] for one in with_sources] == readers
+    for container in with_sources:
+        assert container["envFrom"] == SOURCES
+        names_there = [one["name"] for one in container["env"]]
+        assert len(names_there) == len(set(names_there))
+        if container["name"] != "stage":
+            assert container["env"][:2] == VARIABLES
+        if container["name"] != "engine":
+            assert set(env.OPTIONAL) <= set(names_there)  # env wins over whatever is called so
+
+
+def test_a_variable_that_is_there_and_empty_is_as_good_as_none() -> None:
+    plain = pod_of(a_trainer_manifest())["containers"][0]
+    shielded = pod_of(a_trainer_manifest(trainer=FROM_OTHERS))["containers"][0]
+    told = [env.TrainerEnv.parse(environment_of(one)) for one in (plain, shielded)]
+    assert told[0] == told[1]
+    plain, shielded = (
+        pod_of(a_deployment(samplers=[{"name": "main", "template": one}]))["containers"][0]
+        for one in ({}, FROM_OTHERS)
+    )
+    agents = [env.SamplerEnv.parse(environment_of(one)) for one in (plain, shielded)]
+    assert agents[0] == agents[1]
+    ours = {one for one in vars(env).values() if str(one).startswith("RL_")}
+    always = environment_of(plain).keys() | environment_of(
+        pod_of(a_trainer_manifest())["containers"][0]
+    )
+    assert ours - set(env.OPTIONAL) <= always
 
 
 def test_a_pool_s_own_words_on_rollout_and_drain() -> None:

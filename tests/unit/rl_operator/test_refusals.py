@@ -34,6 +34,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {"trainer": {"env": [{"name": "PET_NNODES"}]}}, "spec.trainer.env[0].name",
         "VariableReserved",
     ),
+    "the agent's variable": (
+        a_group(env=[{"name": "A"}, {"name": "RL_POOL"}]),
+        "spec.samplers[1].template.env[1].name", "VariableReserved",
+    ),
     "the engine's home": (
         a_group(engine={"env": [{"name": "HOME"}]}),
         "spec.samplers[1].template.engine.env[0].name", "VariableReserved",

@@ -53,6 +53,24 @@ def test_programs_run_beside_the_agent_and_share_a_socket_with_it_alone(
         assert mount not in other["volumeMounts"]
 
 
+def test_programs_get_no_token_of_a_clouds_identity() -> None:
+    def annotations(**template: Any) -> dict[str, str]:
+        groups = [{"name": "main", "template": template}]
+        manifest = a_deployment(agent={"kind": "Code"}, samplers=groups)
+        found: dict[str, str] = manifest["spec"]["template"]["metadata"].get("annotations", {})
+        return found
+
+    assert annotations() == {}
+    own = {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}}
+    assert annotations(serviceAccountName="buckets", **own) == {
+        "eks.amazonaws.com/skip-containers": "sandbox",
+        "azure.workload.identity/skip-containers": "sandbox",
+        "a": "b",
+    }
+    manifest = a_deployment(samplers=[{"name": "main", "template": {"serviceAccountName": "b"}}])
+    assert "annotations" not in manifest["spec"]["template"]["metadata"]
+
+
 def test_without_programs_there_is_no_sandbox() -> None:
     mine = {"kind": "Code", "entryPoint": "mine:code"}  # which its sampler refuses by name
     pod = pod_of(a_deployment(reward={"scorers": [mine]}))

@@ -14,12 +14,16 @@ from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
 TEMPLATE: dict[str, Any] = {
     "spec": {
         "initContainers": [{"name": "stage"}, {"name": "engine"}],
-        "containers": [{"name": "agent"}, {"name": "theirs"}],
+        "containers": [
+            {"name": "agent", "env": [{"name": "A"}, {"name": "RL_RUN"}, {"name": "B"}]},
+            {"name": "theirs"},
+        ],
     }
 }
 PLACES = {
     "spec.tolerations[1].operator": "t.tolerations[1].operator",
     "spec.nodeSelector": "t.nodeSelector",
+    "spec.serviceAccountName": "t.serviceAccountName",
     "spec.topologySpreadConstraints[0].maxSkew": "t.topologySpread[0].maxSkew",
     "spec.initContainers[1].resources.limits[cpu]": "t.resources.limits[cpu]",
     "spec.initContainers[1].resources.claims[0].name": (
@@ -27,6 +31,11 @@ PLACES = {
     ),
     "spec.initContainers[1].image": "t.engine.image",
     "spec.containers[0].image": "t.image",
+    "spec.containers[0].env[0].valueFrom": "t.env[0].valueFrom",
+    "spec.containers[0].env[2].valueFrom": "t.podTemplate.spec.containers[0].env[2].valueFrom",
+    "spec.containers[0].envFrom[1].prefix": "t.envFrom[1].prefix",
+    "spec.initContainers[1].envFrom[0]": "t.engine.envFrom[0]",
+    "spec.containers[1].envFrom[0]": "t.podTemplate.spec.containers[1].envFrom[0]",
     "spec.containers[0].resources.requests": "t.podTemplate.spec.containers[0].resources.requests",
     "spec.containers[1].image": "t.podTemplate.spec.containers[1].image",
     "spec.affinity.podAffinity": "t.podTemplate.spec.affinity.podAffinity",
