@@ -91,6 +91,8 @@ class Ended:
     """A failure that the failure policy does not count."""
     fitted: int | None = None
     """Replicas of the next attempt, where this one did not fit on the nodes."""
+    spared: bool = False
+    """It is one of ``trainer.elastic.maxRestarts``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,11 +226,11 @@ def _conclude(view: View, trainer: TrainerJob, outcome: Outcome | None) -> Decis
     )
     if outcome is not None and outcome.kind == "Failed" and exit_code in (1, None):
         message = scrubbed(outcome.message)
-        return _end(view, outcome.reason, message, exit_code=exit_code, action=action)
+        return _failed(view, outcome.reason, message, exit_code=exit_code, action=action)
     reason, message = describe_end(pod, container)
     # Exit code 2 is the mark of a refusal; an end without one must not carry it.
     code = None if exit_code == REFUSED_EXIT_CODE else exit_code
-    return _end(view, reason, message or trainer.message, exit_code=code, action=action)
+    return _failed(view, reason, message or trainer.message, exit_code=code, action=action)
 
 
 def _deadlines(view: View, trainer: TrainerJob) -> Decision | None:
@@ -253,7 +255,7 @@ def _deadlines(view: View, trainer: TrainerJob) -> Decision | None:
         return None
     doing = view.run.phase if view.run else "nothing: it has not taken the run"
     message = f"No step, evaluation or publication for {limit} s; the trainer says: {doing}."
-    return _end(view, "ProgressDeadlineExceeded", message)
+    return _failed(view, "ProgressDeadlineExceeded", message)
 
 
 def _smaller(view: View, trainer: TrainerJob) -> Ended | None:
@@ -268,6 +270,22 @@ def _smaller(view: View, trainer: TrainerJob) -> Ended | None:
         f"{fitted} (trainer.elastic). {scrubbed(why)}"
     )
     return replace(_end(view, sizing.DOES_NOT_FIT, message, action="Ignore"), fitted=fitted)
+
+
+def _failed(
+    view: View,
+    reason: str,
+    message: str,
+    *,
+    exit_code: int | None = None,
+    action: Action = "Restart",
+) -> Ended:
+    """The end of an attempt that was at work: an elastic one has some that do not count."""
+    elastic = view.wishes.elastic
+    left = elastic.max_restarts - view.status.elastic_restarts if elastic is not None else 0
+    spared = action == "Restart" and left > 0
+    ended = _end(view, reason, message, exit_code=exit_code, action="Ignore" if spared else action)
+    return replace(ended, spared=spared)
 
 
 def _end(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.workers import Elastic, Placement
+from rl_contracts.spec.workers import Placement
 from rl_operator import admission, workload_status
 from rl_operator.admission import Assignment, Hold, Workload
 from rl_operator.desired.workload import TRAINER_SET, group_set
@@ -174,7 +174,8 @@ def granted(
     count, elastic = admission.trainers(workload), spec.trainer.elastic
     if elastic is not None:
         most = min(elastic.max_replicas, count)
-        elastic = Elastic(min_replicas=min(elastic.min_replicas, most), max_replicas=most)
+        least = min(elastic.min_replicas, most)
+        elastic = elastic.model_copy(update={"min_replicas": least, "max_replicas": most})
     sized = {"replicas": min(spec.trainer.replicas, count), "elastic": elastic}
     placed = _placed(spec.trainer, workload.assignments[TRAINER_SET], flavors)
     trainer = spec.trainer.model_copy(update={**placed, **sized})

@@ -37,7 +37,7 @@ KEPT_RECORDS = 10
 def fields(situation: Situation) -> RLJobStatus:
     """All of the status but its phase and conditions."""
     job = situation.snapshot.job
-    after = _decided(job.status, situation.decision, situation.now)
+    after = decided(job.status, situation.decision, situation.now)
     if job.suspended and at_rest(situation, after):
         after = after.model_copy(update={"active_since": None})
     return after.model_copy(
@@ -52,7 +52,8 @@ def fields(situation: Situation) -> RLJobStatus:
     )
 
 
-def _decided(before: RLJobStatus, decision: Decision | None, now: float) -> RLJobStatus:
+def decided(before: RLJobStatus, decision: Decision | None, now: float) -> RLJobStatus:
+    """A status after a decision: attempts, failures and times."""
     time = format_time(now)
     changes: dict[str, object] = {}
     records = recorded(before, decision, now)
@@ -64,6 +65,8 @@ def _decided(before: RLJobStatus, decision: Decision | None, now: float) -> RLJo
         case Ended(failure=failure, counts=counts, retry_at=retry_at, final=final):
             changes = {"last_failure": failure, "failures": before.failures + counts}
             changes["ignored_failures"] = before.ignored_failures + decision.ignored
+            restarts = 0 if counts else before.elastic_restarts + decision.spared
+            changes["elastic_restarts"] = restarts
             changes["next_retry_time"] = None if final else format_time(retry_at)
             changes["completion_time"] = time if final else None
         case Complete(outcome=outcome):

@@ -160,7 +160,9 @@ class RLJobStatus(Model):
     failures: int = 0
     """Failed attempts that count against lifecycle.backoffLimit."""
     ignored_failures: int = 0
-    """Failed attempts that lifecycle.failurePolicy does not count."""
+    """Failed attempts that do not."""
+    elastic_restarts: int = 0
+    """Of trainer.elastic.maxRestarts, since one that counts."""
     run_id: ShortText = ""
     conditions: Conditions = Field(default_factory=list)
     trainer: TrainerStatus = Field(default_factory=TrainerStatus)

@@ -45,6 +45,8 @@ class Elastic(Model):
 
     min_replicas: Annotated[int, Field(ge=1)]
     max_replicas: Annotated[int, Field(ge=1, le=512)]
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
+    """So many failures in a row do not count against lifecycle.backoffLimit; the next one does."""
 
 
 class Trainer(Placement):

@@ -13,7 +13,7 @@ from rl_operator.names import SPEC_MANAGER
 from tests.contract.rl_operator.world import World
 
 UNFIT = "0/1 nodes are available: insufficient nvidia.com/gpu."
-ELASTIC = {"replicas": 2, "elastic": {"minReplicas": 1, "maxReplicas": 3}}
+ELASTIC = {"replicas": 2, "elastic": {"minReplicas": 1, "maxReplicas": 3, "maxRestarts": 1}}
 
 
 def trainer(world: World, attempt: int) -> dict[str, Any]:
@@ -69,7 +69,8 @@ def test_a_trainer_shrinks_to_what_fits_and_grows_again(world: World) -> None:
 
     world.start_pod("job-2-worker-0", of=trainer(world, 2))
     world.end_trainer("job-2", "Failed", exit_code=1)
-    world.settle(job)
+    status = world.settle(job)
+    assert (status["failures"], status["elasticRestarts"]) == (0, 1)
     world.operator.skew += 60
     assert [one["replicas"] for one in world.settle(job)["attempts"]] == [1, 1, 3]
     assert size(world, 3) == (3, "3")

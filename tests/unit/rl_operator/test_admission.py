@@ -197,10 +197,12 @@ class TestWhatIsAdmitted:
         assert spec.samplers[0].template.pod_template is None
 
     def test_fewer_trainers_are_all_there_are(self) -> None:
-        trainer = {"replicas": 3, "elastic": {"minReplicas": 1, "maxReplicas": 5}}
+        bounds = {"minReplicas": 1, "maxReplicas": 5, "maxRestarts": 7}
+        trainer = {"replicas": 3, "elastic": bounds}
         raw = stored(lambda one: kueue.admitted(one, counts={"trainer": 2}), trainer=trainer)
         spec = gate.granted(a_spec(**QUEUED, trainer=trainer), parsed(raw), {"spot": SPOT})
         assert spec.trainer.elastic is not None
+        assert spec.trainer.elastic.max_restarts == 7
         sizes = (spec.trainer.replicas, spec.trainer.elastic.max_replicas)
         assert sizes == (2, 2)
 

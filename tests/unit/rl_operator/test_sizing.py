@@ -18,6 +18,7 @@ from rl_operator.attempts import Begin, Decision, Ended, Halted, Wait, decide
 from rl_operator.desired import job as desired
 from rl_operator.pod import Pod
 from rl_operator.situation import Situation
+from rl_operator.status import decided
 from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import (
     IMAGES,
@@ -29,6 +30,7 @@ from tests.unit.rl_operator.builders import (
     a_spec,
     a_trainer,
     a_view,
+    an_ended_pod,
 )
 
 ELASTIC = Trainer(replicas=4, elastic=Elastic(min_replicas=2, max_replicas=6))
@@ -174,3 +176,50 @@ def test_whatever_room_there_is_an_attempt_ends_up_in_it(ends: list[tuple[int, b
         end = Halted(attempt=status.attempt) if suspended else decide(view)
         status = after(status, end)
     assert status.failures == sum(not suspended for _, suspended in ends)
+
+
+TWO = Trainer(replicas=4, elastic=Elastic(min_replicas=2, max_replicas=6, max_restarts=2))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "action", "code", "counted"),
+    [
+        (TWO, None, 1, [False, False, True, False, False, True]),
+        (TWO, "Ignore", 1, [False] * 6),
+        (TWO, "FailJob", 1, [True]),
+        (ELASTIC, None, 1, [True] * 4),
+        (Trainer(replicas=4), None, 1, [True] * 4),
+    ],
+    ids=["two of three", "ignored anyway", "at once", "none", "not elastic"],
+)
+def test_so_many_failures_in_a_row_do_not_count(
+    wishes: Trainer, action: str | None, code: int, counted: list[bool]
+) -> None:
+    rule = {"action": action, "onExitCodes": {"values": [code]}}
+    policy = {"rules": [rule]} if action else {}
+    lifecycle = Lifecycle.model_validate({"failurePolicy": policy})
+    status, found = RLJobStatus(), []
+    for attempt in range(1, 7):
+        record = AttemptStatus(attempt=attempt, start_time=format_time(NOW), replicas=4)
+        status = status.model_copy(update={"attempt": attempt, "attempts": [record]})
+        decision = decide(
+            a_view(
+                status=status, wishes=wishes, lifecycle=lifecycle,
+                trainer=a_trainer(attempt, "Failed"), pods=(an_ended_pod(code),),
+            )
+        )  # fmt: skip
+        assert isinstance(decision, Ended)
+        status = decided(status, decision, NOW)
+        found.append(decision.counts)
+        if decision.final:
+            break
+    assert found == counted
+    assert (status.failures, status.ignored_failures) == (sum(found), found.count(False))
+    assert status.elastic_restarts <= 2
+
+
+def test_an_attempt_that_never_ran_counts() -> None:
+    stuck = a_pod(phase="Pending", ready=False, started_at=None, created_at=NOW - 9999)
+    decision = decide(a_view(wishes=TWO, pods=(stuck,)))
+    assert isinstance(decision, Ended)
+    assert (decision.failure.reason, decision.counts) == ("PendingDeadlineExceeded", True)
