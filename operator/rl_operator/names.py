@@ -40,8 +40,14 @@ FINALIZER_MANAGER = "rl-operator-finalizer"
 POOL_MANAGER = "rl-operator-pool"
 
 SPEC_KEY = "rljob.json"
-OPERATORS_OWN = ("lifecycle", "trainer")
-"""Sections of an RLJob that no sampler pod reads."""
+OPERATORS_OWN: dict[str, bool | set[str]] = {
+    "lifecycle": True,
+    "trainer": True,
+    "managed_by": True,
+    "weight_sync": {"on_timeout"},
+    "scheduling": {"sampler_quota", "gang"},
+}
+"""Of an RLJob: what no sampler pod reads."""
 
 
 def digest(value: Any, *, length: int = 10) -> str:
@@ -92,7 +98,7 @@ def spec_config(job: str, spec: RLJobSpec) -> str:
     It changes with what sampler pods read, so that an edit gives new pods and never changes a file
     under running ones.
     """
-    read = spec.model_dump(mode="json", by_alias=True, exclude={*OPERATORS_OWN, "samplers"})
+    read = spec.model_dump(mode="json", by_alias=True, exclude={**OPERATORS_OWN, "samplers": True})
     read["samplers"] = [
         [group.name, group.template.max_concurrent_groups, group.template.engine.startup_seconds]
         for group in spec.samplers

@@ -80,7 +80,7 @@ class JobReconciler:
             return self.pace.wait(key)
         self.stillness.forget(key)
         snapshot, again = self._observe(key)
-        if snapshot is None:
+        if snapshot is None or snapshot.job.basics.elsewhere:
             self.inputs.forget(key)
             self.pace.forget(key)
             self.looks.forget(key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rl_contracts.spec.lifecycle import Lifecycle
-from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.resources import OURS, RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import AssignmentStatus, RLJobStatus, SamplerPoolStatus
 from rl_operator.kinds import Key
 from rl_operator.metadata import Child, Meta, Raw
@@ -61,6 +61,8 @@ class Basics:
     deletes_data: bool = False
     """Deleting the job deletes its documents and objects."""
     suspend_grace_seconds: int = Lifecycle().suspend_grace_seconds
+    elsewhere: bool = False
+    """Another controller has the job."""
 
     @classmethod
     def of(cls, spec: RLJobSpec) -> Basics:
@@ -71,6 +73,7 @@ class Basics:
             queue_name=spec.scheduling.queue_name,
             deletes_data=spec.lifecycle.data_policy == "Delete",
             suspend_grace_seconds=spec.lifecycle.suspend_grace_seconds,
+            elsewhere=spec.managed_by != OURS,
         )
 
     @classmethod
@@ -82,6 +85,7 @@ class Basics:
             queued=scheduling.get("provider") == "Kueue",
             queue_name=str(scheduling.get("queueName", "")),
             deletes_data=lifecycle.get("dataPolicy") == "Delete",
+            elsewhere=raw.get("managedBy", OURS) != OURS,
         )
 
 

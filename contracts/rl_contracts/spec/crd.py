@@ -40,6 +40,8 @@ RLJOB_COLUMNS = [
     _column("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason", 1),
     _column("Doing", "string", ".status.progress.phase", 1),
 ]
+RLJOB_SELECTABLE = (".status.phase", ".spec.scheduling.queueName")
+"""For ``kubectl get --field-selector``."""
 POOL_COLUMNS = [
     _column("Job", "string", ".spec.job"),
     _column("Serves", "string", ".status.assignment.job"),
@@ -96,7 +98,11 @@ def rljob() -> Schema:
         plural="rljobs",
         short="rlj",
         schema=structural(RLJob),
-        version={"subresources": {"status": {}}, "additionalPrinterColumns": RLJOB_COLUMNS},
+        version={
+            "subresources": {"status": {}},
+            "selectableFields": [{"jsonPath": one} for one in RLJOB_SELECTABLE],
+            "additionalPrinterColumns": RLJOB_COLUMNS,
+        },
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -24,6 +24,8 @@ from rl_contracts.spec.workers import SamplerGroup, SamplerTemplate, Trainer
 GROUP = "rl-operator.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
+
+OURS: Final = "rl-operator.io/operator"
 
 FIXED_ONCE_STARTED = (
     "model", "data", "agent", "reward", "code", "algorithm", "rollouts", "training",
@@ -75,10 +77,15 @@ class RLJobSpec(Model):
             "(n == 0) == (self.algorithm.objective == 'SFT'))",
             "spec.samplers and spec.reward.scorers go with algorithm.objective RL alone",
         ),
-        rule("self.runId == oldSelf.runId", "spec.runId cannot change"),
+        rule(
+            "self.runId == oldSelf.runId && self.managedBy == oldSelf.managedBy",
+            "spec.managedBy and spec.runId cannot change",
+        ),
     )
     suspend: bool = False
     """Stops all pods; once false, the run goes on."""
+    managed_by: Literal["rl-operator.io/operator", "kueue.x-k8s.io/multikueue"] = OURS
+    """Another controller's jobs are left alone."""
     run_id: RunId = ""
     """A run to go on with; its job is gone."""
     model: ModelSource

@@ -55,6 +55,24 @@ def test_a_valid_job_gets_the_defaults_of_the_models(apiserver: ApiServer) -> No
     assert _without_empty(stored["spec"]) == _without_empty(written)
 
 
+def test_jobs_are_selected_by_phase_and_queue(apiserver: ApiServer) -> None:
+    def selected(selector: str) -> list[str]:
+        found = apiserver.get("rljob", "-l", "test=selected", f"--field-selector={selector}")
+        return [one["metadata"]["name"] for one in found["items"]]
+
+    for name, queue, phase in (("first", "team", "Running"), ("second", "other", "Queued")):
+        manifest = a_job(name, scheduling={"provider": "Kueue", "queueName": queue})
+        manifest["metadata"]["labels"] = {"test": "selected"}
+        assert apply(apiserver, manifest) == ""
+        patch = json.dumps({"status": {"observedGeneration": 1, "phase": phase}})
+        apiserver.kubectl(
+            "patch", "rljob", name, "--subresource=status", "--type=merge", "-p", patch
+        )
+    assert selected("status.phase=Running") == ["first"]
+    assert selected("spec.scheduling.queueName=other") == ["second"]
+    assert selected("status.phase!=Running,spec.scheduling.queueName=team") == []
+
+
 def test_the_shortest_job_is_accepted(apiserver: ApiServer) -> None:
     source = {"name": "train", "uri": "s3://abc/train.jsonl"}
     shortest = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from rl_operator import kinds
 from rl_operator.cluster import ApiConflictError
 from rl_operator.kinds import Key, Kind
 from rl_operator.plan import NO_VERSION
+from tests.apiserver import apply
 from tests.contract.rl_operator.world import CrashError, World
+from tests.manifests import changed
 
 POLICY = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="d")
 
@@ -212,6 +215,25 @@ def test_an_apply_of_what_is_new_leaves_what_is_there(world: World) -> None:
         with pytest.raises(ApiConflictError):
             world.cluster.apply(kind, manifest, manager="another")
         assert world.cluster.get(kind, world.namespace, "mine") == made
+
+
+def test_a_job_of_another_controller_is_left_alone(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    other = world.make_job("other", managedBy="kueue.x-k8s.io/multikueue")
+    world.writes.count = 0
+    for _ in range(2):
+        assert world.start_operator().jobs.reconcile(other) is None
+    assert world.writes.count == 0
+    assert world.status(other) == {"observedGeneration": -1}
+    assert world.objects(kinds.SAMPLER_POOL) == []
+    ours = {"spec": {"managedBy": "rl-operator.io/operator"}}
+    refused = world.apiserver.kubectl(
+        "-n", world.namespace, "patch", "rljob", "other", "--type=merge", "-p", json.dumps(ours),
+        check=False,
+    )  # fmt: skip
+    assert "spec.managedBy and spec.runId cannot change" in refused.stderr
+    assert "spec.managedBy" in apply(world.apiserver, changed("spec.managedBy", "example.org/mine"))
 
 
 def test_a_name_of_others_is_not_taken(world: World, job: Key) -> None:
