@@ -49,6 +49,7 @@ def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
     yield from _of_environment(f"{at}.engine.env", template.engine.env, trainer=False)
     yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
     yield from _of_arguments(f"{at}.engine.args", template.engine.args)
+    yield from _of_deployment(at, template)
 
 
 def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:
@@ -112,6 +113,29 @@ def _of_environment(
                 message="The operator sets this variable itself.",
                 remedy="Remove it.",
             )
+
+
+def _of_deployment(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
+    """What a Deployment, which a pool's pods are of, cannot do."""
+    nodes, partition = template.engine.nodes_per_replica, template.rollout.partition
+    if nodes > 1:
+        yield Refusal(
+            field=f"{at}.engine.nodesPerReplica",
+            value=str(nodes),
+            reason="SeveralNodesUnsupported",
+            message="A sampler is one pod: pods that form one engine would have to be made, "
+            "replaced and drained together, which a Deployment does not.",
+            remedy="Set it to 1, with an engine that fits on one node (more GPUs in resources and "
+            "--tensor-parallel-size in engine.args), or have more replicas.",
+        )
+    if partition not in (None, 0, "0", "0%"):
+        yield Refusal(
+            field=f"{at}.rollout.partition",
+            value=str(partition)[:200],
+            reason="PartitionUnsupported",
+            message="A Deployment replaces all pods of a changed template: it cannot keep some.",
+            remedy="Remove it. To try a template on some pods, have a second group of samplers.",
+        )
 
 
 def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -17,6 +18,16 @@ NO_SURGE = ("0", "0%")
 def of_scheduling(spec: RLJobSpec) -> Iterator[Refusal]:
     """What cannot be honoured, whatever the cluster looks like."""
     wanted = spec.scheduling
+    if wanted.gang is not None:
+        yield Refusal(
+            field="spec.scheduling.gang",
+            value=json.dumps(wanted.gang)[:200],
+            reason="SchedulerUnsupported",
+            message="A gang is a PodGroup of Volcano or coscheduling, which are not supported.",
+            remedy="Remove it. Kueue admits trainer and samplers together, with at least "
+            "trainer.elastic.minReplicas and autoscaling.minReplicas; without a queue the trainer "
+            "starts when its samplers are there. lifecycle.pendingDeadlineSeconds bounds the wait.",
+        )
     if wanted.provider in ("Volcano", "Coscheduling"):
         yield Refusal(
             field="spec.scheduling.provider",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rl_contracts.spec.base import Model
+from rl_contracts.spec.base import Model, Opaque
 
 
 class Scheduling(Model):
@@ -15,6 +15,8 @@ class Scheduling(Model):
     """Kueue's LocalQueue."""
     workload_priority_class_name: str = ""
     """Of the queue."""
+    gang: Opaque | None = None
+    """Refused for now."""
 
     @property
     def queued(self) -> bool:

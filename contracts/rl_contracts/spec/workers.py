@@ -14,6 +14,7 @@ from rl_contracts.spec.base import (
     Model,
     Name,
     Opaque,
+    Quantity,
     Resources,
     rule,
     rules,
@@ -85,6 +86,8 @@ class Engine(Model):
     """For its server, after those that the operator sets."""
     env: Environment = Field(default_factory=list)
     env_from: EnvironmentSources = Field(default_factory=list)
+    nodes_per_replica: Annotated[int, Field(ge=1)] = 1
+    """More are refused for now."""
     startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
 
 
@@ -137,6 +140,8 @@ class Rollout(Model):
     """Also of pods that are replaced because they stay stale or silent."""
     max_surge: IntOrPercent = 0
     """Accelerators are scarce: a new pod waits for an old one's place."""
+    partition: Quantity | None = None
+    """Refused for now."""
 
 
 class Disruption(Model):

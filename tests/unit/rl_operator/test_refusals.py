@@ -34,6 +34,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {"trainer": {"env": [{"name": "PET_NNODES"}]}}, "spec.trainer.env[0].name",
         "VariableReserved",
     ),
+    "an engine of several pods": (
+        a_group(engine={"nodesPerReplica": 2}),
+        "spec.samplers[1].template.engine.nodesPerReplica", "SeveralNodesUnsupported",
+    ),
+    "a rollout that stops half-way": (
+        a_group(rollout={"partition": "50%"}),
+        "spec.samplers[1].template.rollout.partition", "PartitionUnsupported",
+    ),
+    "a gang": (
+        {"scheduling": {"gang": {"minAvailable": 3}}}, "spec.scheduling.gang",
+        "SchedulerUnsupported",
+    ),
     "the agent's variable": (
         a_group(env=[{"name": "A"}, {"name": "RL_POOL"}]),
         "spec.samplers[1].template.env[1].name", "VariableReserved",
