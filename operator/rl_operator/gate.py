@@ -180,11 +180,9 @@ def granted(
     placed = _placed(spec.trainer, workload.assignments[TRAINER_SET], flavors)
     trainer = spec.trainer.model_copy(update={**placed, **sized})
     samplers = [
-        one.resolved(
-            one.template.model_copy(
-                update=_placed(one.template, workload.assignments[group_set(one.name)], flavors)
-            )
-        )
+        one
+        if (found := workload.assignments.get(group_set(one.name))) is None
+        else one.resolved(one.template.model_copy(update=_placed(one.template, found, flavors)))
         for one in spec.samplers
     ]
     return spec.model_copy(update={"trainer": trainer, "samplers": samplers})

@@ -66,6 +66,14 @@ def _of_names(spec: RLJobSpec) -> Iterator[Refusal]:
                 message="This is no name of an object.",
                 remedy=f"Use at most {LONGEST_NAME} lower-case letters, digits, '-' and '.'.",
             )
+    if wanted.sampler_quota != "MaxReplicas" and not wanted.queued:
+        yield Refusal(
+            field="spec.scheduling.samplerQuota",
+            value=wanted.sampler_quota,
+            reason="QueueUnused",
+            message="Without spec.scheduling.provider Kueue no queue is asked.",
+            remedy="Set the provider, or remove it.",
+        )
     if wanted.queued and not wanted.queue_name:
         yield Refusal(
             field="spec.scheduling.queueName",
@@ -78,7 +86,8 @@ def _of_names(spec: RLJobSpec) -> Iterator[Refusal]:
 
 def _beyond_queue(spec: RLJobSpec) -> Iterator[Refusal]:
     """What would take more than a queue has admitted."""
-    if len(spec.samplers) >= MOST_SETS:
+    quota = spec.scheduling.sampler_quota
+    if len(spec.samplers) >= MOST_SETS and quota != "None":
         yield Refusal(
             field="spec.samplers",
             value=str(len(spec.samplers)),
@@ -97,7 +106,7 @@ def _beyond_queue(spec: RLJobSpec) -> Iterator[Refusal]:
             )
             continue
         surge = str(group.template.rollout.max_surge)
-        if surge not in NO_SURGE:
+        if surge not in NO_SURGE and quota == "MaxReplicas":
             yield Refusal(
                 field=f"spec.samplers[{index}].template.rollout.maxSurge",
                 value=surge,

@@ -6,6 +6,8 @@ from typing import Literal
 
 from rl_contracts.spec.base import Model, Opaque
 
+SamplerQuota = Literal["MinReplicas", "MaxReplicas", "None"]
+
 
 class Scheduling(Model):
     """Who admits the job's pods."""
@@ -15,6 +17,8 @@ class Scheduling(Model):
     """Kueue's LocalQueue."""
     workload_priority_class_name: str = ""
     """Of the queue."""
+    sampler_quota: SamplerQuota = "MaxReplicas"
+    """Samplers that the queue is asked for; unless Max others come unasked."""
     gang: Opaque | None = None
     """Refused for now."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.scheduling import SamplerQuota
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator import kinds, names
 from rl_operator.desired import deployment, trainer
@@ -57,10 +58,14 @@ def group_set(group: str) -> str:
     return f"sampler-{group}"
 
 
-def pods_asked(group: SamplerGroup) -> int:
-    """How many sampler pods a queue is asked for: as many as the group may ever have by itself."""
+def pods_asked(group: SamplerGroup, quota: SamplerQuota) -> int:
+    """How many sampler pods a queue is asked for, as ``scheduling.samplerQuota`` says.
+
+    With ``MaxReplicas`` it is as many as the group may ever have by itself.
+    """
     scaling = group.template.autoscaling
-    return scaling.max_replicas or scaling.min_replicas
+    most = scaling.max_replicas if quota == "MaxReplicas" else None
+    return 0 if quota == "None" else most or scaling.min_replicas
 
 
 def render(
@@ -75,8 +80,10 @@ def render(
     if spec.trainer.elastic is not None:
         sets[0]["minCount"] = spec.trainer.elastic.min_replicas
     for one in spec.samplers:
-        template = _sampler(job, spec, one, images=images)
-        sets.append(_pod_set(group_set(one.name), pods_asked(one), template))
+        count = pods_asked(one, spec.scheduling.sampler_quota)
+        if count:
+            template = _sampler(job, spec, one, images=images)
+            sets.append(_pod_set(group_set(one.name), count, template))
     body: Manifest = {"queueName": spec.scheduling.queue_name, "podSets": sets}
     if priority is not None:
         group, kind = priority.kind.group, priority.kind.name

@@ -17,6 +17,7 @@ from tests.contract.rl_operator.world import World
 
 QUEUED = {"provider": "Kueue", "queueName": "team"}
 NAME = "rljob-job"
+POOL = "job-main"
 PODS = ("job-main-x-1", "job-main-x-2")
 
 
@@ -68,6 +69,20 @@ def begun(world: World, job: Key, attempt: int) -> dict[str, Any]:
     world.write_run(str(world.status(job)["runId"]), step=3, steps=60)
     world.settle(job)
     return found
+
+
+def test_samplers_beyond_the_least_may_come_without_the_queue(queue: World) -> None:
+    job = queue.make_job(scheduling=QUEUED | {"samplerQuota": "MinReplicas"})
+    queue.settle(job)
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.settle(job)
+    queue.apiserver.kubectl("-n", queue.namespace, "scale", f"spool/{POOL}", "--replicas=5")
+    queue.settle(job)
+    (deployment,) = queue.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 5
+    assert pod_of(deployment)["nodeSelector"] == {"pool": "spot"}
+    counts = {one["name"]: one["count"] for one in workload(queue)["spec"]["podSets"]}
+    assert counts["sampler-main"] == 2
 
 
 def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator import gate
+from rl_operator import admission, gate
 from rl_operator.admission import Workload, hold, parse
 from rl_operator.desired import deployment, workload
 from rl_operator.desired.workload import lacking
@@ -17,6 +17,7 @@ from rl_operator.gate import Flavor, Gate
 from rl_operator.kinds import Kind
 from rl_operator.metadata import Child, Meta
 from rl_operator.queueing import Queueing
+from rl_operator.refusals import of_spec
 from tests import kueue
 from tests.unit.rl_operator.builders import IMAGES, NOW, a_job_object, a_meta, a_snapshot, a_spec
 
@@ -27,7 +28,11 @@ STAMP = {"uid": "w", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00
 
 
 def demand(**sections: Any) -> Raw:
-    return workload.render(a_meta(), a_spec(**QUEUED, **sections), images=IMAGES)
+    return workload.render(a_meta(), a_spec(**QUEUED | sections), images=IMAGES)
+
+
+def quota_of(quota: str) -> Raw:
+    return {"scheduling": QUEUED["scheduling"] | {"samplerQuota": quota}}
 
 
 def stored(status: Callable[[Raw], Raw] | None = None, **sections: Any) -> Raw:
@@ -57,6 +62,36 @@ class TestWhatIsAsked:
         asked = pod_sets(demand(samplers=samplers, trainer={"replicas": 2}))
         counts = {name: one["count"] for name, one in asked.items()}
         assert counts == {"trainer": 2, "sampler-main": 3, "sampler-more": 6}
+
+    @pytest.mark.parametrize(
+        ("quota", "counts"),
+        [
+            ("MaxReplicas", {"trainer": 1, "sampler-main": 3, "sampler-more": 6}),
+            ("MinReplicas", {"trainer": 1, "sampler-main": 3, "sampler-more": 2}),
+            ("None", {"trainer": 1}),
+        ],
+    )
+    def test_a_quota_may_hold_fewer_samplers(self, quota: str, counts: dict[str, int]) -> None:
+        scaled = {"mode": "Builtin", "minReplicas": 2, "maxReplicas": 6}
+        groups = [
+            {"name": "main", "template": {"autoscaling": {"minReplicas": 3}}},
+            {"name": "more", "template": {"autoscaling": scaled, "rollout": {"maxSurge": 0}}},
+        ]
+        sections = {"samplers": groups} | quota_of(quota)
+        raw = stored(kueue.admitted, **sections)
+        assert {name: one["count"] for name, one in pod_sets(raw).items()} == counts
+        spec = a_spec(**QUEUED | sections)
+        assert list(of_spec(spec)) == []
+        assert gate.unusable(spec, parsed(raw), demand(**sections), {"spot": SPOT}) is None
+        assert admission.sizes(spec, None) == {"main": 0, "more": 0}
+        limit = admission.UNBOUNDED
+        bounded = quota == "MaxReplicas"
+        assert admission.sizes(spec, parsed(raw)) == {
+            "main": 3 if bounded else limit, "more": 6 if bounded else limit
+        }  # fmt: skip
+        granted = gate.granted(spec, parsed(raw), {"spot": SPOT})
+        selectors = {tuple(one.template.node_selector) for one in granted.samplers}
+        assert selectors == {() if quota == "None" else ("pool",)}
 
     def test_an_elastic_trainer_may_be_admitted_with_less(self) -> None:
         elastic = {"replicas": 3, "elastic": {"minReplicas": 2, "maxReplicas": 5}}

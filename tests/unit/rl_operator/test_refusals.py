@@ -42,6 +42,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         a_group(rollout={"partition": "50%"}),
         "spec.samplers[1].template.rollout.partition", "PartitionUnsupported",
     ),
+    "a quota of no queue": (
+        {"scheduling": {"samplerQuota": "None"}}, "spec.scheduling.samplerQuota", "QueueUnused",
+    ),
     "a gang": (
         {"scheduling": {"gang": {"minAvailable": 3}}}, "spec.scheduling.gang",
         "SchedulerUnsupported",
