@@ -58,6 +58,8 @@ class View:
     """As many as a start after a suspension asks for."""
     suspend: bool = False
     """The job ought to have no pods."""
+    late: str = ""
+    """What is the matter with a sampler that lags for so long that the run is to fail."""
     now: float
     store_now: float
     """The document store's clock: what the run says of times is compared with this one alone."""
@@ -126,6 +128,9 @@ def decide(view: View) -> Decision:
         return _begin(view) if view.may_begin else Wait(why="Inputs")
     if ended(view.status):
         return _after_end(view)
+    if view.late:
+        message = f"weightSync.onTimeout is Fail. {view.late}"
+        return _end(view, "WeightSyncTimeout", message, action="FailJob")
     if view.trainer is None:
         return Wait(why="Running")
     if view.trainer.state == "Active":

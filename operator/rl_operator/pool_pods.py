@@ -35,6 +35,8 @@ class Fault:
     message: str
     patience_seconds: float
     """How long it may last before the pod is replaced."""
+    ends_run: bool = False
+    """Then the run fails in its place."""
 
 
 def victims(pods: Iterable[Pod], samplers: Iterable[Sampler], *, count: int) -> list[Pod]:

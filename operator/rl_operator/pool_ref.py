@@ -58,6 +58,12 @@ def refusals(spec: RLJobSpec, pool: Pool | None) -> Iterator[Refusal]:
             message="A shared pool is handed on when the run ends, so no sampler can stay.",
             remedy="Use Workers or All.",
         )  # fmt: skip
+    if spec.weight_sync.on_timeout == "Fail":
+        yield Refusal(
+            field="spec.weightSync.onTimeout", value="Fail", reason="PoolRefused",
+            message="Pods of a shared pool are not this run's alone.",
+            remedy="Use Recreate or Exclude, or give the group a template.",
+        )  # fmt: skip
     if pool is not None and pool.spec is not None:
         yield from _of_pool(at, spec, pool, name)
 

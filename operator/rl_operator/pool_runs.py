@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_contracts.documents.sampler import Sampler
 from rl_operator import pool_pods
@@ -56,7 +56,7 @@ def _of_run(pods: Iterable[Pod], served: Served, *, now: float) -> list[Fault] |
     spec, reading, run = served.job.spec, served.reading, served.reading.run
     if spec is None or not reading.known or run is None or run.policy is None:
         return None
-    return pool_pods.faults(
+    found = pool_pods.faults(
         pods,
         reading.samplers,
         step=run.policy.step,
@@ -64,3 +64,10 @@ def _of_run(pods: Iterable[Pod], served: Served, *, now: float) -> list[Fault] |
         update_seconds=spec.weight_sync.timeout_seconds,
         now=now,
     )
+    match spec.weight_sync.on_timeout:
+        case "Recreate":
+            return found
+        case "Exclude":  # it claims nothing while its policy is too old
+            return [one for one in found if one.reason != "Stale"]
+        case "Fail":
+            return [replace(one, ends_run=one.reason == "Stale") for one in found]

@@ -18,6 +18,8 @@ from rl_operator.snapshot import Job, PoolSnapshot
 from rl_operator.status import lag, staleness_bound
 
 KEPT_SCALES = 5
+LATE, TIMED_OUT = "WeightsCurrent", "TimedOut"
+"""Condition and reason by which a pool tells its job that the run is to fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +34,26 @@ class Scaled:
     limited: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Pods of no use."""
+
+    replaced: int = 0
+    """That were deleted this time."""
+    late: str = ""
+    """What is the matter with one for which the run is to fail."""
+
+
+NOTHING_LOST = Lost()
+
+
 def compute(
     snapshot: PoolSnapshot,
     reading: Reading,
     *,
     stall: Stall | None,
     replicas: int,
-    replaced: int = 0,
+    lost: Lost = NOTHING_LOST,
     scaled: Scaled | None = None,
     turn: Turn | None = None,
     others: Sequence[Reading] = (),
@@ -51,7 +66,7 @@ def compute(
         reading: what the stores say of the run that the pool serves.
         stall: why the pool cannot be what it declares.
         replicas: pods that there ought to be now.
-        replaced: pods that were deleted this time for being of no use.
+        lost: pods of no use.
         scaled: what the autoscaler did, where there is one.
         turn: of a shared pool: who has it.
         others: what the stores say of the runs that it serves beside that one.
@@ -65,7 +80,7 @@ def compute(
         "updated": state.updated,
         "unavailable": max(0, replicas - state.ready),
         "draining": _draining(snapshot, reading),
-        "replaced": before.replaced + replaced,
+        "replaced": before.replaced + lost.replaced,
     }
     if snapshot.job is not None:
         run = "" if turn is not None else snapshot.job.meta.run
@@ -78,6 +93,8 @@ def compute(
     if scaled is not None and scaled.record is not None:
         changes["last_scale"] = [*before.last_scale, scaled.record][-KEPT_SCALES:]
     said = _said(snapshot, stall=stall, replicas=replicas)
+    if lost.late:
+        said.append(Said(LATE, "False", TIMED_OUT, lost.late))
     if turn is not None:
         changes |= shared_status.fields(turn)
         said = shared_status.said(turn, said, namespace=meta.namespace)

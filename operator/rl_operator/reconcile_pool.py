@@ -33,7 +33,7 @@ from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.plan import Manifest, Wanted
 from rl_operator.pool_runs import Served
-from rl_operator.pool_status import Scaled
+from rl_operator.pool_status import NOTHING_LOST, Lost, Scaled
 from rl_operator.progress import Connections, Reading
 from rl_operator.readings import ProgressReader
 from rl_operator.refusals import of_spec, of_template
@@ -97,7 +97,7 @@ class PoolReconciler:
             if _stops(snapshot):  # no template is needed to have no pods
                 self._empty(snapshot)
                 stall = None
-            return self._tell(snapshot, Reading(), stall, Scaled(replicas=0), replaced=0)
+            return self._tell(snapshot, Reading(), stall, Scaled(replicas=0))
         new = again and snapshot.pool.status.observed_generation < 0
         return self._advance(snapshot, snapshot.pool.spec, snapshot.job, again=again, new=new)
 
@@ -130,7 +130,7 @@ class PoolReconciler:
                 return SOON_SECONDS
             if step in ("Create", "Serve"):
                 return self._advance(snapshot, spec, snapshot.job, turn=turn)
-        waited = self._tell(snapshot, Reading(), stall, Scaled(replicas=0), replaced=0, turn=turn)
+        waited = self._tell(snapshot, Reading(), stall, Scaled(replicas=0), turn=turn)
         return SOON_SECONDS if given else min(waited, WAITING_SECONDS if turn.left else waited)
 
     def _advance(
@@ -157,10 +157,8 @@ class PoolReconciler:
         stall = self._make(snapshot, spec, job, size, new=new)
         told = (reading, *others)
         served = [Served(*one) for one in zip(snapshot.served, told, strict=False)]
-        replaced = self._replace(snapshot, spec, served, replicas) if replicas else 0
-        waited = self._tell(
-            snapshot, reading, stall, scaled, replaced=replaced, turn=turn, others=others
-        )
+        lost = self._replace(snapshot, spec, served, replicas) if replicas else NOTHING_LOST
+        waited = self._tell(snapshot, reading, stall, scaled, lost=lost, turn=turn, others=others)
         if not ready_to_shrink:
             return SOON_SECONDS
         if again and stall is None:
@@ -262,18 +260,18 @@ class PoolReconciler:
         spec: SamplerPoolSpec,
         served: Sequence[Served],
         replicas: int,
-    ) -> int:
+    ) -> Lost:
         """Delete pods that stay stale or silent, as many as may be away at a time."""
         uid = snapshot.pool.meta.uid
         found = pool_runs.faults(snapshot.pods, served, now=self.now())
         if found is None:
             self.faulty_since.pop(uid, None)  # while nothing is known, nobody is to blame
-            return 0
+            return NOTHING_LOST
         since, over = pool_pods.lasting(self.faulty_since.get(uid, {}), found, now=self.clock())
         self.faulty_since[uid] = since
         chosen = pool_pods.replaceable(
             snapshot.pods,
-            over,
+            [one for one in over if not one.ends_run],
             replicas=replicas,
             max_unavailable=spec.template.rollout.max_unavailable,
         )
@@ -282,7 +280,8 @@ class PoolReconciler:
             told = f"Pod {one.pod.name} is replaced: {one.message}"
             note = Note(f"Sampler{one.reason}", told, "Warning")
             self.journal.post(snapshot.pool.meta, kinds.SAMPLER_POOL, [note])
-        return len(chosen)
+        late = next((f"Pod {one.pod.name}: {one.message}" for one in over if one.ends_run), "")
+        return Lost(replaced=len(chosen), late=late)
 
     def _read(self, job: Job) -> Reading:
         assert job.spec is not None
@@ -296,7 +295,7 @@ class PoolReconciler:
         stall: Stall | None,
         scaled: Scaled,
         *,
-        replaced: int,
+        lost: Lost = NOTHING_LOST,
         turn: Turn | None = None,
         others: Sequence[Reading] = (),
     ) -> float:
@@ -308,7 +307,7 @@ class PoolReconciler:
             reading,
             stall=stall,
             replicas=min(scaled.replicas, snapshot.size) if snapshot.pool.spec else 0,
-            replaced=replaced,
+            lost=lost,
             scaled=scaled,
             turn=turn,
             others=others,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import attempts
 from rl_operator.attempts import Begin, Decision, Wait
-from rl_operator.conditions import is_true
+from rl_operator.conditions import find, is_true
 from rl_operator.inputs import Inputs
+from rl_operator.pool_status import LATE, TIMED_OUT
 from rl_operator.snapshot import Job, JobSnapshot
 
 
@@ -33,6 +34,15 @@ def _others_active(snapshot: JobSnapshot, now: float) -> bool:
     return objects or any(attempts.lingers(pod, now) for pod in earlier)
 
 
+def _late(snapshot: JobSnapshot) -> str:
+    """What a pool says of a sampler for which the run is to fail; empty: there is none."""
+    for pool in snapshot.pools:
+        said = find(pool.status.conditions, LATE)
+        if said is not None and said.reason == TIMED_OUT:
+            return f"SamplerPool {pool.meta.name}: {said.message}"
+    return ""
+
+
 def view_of(
     snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float
 ) -> attempts.View:  # fmt: skip
@@ -51,6 +61,7 @@ def view_of(
         renderable=not inputs.unusable,
         samplers_ready=not inputs.lacks,
         suspend=snapshot.job.suspended,
+        late=_late(snapshot) if spec.weight_sync.on_timeout == "Fail" else "",
         now=now,
         store_now=inputs.reading.now or now,
     )

@@ -47,6 +47,8 @@ class WeightSync(Model):
     """Running requests: recomputed under new weights; kept as they are; dropped, asked again."""
     timeout_seconds: Annotated[int, Field(ge=5, le=86400)] = 600
     """Longest time a sampler may take to stage and load one version."""
+    on_timeout: Literal["Recreate", "Exclude", "Fail"] = "Recreate"
+    """Of one that stays behind: a new pod, none, or the job fails."""
     keep_last: Annotated[int, Field(ge=2, le=10000)] = 8
     """Published versions kept in the bucket, with those that their deltas start from."""
     transport: Transport = Field(default_factory=Transport)

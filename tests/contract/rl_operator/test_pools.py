@@ -85,6 +85,25 @@ def test_a_pod_of_no_use_is_replaced(world: World, reason: str) -> None:
     assert reason in {one["reason"] for one in world.objects(kinds.EVENT)}
 
 
+@pytest.mark.parametrize("on_timeout", ["Exclude", "Fail"])
+def test_a_late_sampler_stays_and_may_end_the_run(world: World, on_timeout: str) -> None:
+    job = running(world, weightSync={"timeoutSeconds": 60, "onTimeout": on_timeout})
+    heard(world, str(world.status(job)["runId"]), steps=(9, 1))
+    world.settle(job)
+    assert world.operator is not None
+    for world.operator.skew in (130.0, 260.0):
+        world.settle(job)
+    assert sorted(costs(world)) == sorted(PODS)
+    if on_timeout == "Exclude":
+        (pool,) = world.objects(kinds.SAMPLER_POOL)
+        assert (pool["status"]["serving"], pool["status"]["replaced"]) == (1, 0)
+        assert world.status(job)["phase"] != "Failed"
+        return
+    failed = world.condition(job, "Failed")
+    assert failed["reason"] == "WeightSyncTimeout"
+    assert f"Pod {PODS[1]}: it serves version 1" in failed["message"]
+
+
 def test_a_pool_tells_what_it_does(world: World) -> None:
     job = running(world)
     run = str(world.status(job)["runId"])

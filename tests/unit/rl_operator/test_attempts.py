@@ -236,6 +236,15 @@ def test_an_end_is_told(changes: dict[str, Any], reason: str, counts: bool, word
     assert words in decision.failure.message
 
 
+def test_a_late_sampler_may_end_the_run() -> None:
+    decision = decide(a_view(late="SamplerPool p: Pod a: it serves version 1."))
+    assert isinstance(decision, Ended)
+    assert (decision.final, decision.failure.reason) == (True, "WeightSyncTimeout")
+    assert "SamplerPool p: Pod a" in decision.failure.message
+    assert decide(a_view(late="It.", status=LATER)) == Wait(why="Backoff")
+    assert decide(a_view(late="It.", suspend=True)) == Wait(why="Stopping")
+
+
 @pytest.mark.parametrize(
     ("failures", "delay", "final"), [(0, 10, False), (1, 20, False), (2, 40, False), (3, 80, True)]
 )

@@ -442,6 +442,7 @@ ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
     ),
     "the retries": ({"lifecycle": {"backoffLimit": 9}}, False),
     "the trainer's image": ({"trainer": {"image": "mine"}}, False),
+    "what becomes of late samplers": ({"weightSync": {"onTimeout": "Exclude"}}, False),
     "what a queue is asked for": ({"scheduling": {"samplerQuota": "MinReplicas"}}, False),
     "a queue": ({"scheduling": {"queueName": "mine"}}, True),
 }  # fmt: skip

@@ -71,6 +71,24 @@ def test_a_pod_goes_when_it_is_of_no_use_to_any_run(
     assert (found if found is None else [one.pod.name for one in found]) == wanted
 
 
+@pytest.mark.parametrize(
+    ("on_timeout", "wanted"),
+    [
+        ("Recreate", [("a", "Stale", False), ("b", "Silent", False)]),
+        ("Exclude", [("b", "Silent", False)]),
+        ("Fail", [("a", "Stale", True), ("b", "Silent", False)]),
+    ],
+)
+def test_a_run_says_what_becomes_of_late_samplers(
+    on_timeout: str, wanted: list[tuple[str, str, bool]]
+) -> None:
+    job = a_job_object(weightSync={"onTimeout": on_timeout})
+    heard = dataclasses.replace(reading(sampler("a")), run=reading(step=900).run)
+    found = faults(PODS, [Served(job, heard)], now=NOW)
+    assert found is not None
+    assert [(one.pod.name, one.reason, one.ends_run) for one in found] == wanted
+
+
 def test_a_pods_work_is_that_of_all_runs() -> None:
     one, other = reading(sampler("a"), sampler("b")), reading(sampler("b"), sampler("c"))
     assert {each.pod: each.groups_running for each in by_pod([one, other])} == {
