@@ -23,6 +23,10 @@ PATIENCE_SECONDS = 60.0
 """So long what is new waits for what is under way, and then for its turn, one each second: all of
 it at once would leave what is under way unfinished, and everything late."""
 TURN_SECONDS = 1.0
+SHARE = 8
+"""Of so many one is new, however much is under way. What begins goes a way of some seconds, most of
+which is waiting for others: if the last ones all began at the end, nothing else would be done then.
+"""
 
 
 class WorkQueue(Generic[K]):
@@ -56,6 +60,8 @@ class WorkQueue(Generic[K]):
         """As these, but they may wait for what is under way."""
         self._begins, self._begun = begins, set[K]()
         self._last_begun = float("-inf")
+        self._since_begun = 0
+        """Keys under way that were taken since."""
         self._working: set[K] = set()
         self._spacing, self._taken = spacing_seconds, dict[K, float]()
         self._dirty: set[K] = set()
@@ -102,8 +108,9 @@ class WorkQueue(Generic[K]):
         if not waiting:
             return None
         key, now = next(iter(waiting)), self._clock()
+        self._since_begun += 1
         if waiting is self._new:
-            self._last_begun = now
+            self._last_begun, self._since_begun = now, 0
         self._waited(now - waiting.pop(key))
         self._taken[key] = now
         self._working.add(key)
@@ -115,7 +122,8 @@ class WorkQueue(Generic[K]):
             return self._ready
         oldest, now = next(iter(self._new.values())), self._clock()
         has_turn = now - oldest >= PATIENCE_SECONDS and now - self._last_begun >= TURN_SECONDS
-        return self._new if has_turn or not self._ready else self._ready
+        has_share = self._since_begun >= SHARE - 1
+        return self._new if has_turn or has_share or not self._ready else self._ready
 
     def done(self, key: K) -> None:
         """Work on a key has ended."""

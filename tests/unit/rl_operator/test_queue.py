@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.queue import PATIENCE_SECONDS, TURN_SECONDS, AsyncWorkQueue, WorkQueue
+from rl_operator.queue import PATIENCE_SECONDS, SHARE, TURN_SECONDS, AsyncWorkQueue, WorkQueue
 from tests.waiting import HUNG_SECONDS
 
 
@@ -169,6 +169,16 @@ def test_what_has_waited_takes_turns_with_what_is_under_way(clock: Clock) -> Non
     assert [queue.take(), queue.take()] == ["job 1", "pool a"]
     clock.now += TURN_SECONDS
     assert [queue.take() for _ in range(3)] == ["job 2", "pool b", "pool c"]
+
+
+def test_something_new_has_its_share(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(
+        clock=clock, jitter=lambda: 0.0, begins=lambda key: key.startswith("job")
+    )
+    for key in ("job 1", "job 2", *(f"pool {one}" for one in range(2 * SHARE))):
+        queue.add(key)
+    taken = [queue.take() for _ in range(2 * SHARE + 2)]
+    assert [taken.index("job 1"), taken.index("job 2")] == [SHARE - 1, 2 * SHARE - 1]
 
 
 OPERATIONS = st.lists(
