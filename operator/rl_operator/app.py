@@ -32,7 +32,7 @@ from rl_operator.queue import AsyncWorkQueue, WorkQueue
 from rl_operator.server_time import ServerTime
 from rl_operator.settings import Settings
 from rl_operator.store import Store
-from rl_operator.stream import Told
+from rl_operator.stream import Told, Whole
 from rl_operator.watchdog import Streams, session_for
 from rl_operator.watches import others_kinds, paths_of, required_watches
 from rl_operator.wiring import is_served, reconcilers, require_kinds
@@ -272,7 +272,8 @@ class _Operator:
         found = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
         if found is None:
             return None
-        return _listened_to(found, self._streams, told=self._feed.watched)
+        feed = self._feed
+        return _listened_to(found, self._streams, told=feed.watched, whole=feed.listed_all)
 
 
 async def _nothing(**_: Any) -> None:
@@ -304,12 +305,13 @@ async def _end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) ->
 
 
 def _listened_to(
-    info: kopf.ConnectionInfo, streams: Streams, *, told: Told
-) -> kopf.AiohttpSession:  # fmt: skip
+    info: kopf.ConnectionInfo, streams: Streams, *, told: Told, whole: Whole
+) -> kopf.AiohttpSession:
     """What kopf would make of its credentials, but with watches that the watchdog hears."""
     session = session_for(
         streams,
         told=told,
+        whole=whole,
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         proxy=info.proxy_url,

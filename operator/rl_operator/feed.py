@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rl_operator.kinds import RLJOB, SAMPLER_POOL, Key, Kind
@@ -52,6 +52,14 @@ class Feed:
             elif news and change is None and kind in OURS:
                 self._listed(Key(kind.name, meta["namespace"], meta["name"]))
         if news:
+            for key in keys_of(raw):
+                self._look(key)
+
+    def listed_all(
+        self, kind: str, namespace: str, there: Collection[str], version: int
+    ) -> None:  # fmt: skip
+        """A list has ended: what it did not show, and no watch has told the end of, has gone."""
+        for raw in self._store.keep(BY_NAME[kind], namespace, there, version=version):
             for key in keys_of(raw):
                 self._look(key)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +95,35 @@ class Store:
             while len(self._ended) > KEPT_ENDS:
                 del self._ended[next(iter(self._ended))]
         return there
+
+    def keep(
+        self, kind: Kind, namespace: str, uids: Collection[str], *, version: int
+    ) -> list[Manifest]:
+        """Note a whole list: what is held, is not in it and is not newer than it has gone.
+
+        Args:
+            kind: its kind.
+            namespace: its namespace; empty: all of them.
+            uids: of what it shows.
+            version: as of which it is.
+
+        Returns:
+            What has gone, as it was held.
+        """
+        with self._lock:
+            unlisted = [
+                (place, held)
+                for place, held in self._held.items()
+                if place[0] == kind.name
+                and namespace in ("", place[1])
+                and held.uid not in uids
+                and held.version <= version
+            ]
+        return [
+            _unpacked(held)
+            for (_, where, name), held in unlisted
+            if self.end(kind, where, name, uid=held.uid, version=version)
+        ]
 
     def seen(self, kind: Kind, namespace: str, name: str) -> tuple[str, int] | None:
         """Uid and version of what is held under a name."""

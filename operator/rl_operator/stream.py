@@ -3,7 +3,8 @@
 Kopf lists, asks again, renews credentials and begins anew after a 410. It is given an empty list,
 or a bookmark in place of each object, so that it goes on from there: a task, a queue and the
 wrappers that it makes for every object of every event would cost more than all that the operator
-does with them. And once a watch has begun, all that was listed before has been told.
+does with them. And once a watch has begun, all that was listed before has been told, and what was
+not: after a 410 a list alone shows what went while nobody watched.
 
 JSON is read by pydantic's parser, in a third of the time of the standard library's.
 """
@@ -11,7 +12,7 @@ JSON is read by pydantic's parser, in a third of the time of the standard librar
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 import aiohttp
@@ -19,18 +20,47 @@ from pydantic_core import from_json
 
 Told = Callable[[str | None, Mapping[str, Any]], None]
 """Called with a change, None where an object was listed, and the object."""
+Whole = Callable[[str, str, Collection[str], int], None]
+"""Called at a list's end with kind, namespace (empty: all), uids of all its pages, and version."""
 CHANGES = ("ADDED", "MODIFIED", "DELETED")
 
 
-def without_items(body: Any, told: Told) -> Any:
-    """An answer as kopf reads it: a list without its objects, which are told, or what it was."""
-    if not isinstance(body, dict) or "items" not in body:
-        return body
-    # Items of a list name neither.
-    stamp = {"apiVersion": body["apiVersion"], "kind": body["kind"].removesuffix("List")}
-    for one in body["items"] or []:
-        told(None, stamp | one)
-    return body | {"items": []}
+class Lists:
+    """The lists under way, page by page."""
+
+    def __init__(self, *, told: Told, whole: Whole) -> None:
+        self._told, self._whole = told, whole
+        self._shown: dict[str, set[str]] = {}
+        """Uids by the path of the list."""
+
+    def without_items(self, path: str, body: Any, *, first: bool) -> Any:
+        """An answer as kopf reads it: a list without its objects, or what it was.
+
+        Args:
+            path: that was asked for.
+            body: the answer.
+            first: it is not the continuation of another page.
+        """
+        if not isinstance(body, dict) or "items" not in body:
+            return body
+        # Items of a list name neither.
+        stamp = {"apiVersion": body["apiVersion"], "kind": body["kind"].removesuffix("List")}
+        shown = set[str]() if first else self._shown.pop(path, set())
+        for one in body["items"] or []:
+            self._told(None, stamp | one)
+            shown.add(one["metadata"]["uid"])
+        if body["metadata"].get("continue"):
+            self._shown[path] = shown
+        else:
+            version = int(body["metadata"]["resourceVersion"])
+            self._whole(stamp["kind"], _namespace_of(path), shown, version)
+        return body | {"items": []}
+
+
+def _namespace_of(path: str) -> str:
+    """Of a collection's path; empty where it is that of all namespaces."""
+    _, marked, rest = path.partition("/namespaces/")
+    return rest.partition("/")[0] if marked else ""
 
 
 class Stream:

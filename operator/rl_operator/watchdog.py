@@ -14,7 +14,7 @@ import aiohttp
 from pydantic_core import from_json
 
 from rl_contracts.errors import RLError
-from rl_operator.stream import Stream, Told, without_items
+from rl_operator.stream import Lists, Stream, Told, Whole
 
 
 class WatchSilentError(RLError):
@@ -93,11 +93,15 @@ class Streams:
             raise WatchSilentError(dead, seconds=self.seconds)
 
 
-def session_for(streams: Streams, *, told: Told, **options: Any) -> aiohttp.ClientSession:
+def session_for(
+    streams: Streams, *, told: Told, whole: Whole, **options: Any
+) -> aiohttp.ClientSession:
     """A session, with aiohttp's options, whose watches are listened to. For a running loop.
 
-    ``told`` is called with what is listed, and with each change that watches tell of.
+    ``told`` is called with what is listed, and with each change that watches tell of; ``whole`` at
+    the end of each list.
     """
+    lists = Lists(told=told, whole=whole)
 
     class Response(aiohttp.ClientResponse):
         async def start(self, connection: Any) -> aiohttp.ClientResponse:
@@ -112,7 +116,9 @@ def session_for(streams: Streams, *, told: Told, **options: Any) -> aiohttp.Clie
 
         async def json(self, **options: Any) -> Any:
             body = await super().json(**{"loads": from_json, **options})
-            listed = self.method == "GET" and self.status == 200
-            return without_items(body, told) if listed else body
+            if self.method != "GET" or self.status != 200:
+                return body
+            first = "continue" not in self.url.query
+            return lists.without_items(self.url.path, body, first=first)
 
     return aiohttp.ClientSession(response_class=Response, **options)

@@ -9,8 +9,7 @@ import pytest
 from rl_operator import kinds
 from rl_operator.kinds import Key
 from tests.apiserver import ApiServer
-from tests.contract.rl_operator.processes import Process, Starter, trainer_kind
-from tests.contract.rl_operator.test_process import bring_up
+from tests.contract.rl_operator.processes import Process, Starter, bring_up, trainer_kind
 from tests.contract.rl_operator.world import World
 from tests.waiting import until
 

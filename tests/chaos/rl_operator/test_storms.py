@@ -12,8 +12,7 @@ import pytest
 
 from rl_operator import kinds
 from tests.api_front import ApiFront, Fault
-from tests.contract.rl_operator.processes import Starter, holder
-from tests.contract.rl_operator.test_process import begins, bring_up
+from tests.contract.rl_operator.processes import Starter, begins, bring_up, holder
 from tests.contract.rl_operator.test_watches import behind
 from tests.contract.rl_operator.world import World
 from tests.waiting import until

@@ -18,9 +18,8 @@ from tests.api_front import ApiFront, Fault
 from tests.apiserver import ApiServer
 from tests.chaos.rl_operator.test_storms import BURSTS, LEFT_ALONE
 from tests.contract.rl_operator import test_shared_pools as shared
-from tests.contract.rl_operator.processes import Process, Starter, grant, holder
+from tests.contract.rl_operator.processes import Process, Starter, begins, grant, holder
 from tests.contract.rl_operator.test_elastic import place, remove_pods, size
-from tests.contract.rl_operator.test_process import begins
 from tests.contract.rl_operator.test_queue import QUEUED, decide, workload
 from tests.contract.rl_operator.test_suspend import end_pod, suspend
 from tests.contract.rl_operator.test_watches import behind

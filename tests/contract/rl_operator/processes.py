@@ -16,10 +16,11 @@ import yaml
 
 from rl_local import binaries, versions
 from rl_operator import kinds
+from rl_operator.kinds import Key
 from tests.apiserver import ApiServer, kubeconfig
 from tests.contract.rl_operator.world import World, install_trainer_kind
 from tests.servers import ROOT, Server, binary, free_port
-from tests.waiting import HUNG_SECONDS
+from tests.waiting import HUNG_SECONDS, until
 
 SYSTEM = "rl-system"
 IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
@@ -140,3 +141,23 @@ def lease(world: World) -> dict[str, Any]:
 
 def holder(world: World) -> str:
     return str(lease(world).get("holderIdentity", ""))
+
+
+def begins(world: World, run: str) -> bool:
+    """The samplers are heard of; whether there is a trainer."""
+    for number in (1, 2):
+        world.register(run, f"job-main-x-{number}")
+    return bool(world.objects(kinds.PYTORCH_JOB))
+
+
+def bring_up(world: World) -> tuple[Key, str]:
+    """A job whose trainer has begun, and its run."""
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job()
+    until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the pool's Deployment")
+    until(lambda: world.status(job).get("runId"), what="the status")
+    run = str(world.status(job)["runId"])
+    world.start_samplers(run)
+    until(lambda: begins(world, run), what="the trainer")
+    return job, run

@@ -10,31 +10,18 @@ from pathlib import Path
 import pytest
 
 from rl_operator import kinds
-from rl_operator.kinds import Key
 from rl_operator.leadership import RENEW_DEADLINE_SECONDS
-from tests.contract.rl_operator.processes import Process, Starter, grant, holder, lease
+from tests.contract.rl_operator.processes import (
+    Process,
+    Starter,
+    begins,
+    bring_up,
+    grant,
+    holder,
+    lease,
+)  # fmt: skip
 from tests.contract.rl_operator.world import World
 from tests.waiting import HUNG_SECONDS, until
-
-
-def begins(world: World, run: str) -> bool:
-    """The samplers are heard of; whether there is a trainer."""
-    for number in (1, 2):
-        world.register(run, f"job-main-x-{number}")
-    return bool(world.objects(kinds.PYTORCH_JOB))
-
-
-def bring_up(world: World) -> tuple[Key, str]:
-    """A job whose trainer has begun, and its run."""
-    world.make_secret()
-    world.upload_inputs()
-    job = world.make_job()
-    until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the pool's Deployment")
-    until(lambda: world.status(job).get("runId"), what="the status")
-    run = str(world.status(job)["runId"])
-    world.start_samplers(run)
-    until(lambda: begins(world, run), what="the trainer")
-    return job, run
 
 
 def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: Starter) -> None:

@@ -110,6 +110,22 @@ def test_own_writes_are_looked_at_but_for_the_status_of_the_writer() -> None:
     assert looks == ["RLJob/n/j", "SamplerPool/n/p"] * 2
 
 
+def test_what_a_list_does_not_show_has_gone_and_is_looked_at() -> None:
+    seen: list[str] = []
+    store = Store()
+    feed = Feed(store, look=lambda key: seen.append(str(key)))
+    for name, uid, version in (("a", "gone", 3), ("b", "there", 4), ("c", "newer", 9)):
+        store.put(POD, a_pod(name, uid=uid, version=version))
+    feed.listed_all("Deployment", "", set(), 7)
+    feed.listed_all("Pod", "elsewhere", set(), 7)
+    assert seen == []
+    feed.listed_all("Pod", "n", {"there"}, 7)
+    assert seen == ["RLJob/n/j", "SamplerPool/n/p"]
+    left = store.select(POD, "n", labels=SELECTOR)
+    assert [one["metadata"]["name"] for one in left] == ["b", "c"]
+    assert not store.put(POD, a_pod("a", uid="gone", version=6))
+
+
 BIRTHS: dict[str, tuple[str | None, int | None, bool]] = {
     "just made": ("ADDED", None, True),
     "just made, with the status that the definition has": ("ADDED", -1, True),
@@ -200,6 +216,16 @@ class World:
         self.during()
         return found
 
+    def relist(self) -> None:
+        """The watch was too old: what it had still to tell is lost, and a list begins it anew."""
+        self.watched.clear()
+        found, version = list(self.there.values()), self.version
+        for pod in found:
+            self.during()
+            self.feed.watched(None, pod)
+        self.during()
+        self.feed.listed_all("Pod", "", {one["metadata"]["uid"] for one in found}, version)
+
     def look(self) -> None:
         self.looks.changed(KEY)
         self.looks.observe(KEY, pods)
@@ -210,15 +236,20 @@ def pods(reads: Reads) -> list[Raw]:
 
 
 NUMBER = st.integers(0, 5)
-STEPS = st.one_of(
+Step = tuple[str, Any, Any]
+UNWATCHED = st.one_of(
     st.tuples(st.just("write"), st.sampled_from(NAMES), st.booleans()),
     st.tuples(st.just("remove"), st.sampled_from(NAMES), st.none()),
-    st.tuples(st.just("deliver"), NUMBER, st.booleans()),
     st.tuples(st.just("answer"), NUMBER, st.none()),
+)
+STEPS = st.one_of(UNWATCHED, st.tuples(st.just("deliver"), NUMBER, st.booleans()))
+MEANWHILE = st.one_of(
+    st.tuples(st.just("look"), st.lists(STEPS, max_size=4)),
+    st.tuples(st.just("relist"), st.lists(UNWATCHED, max_size=4)),
 )
 
 
-def take(world: World, step: tuple[str, Any, Any]) -> None:
+def take(world: World, step: Step) -> None:
     kind, first, second = step
     if kind == "write":
         world.write(first, ours=second)
@@ -230,7 +261,7 @@ def take(world: World, step: tuple[str, Any, Any]) -> None:
         world.answer(first)
 
 
-def one_after_the_other(world: World, steps: list[tuple[str, Any, Any]]) -> Callable[[], None]:
+def one_after_the_other(world: World, steps: list[Step]) -> Callable[[], None]:
     """Takes one of the steps at each call."""
     left = list(steps)
 
@@ -246,16 +277,16 @@ def state(found: list[Raw]) -> dict[str, tuple[str, str]]:
     return {one["name"]: (one["uid"], one["resourceVersion"]) for one in metas}
 
 
-@given(st.lists(st.one_of(STEPS, st.lists(STEPS, max_size=4)), max_size=30))
+@given(st.lists(st.one_of(STEPS, MEANWHILE), max_size=30))
 def test_once_all_is_told_the_store_is_the_server(
-    steps: list[tuple[str, Any, Any] | list[tuple[str, Any, Any]]],
+    steps: list[Step | tuple[str, list[Step]]],
 ) -> None:
-    """A list of steps is what happens during a live look, before and after the server answers."""
+    """During a live look, or while a watch begins anew, other things happen."""
     world = World()
     for step in steps:
-        if isinstance(step, list):
-            world.during = one_after_the_other(world, step)
-            world.look()
+        if len(step) == 2:
+            world.during = one_after_the_other(world, step[1])
+            (world.look if step[0] == "look" else world.relist)()
             world.during = lambda: None
         else:
             take(world, step)
@@ -267,7 +298,7 @@ def test_once_all_is_told_the_store_is_the_server(
 
 
 @given(st.lists(STEPS, max_size=20))
-def test_a_live_look_mends_what_no_watch_has_told(steps: list[tuple[str, Any, Any]]) -> None:
+def test_a_live_look_mends_what_no_watch_has_told(steps: list[Step]) -> None:
     world = World()
     for step in steps:
         take(world, step)

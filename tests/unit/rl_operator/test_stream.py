@@ -6,12 +6,13 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.stream import CHANGES, Stream, without_items
+from rl_operator.stream import CHANGES, Lists, Stream
 
 KINDS = (*CHANGES, "BOOKMARK", "ERROR")
 
@@ -80,18 +81,55 @@ def test_an_answer_that_breaks_off_is_kopf_s_to_judge() -> None:
     assert left.startswith(b'{"type": "ADDED"')
 
 
+EVERYWHERE, OF_ONE = "/apis/apps/v1/deployments", "/apis/apps/v1/namespaces/n/deployments"
+
+
+def a_page(*names: str, more: str = "") -> dict[str, Any]:
+    items = [{"metadata": {"name": one, "uid": f"u{one}"}} for one in names]
+    metadata = {"resourceVersion": "7", "continue": more}
+    return {
+        "apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": metadata, "items": items
+    }  # fmt: skip
+
+
+@dataclass
+class Listing:
+    """Lists, and what they told."""
+
+    told: list[tuple[str | None, Mapping[str, Any]]] = field(default_factory=list)
+    wholes: list[tuple[str, str, set[str], int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lists = Lists(
+            told=lambda change, raw: self.told.append((change, raw)),
+            whole=lambda kind, namespace, there, version: self.wholes.append(
+                (kind, namespace, set(there), version)
+            ),
+        )
+
+
 def test_a_list_tells_of_its_objects_and_is_empty_for_kopf() -> None:
-    told: list[tuple[str | None, Mapping[str, Any]]] = []
-    metadata = {"resourceVersion": "7", "continue": "more"}
-    items = [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]
-    body = {"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": metadata}
-    left = without_items(body | {"items": items}, lambda change, raw: told.append((change, raw)))
+    listing, body = Listing(), a_page("a", "b")
+    left = listing.lists.without_items(EVERYWHERE, body, first=True)
     assert left == body | {"items": []}
     stamp = {"apiVersion": "apps/v1", "kind": "Deployment"}
-    assert told == [(None, stamp | one) for one in items]
+    assert listing.told == [(None, stamp | one) for one in body["items"]]
+
+
+def test_the_last_page_of_a_list_says_all_that_there_is() -> None:
+    listing = Listing()
+    read = listing.lists.without_items
+    read(OF_ONE, a_page("lost", more="x"), first=True)  # the list begins anew
+    read(OF_ONE, a_page("a", more="x"), first=True)
+    read(EVERYWHERE, a_page("b"), first=True)
+    read(OF_ONE, a_page("c", more="y"), first=False)
+    assert listing.wholes == [("Deployment", "", {"ub"}, 7)]
+    read(OF_ONE, a_page("d"), first=False)
+    assert listing.wholes[1:] == [("Deployment", "n", {"ua", "uc", "ud"}, 7)]
 
 
 def test_what_is_no_list_is_kopf_s() -> None:
+    read = Listing().lists.without_items
     body = {"kind": "APIResourceList", "resources": [{"name": "pods"}]}
-    assert without_items(body, lambda change, raw: None) is body
-    assert without_items(["what nobody expects"], lambda change, raw: None)
+    assert read("/api/v1", body, first=True) is body
+    assert read("/api/v1", ["what nobody expects"], first=True)

@@ -76,7 +76,7 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def ignored(change: str | None, raw: object) -> None:
+def ignored(*_: object) -> None:
     """No object is told."""
 
 
@@ -91,7 +91,7 @@ async def _read(query: str, *, of: str = PODS) -> tuple[bytes, Counted]:
     server = f"http://127.0.0.1:{runner.addresses[0][1]}"
     streams = Counted()
     async with (
-        session_for(streams, told=ignored) as session,
+        session_for(streams, told=ignored, whole=ignored) as session,
         session.get(f"{server}{of}{query}") as response,
     ):
         read = b"".join([piece async for piece in response.content.iter_chunked(1 << 20)])
