@@ -1,10 +1,19 @@
-"""Samplers of a run that trains are drained: one goes, another comes, and no rollout is lost."""
+"""Samplers of a run that trains are drained, or get another template, and no rollout is lost.
+
+| row | what happens | what must hold |
+|---|---|---|
+| drain | one pod is evicted, then the other one | one at a time |
+| unavailable | labels, variables, resources: `maxUnavailable: 1` | one pod is ready at any time |
+| surge | the same: `maxUnavailable: 0`, `maxSurge: 1` | both are, with one more at most |
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -14,8 +23,10 @@ from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     await_phase,
     evict,
+    patch,
     said,
 )
+from tests.chaos.operator_cluster.rolling import watching
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import short_job
 from tests.waiting import until
@@ -25,6 +36,8 @@ NAME = "sampled"
 STEPS = 100_000
 """The run never ends by itself."""
 STEPS_BETWEEN = 3
+PODS = 2
+SELECTED = f"rl-operator.io/job={NAME},rl-operator.io/component=sampler"
 OF_NO_USE = (Cause.STALE, Cause.EXPIRED, Cause.FILTERED)
 """Why a group that nobody lost is not trained: it is too old, or teaches nothing."""
 
@@ -55,12 +68,12 @@ def watched(lab: Lab) -> Iterator[Watched]:
         short_job(
             NAME,
             training__steps=STEPS,
-            samplers__0__template__autoscaling__minReplicas=2,
+            samplers__0__template__autoscaling__minReplicas=PODS,
             samplers__0__template__rollout={"maxUnavailable": 1},
         )
     )
     reader = RunReader(lab, lab.job(NAME).uid)
-    reader.await_step(1)
+    reader.await_step(1, seconds=COMPLETE_SECONDS)
     await_phase(lab, NAME, "Running")
     yield Watched(lab, reader, reader.run)
     reader.close()
@@ -85,6 +98,86 @@ def test_a_drain_takes_one_sampler_at_a_time(lab: Lab, watched: Watched) -> None
     status = await_phase(lab, NAME, "Running")
     assert (status.attempt, status.failures, status.trainer.restarts) == (1, 0, 0)
     check_rollouts(lab, watched.uid)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A changed template, and what its rollout may take."""
+
+    name: str
+    label: str
+    cpu: str
+    rollout: dict[str, int]
+
+    def of(self, template: dict[str, Any]) -> dict[str, Any]:
+        """The template with the edit."""
+        engine, resources = template["engine"], template["resources"]
+        variable = {"name": "EDIT", "value": self.name}
+        return {
+            **template,
+            "rollout": self.rollout,
+            "podTemplate": {"metadata": {"labels": {"edit": self.label}}},
+            "resources": {**resources, "requests": {**resources["requests"], "cpu": self.cpu}},
+            "engine": {**engine, "env": [*engine["env"], variable]},
+        }
+
+
+EDITS = [
+    Edit("unavailable", "first", "240m", {"maxUnavailable": 1, "maxSurge": 0}),
+    Edit("surge", "second", "230m", {"maxUnavailable": 0, "maxSurge": 1}),
+]
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=[one.name for one in EDITS])
+def test_an_edited_template_takes_its_place_within_the_rollout_s_bounds(
+    lab: Lab, watched: Watched, edit: Edit
+) -> None:
+    until(lambda: lab.job(NAME).status.samplers.ready == PODS, what="all samplers")
+    trainer, before = watched.pods("trainer"), watched.pods("sampler")
+    (group,) = lab.get("rljob", NAME)["spec"]["samplers"]
+    group["template"] = edit.of(without_edit(group["template"]))
+    with watching(lab, labels=SELECTED, pods=before) as rolling:
+        patch(lab, NAME, json.dumps({"samplers": [group]}))
+
+        def rolled() -> bool:
+            found = lab.get("deployment", f"{NAME}-main")
+            status = found["status"]
+            counts = {status.get(key) for key in ("replicas", "updatedReplicas", "readyReplicas")}
+            seen = status["observedGeneration"] == found["metadata"]["generation"]
+            return seen and counts == {PODS} and not watched.pods("sampler") & before
+
+        until(rolled, what="the new pods alone", seconds=COMPLETE_SECONDS,
+              seen=lambda: lab.get("deployment", f"{NAME}-main")["status"])  # fmt: skip
+        watched.goes_on()
+    unavailable, surge = edit.rollout["maxUnavailable"], edit.rollout["maxSurge"]
+    assert min(len(one.ready) for one in rolling.moments) == PODS - unavailable
+    assert max(len(one.there) for one in rolling.moments) == PODS + surge
+    check_pods(lab, edit)
+    assert watched.pods("trainer") == trainer
+    status = await_phase(lab, NAME, "Running")
+    assert (status.attempt, status.failures, status.trainer.restarts) == (1, 0, 0)
+    check_rollouts(lab, watched.uid)
+
+
+def without_edit(template: dict[str, Any]) -> dict[str, Any]:
+    """The template without an earlier edit's variable."""
+    kept = [one for one in template["engine"]["env"] if one["name"] != "EDIT"]
+    return {**template, "engine": {**template["engine"], "env": kept}}
+
+
+def check_pods(lab: Lab, edit: Edit) -> None:
+    """All pods are of the edited template."""
+    found = [
+        one
+        for one in lab.get("pods", "-l", SELECTED)["items"]
+        if "deletionTimestamp" not in one["metadata"]
+    ]
+    assert len(found) == PODS
+    for pod in found:
+        assert pod["metadata"]["labels"]["edit"] == edit.label
+        engine = next(one for one in pod["spec"]["initContainers"] if one["name"] == "engine")
+        assert engine["resources"]["requests"]["cpu"] == edit.cpu
+        assert {"name": "EDIT", "value": edit.name} in engine["env"]
 
 
 def names_of(lab: Lab) -> set[str]:

@@ -1,0 +1,93 @@
+"""What a pool's pods were from moment to moment, by a watch that leaves no moment out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from tests.cluster.lab import Lab
+from tests.waiting import HUNG_SECONDS
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Pods between two events, by uid; those that are told to end are counted apart."""
+
+    ready: frozenset[str]
+    there: frozenset[str]
+    """Ready or not."""
+    ending: frozenset[str]
+
+
+@dataclass
+class Rolling:
+    """A watch under way, and after it its moments."""
+
+    file: IO[str]
+    moments: list[Moment] = field(default_factory=list)
+
+    def read(self, before: set[str]) -> None:
+        """Replay the watch from the moment on at which it has told of the pods of the beginning."""
+        self.file.seek(0)
+        ready, there, ending = set[str](), set[str](), set[str]()
+        for event in _documents(self.file.read()):
+            uid = event["object"]["metadata"]["uid"]
+            for one in (ready, there, ending):
+                one.discard(uid)
+            if event["type"] == "DELETED":
+                pass
+            elif "deletionTimestamp" in event["object"]["metadata"]:
+                ending.add(uid)
+            else:
+                there.add(uid)
+                if _is_ready(event["object"]):
+                    ready.add(uid)
+            before -= {uid}
+            if not before:
+                self.moments.append(Moment(frozenset(ready), frozenset(there), frozenset(ending)))
+
+
+def _documents(text: str) -> Iterator[dict[str, Any]]:
+    """JSON values one behind the other; one that the watch's end has cut is left out."""
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(text):
+        try:
+            found, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError:
+            return
+        yield found
+        at += len(text[at:]) - len(text[at:].lstrip())
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+
+
+@contextlib.contextmanager
+def watching(lab: Lab, *, labels: str, pods: set[str]) -> Iterator[Rolling]:
+    """Watch the pods with some labels; the moments can be read once the context has ended.
+
+    Args:
+        lab: the namespace.
+        labels: a selector.
+        pods: uids of those that are there now.
+    """
+    command = lab.tools.kubectl_command(
+        "--namespace", lab.namespace, "get", "pods", "-l", labels, "-o", "json",
+        "--watch", "--output-watch-events",
+    )  # fmt: skip
+    with tempfile.TemporaryFile("w+") as file:
+        found = Rolling(file)
+        process = subprocess.Popen(command, stdout=file)
+        try:
+            yield found
+        finally:
+            process.terminate()
+            process.wait(HUNG_SECONDS)
+        found.read(set(pods))
