@@ -8,6 +8,7 @@ that depends on time: how old a group is, is looked at when its batch is formed.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 ROLLOUTS_PER_READ = 256
 AHEAD = 4
 """While nobody waits, looks are so many times rarer."""
+DEAD_SECONDS = 0.25
+"""Dead tasks are rare, and looked for so often, or at once after some were found."""
 WAIT_SECONDS = 0.5
 """Longest wait for news before the trainer looks whether it was told to stop."""
 
@@ -83,6 +86,10 @@ class Supply:
         """None while no prompts may be handed out."""
         self._known: set[str] = set()
         """Finished tasks that were read."""
+        self._room = False
+        """Tasks have left the queue since prompts were handed out; nobody but we takes any out."""
+        self._dead_from = -math.inf
+        """When dead tasks are looked for next."""
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="supply")
         self._thread: Future[None] | None = None
 
@@ -155,9 +162,13 @@ class Supply:
                         return
                     asked, awaited = self._asked, self._awaited
                     new = asked != self._answered
-                if new or awaited:
+                    admits = new or (awaited and self._room)
+                    self._room = self._room and not admits
+                if admits:
                     self._admit()
                 self._look()
+                if new or self._job.clock() >= self._dead_from:
+                    self._bury()
                 with self._changed:
                     self._answered = asked
                     self._looks += 1
@@ -206,10 +217,22 @@ class Supply:
             some = new[first : first + self._per_step]
             self._tell(self._judged(some))
             self._known |= {one.id for one in some}
-        dead = tasks.find(run, queue=Queue.TRAIN, state=TaskState.DEAD)
+
+    def _bury(self) -> None:
+        """Take dead tasks out of the queue, and tell of them."""
+        tasks = self._job.stores.tasks
+        dead = tasks.find(self._job.run, queue=Queue.TRAIN, state=TaskState.DEAD)
         tasks.bury([task.id for task in dead])
+        self._dead_from = self._job.clock() + (0.0 if dead else DEAD_SECONDS)
+        if dead:
+            self._left()
         for task in dead:
             self._tell(News(losses=[told(task, task.cause or Cause.FAILED, task.reason)]))
+
+    def _left(self) -> None:
+        """Note that tasks have left the queue."""
+        with self._changed:
+            self._room = True
 
     def _tell(self, news: News) -> None:
         with self._changed:
@@ -269,6 +292,7 @@ class Supply:
     def drop(self, task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> Loss:
         """Put a finished task out of the queue."""
         self._job.stores.tasks.drop([task.id], reason=reason, cause=cause)
+        self._left()
         return told(task, cause, reason, group=group)
 
 

@@ -191,3 +191,20 @@ def test_what_ends_the_thread_is_raised_where_the_trainer_waits(
         return False
 
     until(raised, what="the error of the thread")
+
+
+def test_a_queue_that_nothing_leaves_is_counted_once(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    total = side.stores.tasks.total
+
+    def counting(run: str, *, queue: Queue) -> int:
+        counted.append(run)
+        return total(run, queue=queue)
+
+    monkeypatch.setattr(side.stores.tasks, "total", counting)
+    side.supply.ask(side.progress)
+    for _ in range(5):  # looks
+        side.supply.wait()
+    assert counted == [RUN]
