@@ -30,6 +30,8 @@ AHEAD = 4
 """While nobody waits, looks are so many times rarer."""
 DEAD_SECONDS = 0.25
 """Dead tasks are rare, and looked for so often, or at once after some were found."""
+COUNT_SECONDS = 1.0
+"""A full queue is counted again after so long: a former trainer's last write may be late."""
 WAIT_SECONDS = 0.5
 """Longest wait for news before the trainer looks whether it was told to stop."""
 
@@ -87,7 +89,10 @@ class Supply:
         self._known: set[str] = set()
         """Finished tasks that were read."""
         self._room = False
-        """Tasks have left the queue since prompts were handed out; nobody but we takes any out."""
+        """Prompts may be wanted: the queue was not found full since we put tasks into it or out of
+        it."""
+        self._count_from = -math.inf
+        """When it is counted in any case."""
         self._dead_from = -math.inf
         """When dead tasks are looked for next."""
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="supply")
@@ -162,7 +167,8 @@ class Supply:
                         return
                     asked, awaited = self._asked, self._awaited
                     new = asked != self._answered
-                    admits = new or (awaited and self._room)
+                    counts = self._room or self._job.clock() >= self._count_from
+                    admits = new or (awaited and counts)
                     self._room = self._room and not admits
                 if admits:
                     self._admit()
@@ -197,11 +203,16 @@ class Supply:
                 max_staleness=self._job.spec.algorithm.off_policy.max_staleness,
                 steps_left=self._job.spec.training.total_steps - progress.step,
             )
+            self._count_from = self._job.clock() + COUNT_SECONDS
             first = progress.next_sequence
             self._job.stores.tasks.insert(
                 [self._stream.task(first + offset, step=progress.step) for offset in range(room)]
             )
             progress.next_sequence += room
+        if room:
+            # Some may have been there before, and trained: an attempt hands out again what the one
+            # before it did, from its last batch on.
+            self._changes_queue()
 
     def _look(self) -> None:
         """Read newly finished tasks, and tell of them."""
@@ -225,12 +236,12 @@ class Supply:
         tasks.bury([task.id for task in dead])
         self._dead_from = self._job.clock() + (0.0 if dead else DEAD_SECONDS)
         if dead:
-            self._left()
+            self._changes_queue()
         for task in dead:
             self._tell(News(losses=[told(task, task.cause or Cause.FAILED, task.reason)]))
 
-    def _left(self) -> None:
-        """Note that tasks have left the queue."""
+    def _changes_queue(self) -> None:
+        """Have it counted at the next look."""
         with self._changed:
             self._room = True
 
@@ -292,7 +303,7 @@ class Supply:
     def drop(self, task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> Loss:
         """Put a finished task out of the queue."""
         self._job.stores.tasks.drop([task.id], reason=reason, cause=cause)
-        self._left()
+        self._changes_queue()
         return told(task, cause, reason, group=group)
 
 

@@ -193,7 +193,18 @@ def test_what_ends_the_thread_is_raised_where_the_trainer_waits(
     until(raised, what="the error of the thread")
 
 
-def test_a_queue_that_nothing_leaves_is_counted_once(
+def test_prompts_that_were_trained_before_leave_room_for_others(side: Side, tmp_path: Path) -> None:
+    side.supply.ask(side.progress)
+    side.await_tasks(2 * PER_STEP)
+    side.answer(2 * PER_STEP)
+    side.stores.tasks.retire(side.groups(2 * PER_STEP))
+    with supplying(side.stores, tmp_path) as another:  # it hands out from the beginning
+        another.supply.ask(another.progress)
+        another.await_tasks(2 * PER_STEP)
+    assert another.progress.next_sequence == 4 * PER_STEP
+
+
+def test_a_queue_that_is_full_is_counted_no_more(
     side: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[str] = []
@@ -207,4 +218,4 @@ def test_a_queue_that_nothing_leaves_is_counted_once(
     side.supply.ask(side.progress)
     for _ in range(5):  # looks
         side.supply.wait()
-    assert counted == [RUN]
+    assert counted == [RUN, RUN], "once to fill it, once to find it full"
