@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.workers import MOST_SAMPLERS
 from rl_operator import kinds, names
 from rl_operator.conditions import Said, Truth
 from rl_operator.desired.workload import TRAINER_SET, group_set, lacking
@@ -15,8 +16,6 @@ from rl_operator.scrub import scrubbed
 from rl_operator.snapshot import JobSnapshot
 from rl_operator.timestamps import parse_time
 
-UNBOUNDED = 2000
-"""What /scale allows: with ``samplerQuota`` pods may come unasked once the others are admitted."""
 TOLD = ("QuotaReserved", "Admitted", "Evicted")
 """Conditions of a Workload that its job shows in the queue's own words."""
 
@@ -190,10 +189,13 @@ def said(snapshot: JobSnapshot) -> list[Said]:
 
 
 def sizes(spec: RLJobSpec, workload: Workload | None) -> dict[str, int]:
-    """Sampler pods that each group may have: those that were admitted, or as many as it likes."""
+    """Sampler pods that each group may have: those that were admitted.
+
+    With a ``samplerQuota`` below the most, others may come unasked: as many as /scale allows.
+    """
     granted = workload.assignments if workload is not None else {}
     if workload is not None and spec.scheduling.sampler_quota != "MaxReplicas":
-        return {one.name: UNBOUNDED for one in spec.samplers}
+        return {one.name: MOST_SAMPLERS for one in spec.samplers}
     return {
         one.name: granted[group_set(one.name)].count if group_set(one.name) in granted else 0
         for one in spec.samplers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -234,8 +235,8 @@ class StatusWriter:
             Patience.MOMENT: min(MOMENT_SECONDS, seconds), Patience.FIRST: seconds
         }  # fmt: skip
         """By patience: how long a change waits from when it was seen."""
-        self._found, self._turn = 0, min(seconds, 1 / FOUND_PER_SECOND)
-        """Objects whose first change in this process was of numbers and words alone."""
+        self._turn, self._next_turn = min(seconds, 1 / FOUND_PER_SECOND), -math.inf
+        """Of objects whose first change in this process is of numbers and words alone."""
         self._written: dict[str, float] = {}
         self._put_off: dict[str, float] = {}
         """Since when a change of parts, or a first status, waits."""
@@ -279,8 +280,8 @@ class StatusWriter:
         if patience == Patience.NONE:
             return 0.0
         if written is None:  # a former process wrote it: of many that run each has its turn
-            written = self._written[uid] = now + self._found * self._turn
-            self._found += 1
+            written = self._written[uid] = max(now, self._next_turn)
+            self._next_turn = written + self._turn
         self._put_off.pop(uid, None)
         return written + self._seconds - now
 

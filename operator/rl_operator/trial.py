@@ -11,12 +11,12 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rl_contracts.errors import Refusal
-from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.workers import Placement, SamplerGroup
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.workers import Placement
 from rl_operator import kinds, names, pool_ref
 from rl_operator.cluster import ApiRefusedError, Cluster
 from rl_operator.desired import deployment, trainer
@@ -141,23 +141,8 @@ def _templates(
     of_trainer = functools.partial(trainer.pod_template, job, spec, attempt=1, images=images)
     yield "spec.trainer", spec.trainer, of_trainer
     for index, group in enumerate(spec.samplers):
-        of_group = functools.partial(_sampler_template, job, spec, group, images)
+        of_group = functools.partial(deployment.pod_template, job, spec, group, images=images)
         yield pool_ref.place(index, group), group.template, of_group
-
-
-def _sampler_template(
-    job: Meta, spec: RLJobSpec, group: SamplerGroup, images: Images
-) -> Manifest:  # fmt: skip
-    manifest = deployment.render(
-        replace(job, name=names.pool_of(job.name, group)),
-        SamplerPoolSpec(job=job.name, template=group.template),
-        job=job,
-        job_spec=spec,
-        replicas=1,
-        images=images,
-    )
-    template: Manifest = manifest["spec"]["template"]
-    return template
 
 
 def _first_cause(error: ApiRefusedError) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.spec.storage import Storage, WeightSync
 from rl_contracts.spec.training import Training
 from rl_contracts.spec.user_code import Code
-from rl_contracts.spec.workers import SamplerGroup, SamplerTemplate, Trainer
+from rl_contracts.spec.workers import MOST_SAMPLERS, SamplerGroup, SamplerTemplate, Trainer
 
 GROUP = "rl-operator.io"
 VERSION = "v1alpha1"
@@ -139,7 +139,7 @@ class SamplerPoolSpec(Model):
         ),
         rule("has(self.model) || self.maxRuns == 1", "maxRuns is for a pool that jobs share"),
     )
-    replicas: Annotated[int, Field(ge=0, le=2000)] = 1
+    replicas: Annotated[int, Field(ge=0, le=MOST_SAMPLERS)] = 1
     """Changed through ``/scale`` alone."""
     job: Name | None = None
     """The RLJob of this namespace whose run is served."""

@@ -24,6 +24,8 @@ Image = Annotated[str, Field(pattern=r"^\S+$", max_length=512), TEXT]
 Environment = Annotated[list[Annotated[EnvironmentVariable, OPAQUE]], Field(max_length=32)]
 """As in core/v1; the operator alone looks into them, for a CRD has room for 60 KB."""
 EnvironmentSources = Annotated[list[Opaque], Field(max_length=16)]
+MOST_SAMPLERS = 2000
+"""Of a pool."""
 NodeSelector = Annotated[dict[str, str], Field(max_length=16)]
 
 
@@ -110,9 +112,9 @@ class Autoscaling(Model):
     )
     mode: Literal["None", "Builtin"] = "None"
     """``None``: writers of ``/scale`` change the number: people, an HPA, KEDA."""
-    min_replicas: Annotated[int, Field(ge=1, le=2000)] = 1
+    min_replicas: Annotated[int, Field(ge=1, le=MOST_SAMPLERS)] = 1
     """A new pool starts with these."""
-    max_replicas: Annotated[int, Field(ge=1, le=2000)] | None = None
+    max_replicas: Annotated[int, Field(ge=1, le=MOST_SAMPLERS)] | None = None
     idle_seconds_to_zero: Annotated[int, Field(ge=60, le=604800)] | None = None
     """No pods when the trainer was silent for so long and nothing waits; unset: never."""
     scale_up_cooldown_seconds: Annotated[int, Field(ge=0, le=86400)] = 30
@@ -147,7 +149,7 @@ class Rollout(Model):
 class Disruption(Model):
     """What node drains may take."""
 
-    max_unavailable: Annotated[int, Field(ge=1, le=2000)] = 1
+    max_unavailable: Annotated[int, Field(ge=1, le=MOST_SAMPLERS)] = 1
     """Pods of the pool at a time."""
 
 

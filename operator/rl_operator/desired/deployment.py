@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.training import Training
+from rl_contracts.spec.workers import SamplerGroup
 from rl_operator import kinds, names
 from rl_operator.desired import lora, pods, sandbox, shared_engine, tool_secrets, user_code
 from rl_operator.desired.metadata import labels, owned_by, stamped
@@ -98,6 +100,20 @@ def render(
             },
         }
     )
+
+
+def pod_template(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
+    """What a pod of a sampler group will be, before its pool is there."""
+    manifest = render(
+        replace(job, name=names.pool_of(job.name, group)),
+        SamplerPoolSpec(job=job.name, template=group.template),
+        job=job,
+        job_spec=spec,
+        replicas=1,
+        images=images,
+    )
+    template: Manifest = manifest["spec"]["template"]
+    return template
 
 
 def emptied(there: Meta, annotations: Mapping[str, str] | None = None) -> Manifest:

@@ -6,10 +6,10 @@ One pod set for the trainer and one for each group of samplers: admitted togethe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.scheduling import SamplerQuota
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator import kinds, names
@@ -82,7 +82,7 @@ def render(
     for one in spec.samplers:
         count = pods_asked(one, spec.scheduling.sampler_quota)
         if count:
-            template = _sampler(job, spec, one, images=images)
+            template = deployment.pod_template(job, spec, one, images=images)
             sets.append(_pod_set(group_set(one.name), count, template))
     body: Manifest = {"queueName": spec.scheduling.queue_name, "podSets": sets}
     if priority is not None:
@@ -104,19 +104,6 @@ def render(
             "spec": body,
         }
     )
-
-
-def _sampler(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
-    manifest = deployment.render(
-        replace(job, name=names.pool(job.name, group.name)),
-        SamplerPoolSpec(job=job.name, template=group.template),
-        job=job,
-        job_spec=spec,
-        replicas=1,
-        images=images,
-    )
-    template: Manifest = manifest["spec"]["template"]
-    return template
 
 
 def _pod_set(name: str, count: int, template: Manifest) -> Manifest:

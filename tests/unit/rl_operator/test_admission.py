@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.spec.workers import MOST_SAMPLERS
 from rl_operator import admission, gate
 from rl_operator.admission import Workload, hold, parse
 from rl_operator.desired import deployment, workload
@@ -84,7 +85,7 @@ class TestWhatIsAsked:
         assert list(of_spec(spec)) == []
         assert gate.unusable(spec, parsed(raw), demand(**sections), {"spot": SPOT}) is None
         assert admission.sizes(spec, None) == {"main": 0, "more": 0}
-        limit = admission.UNBOUNDED
+        limit = MOST_SAMPLERS
         bounded = quota == "MaxReplicas"
         assert admission.sizes(spec, parsed(raw)) == {
             "main": 3 if bounded else limit, "more": 6 if bounded else limit

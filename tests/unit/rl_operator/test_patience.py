@@ -149,6 +149,7 @@ def test_numbers_that_a_former_process_has_written_are_written_by_and_by() -> No
     now[0] += 5.15
     assert [write(number) is None for number in range(3)] == [True, True, False]
     assert cluster.written == 2
+    assert write(3) == 5.0  # those before it have had their turns
 
 
 def test_what_was_put_off_and_has_come_to_nothing_is_forgotten() -> None:
