@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.base import Model
 from rl_operator import observe
-from rl_operator.cluster import ApiConflictError, ApiRefusedError, Cluster
+from rl_operator.cluster import ApiConflictError, ApiMissingError, ApiRefusedError, Cluster
 from rl_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key, Kind
 from rl_operator.metadata import Child, Meta
 from rl_operator.names import APPLIED_ANNOTATION, STATUS_MANAGER
@@ -250,7 +250,7 @@ class StatusWriter:
             None when the stored status is ``after`` now, else the seconds to wait.
 
         Raises:
-            ApiConflictError: the object has changed since it was observed.
+            ApiConflictError: the object has changed, or gone, since it was observed.
         """
         left = self._left(meta.uid, patience) if before != after else 0.0
         if left > 0:
@@ -268,7 +268,12 @@ class StatusWriter:
             },
             "status": after.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
-        self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
+        try:
+            self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
+        except ApiMissingError as gone:  # of an object itself an apply says 409 then
+            raise ApiConflictError(
+                doing=gone.doing, status=gone.status, message=gone.message
+            ) from gone
         self._written[meta.uid] = self._clock()
         return None
 

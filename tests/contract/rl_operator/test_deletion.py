@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator import kinds
-from rl_operator.kinds import Key
+from rl_operator.apply import StatusWriter
+from rl_operator.cluster import ApiConflictError
+from rl_operator.kinds import Key, Kind
+from rl_operator.metadata import Meta
 from rl_operator.names import ABANDON_ANNOTATION, FINALIZER
+from rl_operator.patience import Patience
 from tests.contract.rl_operator.world import World
 
 
@@ -47,6 +54,25 @@ def test_a_retained_run_needs_no_finalizer(world: World) -> None:
     assert gone(world, job)
     assert world.stores.runs.get(run) is not None
     reconcile(world, job)  # a late look at a job that is gone
+
+
+@pytest.mark.parametrize(
+    ("kind", "before"),
+    [(kinds.RLJOB, RLJobStatus()), (kinds.SAMPLER_POOL, SamplerPoolStatus())],
+    ids=["job", "pool"],
+)
+def test_a_status_of_what_has_gone_since_the_look_is_a_conflict(
+    world: World, kind: Kind, before: RLJobStatus | SamplerPoolStatus
+) -> None:
+    job, _ = prepared(world, "Retain")
+    (raw,) = world.objects(kind)
+    seen = Meta.parse(raw)
+    delete(world, job)
+    world.apiserver.kubectl("-n", world.namespace, "delete", kind.plural, "--all")
+    writer = StatusWriter(world.cluster, clock=time.monotonic, seconds=0.0)
+    after = before.model_copy(update={"observed_generation": 7})
+    with pytest.raises(ApiConflictError, match=f'"{seen.name}" not found'):
+        writer.write(kind, seen, before=before, after=after, patience=Patience.NONE)
 
 
 def test_a_deleted_run_takes_its_data_along(world: World) -> None:
