@@ -15,7 +15,8 @@ from rl_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key
 from rl_operator.metadata import Child, Meta
 from rl_operator.names import APPLIED_ANNOTATION, STATUS_MANAGER
 from rl_operator.patience import Patience
-from rl_operator.plan import Action, Apply, Conflict, Plan, Wanted, plan
+from rl_operator.perform import perform
+from rl_operator.plan import Action, Conflict, Create, Plan, Wanted, plan
 from rl_operator.situation import Stall
 
 log = logging.getLogger(__name__)
@@ -70,9 +71,11 @@ class Applier:
         """Objects that this process has heard of from their creation on."""
         self._met: set[Key] = set()
         """Objects some of whose children were there already when they were to be made."""
-        self._taken_over: dict[Key, float | None] = {}
-        """Objects that were looked at once, and since when all of them counts as in order until
-        then."""
+        self._looked_at: set[Key] = set()
+        """Objects of which this process has made, or compared, what there ought to be."""
+        self._left_in_order: dict[Key, float] = {}
+        """Of these, what a former process has left: since when it counts as in order, until this
+        process finds it so."""
         self._rests: dict[Key, tuple[tuple[object, ...], float]] = {}
 
     def rests(self, key: Key, made_from: tuple[object, ...]) -> bool:
@@ -86,9 +89,7 @@ class Applier:
         While it rests nobody has looked, so that saying it again makes the rest no longer.
         """
         if not self.rests(key, made_from):
-            since = self._taken_over.get(key)
-            self._taken_over[key] = None
-            self._rests[key] = (made_from, self._clock() if since is None else since)
+            self._rests[key] = (made_from, self._left_in_order.pop(key, self._clock()))
 
     def rest_seconds(self, key: Key) -> float:
         """For how long there will be nothing to do, as long as nothing changes; 0: there may be."""
@@ -98,7 +99,8 @@ class Applier:
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._rests.pop(key, None)
-        self._taken_over.pop(key, None)
+        self._looked_at.discard(key)
+        self._left_in_order.pop(key, None)
         self._met.discard(key)
         self._new.discard(key)
 
@@ -125,9 +127,9 @@ class Applier:
         if new:
             self._new.add(key)
         if settled and self._takes_over(key, wanted, observed=observed, owner_uid=owner_uid):
-            self._saw(key, wanted, since=self._taken_over[key])
+            self._saw(key, wanted, since=self._left_in_order[key])
             wanted = [one for one in wanted if one.kind in READ_BY_NAME]  # the others were compared
-        self._taken_over.setdefault(key, None)
+        self._looked_at.add(key)
         wanted = [one for one in wanted if not self._trusts(key, one)]
         done: list[Action] = []
         while True:
@@ -151,12 +153,12 @@ class Applier:
         owner_uid: str,
     ) -> bool:
         """Whether a former process has left everything in order, as far as watches tell."""
-        if key in self._taken_over or key in self._new:
+        if key in self._looked_at or key in self._new:
             return False
         told = [one for one in wanted if one.kind not in READ_BY_NAME]
         if plan(told, [], observed=observed, owner_uid=owner_uid) != Plan():
             return False
-        self._taken_over[key] = self._clock() - self._jitter() * self._trust_seconds
+        self._left_in_order[key] = self._clock() - self._jitter() * self._trust_seconds
         return True
 
     def _asked_for(
@@ -181,12 +183,12 @@ class Applier:
     def _carry_out(self, key: Key, todo: Plan, done: list[Action]) -> Stall | None:
         for action in todo.actions:
             try:
-                self.perform(key, action)
+                perform(self._cluster, key.namespace, action)
             except ApiRefusedError as error:
                 message = f"The API server refused to {action}: {error.message}"
                 return Stall(reason="ChildRefused", message=message)
             except ApiConflictError:
-                if key in self._met or not (isinstance(action, Apply) and action.creates):
+                if key in self._met or not isinstance(action, Create):
                     raise
                 raise _ThereError from None
             done.append(action)
@@ -203,14 +205,6 @@ class Applier:
             oldest = now - self._trust_seconds
             self._seen = {one: at for one, at in self._seen.items() if at > oldest}
         self._seen |= {_identity(key, one): now for one in wanted if one.kind in READ_BY_NAME}
-
-    def perform(self, key: Key, action: Action) -> None:
-        """Do one thing."""
-        log.info("%s", action)
-        if isinstance(action, Apply):
-            self._cluster.apply(action.kind, action.manifest, manager=action.manager)
-        else:
-            self._cluster.delete(action.kind, key.namespace, action.name, uid=action.uid)
 
 
 class StatusWriter:

@@ -189,9 +189,10 @@ class Cluster:
         query = {"fieldManager": manager, "force": "true"}
         return self._write("apply", kind, manifest, query=query, subresource=subresource)
 
-    def create(self, kind: Kind, manifest: Manifest) -> Manifest:
+    def create(self, kind: Kind, manifest: Manifest, *, manager: str = "") -> Manifest:
         """Create an object; raises ApiConflictError when the name is taken."""
-        return self._write("create", kind, manifest)
+        query = {"fieldManager": manager} if manager else {}
+        return self._write("create", kind, manifest, query=query)
 
     def try_out(self, kind: Kind, manifest: Manifest) -> None:
         """Have an object checked as if it were created; nothing is stored.

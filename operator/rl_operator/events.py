@@ -16,7 +16,7 @@ from rl_operator.conditions import find, is_true
 from rl_operator.kinds import Kind
 from rl_operator.leadership import NotLeaderError
 from rl_operator.metadata import Meta
-from rl_operator.plan import Action, Apply
+from rl_operator.plan import Action, Create
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +36,10 @@ def of_actions(actions: Iterable[Action]) -> list[Note]:
     """What the first creation of pools and trainers tells."""
     notes = []
     for one in actions:
-        if not isinstance(one, Apply):
+        if not isinstance(one, Create):
             continue
         name = one.manifest["metadata"]["name"]
-        if one.kind == kinds.SAMPLER_POOL and one.manager == names.SCALE_MANAGER:
+        if one.kind == kinds.SAMPLER_POOL:
             replicas = one.manifest["spec"]["replicas"]
             notes.append(Note("PoolCreated", f"Sampler pool {name} starts with {replicas} pods."))
         if one.kind == kinds.PYTORCH_JOB:

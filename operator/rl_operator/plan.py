@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rl_operator.drift import holds
 from rl_operator.kinds import WRITTEN, Kind
 from rl_operator.metadata import Child
-from rl_operator.names import APPLIED_ANNOTATION, SCALE_MANAGER, SPEC_MANAGER
+from rl_operator.names import APPLIED_ANNOTATION
 
 Manifest = dict[str, Any]
 KINDS = {kind.name: kind for kind in WRITTEN}
-NO_VERSION = "1"
-"""No object ever has it, so that an apply at it creates, or conflicts with one that is there.
-
-etcd begins to count at 1 and gives each object the count after its own write. For an object that
-is not there the API server takes any version.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +20,8 @@ class Wanted:
     """An object that ought to be there."""
 
     manifest: Manifest
-    first_form: Manifest | None = None
-    """Applied before anything else where there is none, by the manager of the scale."""
+    at_first: Manifest = field(default_factory=dict)
+    """Fields of the spec that it is created with, and that are others' from then on."""
     keep_as_created: bool = False
     """Never changed once it is there."""
 
@@ -43,17 +37,22 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apply:
-    """Make an object what its manifest says."""
+class Create:
+    """Make an object where there is none of its name."""
 
     kind: Kind
     manifest: Manifest
-    manager: str
 
-    @property
-    def creates(self) -> bool:
-        """Whether it fails where there is such an object."""
-        return bool(self.manifest["metadata"].get("resourceVersion") == NO_VERSION)
+    def __str__(self) -> str:
+        return f"create {self.kind.name} {self.manifest['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Make an object that is there what its manifest says."""
+
+    kind: Kind
+    manifest: Manifest
 
     def __str__(self) -> str:
         return f"apply {self.kind.name} {self.manifest['metadata']['name']}"
@@ -71,7 +70,7 @@ class Delete:
         return f"delete {self.kind.name} {self.name}"
 
 
-Action = Apply | Delete
+Action = Create | Apply | Delete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +111,12 @@ def plan(
     for one in wanted:
         there = observed.get(one.reference)
         if there is None:
-            actions += _creation(one)
+            actions.append(_creation(one))
         elif there.meta.owner_uid != owner_uid:
             going = there.meta.deleted_at is not None or bool(there.meta.owner_uid and _ours(there))
             conflicts.append(Conflict(kind=there.kind, name=there.meta.name, going=going))
         elif not one.keep_as_created and there.meta.deleted_at is None and _differs(one, there):
-            actions.append(_apply(one, there.meta.resource_version))
+            actions.append(_application(one, there.meta.resource_version))
     for child in unwanted:
         if child.meta.owner_uid == owner_uid and child.meta.deleted_at is None:
             kind, meta = KINDS[child.kind], child.meta
@@ -125,22 +124,19 @@ def plan(
     return Plan(actions=tuple(actions), conflicts=tuple(conflicts))
 
 
-def _creation(wanted: Wanted) -> list[Action]:
+def _creation(wanted: Wanted) -> Create:
     """What was not seen is made only if it is not there: nobody else's object is written to."""
-    if wanted.first_form is None:
-        return [_apply(wanted, NO_VERSION)]
-    first = _at(wanted.first_form, NO_VERSION)
-    return [Apply(kind=wanted.kind, manifest=first, manager=SCALE_MANAGER), _apply(wanted)]
+    manifest = wanted.manifest
+    if wanted.at_first:
+        manifest = manifest | {"spec": manifest["spec"] | wanted.at_first}
+    return Create(kind=wanted.kind, manifest=manifest)
 
 
-def _apply(wanted: Wanted, version: str = "") -> Action:
-    """Apply; to an object that is there only as it was seen: a paused leader must not undo."""
-    manifest = _at(wanted.manifest, version) if version else wanted.manifest
-    return Apply(kind=wanted.kind, manifest=manifest, manager=SPEC_MANAGER)
-
-
-def _at(manifest: Manifest, version: str) -> Manifest:
-    return manifest | {"metadata": manifest["metadata"] | {"resourceVersion": version}}
+def _application(wanted: Wanted, version: str) -> Apply:
+    """To an object that is there only as it was seen: a paused leader must not undo."""
+    metadata = wanted.manifest["metadata"] | {"resourceVersion": version}
+    manifest = wanted.manifest | {"metadata": metadata}
+    return Apply(kind=wanted.kind, manifest=manifest)
 
 
 def _differs(wanted: Wanted, there: Child) -> bool:

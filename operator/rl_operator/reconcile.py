@@ -33,6 +33,7 @@ from rl_operator.inputs import Inputs, InputsReader
 from rl_operator.kinds import Key
 from rl_operator.looks import Looks
 from rl_operator.pace import Pace
+from rl_operator.perform import perform
 from rl_operator.plan import Wanted
 from rl_operator.queueing import Queueing
 from rl_operator.settings import Images
@@ -261,7 +262,7 @@ class JobReconciler:
             return None  # the garbage collector does the rest
         step = deletion.proceed(snapshot, self.inputs.connections, now=self.now())
         for action in step.actions:
-            self.applier.perform(snapshot.key, action)
+            perform(self.cluster, snapshot.key.namespace, action)
         if step.done:
             deletion.set_finalizer(self.cluster, snapshot.job.meta, present=False)
             return None

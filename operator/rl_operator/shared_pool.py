@@ -10,7 +10,7 @@ from rl_operator.assignment import Turn
 from rl_operator.cluster import Cluster
 from rl_operator.desired import deployment
 from rl_operator.metadata import Meta
-from rl_operator.plan import NO_VERSION, Manifest
+from rl_operator.plan import Manifest
 from rl_operator.snapshot import Job, PoolSnapshot
 
 
@@ -47,15 +47,9 @@ class SharedPools:
         self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(there, epoch))
 
     def create(self, manifest: Manifest) -> None:
-        """Make the Deployment, where there is none; raises ApiConflictError where there is one.
-
-        It is applied, by whom it is applied ever after: what one run brings goes when the next
-        one's template has it no more, and what another manager had made would stay.
-        """
-        metadata = {**manifest["metadata"], "resourceVersion": NO_VERSION}
-        spec = {**manifest["spec"], "replicas": 0}
-        bare = {**manifest, "metadata": metadata, "spec": spec}
-        self.cluster.apply(kinds.DEPLOYMENT, bare, manager=names.SPEC_MANAGER)
+        """Make the Deployment, where there is none; raises ApiConflictError where there is one."""
+        bare = {**manifest, "spec": {**manifest["spec"], "replicas": 0}}
+        self.cluster.create(kinds.DEPLOYMENT, bare, manager=names.SPEC_MANAGER)
 
     def _apply(self, kind: kinds.Kind, to: Meta, metadata: Manifest) -> None:
         """Own these metadata of an object of which others write the rest."""

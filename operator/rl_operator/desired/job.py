@@ -43,7 +43,7 @@ def wanted(
                 manifest=pool.render(
                     meta, one, admitted=None if admitted is None else admitted[one.name]
                 ),
-                first_form=pool.first_form(meta, one),
+                at_first={"replicas": one.template.autoscaling.min_replicas},
             )
             for one in spec.samplers
             if one.pool_ref is None and _may_have_pool(snapshot, one.name, admitted)

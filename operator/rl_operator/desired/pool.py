@@ -30,16 +30,6 @@ def held_back(job: Meta, there: Child) -> Manifest:
     return stamped(_named(job, there.meta.name, {"job": job.name, "admitted": 0, **kept}))
 
 
-def first_form(job: Meta, group: SamplerGroup) -> Manifest:
-    """What the pool is created with: its first number of replicas.
-
-    Applied once under a field manager of its own, so that the pool's later applies, which leave
-    the number out, do not take it away.
-    """
-    replicas = group.template.autoscaling.min_replicas
-    return _pool(job, group, {"job": job.name, "replicas": replicas})
-
-
 def _without_empty(value: Manifest) -> Manifest:
     # An empty map that is applied over one with keys is stored as null, which is then refused.
     pruned = {

@@ -11,7 +11,6 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_operator import kinds
 from rl_operator.cluster import ApiConflictError
 from rl_operator.kinds import Key, Kind
-from rl_operator.plan import NO_VERSION
 from tests.apiserver import apply
 from tests.contract.rl_operator.world import CrashError, World
 from tests.manifests import changed
@@ -178,15 +177,21 @@ def test_foreign_edits_are_put_right(world: World, job: Key) -> None:
 
 
 def test_a_field_that_is_no_longer_declared_goes(world: World, job: Key) -> None:
-    template = {"engine": {"args": ["--x"]}, "nodeSelector": {"a": "b"}}
+    kept = {"autoscaling": {"minReplicas": 2}}
+    template = {**kept, "engine": {"args": ["--x"]}, "nodeSelector": {"a": "b"}}
     world.make_job(samplers=[{"name": "main", "template": template}])
     world.settle(job)
-    world.make_job(samplers=[{"name": "main"}])
+    world.make_job(samplers=[{"name": "main", "template": kept}])
     world.settle(job)
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     pod = deployment["spec"]["template"]["spec"]
     assert "nodeSelector" not in pod
     assert "--x" not in pod["initContainers"][1]["args"]
+    (pool,) = world.objects(kinds.SAMPLER_POOL)
+    assert (pool["spec"]["template"].get("nodeSelector"), pool["spec"]["replicas"]) == (None, 2)
+    owners = {(one["manager"], one["operation"]) for one in pool["metadata"]["managedFields"]}
+    assert {("rl-operator", "Apply"), ("rl-operator-scale", "Update")} <= owners
+    assert ("rl-operator", "Update") not in owners
 
 
 def test_a_group_that_is_taken_away_takes_its_pool(world: World, job: Key) -> None:
@@ -198,9 +203,9 @@ def test_a_group_that_is_taken_away_takes_its_pool(world: World, job: Key) -> No
     assert names_of(world, kinds.SAMPLER_POOL) == ["job-other"]
 
 
-def test_an_apply_of_what_is_new_leaves_what_is_there(world: World) -> None:
+def test_a_creation_leaves_what_is_there(world: World) -> None:
     """The API server's own behaviour, on which it rests that nothing is asked for first."""
-    metadata = {"name": "mine", "namespace": world.namespace, "resourceVersion": NO_VERSION}
+    metadata = {"name": "mine", "namespace": world.namespace}
     manifests: dict[Kind, dict[str, Any]] = {
         kinds.CONFIG_MAP: {"data": {"a": "1"}},
         kinds.SAMPLER_POOL: {"spec": {"job": "job"}},
@@ -209,11 +214,9 @@ def test_an_apply_of_what_is_new_leaves_what_is_there(world: World) -> None:
         manifest = {
             "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **fields
         }  # fmt: skip
-        made = world.cluster.apply(kind, manifest, manager="test")
+        made = world.cluster.create(kind, manifest, manager="test")
         with pytest.raises(ApiConflictError):  # though it would change nothing
-            world.cluster.apply(kind, manifest, manager="test")
-        with pytest.raises(ApiConflictError):
-            world.cluster.apply(kind, manifest, manager="another")
+            world.cluster.create(kind, manifest, manager="test")
         assert world.cluster.get(kind, world.namespace, "mine") == made
 
 

@@ -6,10 +6,9 @@ import copy
 import itertools
 from typing import Any
 
-from rl_operator import kinds, names
+from rl_operator import names
 from rl_operator.cluster import ApiConflictError
 from rl_operator.kinds import Kind
-from rl_operator.plan import NO_VERSION
 from rl_operator.store import fits, parse_selector
 from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import NOW
@@ -19,7 +18,6 @@ Objects = dict[tuple[str, str], Raw]
 NAMESPACE = "ns"
 SERIALS = itertools.count(2)
 """Of all servers: as no two objects of the world have one uid."""
-UNWATCHED = (kinds.DISRUPTION_BUDGET, kinds.NETWORK_POLICY)
 
 
 class DiedError(Exception):
@@ -53,10 +51,8 @@ class ModelApi:
         raw["metadata"]["generation"] += spec
 
     def apply(self, kind: Kind, manifest: Raw, *, manager: str, subresource: str = "") -> Raw:
-        if (kind.name, manifest["metadata"]["name"]) not in self.objects:
-            created = manifest["metadata"].get("resourceVersion") == NO_VERSION
-            assert created or kind in UNWATCHED, "applied where there is none"
-            return self.create(kind, manifest)
+        there = (kind.name, manifest["metadata"]["name"]) in self.objects
+        assert there, "applied where there is none"
         return self._write(kind, manifest, of_manager=manager)
 
     def merge(self, kind: Kind, manifest: Raw) -> Raw:
@@ -72,7 +68,7 @@ class ModelApi:
             there["metadata"]["annotations"] = {key: one for key, one in told.items() if one}
             self.touch(there)
 
-    def create(self, kind: Kind, manifest: Raw) -> Raw:
+    def create(self, kind: Kind, manifest: Raw, *, manager: str = "") -> Raw:
         self._spend()
         if (kind.name, manifest["metadata"]["name"]) in self.objects:
             raise ApiConflictError(doing="create", status=409, message="it is there")

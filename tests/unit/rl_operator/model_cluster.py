@@ -12,7 +12,7 @@ from rl_operator.cluster import ApiConflictError
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import PYTORCH_JOB, SAMPLER_POOL, Key
 from rl_operator.metadata import Child, Meta
-from rl_operator.plan import Action, Apply
+from rl_operator.plan import Action, Create, Delete
 from rl_operator.snapshot import Job, JobSnapshot, Pool
 from rl_operator.timestamps import format_time
 
@@ -32,7 +32,7 @@ class ModelCluster:
 
     def perform(self, action: Action) -> None:
         self.writes += 1
-        if not isinstance(action, Apply):
+        if isinstance(action, Delete):
             found = self.objects.get((action.kind.name, action.name))
             if found is not None and found["metadata"]["uid"] == action.uid:
                 del self.objects[(action.kind.name, action.name)]
@@ -40,6 +40,8 @@ class ModelCluster:
         manifest = copy.deepcopy(action.manifest)
         key = (manifest["kind"], manifest["metadata"]["name"])
         there = self.objects.get(key)
+        if isinstance(action, Create) and there is not None:
+            raise ApiConflictError(doing=str(action), status=409, message="it is there")
         if there is None:
             self._serial += 1
             stamp = {"uid": f"u{self._serial}", "creationTimestamp": format_time(self.now)}

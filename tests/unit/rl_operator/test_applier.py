@@ -46,6 +46,12 @@ class Server(Cluster):
         self.asked.append(f"get {kind.name}")
         return self.objects.get((kind.name, name))
 
+    def create(self, kind: Kind, manifest: Manifest, *, manager: str = "") -> Manifest:
+        self.asked.append(f"create {kind.name}")
+        if (kind.name, manifest["metadata"]["name"]) in self.objects:
+            raise ApiConflictError(doing="POST", status=409, message="it is there")
+        return self._put(manifest)
+
     def apply(
         self, kind: Kind, manifest: Manifest, *, manager: str, subresource: str = ""
     ) -> Manifest:
@@ -82,16 +88,16 @@ FOREIGN: Manifest = {
     "metadata": {"namespace": "ns", "name": "job-main"},
 }  # fmt: skip
 FIRST: dict[str, tuple[list[Manifest], bool, list[str], str]] = {
-    "new": ([], True, ["apply ConfigMap", "apply SamplerPool"], ""),
+    "new": ([], True, ["create ConfigMap", "create SamplerPool"], ""),
     "made by a process that has died": (
-        [CONFIG], False, ["get ConfigMap", "apply SamplerPool"], ""
+        [CONFIG], False, ["get ConfigMap", "create SamplerPool"], ""
     ),
     "made by another leader of which no watch has told yet": (
-        [CONFIG, POOL], True, ["apply ConfigMap", "get ConfigMap", "get SamplerPool"], ""
+        [CONFIG, POOL], True, ["create ConfigMap", "get ConfigMap", "get SamplerPool"], ""
     ),
     "the name is somebody else's": (
         [FOREIGN], True,
-        ["apply ConfigMap", "apply SamplerPool", "get ConfigMap", "get SamplerPool"],
+        ["create ConfigMap", "create SamplerPool", "get ConfigMap", "get SamplerPool"],
         "NameTaken",
     ),
 }  # fmt: skip
@@ -135,13 +141,17 @@ def test_what_was_seen_is_asked_for_though_nothing_else_is_there() -> None:
     del server.objects["SamplerPool", "job-main"]
     now[0] = 121.0
     make(applier, server)
-    assert server.asked == ["get ConfigMap", "apply SamplerPool"]
+    assert server.asked == ["get ConfigMap", "create SamplerPool"]
 
 
 TAKEN_OVER: dict[str, tuple[bool, bool, list[str]]] = {
     "all was made": (True, True, []),
     "its status says nothing": (False, True, ["get ConfigMap"]),
-    "a watch tells of another one": (True, False, ["get ConfigMap", "apply SamplerPool"]),
+    "a watch tells of another one": (
+        True,
+        False,
+        ["get ConfigMap", "get SamplerPool", "apply SamplerPool"],
+    ),
 }
 
 
@@ -173,7 +183,7 @@ def test_what_a_former_process_left_is_read_by_and_by(
     taken_over = settled and same
     assert applier.rests(KEY, ("all",)) is not taken_over
     del server.objects["ConfigMap", "job-spec"]
-    assert look() == (["get ConfigMap", "apply ConfigMap"] if taken_over else [])
+    assert look() == (["get ConfigMap", "create ConfigMap"] if taken_over else [])
     assert applier.rest_seconds(KEY) == (120.0 if taken_over else 30.0)
 
 

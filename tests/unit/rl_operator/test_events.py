@@ -10,8 +10,7 @@ from rl_contracts.spec.status import Condition, RLJobStatus, TrainerStatus, Weig
 from rl_operator import kinds
 from rl_operator.desired import pool, trainer
 from rl_operator.events import Note, of_actions, of_change
-from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
-from rl_operator.plan import Action, Apply, Delete
+from rl_operator.plan import Action, Apply, Create, Delete
 from tests.unit.rl_operator.builders import IMAGES, a_failure, a_meta, a_spec
 
 
@@ -89,15 +88,13 @@ def test_a_turn_is_told_once(
 def test_creations_are_told() -> None:
     meta, spec = a_meta(), a_spec()
     group = spec.samplers[0]
+    first = pool.render(meta, group)
+    first["spec"]["replicas"] = 2
     made: list[Action] = [
-        Apply(
-            kind=kinds.SAMPLER_POOL, manifest=pool.first_form(meta, group), manager=SCALE_MANAGER
-        ),
-        Apply(kind=kinds.SAMPLER_POOL, manifest=pool.render(meta, group), manager=SPEC_MANAGER),
-        Apply(
-            kind=kinds.PYTORCH_JOB,
-            manifest=trainer.render(meta, spec, attempt=3, images=IMAGES),
-            manager=SPEC_MANAGER,
+        Create(kind=kinds.SAMPLER_POOL, manifest=first),
+        Apply(kind=kinds.SAMPLER_POOL, manifest=pool.render(meta, group)),
+        Create(
+            kind=kinds.PYTORCH_JOB, manifest=trainer.render(meta, spec, attempt=3, images=IMAGES)
         ),
         Delete(kind=kinds.PYTORCH_JOB, name="job-1", uid="u"),
     ]

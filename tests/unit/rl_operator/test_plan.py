@@ -15,8 +15,7 @@ from rl_operator.cluster import ApiConflictError
 from rl_operator.desired import job as desired
 from rl_operator.desired import pool
 from rl_operator.metadata import Child
-from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
-from rl_operator.plan import Apply, Conflict, Delete, Plan, Wanted, plan
+from rl_operator.plan import Apply, Conflict, Create, Delete, Plan, Wanted, plan
 from rl_operator.snapshot import Job
 from tests.unit.rl_operator.builders import (
     IMAGES,
@@ -88,11 +87,10 @@ def test_the_first_pass_creates_everything_in_order() -> None:
     job = a_job_object(RLJobStatus(attempt=1))
     actions = [str(one) for one in planned(ModelCluster(), job, run_trainer=True).actions]
     assert actions == [
-        f"apply ConfigMap {config_name()}",
-        "apply NetworkPolicy job",
-        "apply SamplerPool job-main",
-        "apply SamplerPool job-main",
-        "apply PyTorchJob job-1",
+        f"create ConfigMap {config_name()}",
+        "create NetworkPolicy job",
+        "create SamplerPool job-main",
+        "create PyTorchJob job-1",
     ]
 
 
@@ -120,15 +118,17 @@ def test_only_the_first_write_of_a_pool_names_its_replicas() -> None:
 
 
 def test_a_pool_without_its_template_is_completed() -> None:
-    cluster, spec = ModelCluster(), a_spec()
-    first = pool.first_form(JOB.meta, spec.samplers[0])
-    cluster.perform(Apply(kind=kinds.SAMPLER_POOL, manifest=first, manager=SCALE_MANAGER))
+    cluster = ModelCluster()
+    bare = pool.render(JOB.meta, a_spec().samplers[0])
+    bare["spec"] = {"job": "job", "replicas": 2}  # as earlier versions began
+    del bare["metadata"]["annotations"]
+    cluster.perform(Create(kind=kinds.SAMPLER_POOL, manifest=bare))
     applied = [
-        (one.kind.name, one.manager)
+        one
         for one in planned(cluster, JOB, run_trainer=False).actions
-        if isinstance(one, Apply) and one.kind == kinds.SAMPLER_POOL
+        if one.kind == kinds.SAMPLER_POOL
     ]
-    assert applied == [("SamplerPool", SPEC_MANAGER)]
+    assert [type(one) for one in applied] == [Apply]
 
 
 def test_foreign_edits_are_put_right() -> None:
@@ -250,6 +250,6 @@ def test_a_change_is_applied_to_nothing_but_what_was_seen() -> None:
     stale = planned(cluster, edited, run_trainer=False).actions
     settle(cluster, edited, run_trainer=False)
     (change,) = [one for one in stale if isinstance(one, Apply) and one.kind.name == "SamplerPool"]
-    assert change.manifest["metadata"]["resourceVersion"] == "2"
+    assert change.manifest["metadata"]["resourceVersion"] == "1"
     with pytest.raises(ApiConflictError):
         cluster.perform(change)
