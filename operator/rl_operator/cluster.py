@@ -1,4 +1,4 @@
-"""The API server: the only user of the Kubernetes client. Every write is fenced by the Lease."""
+"""The API server: reads and writes of single objects. Every write is fenced by the Lease."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
-from urllib.parse import urlencode
 
 import urllib3
-from kubernetes import client, config
-from pydantic_core import from_json
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from rl_contracts.errors import RLError
 from rl_operator.kinds import Kind
+from rl_operator.transport import Client, Transport, authenticated, parsed
 
 Manifest = dict[str, Any]
 Json = Mapping[str, Any]
 Asked = Callable[[str, str, int], None]
 
-CONNECT_SECONDS = 5.0
-READ_SECONDS = 15.0
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -96,7 +92,7 @@ class Cluster:
 
     def __init__(
         self,
-        api: client.ApiClient,
+        api: Client,
         *,
         may_write: Callable[[], None],
         count: Callable[[str, str], None],
@@ -114,16 +110,13 @@ class Cluster:
             dated: called with every answer's ``Date``.
             sleep: waits so many seconds.
         """
-        # The client's credentials and connections, but not its models: they cost more than the
-        # request itself.
-        self._api = api
-        self._pool = api.rest_client.pool_manager
+        self._transport = Transport(api)
         self._written: Written | None = None
         self._may_write = may_write
         self._count = count
         self._asked = asked
         self._dated = dated
-        self._sleep = sleep
+        self._tries = {one: _tries(reading=one, sleep=sleep) for one in (True, False)}
 
     def tells(self, written: Written) -> None:
         """Tell somebody of every write from now on."""
@@ -296,14 +289,7 @@ class Cluster:
                 self._may_write()
             return self._once(method, path, query, asking=asking, body=body, content=content)
 
-        tries = Retrying(
-            retry=retry_if_exception(lambda error: _may_go_again(error, reading=reading)),
-            stop=stop_after_attempt(TRIES),
-            wait=wait_random_exponential(multiplier=WAIT_SECONDS, max=MAX_WAIT_SECONDS),
-            sleep=self._sleep,
-            reraise=True,
-        )
-        return tries(once)
+        return self._tries[reading](once)
 
     def _once(
         self,
@@ -317,13 +303,7 @@ class Cluster:
     ) -> Manifest:
         doing, status = f"{method} {path}", 0
         try:
-            answer = self._pool.request(
-                method,
-                self._api.configuration.host + path + (f"?{urlencode(query)}" if query else ""),
-                body=json.dumps(body, separators=(",", ":")) if body is not None else None,
-                headers=self._headers(content),
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-            )
+            answer = self._transport.send(method, path, query, body=body, content=content)
             status = answer.status
             self._dated(answer.headers.get("Date", ""))
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -333,14 +313,19 @@ class Cluster:
             self._asked(asking[0], asking[1].name, status)
         if not 200 <= status < 300:
             raise _translated(answer, doing)
-        found: Manifest = from_json(answer.data)
+        found: Manifest = parsed(answer.data)
         return found
 
-    def _headers(self, content: str) -> dict[str, str]:
-        headers = {**self._api.default_headers, "Accept": "application/json"}
-        headers["Content-Type"] = content
-        self._api.update_params_for_auth(headers, [], ["BearerToken"])  # renews it, too
-        return headers
+
+def _tries(*, reading: bool, sleep: Callable[[float], None]) -> Retrying:
+    """Tries of requests that read, or of others; for any number of threads."""
+    return Retrying(
+        retry=retry_if_exception(lambda error: _may_go_again(error, reading=reading)),
+        stop=stop_after_attempt(TRIES),
+        wait=wait_random_exponential(multiplier=WAIT_SECONDS, max=MAX_WAIT_SECONDS),
+        sleep=sleep,
+        reraise=True,
+    )
 
 
 def _may_go_again(error: BaseException, *, reading: bool) -> bool:
@@ -381,14 +366,8 @@ def connect(
     connections: int,
 ) -> Cluster:
     """Connect as the pod's service account, outside of a cluster as the kubeconfig says."""
-    configuration = client.Configuration()
-    try:
-        config.load_incluster_config(client_configuration=configuration)
-    except config.ConfigException:
-        config.load_kube_config(client_configuration=configuration)
-    configuration.connection_pool_maxsize = connections
     return Cluster(
-        client.ApiClient(configuration),
+        authenticated(connections),
         may_write=may_write,
         count=count,
         asked=asked,

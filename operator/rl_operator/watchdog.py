@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import aiohttp
-from pydantic_core import from_json
 
 from rl_contracts.errors import RLError
 from rl_operator.stream import Lists, Stream, Told, Whole
+from rl_operator.transport import parsed
 
 
 class WatchSilentError(RLError):
@@ -115,7 +115,7 @@ def session_for(
             return started
 
         async def json(self, **options: Any) -> Any:
-            body = await super().json(**{"loads": from_json, **options})
+            body = await super().json(**{"loads": parsed, **options})
             if self.method != "GET" or self.status != 200:
                 return body
             first = "continue" not in self.url.query

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kubernetes import client
 
 from rl_operator.cluster import (
@@ -22,6 +24,7 @@ from rl_operator.cluster import (
 )
 from rl_operator.kinds import POD, RLJOB
 from rl_operator.leadership import NotLeaderError
+from rl_operator.transport import text_of
 
 DATE = "Sun, 22 Nov 2026 03:00:00 GMT"
 MANIFEST = {"metadata": {"name": "x", "namespace": "n"}}
@@ -42,15 +45,23 @@ class Answer:
         self.status, self.data, self.reason, self.asked = status, data, "so", 0
         self.headers = {"Date": DATE}
         self.urls: list[str] = []
+        self.bodies: list[bytes | None] = []
+        self.proxy: str | None = None
 
-    def request(self, method: str, url: str, **_: Any) -> Answer:
+    def connection_from_url(self, url: str) -> Answer:
+        return self
+
+    def urlopen(self, method: str, url: str, *, body: bytes | None, **_: Any) -> Answer:
         self.asked += 1
         self.urls.append(url)
+        self.bodies.append(body)
         return self
+
+    request = urlopen
 
 
 def a_cluster(
-    answer: Answer, *, leads: bool = True, dates: bool = False
+    answer: Answer, *, leads: bool = True, dates: bool = False, host: str = "https://here:6443/x"
 ) -> tuple[Cluster, list[tuple[str, str, int]]]:
     requests: list[tuple[str, str, int]] = []
 
@@ -58,7 +69,7 @@ def a_cluster(
         if not leads:
             raise NotLeaderError
 
-    api = client.ApiClient(client.Configuration())
+    api = client.ApiClient(client.Configuration(host=host))
     api.rest_client.pool_manager = answer
     made = Cluster(
         api, may_write=may_write, count=lambda verb, kind: None,
@@ -99,6 +110,29 @@ def test_no_write_is_read_twice_for_warnings(verb: str) -> None:
     answer = Answer(200)
     a_cluster(answer)[0].try_out(POD, MANIFEST)
     assert "fieldValidation=Strict" in answer.urls[0]
+
+
+HOSTS = {
+    "https://here:6443": "/api/v1/namespaces/n/pods",
+    "https://here:6443/behind": "/behind/api/v1/namespaces/n/pods",
+    "http://here:8080": "http://here:8080/api/v1/namespaces/n/pods",
+}
+
+
+@pytest.mark.parametrize(("host", "asked"), HOSTS.items())
+def test_an_api_server_may_stand_behind_a_prefix(host: str, asked: str) -> None:
+    answer = Answer(200)
+    a_cluster(answer, host=host)[0].create(POD, MANIFEST)
+    assert answer.urls[0].partition("?")[0] == asked
+
+
+@given(words=st.text(max_size=20), number=st.floats(allow_nan=False, allow_infinity=False))
+def test_what_is_written_is_the_same_data_to_a_reader_of_yaml(words: str, number: float) -> None:
+    words = words.encode(errors="replace").decode()
+    told = {"a": words, "b": [number, True, None, {words: 1}]}
+    text = text_of(told)
+    assert json.loads(text) == told
+    assert text.isascii()
 
 
 ERRORS: dict[int, type[ClusterError]] = {
