@@ -57,14 +57,16 @@ class Store:
         meta = raw["metadata"]
         if kind in LABELLED and names.JOB_LABEL not in meta.get("labels", {}):
             return False
-        new = _packed(kind, raw)
-        place = (kind.name, meta["namespace"], meta["name"])
+        place, uid = (kind.name, meta["namespace"], meta["name"]), meta["uid"]
+        version = int(meta["resourceVersion"])
         with self._lock:
-            if self._ended.get(new.uid, -1) >= new.version:
+            if self._is_old(place, uid, version):
+                return False
+        new = _packed(kind, raw)
+        with self._lock:
+            if self._is_old(place, uid, version):
                 return False
             held = self._held.get(place)
-            if held is not None and held.version >= new.version:
-                return False
             self._remove(place)
             self._held[place] = new
             for label, value in new.labels:
@@ -163,6 +165,12 @@ class Store:
                 if label in labels
             ]
             return sorted(set.intersection(*found)) if found else []
+
+    def _is_old(self, place: tuple[str, str, str], uid: str, version: int) -> bool:
+        """Whether this state of an object, or a later one, or its end is known."""
+        held = self._held.get(place)
+        known = held.version if held is not None else -1
+        return max(known, self._ended.get(uid, -1)) >= version
 
     def _remove(self, place: tuple[str, str, str]) -> None:
         held = self._held.pop(place, None)
