@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_contracts.spec.resources import GROUP, RLJobSpec
 from rl_contracts.spec.workers import SamplerGroup
+from rl_operator.once import Once
 
 JOB_LABEL = f"{GROUP}/job"
 RUN_LABEL = f"{GROUP}/run"
@@ -98,9 +99,17 @@ def spec_config(job: str, spec: RLJobSpec) -> str:
     It changes with what sampler pods read, so that an edit gives new pods and never changes a file
     under running ones.
     """
+    return f"{job}-spec-{_digest_of(spec)}"
+
+
+def _digest(spec: RLJobSpec) -> str:
+    """Of what sampler pods read of it."""
     read = spec.model_dump(mode="json", by_alias=True, exclude={**OPERATORS_OWN, "samplers": True})
     read["samplers"] = [
         [group.name, group.template.max_concurrent_groups, group.template.engine.startup_seconds]
         for group in spec.samplers
     ]
-    return f"{job}-spec-{digest(read)}"
+    return digest(read)
+
+
+_digest_of = Once(_digest)

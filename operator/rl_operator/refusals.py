@@ -16,6 +16,7 @@ from rl_operator.desired.deployment import ENGINE_ARGUMENTS
 from rl_operator.drift import parse_quantity
 from rl_operator.lora_options import of_lora
 from rl_operator.loss_options import of_loss
+from rl_operator.once import Once
 from rl_operator.scheduling_options import of_scheduling
 
 QUANTIZING = (
@@ -29,6 +30,10 @@ ABBREVIATED = ("--quant", "--torchao", "--modelopt")
 
 def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     """What of a spec cannot be honoured, whatever the cluster looks like."""
+    yield from _found(spec)
+
+
+def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from objectives.unread(spec)
     yield from of_agent(spec)
     yield from of_loss(spec.algorithm)
@@ -40,6 +45,10 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     for index, group in enumerate(spec.samplers):
         yield from of_template(pool_ref.place(index, group), group.template)
+
+
+_found: Once[RLJobSpec, tuple[Refusal, ...]] = Once(lambda spec: tuple(_of_spec(spec)))
+"""Each look asks, and mostly of the same spec."""
 
 
 def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:

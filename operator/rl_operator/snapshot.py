@@ -11,6 +11,7 @@ from rl_contracts.spec.resources import OURS, RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import AssignmentStatus, RLJobStatus, SamplerPoolStatus
 from rl_operator.kinds import Key
 from rl_operator.metadata import Child, Meta, Raw
+from rl_operator.once import Once
 from rl_operator.pod import Pod
 
 
@@ -89,6 +90,9 @@ class Basics:
         )
 
 
+_basics: Once[RLJobSpec, Basics] = Once(Basics.of)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """An RLJob, or why its spec cannot be read."""
@@ -105,7 +109,7 @@ class Job:
     @property
     def basics(self) -> Basics:
         """What its spec asks for, readable or not."""
-        return self.unread if self.spec is None else Basics.of(self.spec)
+        return self.unread if self.spec is None else _basics(self.spec)
 
     @property
     def suspended(self) -> bool:

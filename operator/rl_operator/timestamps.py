@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from datetime import UTC, datetime
 
 
@@ -12,4 +14,10 @@ def parse_time(text: str | None) -> float | None:
 
 def format_time(seconds: float) -> str:
     """An API timestamp, whole seconds, UTC."""
+    return _formatted(math.floor(seconds))
+
+
+@functools.lru_cache(maxsize=64)
+def _formatted(seconds: int) -> str:
+    """Each look asks many times for the same few."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

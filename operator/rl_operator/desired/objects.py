@@ -9,14 +9,18 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import kinds, names
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.metadata import Meta
+from rl_operator.once import Once
 
 Manifest = dict[str, Any]
 METRICS_PORT = 8080
 
 
+_text_of: Once[RLJobSpec, str] = Once(lambda spec: spec.model_dump_json(by_alias=True, indent=1))
+
+
 def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
     """The ConfigMap from which pods read the job's validated spec, defaults filled in."""
-    text = spec.model_dump_json(by_alias=True, indent=1)
+    text = _text_of(spec)
     return stamped(
         {
             "apiVersion": kinds.CONFIG_MAP.api_version,
