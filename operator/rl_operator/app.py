@@ -7,6 +7,7 @@ answers, and its handlers do nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -26,6 +27,7 @@ from rl_operator.cluster import Cluster, ClusterError, connect
 from rl_operator.endpoint import Endpoint
 from rl_operator.feed import Feed
 from rl_operator.kinds import Key, Kind
+from rl_operator.lane import Lane
 from rl_operator.leadership import Leadership
 from rl_operator.looks import Looks
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
@@ -48,11 +50,14 @@ SYNC_SECONDS, SYNC_POLL_SECONDS = 60.0, 0.05
 """How long the first looks wait for the lists at most, and how often they ask for them."""
 SPACING_SECONDS = 0.25
 """Changes of an object that come within so long of a look at it share the next one."""
+EVENT_SECONDS, EVENT_POLL_SECONDS = 10.0, 0.25
+"""While there is other work an event waits so long at most; and how often one asks for that."""
 LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
 KIND_SECONDS = 2.0
 """Between two looks for a kind that is not installed."""
-STOP_SECONDS = 10.0
+STOP_SECONDS, LAST_WORDS_SECONDS = 10.0, 5.0
+"""For all that has to end, and of that for the events that wait."""
 EXIT_SECONDS = 20.0
 """From the first failure to the end of the process; within a pod's grace."""
 ASKED_EXIT_SECONDS = 120.0
@@ -217,21 +222,28 @@ class _Operator:
         metrics.LEADER.set(1)
         await self._synced()
         executor = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
-        events = ThreadPoolExecutor(1, thread_name_prefix="events")
+        posting = ThreadPoolExecutor(1, thread_name_prefix="events")
+        events = Lane(posting.submit, clock=time.monotonic, seconds=EVENT_SECONDS)
         reconciling = reconcilers(
             cluster,
             settings,
             looks=self._looks,
             wake=self._look,
-            later=events.submit,
+            later=events.put,
             now=self._time.now,
         )
         workers = [work(self._queue, reconciling, executor) for _ in range(settings.workers)]
         try:
-            await asyncio.gather(self._resync(cluster), *workers)
+            await asyncio.gather(self._resync(cluster), self._let_pass(events), *workers)
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
-            events.shutdown(wait=False)  # those that wait are posted while the Lease allows it
+            events.release(busy=False)
+            await _ended(posting)  # before the Lease is given up
+
+    async def _let_pass(self, events: Lane) -> None:
+        while True:
+            events.release(busy=self._queue.busy)
+            await asyncio.sleep(EVENT_POLL_SECONDS)
 
     async def _synced(self) -> None:
         """Wait for the first lists, for a while: looks before them ask the API server for each."""
@@ -298,6 +310,12 @@ def _end_in_time(status: int) -> None:
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
+
+
+async def _ended(executor: ThreadPoolExecutor) -> None:
+    """Wait for what an executor has to do, for a while."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(executor.shutdown), LAST_WORDS_SECONDS)
 
 
 async def _end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> None:

@@ -73,6 +73,11 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._ready) + len(self._new)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a key waits for work that is due, or is worked on."""
+        return bool(self._ready or self._new or self._working)
+
     def add(self, key: K) -> None:
         """Ask for a key to be worked on as soon as possible."""
         now = self._clock()
@@ -173,6 +178,11 @@ class AsyncWorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    @property
+    def busy(self) -> bool:
+        """As WorkQueue.busy."""
+        return self._queue.busy
 
     def add(self, key: K) -> None:
         """As WorkQueue.add."""

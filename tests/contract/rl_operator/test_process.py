@@ -66,6 +66,15 @@ def test_kopf_writes_nothing(world: World, start: Starter) -> None:
     assert managers == {"kubectl-client-side-apply", "rl-operator-status"}
 
 
+def test_a_process_that_is_stopped_posts_the_events_that_wait(world: World, start: Starter) -> None:
+    operator = start("eventful")
+    job = world.make_job()
+    until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
+    operator.server.stop(signal.SIGTERM)
+    told = [one["reason"] for one in world.objects(kinds.EVENT)]
+    assert told == [world.condition(job, "Stalled")["reason"]]
+
+
 def test_a_stopped_leader_gives_way_at_once(world: World, start: Starter) -> None:
     first = start("stopped")
     until(lambda: holder(world) == "stopped", what="the first to lead")

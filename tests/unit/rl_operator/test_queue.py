@@ -48,6 +48,19 @@ def test_a_key_that_changes_while_worked_on_comes_again(queue: WorkQueue[str]) -
     assert queue.take() is None
 
 
+def test_it_is_busy_while_work_is_due_or_done(queue: WorkQueue[str], clock: Clock) -> None:
+    queue.add_after("a", 5)
+    assert not queue.busy
+    clock.now = 5
+    queue.add("b")
+    assert queue.busy
+    assert {queue.take(), queue.take()} == {"a", "b"}
+    queue.done("a")
+    assert queue.busy
+    queue.done("b")
+    assert not queue.busy
+
+
 def test_the_earliest_wish_holds(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add_after("a", 10)
     queue.add_after("a", 5)
