@@ -26,6 +26,8 @@ READ_BY_NAME = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY)
 KEPT_SIGHTS = 20_000
 MOMENT_SECONDS = 1.0
 """Changes of parts of an object are gathered for so long at most."""
+FIRST_FACTOR = 3.0
+"""By then the pods of many pools that were made at once are ready, and it is their only status."""
 FOUND_PER_SECOND = 10.0
 """Statuses that a new process writes at most where nothing but numbers and words has changed."""
 
@@ -219,14 +221,14 @@ class StatusWriter:
             cluster: where to.
             clock: monotonic seconds.
             seconds: since the last write of an object, until numbers and words alone are written;
-                a first status that nobody waits for waits so long, too; parts wait for
-                ``MOMENT_SECONDS`` from when they were seen to change, if that is less.
+                a first status that nobody waits for waits ``FIRST_FACTOR`` times as long; parts
+                wait for ``MOMENT_SECONDS`` from when they were seen to change, if that is less.
         """
         self._cluster = cluster
         self._clock = clock
         self._seconds = seconds
         self._from_seen = {
-            Patience.MOMENT: min(MOMENT_SECONDS, seconds), Patience.FIRST: seconds
+            Patience.MOMENT: min(MOMENT_SECONDS, seconds), Patience.FIRST: FIRST_FACTOR * seconds
         }  # fmt: skip
         """By patience: how long a change waits from when it was seen."""
         self._turn, self._next_turn = min(seconds, 1 / FOUND_PER_SECOND), -math.inf

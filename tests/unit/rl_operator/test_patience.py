@@ -129,8 +129,8 @@ def test_changes_are_gathered_since_the_last_write() -> None:
     assert write({"attempt": 4}, Patience.MOMENT) is None
     assert write({"attempt": 5}, Patience.NONE) is None
     assert cluster.written == 3
-    assert write({"attempt": 6}, Patience.FIRST) == 5.0  # since it was first seen, too
-    now[0] += 5
+    assert write({"attempt": 6}, Patience.FIRST) == 15.0  # since it was first seen, too
+    now[0] += 15
     assert write({"attempt": 6}, Patience.FIRST) is None
     assert cluster.written == 4
 
