@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.base import NUMBER, Model, rule, rules
 
 WEIGHING = ("TIS", "IcePop", "MIS")
 """Kinds that weigh by p / μ: the loss's own ratio is then π / p."""
@@ -51,7 +51,7 @@ class Correction(Model):
     low: Annotated[float, Field(ge=0, le=1)] | None = None
     level: Literal["Sequence", "Geometric"] | None = None
     """Of a sequence: the product of its tokens' ratios, or their geometric mean."""
-    threshold: Annotated[float, Field(gt=0, le=100)] | None = None
+    threshold: Annotated[float, Field(gt=0, le=100), NUMBER] | None = None
     """Mean log-ratio above which a sequence of negative advantage is left out."""
     decay: Annotated[float, Field(ge=0, le=100)] | None = None
     """For each step of age the cap shrinks by e^-decay."""

@@ -28,7 +28,7 @@ class Columns(Model):
     model_config = rules(
         rule(
             "!has(self.query) || !has(self.messages)",
-            "columns.query and messages exclude each other: a record is asked by one",
+            "columns.query and messages exclude each other",
         )
     )
     id: Column | None = None
@@ -49,7 +49,7 @@ class Columns(Model):
 
 BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 FILE = r"[^?#]+\.(jsonl?|parquet)"
-HUB = r"hf://(datasets/)?[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+(@[A-Za-z0-9_.-]+)?(/[^?#@]+)?"
+HUB = r"hf://(datasets/)?\w[\w.-]*/[\w.-]+(@[\w.-]+)?(/[^?#@]+)?"
 
 
 class DatasetSource(Model):
@@ -65,7 +65,7 @@ class DatasetSource(Model):
     uri: Annotated[str, Field(pattern=rf"^(({BUCKET}|file://)/{FILE}|{HUB})$", max_length=1024)]
     """A ``.jsonl``, ``.json`` or ``.parquet`` under ``s3://`` or, in the trainer's pod, ``file://``;
     or ``hf://org/name[@revision][/path]``."""
-    split: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=64)] | None = None
+    split: Annotated[str, Field(pattern=r"^\w+$", max_length=64)] | None = None
     """Of an hf:// source; unset: named as the list that it is in."""
     columns: Columns = Field(default_factory=Columns)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.base import NUMBER, Model, rule, rules
 
 
 class TauTuning(Model):
@@ -15,20 +15,20 @@ class TauTuning(Model):
     model_config = rules(
         rule("self.minimum <= self.maximum", "tuneTau.minimum must not exceed maximum")
     )
-    target_entropy: Annotated[float, Field(gt=0, le=10)]
+    target_entropy: Annotated[float, Field(gt=0, le=10), NUMBER]
     """Of a group's weights, in nats."""
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.01
-    minimum: Annotated[float, Field(gt=0, le=1000)] = 0.01
-    maximum: Annotated[float, Field(gt=0, le=1000)] = 10.0
+    learning_rate: Annotated[float, Field(gt=0, le=10), NUMBER] = 0.01
+    minimum: Annotated[float, Field(gt=0, le=1000), NUMBER] = 0.01
+    maximum: Annotated[float, Field(gt=0, le=1000), NUMBER] = 10.0
 
 
 class MaxEnt(Model):
     """Options of estimator MaxEnt."""
 
-    tau: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    tau: Annotated[float, Field(gt=0, le=1000), NUMBER] = 1.0
     """Temperature of the weights, at first."""
-    q_temperature: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    q_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-6
+    q_temperature: Annotated[float, Field(gt=0, le=1000), NUMBER] = 1.0
+    q_epsilon: Annotated[float, Field(gt=0, lt=1), NUMBER] = 1e-6
     """Least target weight."""
     length_normalize_reference: bool = True
     tune_tau: TauTuning | None = None
@@ -107,7 +107,7 @@ class Overlong(Model):
     """Generated tokens at which the penalty is whole."""
     buffer_tokens: Annotated[int, Field(ge=1, le=1_048_576)]
     """It grows over so many tokens before."""
-    factor: Annotated[float, Field(gt=0, le=100)] = 1.0
+    factor: Annotated[float, Field(gt=0, le=100), NUMBER] = 1.0
     """The whole penalty."""
 
 
@@ -125,11 +125,11 @@ class Shaping(Model):
         ),
     )
     overlong: Overlong | None = None
-    efficient_rewarding: Annotated[float, Field(gt=0, le=10)] | None = None
+    efficient_rewarding: Annotated[float, Field(gt=0, le=10), NUMBER] | None = None
     """Largest bonus for few turns among right answers and for many among wrong ones."""
     dynamic_sampling: bool = False
     """Groups of equal rewards are replaced by other prompts."""
-    min_reward_spread: Annotated[float, Field(gt=0, le=1000)] | None = None
+    min_reward_spread: Annotated[float, Field(gt=0, le=1000), NUMBER] | None = None
     """So are groups whose rewards differ by less."""
     balance_sample: bool = False
     """At most two right answers more than wrong ones, and one wrong more than right."""
@@ -139,9 +139,9 @@ class Shaping(Model):
     """Malformed and repeated turns get no advantage above 0."""
     force_sign: bool = False
     """Right answers get none below 0, wrong ones none above."""
-    adv_scaling: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    adv_scaling: Annotated[float, Field(gt=0, le=1000), NUMBER] = 1.0
     drop_zero_advantage: bool = False
-    minimal_advantage: Annotated[float, Field(gt=0, le=1000)] | None = None
+    minimal_advantage: Annotated[float, Field(gt=0, le=1000), NUMBER] | None = None
     """Rollouts of a smaller absolute advantage are not trained."""
 
     @property

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.base import NUMBER, Model, rule, rules
 
 
 class KLController(Model):
@@ -19,7 +19,7 @@ class KLController(Model):
         )
     )
     kind: Literal["Fixed", "Adaptive"] = "Fixed"
-    target: Annotated[float, Field(gt=0, le=1000)] | None = None
+    target: Annotated[float, Field(gt=0, le=1000), NUMBER] | None = None
     """Mean KL of a token that is held."""
     horizon: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Rollouts over which the coefficient follows."""

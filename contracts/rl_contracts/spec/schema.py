@@ -22,6 +22,8 @@ OURS_TO_KEEP = ("default", "minimum", "maximum", "minLength", "maxLength", "maxI
 CLASS_DOC = "x-class-doc"
 SPACED_OPERATOR = re.compile(r" (==|!=|&&|\|\||<=|>=|<|>|\?|:|\+) |(,) ")
 """Of CEL; in the strings of our rules none stands between spaces, and no comma."""
+FAR = 65_536
+"""An upper bound of as much stands in the models alone."""
 DESCRIBED_DEPTH = 2
 """``spec.algorithm`` says what it is; of ``spec.algorithm.shaping`` its fields do. What a field's
 own docstring says of its section stays at any depth: 60 KB have to do for a CRD."""
@@ -35,6 +37,7 @@ def structural(model: type[BaseModel]) -> Schema:
     _describe_classes(resolved, 0)
     _describe_once(resolved, "", {})
     _without_idle_defaults(resolved, _words(resolved))
+    _without_far_bounds(resolved)
     _quote(resolved)
     _tighten(resolved)
     return resolved
@@ -81,6 +84,16 @@ def _without_idle_defaults(node: Schema, words: set[str]) -> None:
         _without_idle_defaults(field, words)
     if "items" in node:
         _without_idle_defaults(node["items"], words)
+
+
+def _without_far_bounds(node: Any) -> None:
+    """Of numbers that no slip of the pen reaches: the operator refuses what is beyond them."""
+    bound = node.get("maximum") if isinstance(node, dict) else None
+    if isinstance(bound, int | float) and bound >= FAR:
+        del node["maximum"]
+    for value in node.values() if isinstance(node, dict) else node:
+        if isinstance(value, dict | list):
+            _without_far_bounds(value)
 
 
 def tightened(rule: str) -> str:
@@ -244,16 +257,20 @@ def _without_null(node: Schema, definitions: Schema) -> Schema:
 
 
 def as_written_by_us(schema: Schema, depth: int = 0) -> Schema:
-    """The schema of what no user writes: nothing is filled in, and the model keeps the bounds.
+    """The schema of what no user writes: the model keeps the bounds and what has to be there.
 
-    Words that a field may have are told of the outermost ones alone, which are selected by.
+    Nothing is filled in. Words that a field may have are told of the outermost ones alone, which
+    are selected by.
     """
     kept = {key: value for key, value in schema.items() if key not in OURS_TO_KEEP}
     if depth > 1:
         kept.pop("enum", None)
+    kept.pop("required", None)
     if "properties" in kept:
         fields = kept["properties"].items()
         kept["properties"] = {name: as_written_by_us(field, depth + 1) for name, field in fields}
     if "items" in kept:
         kept["items"] = as_written_by_us(kept["items"], depth + 1)
+        if keys := kept.get("x-kubernetes-list-map-keys"):  # an API server wants these to be there
+            kept["items"]["required"] = keys
     return kept
