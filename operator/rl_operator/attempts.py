@@ -24,7 +24,8 @@ from rl_operator.snapshot import TrainerJob
 from rl_operator.timestamps import format_time, parse_time
 from rl_operator.trainer_end import container_of, describe_end, signal_of
 
-MAX_BACKOFF_SECONDS = 600.0
+SETTLED_SECONDS = 600.0
+"""After an attempt of so long the pauses of ignored failures begin anew."""
 REFUSED_RETRY_SECONDS = 30.0
 SILENT_SECONDS = 60.0
 """A trainer that has written success but does not end is taken for dead after so long."""
@@ -193,7 +194,8 @@ def _gone(view: View) -> bool:
 def _after_end(view: View) -> Decision:
     retry_at = parse_time(view.status.next_retry_time)
     # One that is further away than the longest pause was set by a clock that has been put right.
-    if retry_at is not None and 0 < retry_at - view.now <= MAX_BACKOFF_SECONDS:
+    longest = max(view.lifecycle.restart_backoff_max_seconds, REFUSED_RETRY_SECONDS)
+    if retry_at is not None and 0 < retry_at - view.now <= longest:
         return Wait(why="Backoff")
     active = view.trainer is not None and view.trainer.state == "Active"
     if view.others_active or active or any(lingers(one, view.now) for one in view.pods):
@@ -333,7 +335,7 @@ def _pause(view: View, failures: int, *, refused: bool, ignored: bool) -> float:
         record = current(view.status)
         began = parse_time(record.start_time) if record else None
         # One that ran for long has nothing to do with those before it.
-        lasted = began is not None and view.now - began > MAX_BACKOFF_SECONDS
+        lasted = began is not None and view.now - began > SETTLED_SECONDS
         doublings = 0 if lasted else view.status.ignored_failures
-    base = view.lifecycle.restart_backoff_seconds
-    return min(base * 2.0 ** min(max(doublings, 0), 20), MAX_BACKOFF_SECONDS)
+    base, most = view.lifecycle.restart_backoff_seconds, view.lifecycle.restart_backoff_max_seconds
+    return min(base * 2.0 ** min(max(doublings, 0), 20), float(most))

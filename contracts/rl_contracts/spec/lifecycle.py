@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.base import RULES, Model, rule, rules
 from rl_contracts.spec.retention import Retention
 
 
@@ -48,12 +48,30 @@ class FailurePolicy(Model):
 class Lifecycle(Model):
     """Retries, deadlines and what remains."""
 
+    model_config = rules(
+        rule(
+            "self.restartBackoffSeconds <= self.restartBackoffMaxSeconds",
+            "lifecycle.restartBackoffMaxSeconds must be at least restartBackoffSeconds",
+        )
+    )
     backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
     """Failed trainer attempts after which the job fails."""
     restart_backoff_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
-    """Before the second attempt; doubles with each further one up to ten minutes."""
+    """Before the second attempt; doubles with each further one."""
+    restart_backoff_max_seconds: Annotated[int, Field(ge=1, le=86400)] = 600
+    """The longest of these pauses."""
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy)
-    active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    active_deadline_seconds: (
+        Annotated[
+            int,
+            Field(
+                ge=1,
+                le=2**31 - 1,
+                json_schema_extra={RULES: [rule("self >= oldSelf", "it can only be raised")]},
+            ),
+        ]
+        | None
+    ) = None
     """From the first attempt's start, or a resumption, to the job's end."""
     pending_deadline_seconds: Annotated[int, Field(ge=10, le=604800)] = 1800
     """Longest time an attempt's trainer pod may take to run."""

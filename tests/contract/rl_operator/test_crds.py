@@ -368,6 +368,10 @@ REFUSED = {
     "no share": (
         changed("spec.samplers.0.template.rollout", {"maxUnavailable": "many"}), "maxUnavailable"
     ),
+    "a backoff above its bound": (
+        changed("spec.lifecycle.restartBackoffSeconds", 900),
+        "lifecycle.restartBackoffMaxSeconds must be at least restartBackoffSeconds",
+    ),
     "name starts with a digit": (changed("metadata.name", "1a"), "metadata.name must be"),
 }  # fmt: skip
 
@@ -378,6 +382,18 @@ ALL_REFUSED = REFUSED | REFUSED_AGENTS
 @pytest.mark.parametrize(("manifest", "named"), ALL_REFUSED.values(), ids=ALL_REFUSED.keys())
 def test_a_bad_job_is_refused_by_name(apiserver: ApiServer, manifest: Manifest, named: str) -> None:
     assert named in apply(apiserver, manifest)
+
+
+def test_an_active_deadline_is_raised_or_removed_alone(apiserver: ApiServer) -> None:
+    def at(seconds: int | None) -> str:
+        lifecycle = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+        return apply(apiserver, a_job("bounded", lifecycle=lifecycle))
+
+    assert [at(None), at(600), at(900)] == ["", "", ""]
+    refused = at(899)
+    assert "spec.lifecycle.activeDeadlineSeconds" in refused
+    assert "it can only be raised" in refused
+    assert at(None) == ""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait, decide
-from rl_operator.status import recorded
+from rl_operator.status import decided, recorded
 from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -261,8 +261,9 @@ def test_backoff_doubles_until_the_limit(failures: int, delay: float, final: boo
     assert (decision.retry_at - NOW, decision.final) == (delay, final)
 
 
-def test_backoff_has_an_upper_bound() -> None:
-    lifecycle = Lifecycle(backoff_limit=100)
+@pytest.mark.parametrize("most", [600, 60, 86400])
+def test_backoff_has_an_upper_bound(most: int) -> None:
+    lifecycle = Lifecycle(backoff_limit=100, restart_backoff_max_seconds=most)
     view = a_view(
         status=RLJobStatus(attempt=50, failures=49),
         trainer=a_trainer(50, "Failed"),
@@ -271,7 +272,9 @@ def test_backoff_has_an_upper_bound() -> None:
     )
     decision = decide(view)
     assert isinstance(decision, Ended)
-    assert decision.retry_at - NOW == 600
+    assert decision.retry_at - NOW == most
+    after = decided(view.status, decision, NOW)
+    assert decide(dataclasses.replace(view, status=after, pods=())) == Wait(why="Backoff")
 
 
 @pytest.mark.parametrize(
