@@ -20,9 +20,12 @@ class Lack:
     group: str
     registered: int
     minimum: int
+    suspended: bool = False
+    """Somebody has suspended its pool."""
 
     def __str__(self) -> str:
-        return f"{self.group} has {self.registered} of {self.minimum}"
+        why = " (its SamplerPool has spec.suspend)" if self.suspended else ""
+        return f"{self.group} has {self.registered} of {self.minimum}{why}"
 
 
 def applies(status: RLJobStatus) -> bool:
@@ -40,6 +43,7 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
         return ()
     alive = {one.pod for one in reading.samplers}
     declared = {pool.meta.name: _wanted(pool.spec) for pool in snapshot.pools if pool.spec}
+    suspended = [one.meta.name for one in snapshot.pools if one.spec and one.spec.suspend]
     found = []
     for group in spec.samplers:
         pool, least = names.pool_of(snapshot.key.name, group), group.template.autoscaling
@@ -50,7 +54,14 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
         minimum = min(least.min_replicas, declared.get(pool, least.min_replicas))
         if group.pool_ref is not None and pool not in declared:
             registered = 0  # the pool is not the run's, or not any more
-        found.append(Lack(group=group.name, registered=registered, minimum=minimum))
+        found.append(
+            Lack(
+                group=group.name,
+                registered=registered,
+                minimum=minimum,
+                suspended=pool in suspended,
+            )
+        )
     lacks = tuple(one for one in found if one.registered < one.minimum)
     nobody = not any(one.registered for one in found)
     if not lacks and nobody and snapshot.job.status.attempt == 0:

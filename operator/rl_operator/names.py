@@ -45,6 +45,7 @@ OPERATORS_OWN: dict[str, bool | set[str]] = {
     "lifecycle": True,
     "trainer": True,
     "managed_by": True,
+    "network_policy": True,
     "weight_sync": {"on_timeout"},
     "scheduling": {"sampler_quota", "gang"},
 }

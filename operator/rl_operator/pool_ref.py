@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rl_contracts.errors import Refusal
-from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.resources import OURS, RLJobSpec
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.shared_options import of_several
 from rl_operator.snapshot import Job, Pool
@@ -76,11 +76,24 @@ def _of_pool(at: str, spec: RLJobSpec, pool: Pool, name: str) -> Iterator[Refusa
             message=f"This SamplerPool is RLJob {owner}'s own.",
             remedy="Name one that has spec.model in place of spec.job.",
         )  # fmt: skip
-    elif pool.spec.model != spec.model:
+    elif pool.spec.managed_by != OURS:
+        yield Refusal(
+            field=at, value=name, reason="PoolRefused",
+            message=f"This SamplerPool is managed by {pool.spec.managed_by}.",
+            remedy="Name another one, or give the group a template.",
+        )  # fmt: skip
+    elif pool.spec.model.uri != spec.model.uri:
         yield Refusal(
             field="spec.model.uri", value=spec.model.uri[:200], reason="PoolRefused",
             message=f"SamplerPool {name} is for {pool.spec.model.uri}.",
             remedy="Name a pool of this model, or give the group a template.",
+        )  # fmt: skip
+    elif pool.spec.model.tokenizer_uri != spec.model.tokenizer_uri:
+        theirs = pool.spec.model.tokenizer_uri or "the model's own"
+        yield Refusal(
+            field="spec.model.tokenizerUri", value=str(spec.model.tokenizer_uri)[:200],
+            reason="PoolRefused", message=f"The tokenizer of SamplerPool {name} is {theirs}.",
+            remedy="Name a pool of this tokenizer, or give the group a template.",
         )  # fmt: skip
     else:
         yield from of_several(f"SamplerPool {name} spec", pool.spec)

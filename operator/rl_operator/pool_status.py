@@ -157,10 +157,21 @@ def serving_of(snapshot: PoolSnapshot, reading: Reading) -> list[Sampler]:
     ]
 
 
+def _is_suspended(snapshot: PoolSnapshot) -> bool:
+    return snapshot.pool.spec is not None and snapshot.pool.spec.suspend
+
+
 def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list[Said]:
     state = snapshot.deployment
     available: Truth = "True" if state.ready else "False"
     said = [Said("Available", available, "PodsReady" if state.ready else "NoPodReady")]
+    if _is_suspended(snapshot):
+        gone = state.replicas == 0 and not snapshot.pods
+        said.append(
+            Said("Suspended", "True", "Suspended")
+            if gone
+            else Said("Suspended", "False", "Stopping", "Pods are ending.")
+        )
     if stall is not None:
         return [
             Said("Ready", "False", stall.reason, stall.message),
@@ -169,6 +180,7 @@ def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list
         ]
     if not state.behind and state.ready == state.updated == state.replicas == replicas:
         suspended = snapshot.job is not None and (snapshot.job.suspended or snapshot.held)
+        suspended = suspended or _is_suspended(snapshot)
         reason = "AllReady" if replicas else "Suspended" if suspended else "ScaledToZero"
         return [Said("Ready", "True", reason), *said]
     trouble = state.stuck or first_trouble(snapshot.pods)

@@ -6,8 +6,9 @@ looked into again after a while, so that a job recovers by itself when its user 
 
 from __future__ import annotations
 
+import fnmatch
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -30,7 +31,9 @@ from rl_operator import names
 from rl_operator.kinds import Key
 from rl_operator.progress import StoresOf, plain
 
-MODEL_FILES = ("config.json", "tokenizer.json")
+MODEL_FILES = ("config.json",)
+TOKENIZER_FILE = "tokenizer.json"
+WEIGHTS = "*.safetensors"
 READ_BYTES = 64 << 20
 """Of each dataset; the trainer reads all of it."""
 PARQUET = b"PAR1"
@@ -240,29 +243,38 @@ def _stores(stores: Stores) -> tuple[Refusal, ...]:
 
 
 def _model(spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
-    uri = spec.model.uri
+    tokenizer = spec.model.tokenizer_uri
+    if tokenizer is None:
+        return _folder(stores, "uri", spec.model.uri, (*MODEL_FILES, TOKENIZER_FILE, WEIGHTS))
+    return (
+        *_folder(stores, "uri", spec.model.uri, (*MODEL_FILES, WEIGHTS)),
+        *_folder(stores, "tokenizerUri", tokenizer, (TOKENIZER_FILE,), what="Tokenizer"),
+    )
+
+
+def _folder(
+    stores: Stores, name: str, uri: str, wanted: Sequence[str], *, what: str = "Model"
+) -> tuple[Refusal, ...]:
+    """What a folder of ``spec.model`` lacks."""
+    field = f"spec.model.{name}"
     bucket, key = split_uri(uri)
     prefix = key.rstrip("/") + "/"
     try:
         found = {one.key[len(prefix) :] for one in stores.objects.of_bucket(bucket).list(prefix)}
     except RLError as error:
-        return (_refused(error, "spec.model.uri", uri, what="Model"),)
+        return (_refused(error, field, uri, what=what),)
     if not found:
-        return (_refused(ObjectMissingError(uri), "spec.model.uri", uri, what="Model"),)
-    missing = [name for name in MODEL_FILES if name not in found]
-    if not any(name.endswith(".safetensors") for name in found):
-        missing.append("*.safetensors")
+        return (_refused(ObjectMissingError(uri), field, uri, what=what),)
+    missing = [one for one in wanted if not fnmatch.filter(found, one)]
     if not missing:
         return ()
-    message = f"The folder lacks {', '.join(missing)}."
-    remedy = "Upload the whole model in Hugging Face layout."
     return (
         Refusal(
-            field="spec.model.uri",
+            field=field,
             value=uri,
-            reason="ModelIncomplete",
-            message=message,
-            remedy=remedy,
+            reason=f"{what}Incomplete",
+            message=f"The folder lacks {', '.join(missing)}.",
+            remedy=f"Upload the whole {what.lower()} in Hugging Face layout.",
         ),
     )
 

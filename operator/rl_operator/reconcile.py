@@ -27,6 +27,7 @@ from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, View,
 from rl_operator.cluster import ApiHookError, Cluster
 from rl_operator.conditions import is_true
 from rl_operator.desired import job as desired
+from rl_operator.desired import objects
 from rl_operator.events import Journal, of_actions, of_change
 from rl_operator.gate import Gate
 from rl_operator.inputs import Inputs, InputsReader
@@ -195,8 +196,10 @@ class JobReconciler:
     ) -> Made:
         run_trainer = desired.runs_trainer(snapshot, decision)
         made_from = _made_from(snapshot, gate, checked=inputs.checked, run_trainer=run_trainer)
-        wanted = []
+        wanted, dropped = [], []
         if not self.applier.rests(snapshot.key, made_from):
+            gone = objects.of_job_not_wanted(snapshot.job.meta, spec)
+            dropped = observe.named(self.cluster, snapshot.key, gone)
             wanted = desired.wanted(
                 snapshot,
                 spec,
@@ -211,7 +214,11 @@ class JobReconciler:
             made = self.applier.make(
                 snapshot.key,
                 wanted=wanted,
-                unwanted=[*desired.unwanted(snapshot, spec), *([gate.drop] if gate.drop else [])],
+                unwanted=[
+                    *desired.unwanted(snapshot, spec),
+                    *([gate.drop] if gate.drop else []),
+                    *dropped,
+                ],
                 observed=snapshot.children,
                 owner_uid=snapshot.job.meta.uid,
                 new=new,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from rl_contracts.documents.sampler import Sampler
-from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.resources import OURS, SamplerPoolSpec
 from rl_contracts.spec.status import ScaleStatus
 from rl_operator import (
     assignment,
@@ -20,6 +21,7 @@ from rl_operator import (
     pool_status,
     shared_status,
     stillness,
+    unsupported,
 )
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.assignment import Turn
@@ -30,6 +32,7 @@ from rl_operator.desired.shared_engine import PORT_STEP
 from rl_operator.events import Journal, Note
 from rl_operator.kinds import Key
 from rl_operator.looks import Looks
+from rl_operator.metadata import Meta
 from rl_operator.pace import Pace
 from rl_operator.plan import Manifest, Wanted
 from rl_operator.pool_runs import Served
@@ -81,7 +84,7 @@ class PoolReconciler:
             return self.pace.wait(key)
         self.stillness.forget(key)
         snapshot, again = self.looks.observe(key, lambda one: observe.pool_snapshot(one, key))
-        if snapshot is None or _goes(snapshot.pool):
+        if snapshot is None or _goes(snapshot.pool) or _is_elsewhere(snapshot.pool):
             self.pace.forget(key)
             self.looks.forget(key)
             self.applier.forget(key)
@@ -143,7 +146,7 @@ class PoolReconciler:
         again: bool = False,
         new: bool = False,
     ) -> float:
-        rests = _rests(job) or snapshot.held
+        rests = _rests(job) or snapshot.held or spec.suspend
         reading = Reading() if rests and not snapshot.pods else self._read(job)
         others = tuple(self._read(one) for one in snapshot.beside)
         scaled = Scaled(replicas=0)
@@ -163,7 +166,7 @@ class PoolReconciler:
             return SOON_SECONDS
         if again and stall is None:
             self._note_stillness(snapshot, job, reading)
-        stopped = job.suspended or snapshot.held
+        stopped = job.suspended or snapshot.held or spec.suspend
         settled = job.finished or (stopped and not snapshot.pods)
         if settled:
             return min(waited, RESYNC_SECONDS)
@@ -196,21 +199,12 @@ class PoolReconciler:
         if self.applier.rests(snapshot.key, made_from):
             return None
         pods = self._deployment(snapshot, spec, job, replicas)
-        budget = objects.disruption_budget(
-            meta,
-            job=job.meta.name,
-            run=job.meta.run,
-            max_unavailable=spec.template.disruption.max_unavailable,
-            shared=spec.shared,
-        )
-        wanted = [Wanted(manifest=pods), Wanted(manifest=budget)]
-        if spec.max_runs > 1:
-            ports = [deployment.AGENT_PORT + PORT_STEP * one for one in range(spec.max_runs)]
-            wanted.append(Wanted(manifest=objects.pool_policy(meta, ports=ports)))
+        wanted = [Wanted(manifest=pods), *_beside(meta, spec, job)]
+        dropped = objects.of_pool_not_wanted(meta, spec)
         made = self.applier.make(
             snapshot.key,
             wanted=wanted,
-            unwanted=[],
+            unwanted=observe.named(self.cluster, snapshot.key, dropped),
             observed=snapshot.children,
             owner_uid=meta.uid,
             new=new,
@@ -332,9 +326,32 @@ class PoolReconciler:
         return RESYNC_SECONDS if wait is None else wait
 
 
+def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job) -> list[Wanted]:
+    """The small objects that go with a pool's Deployment, as far as it wants them."""
+    found = []
+    if spec.template.disruption.pdb:
+        budget = objects.disruption_budget(
+            meta,
+            job=job.meta.name,
+            run=job.meta.run,
+            max_unavailable=spec.template.disruption.max_unavailable,
+            shared=spec.shared,
+        )
+        found.append(Wanted(manifest=budget))
+    if spec.max_runs > 1 and spec.network_policy != "None":
+        ports = [deployment.AGENT_PORT + PORT_STEP * one for one in range(spec.max_runs)]
+        found.append(Wanted(manifest=objects.pool_policy(meta, ports=ports)))
+    return found
+
+
 def _goes(pool: Pool) -> bool:
     """Whether a pool's deletion waits for nobody."""
     return pool.meta.deleted_at is not None and names.IN_USE_FINALIZER not in pool.meta.finalizers
+
+
+def _is_elsewhere(pool: Pool) -> bool:
+    """Whether another controller has the pool."""
+    return pool.spec is not None and pool.spec.managed_by != OURS
 
 
 def _is_settled(pool: Pool) -> bool:
@@ -369,7 +386,11 @@ def _stall_of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | N
     job = snapshot.job
     if job is not None and job.spec is None:
         return Stall(reason="JobInvalid", message=f"RLJob {job.meta.name}: {job.spec_error}")
-    bad = (*of_template("spec.template", spec.template), *of_several("spec", spec))
+    bad = (
+        *unsupported.of_pool(spec),
+        *of_template("spec.template", spec.template),
+        *of_several("spec", spec),
+    )
     refusal = next(iter(bad), None)
     return Stall.of(refusal) if refusal is not None else None
 
@@ -389,5 +410,5 @@ def _stall(snapshot: PoolSnapshot) -> Stall | None:
     if pool.meta.owner_uid != job.meta.uid or pool.meta.name not in declared:
         message = f"RLJob {job.meta.name} declares no such pool. Add it to its spec.samplers."
         return Stall(reason="PoolNotDeclared", message=message)
-    refusal = next(of_spec(job.spec), None)
+    refusal = next(chain(unsupported.of_pool(pool.spec), of_spec(job.spec)), None)
     return Stall.of(refusal) if refusal is not None else None

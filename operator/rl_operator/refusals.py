@@ -9,7 +9,7 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.base import EnvironmentVariable, Resources
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
-from rl_operator import objectives, pool_ref
+from rl_operator import objectives, pool_ref, unsupported
 from rl_operator.agent_options import of_agent
 from rl_operator.desired import lora, overrides
 from rl_operator.desired.deployment import ENGINE_ARGUMENTS
@@ -40,6 +40,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from of_lora(spec)
     yield from _of_hub(spec)
     yield from of_scheduling(spec)
+    yield from unsupported.of_job(spec)
     yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
@@ -59,6 +60,7 @@ def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
     yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
     yield from _of_arguments(f"{at}.engine.args", template.engine.args)
     yield from _of_deployment(at, template)
+    yield from unsupported.of_template(at, template)
 
 
 def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:

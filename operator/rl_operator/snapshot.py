@@ -223,4 +223,4 @@ class PoolSnapshot:
         spec = self.pool.spec
         assert spec is not None
         queued = self.job is not None and self.job.basics.queued
-        return spec.size if queued else spec.replicas
+        return spec.size if queued or spec.suspend else spec.replicas

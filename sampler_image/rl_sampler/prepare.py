@@ -25,7 +25,13 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
     """
     spec = assignment.spec
     weights = assignment.weights
-    stage_base(stores.objects, uri=spec.model.uri, folder=weights.base)
+    source = spec.model
+    stage_base(
+        stores.objects,
+        uri=source.uri,
+        tokenizer_uri=source.tokenizer_uri,
+        folder=weights.base,
+    )
     signature = run_signature(weights.base, spec)
     relay = relay_of(assignment, stores)
     stager = Stager(stores.objects, weights=weights, signature=signature, relay=relay)

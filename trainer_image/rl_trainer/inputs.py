@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from rl_contracts import adapters
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
+from rl_contracts.model_files import TOKENIZER_FILES
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.objects import Objects, split_uri
 from rl_trainer import lora, meeting, memory, model
@@ -21,6 +22,7 @@ from rl_trainer.refusing import refusing
 from rl_trainer.world import ALONE, World
 
 CRITIC_FIELD = "spec.algorithm.critic.model.uri"
+TOKENIZER_FIELD = "spec.model.tokenizerUri"
 TEACHER_FIELD = "spec.algorithm.teacher"
 BASE = "base"
 """Below a trainer's scratch folder: the model that training starts from, as it came."""
@@ -46,7 +48,7 @@ def learner(
         world = meeting.with_mesh(world)
     base, uri = folder / BASE, spec.model.uri
     base.mkdir()
-    fetch_model(objects, uri, base)
+    fetch_model(objects, uri, base, tokenizer_uri=spec.model.tokenizer_uri)
     low_rank = spec.training.lora
     policy = model.load(
         base,
@@ -58,6 +60,7 @@ def learner(
         quantize=None if low_rank is None else low_rank.quantization,
     )
     known = limits(policy, spec)
+    _check_size(base, spec, vocabulary=known.vocabulary)
     adapter = adapter_of(base, policy, spec)
     critic = critic_model(objects, spec, folder / "critic", limits=known)
     teacher = teacher_model(objects, spec, folder, limits=known)
@@ -85,30 +88,75 @@ def adapter_of(base: Path, policy: Policy, spec: RLJobSpec) -> AdapterEntry | No
     return adapters.entry_of(base, uri=spec.model.uri, section=section)
 
 
-def fetch_model(objects: Objects, uri: str, folder: Path, *, field: str = "spec.model.uri") -> None:
+def fetch_model(
+    objects: Objects,
+    uri: str,
+    folder: Path,
+    *,
+    field: str = "spec.model.uri",
+    tokenizer_uri: str | None = None,
+) -> None:
     """Download a model's folder; ``field`` is where the manifest names it.
+
+    Args:
+        objects: any bucket of the endpoint.
+        uri: of the model.
+        folder: where to.
+        field: where the manifest names it.
+        tokenizer_uri: of a tokenizer that takes the place of the model's own.
 
     Raises:
         RefusedError: there is none, its config, weights, or of the policy tokenizer or chat
             template are missing, or the keys do not permit reading it.
     """
-    bucket_name, key = split_uri(uri)
-    prefix = key.rstrip("/") + "/"
-    bucket = objects.of_bucket(bucket_name)
+    own = tokenizer_uri is None
     with refusing(field, uri, missing="ModelNotFound"):
-        found = [one.key for one in bucket.list(prefix)]
-        names = [key.removeprefix(prefix) for key in found]
-        if not names:
-            raise ObjectMissingError(uri)
-        for name in names:
-            if "/" not in name and Path(name).suffix in LOADED_SUFFIXES:
-                bucket.get_file(prefix + name, folder / name)
+        _download(
+            objects,
+            uri,
+            folder,
+            lambda name: (
+                Path(name).suffix in LOADED_SUFFIXES and (own or name not in TOKENIZER_FILES)
+            ),
+        )
     if not (folder / "config.json").is_file():
         raise model.refused(uri, "It holds no config.json.", field=field)
     if not any(folder.glob("*.safetensors")):
         raise model.refused(uri, "It holds no safetensors file.", field=field)
-    if field == "spec.model.uri":
+    if tokenizer_uri is not None:
+        with refusing(TOKENIZER_FIELD, tokenizer_uri, missing="TokenizerNotFound"):
+            _download(objects, tokenizer_uri, folder, TOKENIZER_FILES.__contains__)
+        _check_tokenizer(folder, tokenizer_uri, field=TOKENIZER_FIELD)
+    elif field == "spec.model.uri":
         _check_tokenizer(folder, uri)
+
+
+def _download(objects: Objects, uri: str, folder: Path, wanted: Callable[[str], bool]) -> None:
+    """The wanted files of a folder's top level; ObjectMissingError where there is no folder."""
+    bucket_name, key = split_uri(uri)
+    prefix = key.rstrip("/") + "/"
+    bucket = objects.of_bucket(bucket_name)
+    names = [one.key.removeprefix(prefix) for one in bucket.list(prefix)]
+    if not names:
+        raise ObjectMissingError(uri)
+    for name in names:
+        if "/" not in name and wanted(name):
+            bucket.get_file(prefix + name, folder / name)
+
+
+def _check_size(base: Path, spec: RLJobSpec, *, vocabulary: int) -> None:
+    """A tokenizer from elsewhere must not make ids that the model has no embedding of."""
+    uri = spec.model.tokenizer_uri
+    if uri is None:
+        return
+    size = len(AutoTokenizer.from_pretrained(base, local_files_only=True))
+    if size > vocabulary:
+        raise model.refused(
+            uri,
+            f"It has {size} tokens, the model {vocabulary}.",
+            field=TOKENIZER_FIELD,
+            remedy="Name the tokenizer of a model with the same tokens, or remove it.",
+        )
 
 
 def _check_tokenizer(folder: Path, uri: str, *, field: str = "spec.model.uri") -> None:
@@ -118,8 +166,8 @@ def _check_tokenizer(folder: Path, uri: str, *, field: str = "spec.model.uri") -
     except UNLOADABLE as error:
         message = f"Its tokenizer cannot be loaded: {error}"[:400] + "."
         raise model.refused(uri, message, field=field) from error
-    if field == "spec.model.uri" and not tokenizer.chat_template:
-        raise model.refused(uri, "Its tokenizer has no chat template.")
+    if field in ("spec.model.uri", TOKENIZER_FIELD) and not tokenizer.chat_template:
+        raise model.refused(uri, "Its tokenizer has no chat template.", field=field)
 
 
 def limits(policy: Policy, spec: RLJobSpec) -> Limits:

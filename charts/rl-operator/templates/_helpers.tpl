@@ -60,10 +60,11 @@ imagePullSecrets: {{ toJson . }}
   verbs: [get, list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, create, patch]
+  verbs: [get, create, patch, delete]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, create, patch]
+  # delete: once a job or pool says that it wants none.
+  verbs: [get, create, patch, delete]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, patch]

@@ -6,18 +6,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model
-from rl_contracts.spec.data import ModelSource
+from rl_contracts.spec.base import NUMBER, Model
+from rl_contracts.spec.data import ModelFolder
 
 
 class Critic(Model):
     """Predicts the reward to come, by a model with a new head."""
 
-    model: ModelSource | None = None
+    model: ModelFolder | None = None
     """Of the policy's tokens. Unset: the policy's own model."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-5
-    max_gradient_norm: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-    value_clip: Annotated[float, Field(gt=0, le=1000)] | None = None
+    max_gradient_norm: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 1.0
+    value_clip: Annotated[float, Field(gt=0, le=1000), NUMBER] | None = None
     """Largest useful change of a value in a step; unset: any."""
     warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Steps that train the critic alone."""

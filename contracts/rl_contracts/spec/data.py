@@ -10,11 +10,20 @@ from pydantic import Field
 from rl_contracts.spec.base import TEXT, Model, Name, S3Uri, rule, rules
 
 
-class ModelSource(Model):
-    """The model that training starts from."""
+class ModelFolder(Model):
+    """A model in a bucket."""
 
     uri: S3Uri
     """Folder in Hugging Face layout (config, tokenizer, safetensors), e.g. ``s3://models/tiny``."""
+
+
+class ModelSource(ModelFolder):
+    """The model that training starts from."""
+
+    revision: Annotated[str, Field(min_length=1, max_length=256), TEXT] | None = None
+    """Refused: a folder has none."""
+    tokenizer_uri: S3Uri | None = None
+    """Folder with a tokenizer that takes the place of the model's own."""
 
 
 Split = Literal["train", "validation", "test"]

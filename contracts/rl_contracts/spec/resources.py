@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rl_contracts.spec.agents import Agent
 from rl_contracts.spec.algorithm import Algorithm
-from rl_contracts.spec.base import Model, Name, rule, rules
+from rl_contracts.spec.base import Model, Name, Opaque, rule, rules
 from rl_contracts.spec.data import Data, ModelSource
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.reward import Reward
@@ -32,6 +32,8 @@ FIXED_ONCE_STARTED = (
     "storage", "weightSync",
 )  # fmt: skip
 FIXED_UNLESS_SUSPENDED = ("trainer", "scheduling")
+
+NetworkPolicyKind = Literal["RunOnly", "None"]
 
 RunId = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=63)]
 SamplerGroups = Annotated[
@@ -88,6 +90,8 @@ class RLJobSpec(Model):
     """Another controller's jobs are left alone."""
     run_id: RunId = ""
     """A run to go on with; its job is gone."""
+    network_policy: NetworkPolicyKind = "RunOnly"
+    """Its pods reach each other, others their metrics alone; None: no NetworkPolicy is made."""
     model: ModelSource
     data: Data
     agent: Agent = Field(default_factory=Agent)
@@ -138,7 +142,26 @@ class SamplerPoolSpec(Model):
             "model cannot change: make a new pool",
         ),
         rule("has(self.model) || self.maxRuns == 1", "maxRuns is for a pool that jobs share"),
+        rule(
+            "self.maxRuns > 1 || self.networkPolicy == 'RunOnly'",
+            "networkPolicy is for a pool with maxRuns above 1: else it is the job's",
+        ),
+        rule("self.managedBy == oldSelf.managedBy", "managedBy cannot change"),
+        rule(
+            "has(self.model) || self.managedBy == 'rl-operator.io/operator'",
+            "managedBy is for a pool that jobs share: a job's own goes with the job",
+        ),
     )
+    suspend: bool = False
+    """No pods, whatever ``replicas`` says; once false, they come back."""
+    managed_by: Literal["rl-operator.io/operator", "kueue.x-k8s.io/multikueue"] = OURS
+    """Another controller's pools are left alone."""
+    network_policy: NetworkPolicyKind = "RunOnly"
+    """Pods reach each other, others their metrics alone; None: no NetworkPolicy is made."""
+    weights: Opaque | None = None
+    """Refused: samplers follow the run that they serve."""
+    service: Opaque | None = None
+    """Refused: samplers claim their work, nobody connects to them."""
     replicas: Annotated[int, Field(ge=0, le=MOST_SAMPLERS)] = 1
     """Changed through ``/scale`` alone."""
     job: Name | None = None
@@ -159,6 +182,8 @@ class SamplerPoolSpec(Model):
     @property
     def size(self) -> int:
         """Pods that there ought to be while the job is at work."""
+        if self.suspend:
+            return 0
         return self.replicas if self.admitted is None else min(self.replicas, self.admitted)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model
+from rl_contracts.spec.base import NUMBER, Model, Quantity
 
 
 class Storage(Model):
@@ -21,15 +21,15 @@ class Delta(Model):
 
     anchor_every: Annotated[int, Field(ge=1, le=1000)] = 10
     """Every so many versions all weights are published, too. 1: nothing else."""
-    max_fraction: Annotated[float, Field(gt=0, le=1)] = 0.3
+    max_fraction: Annotated[float, Field(gt=0, le=1), NUMBER] = 0.3
     """Share of all weights; no larger delta is published."""
 
 
 class Transport(Model):
     """The way from trainer to samplers."""
 
-    kind: Literal["S3"] = "S3"
-    """Through the bucket."""
+    kind: Literal["S3", "NCCL"] = "S3"
+    """Through the bucket; NCCL is refused for now."""
     delta: Delta = Field(default_factory=Delta)
     relay: bool = False
     """Samplers also take versions from pods of their pool."""
@@ -41,6 +41,8 @@ Pause = Literal["Retract", "InPlace", "Abort"]
 class WeightSync(Model):
     """How policies reach the samplers."""
 
+    max_unavailable: Quantity | None = None
+    """Refused for now."""
     every_steps: Annotated[int, Field(ge=1, le=1000)] = 1
     """A version is published after every so many training steps, and after the last."""
     pause: Pause = "Retract"

@@ -48,6 +48,11 @@ class Elastic(Model):
 
     min_replicas: Annotated[int, Field(ge=1)]
     max_replicas: Annotated[int, Field(ge=1, le=512)]
+    rdzv_backend: Literal["c10d"] = "c10d"
+    rdzv_port: Annotated[int, Field(ge=1024, le=65535)] | None = None
+    """Where the first replica waits for the others; unset: 29400."""
+    rdzv_conf: Opaque | None = None
+    """Refused."""
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
     """So many failures in a row do not count against lifecycle.backoffLimit; the next one does."""
 
@@ -124,8 +129,15 @@ class Autoscaling(Model):
 class Drain(Model):
     """How a sampler pod ends."""
 
+    mode: Literal["Finish", "Abort", "Pause"] = "Finish"
+    """Abort hands everything back at once; Pause is refused."""
     timeout_seconds: Annotated[int, Field(ge=0, le=3600)] = 25
     """Running groups may finish for so long; then they are handed back."""
+
+    @property
+    def seconds(self) -> int:
+        """For running groups to finish, ≥ 0."""
+        return 0 if self.mode == "Abort" else self.timeout_seconds
 
 
 class Rollout(Model):
@@ -149,6 +161,8 @@ class Rollout(Model):
 class Disruption(Model):
     """What node drains may take."""
 
+    pdb: bool = True
+    """False: no PodDisruptionBudget is made."""
     max_unavailable: Annotated[int, Field(ge=1, le=MOST_SAMPLERS)] = 1
     """Pods of the pool at a time."""
 

@@ -151,7 +151,7 @@ def _pod(
         "enableServiceLinks": False,
         **pods.pull_secrets(images),
         "securityContext": pods.pod_security(),
-        "terminationGracePeriodSeconds": spec.template.drain.timeout_seconds + END_SECONDS,
+        "terminationGracePeriodSeconds": spec.template.drain.seconds + END_SECONDS,
         # The engine is a native sidecar: it outlives the agents, which hand back what they hold.
         "initContainers": [
             *(one.stage for one in parts), engine, *(each for one in parts for each in one.sidecars)
@@ -220,7 +220,7 @@ def _agent(
         env.LISTEN_PORT: str(port),
         env.CHAT_PORT: str(seat.port(CHAT_PORT)),
         **seat.told(),
-        env.DRAIN_SECONDS: str(spec.template.drain.timeout_seconds),
+        env.DRAIN_SECONDS: str(spec.template.drain.seconds),
         env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
         env.ENDPOINT_SECRETS_FOLDER: tool_secrets.ENDPOINTS_FOLDER,
         "HOME": TMP,

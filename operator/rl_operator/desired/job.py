@@ -37,7 +37,8 @@ def wanted(
     meta, status = snapshot.job.meta, snapshot.job.status
     found = [Wanted(manifest=objects.spec_config(meta, spec))]
     if checked or status.attempt or snapshot.pools:
-        found.append(Wanted(manifest=objects.network_policy(meta)))
+        if spec.network_policy != "None":
+            found.append(Wanted(manifest=objects.network_policy(meta)))
         found += [
             Wanted(
                 manifest=pool.render(

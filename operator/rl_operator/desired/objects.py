@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator import kinds, names
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.metadata import Meta
@@ -88,6 +88,21 @@ def pool_policy(pool: Meta, *, ports: Sequence[int]) -> Manifest:
             },
         }
     )
+
+
+def of_job_not_wanted(job: Meta, spec: RLJobSpec) -> list[tuple[kinds.Kind, str]]:
+    """What a job may have had before its user chose to have it no more."""
+    return [(kinds.NETWORK_POLICY, job.name)] if spec.network_policy == "None" else []
+
+
+def of_pool_not_wanted(pool: Meta, spec: SamplerPoolSpec) -> list[tuple[kinds.Kind, str]]:
+    """What a pool may have had before its user chose to have it no more."""
+    found = []
+    if not spec.template.disruption.pdb:
+        found.append((kinds.DISRUPTION_BUDGET, pool.name))
+    if spec.max_runs > 1 and spec.network_policy == "None":
+        found.append((kinds.NETWORK_POLICY, names.shared_policy(pool.name)))
+    return found
 
 
 def disruption_budget(

@@ -72,9 +72,7 @@ def render(
         },
         spec=KubeflowOrgV1PyTorchJobSpec(
             nproc_per_node=str(spec.trainer.processes_per_replica),
-            elastic_policy=KubeflowOrgV1ElasticPolicy(
-                min_replicas=size, max_replicas=size, rdzv_backend=RENDEZVOUS_BACKEND, **ONCE
-            ),
+            elastic_policy=_rendezvous(spec.trainer, size),
             run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="Running", **ONCE),
             pytorch_replica_specs={"Worker": worker},
             **ONCE,
@@ -148,6 +146,16 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
     placed = pods.placed(pod, spec.trainer, like={RUN_LABEL: job.run, COMPONENT_LABEL: "trainer"})
     template = {"metadata": {"labels": mine}, "spec": placed}
     return laid_over(template, spec.trainer.pod_template)
+
+
+def _rendezvous(trainer: Trainer, size: int) -> KubeflowOrgV1ElasticPolicy:
+    """Where pods meet: without an elastic policy training-operator would want a Master."""
+    wanted = trainer.elastic
+    chosen = {
+        "rdzv_backend": RENDEZVOUS_BACKEND if wanted is None else wanted.rdzv_backend,
+        "rdzv_port": None if wanted is None else wanted.rdzv_port,
+    }
+    return KubeflowOrgV1ElasticPolicy(min_replicas=size, max_replicas=size, **chosen, **ONCE)
 
 
 def _place(trainer: Trainer) -> list[Manifest]:

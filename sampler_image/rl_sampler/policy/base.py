@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
-from rl_contracts.model_files import INDEX_FILE, read_header, weight_files
+from rl_contracts.model_files import INDEX_FILE, TOKENIZER_FILES, read_header, weight_files
 from rl_contracts.stores.objects import Objects, ObjectStat, split_uri
 from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
 
 logger = logging.getLogger(__name__)
 
 WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+TOKENIZER_FIELD = "spec.model.tokenizerUri"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -25,6 +26,7 @@ def stage_base(
     *,
     uri: str,
     folder: Path,
+    tokenizer_uri: str | None = None,
     free: Callable[[Path], int] = free_bytes,
 ) -> None:
     """Download a model in Hugging Face layout; does nothing where it lies already.
@@ -33,6 +35,8 @@ def stage_base(
         objects: any bucket of the endpoint.
         uri: the manifest's ``spec.model.uri``.
         folder: where to; it has this name only when it is complete.
+        tokenizer_uri: the manifest's ``spec.model.tokenizerUri``: of a tokenizer that takes the
+            place of the model's own.
         free: bytes that can still be written beside it.
 
     Raises:
@@ -42,25 +46,50 @@ def stage_base(
     """
     if folder.is_dir():
         return
-    bucket, key = split_uri(uri)
-    source = objects.of_bucket(bucket)
-    prefix = key.rstrip("/") + "/"
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    own = tokenizer_uri is None
     try:
-        found = {one.key.removeprefix(prefix): one for one in source.list(prefix)}
-        chosen = _chosen(found)
-        _check_room(sum(found[name].size_bytes for name in chosen), folder, free)
+        source = _Source(objects, uri, lambda name: own or name not in TOKENIZER_FILES)
+        _check_room(source.size_bytes, folder, free)
         partial.mkdir()
-        for name in chosen:
-            logger.info("downloading %s (%d bytes)", name, found[name].size_bytes)
-            source.get_file(prefix + name, partial / name)
-            _check_size(partial / name, found[name])
-        _check_model(partial, uri)
+        source.download(partial)
     except ObjectMissingError as error:
         raise _refused(uri, "ModelNotFound", f"{error}.") from error
+    if tokenizer_uri is not None:
+        _add_tokenizer(objects, tokenizer_uri, partial)
+    _check_model(partial, uri, tokenizer_uri)
     partial.rename(folder)
+
+
+class _Source:
+    """Wanted files of a folder in a bucket."""
+
+    def __init__(self, objects: Objects, uri: str, wanted: Callable[[str], bool]) -> None:
+        bucket, key = split_uri(uri)
+        self._bucket, self._prefix = objects.of_bucket(bucket), key.rstrip("/") + "/"
+        there = {one.key.removeprefix(self._prefix): one for one in self._bucket.list(self._prefix)}
+        self.files = {name: there[name] for name in _chosen(there) if wanted(name)}
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all of them."""
+        return sum(one.size_bytes for one in self.files.values())
+
+    def download(self, folder: Path) -> None:
+        """Put them into a folder."""
+        for name, stat in self.files.items():
+            logger.info("downloading %s (%d bytes)", name, stat.size_bytes)
+            self._bucket.get_file(self._prefix + name, folder / name)
+            _check_size(folder / name, stat)
+
+
+def _add_tokenizer(objects: Objects, uri: str, folder: Path) -> None:
+    try:
+        _Source(objects, uri, TOKENIZER_FILES.__contains__).download(folder)
+    except ObjectMissingError as error:
+        raise _refused(uri, "TokenizerNotFound", f"{error}.", field=TOKENIZER_FIELD) from error
 
 
 def _check_room(needed: int, folder: Path, free: Callable[[Path], int]) -> None:
@@ -86,10 +115,14 @@ def _check_size(path: Path, stat: ObjectStat) -> None:
         raise IntegrityError(f"{path.name} was replaced while it was read")
 
 
-def _check_model(folder: Path, uri: str) -> None:
+def _check_model(folder: Path, uri: str, tokenizer_uri: str | None) -> None:
+    has_tokenizer = any((folder / name).is_file() for name in TOKENIZERS)
+    if tokenizer_uri is not None and not has_tokenizer:
+        message = f"{tokenizer_uri} holds no tokenizer."
+        raise _refused(tokenizer_uri, "TokenizerIncomplete", message, field=TOKENIZER_FIELD)
     for wanted, present in (
         ("config.json", (folder / "config.json").is_file()),
-        ("a tokenizer", any((folder / name).is_file() for name in TOKENIZERS)),
+        ("a tokenizer", has_tokenizer),
         ("a .safetensors file", bool(list(folder.glob("*.safetensors")))),
     ):
         if not present:
@@ -111,10 +144,10 @@ def companions(base: Path) -> list[Path]:
     ]
 
 
-def _refused(uri: str, reason: str, message: str) -> RefusedError:
+def _refused(uri: str, reason: str, message: str, *, field: str = "spec.model.uri") -> RefusedError:
     return RefusedError(
         Refusal(
-            field="spec.model.uri",
+            field=field,
             value=uri,
             reason=reason,
             message=message,

@@ -372,6 +372,15 @@ REFUSED = {
         changed("spec.lifecycle.restartBackoffSeconds", 900),
         "lifecycle.restartBackoffMaxSeconds must be at least restartBackoffSeconds",
     ),
+    "a meeting of etcd": (
+        changed("spec.trainer.elastic", {
+            "minReplicas": 1, "maxReplicas": 1, "rdzvBackend": "etcd"}),
+        'supported values: "c10d"',
+    ),
+    "a policy of nobody": (changed("spec.networkPolicy", "DenyAll"), '"RunOnly", "None"'),
+    "a tokenizer on a disk": (
+        changed("spec.model.tokenizerUri", "file:///tokenizer"), "spec.model.tokenizerUri"
+    ),
     "name starts with a digit": (changed("metadata.name", "1a"), "metadata.name must be"),
 }  # fmt: skip
 
@@ -394,6 +403,24 @@ def test_an_active_deadline_is_raised_or_removed_alone(apiserver: ApiServer) -> 
     assert "spec.lifecycle.activeDeadlineSeconds" in refused
     assert "it can only be raised" in refused
     assert at(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"managedBy": "kueue.x-k8s.io/multikueue", "job": "job"}, "managedBy is for a pool that"),
+        ({"networkPolicy": "None", "job": "job"}, "networkPolicy is for a pool with maxRuns"),
+        ({"networkPolicy": "None", "model": {"uri": "s3://abc/m"}, "maxRuns": 2}, ""),
+        ({"managedBy": "kueue.x-k8s.io/multikueue", "model": {"uri": "s3://abc/m"}}, ""),
+    ],
+)
+def test_a_pools_options_are_of_its_kind(
+    apiserver: ApiServer, changes: dict[str, Any], words: str
+) -> None:
+    job = a_job("options")
+    pool = {**job, "kind": "SamplerPool", "spec": changes}
+    complaint = apply(apiserver, pool, "--dry-run=server")
+    assert words in complaint if words else complaint == ""
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,30 @@ def test_a_bad_input_stalls_and_is_mended(
     assert [one["metadata"]["name"] for one in world.objects(kinds.SAMPLER_POOL)] == ["job-main"]
 
 
+def test_a_tokenizer_of_its_own_is_looked_for_in_its_folder(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    without("model/tokenizer.json")(world)
+    root = f"s3://{world.settings.s3_bucket}/{world.settings.s3_prefix}"
+    model = {"uri": f"{root}model", "tokenizerUri": f"{root}tokenizer"}
+
+    def told(reason: str) -> None:
+        def seen() -> str:
+            job = world.make_job(model=model)
+            world.settle(job)
+            stalled = world.condition(job, "Stalled")
+            assert not stalled or stalled["message"].startswith("spec.model.tokenizerUri")
+            return str(stalled.get("reason", ""))
+
+        until(lambda: seen() == reason, what=reason or "the job to go on", seen=seen)
+
+    told("TokenizerNotFound")
+    with_object("tokenizer/other.json", b"{}")(world)
+    told("TokenizerIncomplete")
+    with_object("tokenizer/tokenizer.json", b"{}")(world)
+    told("")
+
+
 def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
@@ -133,6 +157,7 @@ def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> 
     ("sections", "field"),
     [
         ({"trainer": {"resources": {"limits": {"memory": "much"}}}}, "spec.trainer.resources"),
+        ({"weightSync": {"transport": {"kind": "NCCL"}}}, "spec.weightSync.transport.kind"),
         (
             {"samplers": [{"name": "main", "template": {"engine": {"args": ["--port=1"]}}}]},
             "spec.samplers[0].template.engine.args[0]",

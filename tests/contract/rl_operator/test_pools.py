@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -102,6 +103,57 @@ def test_a_late_sampler_stays_and_may_end_the_run(world: World, on_timeout: str)
     failed = world.condition(job, "Failed")
     assert failed["reason"] == "WeightSyncTimeout"
     assert f"Pod {PODS[1]}: it serves version 1" in failed["message"]
+
+
+def test_a_suspended_pool_has_no_pods_until_it_goes_on(world: World) -> None:
+    job = running(world)
+
+    def suspend(value: bool) -> dict[str, Any]:
+        patch = json.dumps({"spec": {"suspend": value}})
+        world.apiserver.kubectl(
+            "-n", world.namespace, "patch", "spool/job-main", "--type=merge", "-p", patch
+        )
+        world.settle(job)
+        (deployment,) = world.objects(kinds.DEPLOYMENT)
+        found: dict[str, Any] = deployment
+        return found
+
+    def told() -> tuple[str, str]:
+        (pool,) = world.objects(kinds.SAMPLER_POOL)
+        conditions = {one["type"]: one for one in pool["status"]["conditions"]}
+        found = conditions.get("Suspended", {})
+        return found.get("status", ""), found.get("reason", "")
+
+    assert suspend(True)["spec"]["replicas"] == 0
+    assert told() == ("False", "Stopping")
+    assert world.status(job)["samplers"]["desired"] == 0
+    for pod in PODS:
+        world.apiserver.kubectl("-n", world.namespace, "delete", "pod", pod, "--force", "--wait")
+    world.settle(job)
+    assert told() == ("True", "Suspended")
+    (pool,) = world.objects(kinds.SAMPLER_POOL)
+    assert pool["spec"]["replicas"] == 2, "what /scale says stands"
+    assert suspend(False)["spec"]["replicas"] == 2
+    assert told() == ("", "")
+
+
+def test_a_budget_and_a_policy_are_there_while_they_are_wanted(world: World) -> None:
+    job = running(world)
+
+    def there() -> tuple[int, int]:
+        world.settle(job)
+        kinds_of = (kinds.DISRUPTION_BUDGET, kinds.NETWORK_POLICY)
+        budgets, policies = (len(world.objects(one)) for one in kinds_of)
+        return budgets, policies
+
+    bare = {"name": "main", "template": {"disruption": {"pdb": False}}}
+    assert there() == (1, 1)
+    world.make_job(networkPolicy="None", samplers=[bare])
+    assert there() == (0, 0)
+    before = world.writes.count
+    assert (there(), world.writes.count) == ((0, 0), before)
+    world.make_job()
+    assert there() == (1, 1)
 
 
 def test_a_pool_tells_what_it_does(world: World) -> None:

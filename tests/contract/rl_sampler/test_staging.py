@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_contracts.errors import IntegrityError, ObjectMissingError
+from rl_contracts.errors import IntegrityError, ObjectMissingError, RefusedError
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.objects import Objects
 from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_sampler.policy.fetch import StagingEndedError
@@ -18,6 +19,7 @@ from rl_sampler.policy.verify import model_signature
 from rl_sampler.weights import WeightsFolder
 from tests.contract.rl_sampler.conftest import start_run
 from tests.contract.rl_sampler.scripted_trainer import Damage, ScriptedTrainer
+from tests.tiny_model import save_tiny, tiny_tokenizer
 
 NEVER = threading.Event()
 
@@ -133,6 +135,31 @@ def test_staging_that_nobody_waits_for_ends(
         stager.stage(trainer.publish(seed=1), keep=[], ended=ended)
     second = stager.stage(trainer.publish(seed=2), keep=[], ended=NEVER).folder
     assert staged_names(weights) == [second.name], "what the first attempt left is cleared away"
+
+
+def put_model(objects: Objects, name: str, folder: Path) -> str:
+    for path in folder.iterdir():
+        objects.put_file(f"{objects.prefix}{name}/{path.name}", path)
+    return objects.uri(f"{objects.prefix}{name}")
+
+
+def test_a_tokenizer_of_its_own_takes_the_place_of_the_models(
+    stores: Stores, tmp_path: Path
+) -> None:
+    objects, model = stores.objects, save_tiny(tmp_path / "model")
+    (model / "vocab.txt").write_text("of the model's own tokenizer")
+    other = tmp_path / "tokenizer"
+    tiny_tokenizer("1023456789").save_pretrained(other)
+    (other / "config.json").write_text("{}")
+    uri, tokenizer = put_model(objects, "model", model), put_model(objects, "tokenizer", other)
+    folder = tmp_path / "weights" / "base"
+    stage_base(objects, uri=uri, tokenizer_uri=tokenizer, folder=folder)
+    assert not (folder / "vocab.txt").exists()
+    for name, source in (("tokenizer.json", other), ("config.json", model)):
+        assert (folder / name).read_bytes() == (source / name).read_bytes()
+    with pytest.raises(RefusedError, match="holds no tokenizer") as refused:
+        stage_base(objects, uri=uri, tokenizer_uri=f"{uri}-of-nobody", folder=tmp_path / "other")
+    assert refused.value.refusal.field == "spec.model.tokenizerUri"
 
 
 def test_a_model_that_does_not_fit_is_not_downloaded(

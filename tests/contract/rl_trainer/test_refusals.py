@@ -116,6 +116,30 @@ def teacher_of_other_ids(world: World) -> None:
     replace(world, algorithm={"objective": "Distillation", "teacher": teacher})
 
 
+def another_tokenizer(world: World, name: str = "other", **parts: int) -> None:
+    folder = world.folder / name
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens([f"<{number}>" for number in range(parts.get("more", 0))])
+    tokenizer.save_pretrained(folder)
+    if not parts.get("template", 1):
+        (folder / "chat_template.jinja").unlink()
+    model = {"uri": world.spec.model.uri, "tokenizerUri": put_model(world, folder)}
+    replace(world, model=model)
+
+
+def no_such_tokenizer(world: World) -> None:
+    uri = world.spec.model.uri
+    replace(world, model={"uri": uri, "tokenizerUri": f"{uri}-of-nobody"})
+
+
+def tokenizer_without_template(world: World) -> None:
+    another_tokenizer(world, template=0)
+
+
+def tokenizer_with_more_tokens(world: World) -> None:
+    another_tokenizer(world, more=3)
+
+
 def small_critic_microbatches(world: World) -> None:
     gae(world, maxTokensPerMicrobatch=63)
 
@@ -148,6 +172,14 @@ def no_bucket(world: World) -> None:
             "spec.training.maxTokensPerMicrobatch",
             "MicrobatchTooSmall",
             "64 tokens",
+        ),
+        (no_such_tokenizer, "spec.model.tokenizerUri", "TokenizerNotFound", "does not exist"),
+        (tokenizer_without_template, "spec.model.tokenizerUri", "ModelUnusable", "chat template"),
+        (
+            tokenizer_with_more_tokens,
+            "spec.model.tokenizerUri",
+            "ModelUnusable",
+            "It has 18 tokens, the model 16",
         ),
         (no_critic, "spec.algorithm.critic.model.uri", "ModelNotFound", "does not exist"),
         (
@@ -191,6 +223,17 @@ def test_a_users_mistake_is_refused_by_field_with_a_remedy(
     assert outcome.remedy
     assert "wrong-secret" not in outcome.model_dump_json()
     assert world.run.step == 0
+
+
+def test_a_tokenizer_of_its_own_is_trained_with_and_exported(make_world: MakeWorld) -> None:
+    world = make_world(steps=1)
+    another_tokenizer(world)
+    model_without("tokenizer.json")(world)
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    final = world.outcome.final_model.removeprefix(f"s3://{world.stores.objects.bucket}/")
+    exported = world.stores.objects.get(f"{final.rstrip('/')}/tokenizer.json")
+    assert exported == (world.folder / "other" / "tokenizer.json").read_bytes()
 
 
 def test_a_mended_input_is_taken_at_the_next_attempt(make_world: MakeWorld) -> None:

@@ -256,6 +256,22 @@ def test_a_pool_s_own_words_on_rollout_and_drain() -> None:
     assert env.SamplerEnv.parse(environment_of(agent)).drain_seconds == 300
 
 
+def test_samplers_may_hand_everything_back_at_once() -> None:
+    template = {"drain": {"mode": "Abort", "timeoutSeconds": 300}}
+    pod = pod_of(a_deployment(samplers=[{"name": "main", "template": template}]))
+    assert pod["terminationGracePeriodSeconds"] == 5
+    (agent,) = pod["containers"]
+    assert env.SamplerEnv.parse(environment_of(agent)).drain_seconds == 0
+
+
+def test_the_trainers_meet_where_their_user_says() -> None:
+    bounds = {"minReplicas": 1, "maxReplicas": 1}
+    elastic = {"trainer": {"elastic": bounds | {"rdzvPort": 31000}}}
+    policy = a_trainer_manifest(**elastic)["spec"]["elasticPolicy"]
+    assert (policy["rdzvBackend"], policy["rdzvPort"]) == ("c10d", 31000)
+    assert "rdzvPort" not in a_trainer_manifest()["spec"]["elasticPolicy"]
+
+
 def test_an_unset_resource_section_is_left_out() -> None:
     manifest = a_trainer_manifest()
     assert "nodeSelector" not in pod_of(manifest)
@@ -280,6 +296,10 @@ ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
     "what becomes of late samplers": ({"weightSync": {"onTimeout": "Exclude"}}, False),
     "what a queue is asked for": ({"scheduling": {"samplerQuota": "MinReplicas"}}, False),
     "a queue": ({"scheduling": {"queueName": "mine"}}, True),
+    "who may reach them": ({"networkPolicy": "None"}, False),
+    "the tokenizer": (
+        {"model": {"uri": "s3://rl-data/models/arithmetic", "tokenizerUri": "s3://abc/t"}}, True
+    ),
 }  # fmt: skip
 
 

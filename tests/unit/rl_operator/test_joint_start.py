@@ -38,11 +38,16 @@ def a_job(status: RLJobStatus | None = None) -> Job:
 
 
 def a_pool(
-    group: str, replicas: int, *, created_at: float = NOW - 30, admitted: int | None = None
+    group: str,
+    replicas: int,
+    *,
+    created_at: float = NOW - 30,
+    admitted: int | None = None,
+    suspend: bool = False,
 ) -> Pool:
     return Pool(
         meta=a_meta(f"job-{group}", created_at=created_at),
-        spec=SamplerPoolSpec(job="job", replicas=replicas, admitted=admitted),
+        spec=SamplerPoolSpec(job="job", replicas=replicas, admitted=admitted, suspend=suspend),
         spec_error="",
         status=SamplerPoolStatus(),
     )
@@ -54,13 +59,14 @@ def seen(
     scale: tuple[int, int] = (2, 1),
     admitted: int | None = None,
     deleting: str = "",
+    suspend: bool = False,
     status: RLJobStatus | None = None,
 ) -> JobSnapshot:
     """Pods by name with their group, on pools of some size."""
     return a_snapshot(
         job=a_job(status),
         pools=tuple(
-            a_pool(group, replicas, admitted=admitted)
+            a_pool(group, replicas, admitted=admitted, suspend=suspend)
             for group, replicas in zip(("main", "other"), scale, strict=True)
         ),
         pods=tuple(
@@ -83,6 +89,10 @@ STARTS: dict[str, tuple[JobSnapshot, list[str], str]] = {
     "scaled to nothing before the first start": (seen({}, scale=(0, 0)), [], "main has 0 of 1"),
     "admitted anew, and the pools do not say so yet": (
         seen({}, admitted=0, status=HALTED), [], "main has 0 of 2, other has 0 of 1"),
+    "a pool that somebody has suspended": (
+        seen({}, suspend=True, status=HALTED), [],
+        "main has 0 of 2 (its SamplerPool has spec.suspend), "
+        "other has 0 of 1 (its SamplerPool has spec.suspend)"),
     "fewer admitted": (seen({"m1": "main", "o1": "other"}, admitted=1), ["m1", "o1"], ""),
     "scaled to nothing before a resumption": (seen({}, scale=(0, 0), status=HALTED), [], ""),
 }  # fmt: skip

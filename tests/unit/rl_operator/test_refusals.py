@@ -8,6 +8,8 @@ import pytest
 
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_operator import unsupported
 from rl_operator.refusals import of_samplers, of_spec
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import a_spec
@@ -41,6 +43,34 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a rollout that stops half-way": (
         a_group(rollout={"partition": "50%"}),
         "spec.samplers[1].template.rollout.partition", "PartitionUnsupported",
+    ),
+    "a revision of a folder": (
+        {"model": {"uri": "s3://abc/model", "revision": "main"}}, "spec.model.revision",
+        "RevisionUnsupported",
+    ),
+    "weights from GPU to GPU": (
+        {"weightSync": {"transport": {"kind": "NCCL"}}}, "spec.weightSync.transport.kind",
+        "TransportUnsupported",
+    ),
+    "updates that nobody orders": (
+        {"weightSync": {"maxUnavailable": "25%"}}, "spec.weightSync.maxUnavailable",
+        "TransportUnsupported",
+    ),
+    "a relay that anyone reaches": (
+        {"networkPolicy": "None", "weightSync": {"transport": {"relay": True}}},
+        "spec.weightSync.transport.relay", "RelayUnguarded",
+    ),
+    "settings of torchrun": (
+        {"trainer": {"elastic": {"minReplicas": 1, "maxReplicas": 1, "rdzvConf": {"timeout": 9}}}},
+        "spec.trainer.elastic.rdzvConf", "RendezvousUnsupported",
+    ),
+    "a meeting where metrics are": (
+        {"trainer": {"elastic": {"minReplicas": 1, "maxReplicas": 1, "rdzvPort": 8080}}},
+        "spec.trainer.elastic.rdzvPort", "RendezvousUnsupported",
+    ),
+    "requests kept for nobody": (
+        a_group(drain={"mode": "Pause"}), "spec.samplers[1].template.drain.mode",
+        "DrainUnsupported",
     ),
     "a quota of no queue": (
         {"scheduling": {"samplerQuota": "None"}}, "spec.scheduling.samplerQuota", "QueueUnused",
@@ -215,6 +245,23 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_refused_by_field(sections: dict[str, Any], field: str, reason: str) -> None:
     (refusal,) = of_spec(a_spec(**sections))
     assert (refusal.field, refusal.reason) == (field, reason)
+    assert refusal.value
+    assert refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"weights": {"version": 7}}, "spec.weights"),
+        ({"service": {"type": "ClusterIP", "headless": True}}, "spec.service"),
+        ({"model": {"uri": "s3://abc/model", "revision": "v1"}}, "spec.model.revision"),
+    ],
+)
+def test_a_pools_own_options_are_refused_by_field(changes: dict[str, Any], field: str) -> None:
+    shared = {"model": {"uri": "s3://abc/model"}}
+    assert list(unsupported.of_pool(SamplerPoolSpec.model_validate(shared))) == []
+    (refusal,) = unsupported.of_pool(SamplerPoolSpec.model_validate(shared | changes))
+    assert refusal.field == field
     assert refusal.value
     assert refusal.remedy
 
