@@ -12,6 +12,7 @@ from enum import Enum
 from rl_contracts.spec.status import (
     Condition,
     ProgressStatus,
+    ResourcesStatus,
     RLJobStatus,
     SamplerPoolStatus,
     SamplersStatus,
@@ -75,6 +76,7 @@ def _job(status: RLJobStatus) -> RLJobStatus:
         "weights": WeightsStatus(),
         "samplers": SamplersStatus(restarts=status.samplers.restarts),
         "trainer": trainer,
+        "resources": ResourcesStatus(),
         "conditions": [],
     }
     return status.model_copy(update=still)

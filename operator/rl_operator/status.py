@@ -17,14 +17,16 @@ from rl_contracts.spec.status import (
     AttemptStatus,
     DatasetStatus,
     ProgressStatus,
+    ResourcesStatus,
     RLJobStatus,
     SamplersStatus,
     TrainerStatus,
     WeightsStatus,
+    WorkloadRef,
 )
-from rl_operator import attempt_records, names, sizing
+from rl_operator import admission, asked, attempt_records, names, sizing
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted
-from rl_operator.conditions import find
+from rl_operator.conditions import find, is_true
 from rl_operator.operation import at_rest, operation
 from rl_operator.progress import count_lost
 from rl_operator.situation import Situation, over
@@ -40,16 +42,38 @@ def fields(situation: Situation) -> RLJobStatus:
     after = decided(job.status, situation.decision, situation.now)
     if job.suspended and at_rest(situation, after):
         after = after.model_copy(update={"active_since": None})
+    trainer, samplers = _trainer(situation, after), _samplers(situation, after)
     return after.model_copy(
         update={
             "observed_generation": job.meta.generation,
             "run_id": job.meta.run,
-            "trainer": _trainer(situation, after),
-            "samplers": _samplers(situation, after),
+            "trainer": trainer,
+            "samplers": samplers,
+            "resources": _resources(situation, trainers=trainer.desired, samplers=samplers.desired),
+            **_queued(situation.snapshot),
             "operation": operation(situation, after),
             **(_counters(situation, job.spec) if job.spec else {}),
         }
     )
+
+
+def _resources(situation: Situation, *, trainers: int, samplers: int) -> ResourcesStatus:
+    snapshot, spec = situation.snapshot, situation.snapshot.job.spec
+    if spec is None or not (trainers or samplers):
+        return ResourcesStatus()
+    return asked.resources(snapshot, spec, trainers=trainers)
+
+
+def _queued(snapshot: JobSnapshot) -> dict[str, object]:
+    """The job's place in its queue, and how often that was taken from it."""
+    workload, status = admission.of(snapshot), snapshot.job.status
+    if workload is None:
+        return {"workload_ref": None}
+    evicted = workload.evicted and not is_true(status.conditions, "Evicted")
+    return {
+        "workload_ref": WorkloadRef(name=workload.meta.name, uid=workload.meta.uid),
+        "preemptions": status.preemptions + evicted,
+    }
 
 
 def decided(before: RLJobStatus, decision: Decision | None, now: float) -> RLJobStatus:

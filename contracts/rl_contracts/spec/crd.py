@@ -39,6 +39,8 @@ RLJOB_COLUMNS = [
     _column("Attempt", "integer", ".status.attempt", 1),
     _column("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason", 1),
     _column("Doing", "string", ".status.progress.phase", 1),
+    _column("Queue", "string", ".spec.scheduling.queueName", 1),
+    _column("GPUs", "integer", ".status.resources.gpus", 1),
 ]
 RLJOB_SELECTABLE = (".status.phase", ".spec.scheduling.queueName")
 """For ``kubectl get --field-selector``."""

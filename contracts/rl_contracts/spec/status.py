@@ -149,6 +149,21 @@ class OperationStatus(Model):
     """When its waiting counts as a fault, or ends."""
 
 
+class ResourcesStatus(Model):
+    """What all pods that ought to be there ask for."""
+
+    gpus: int = 0
+    cpu: ShortText = "0"
+    memory: ShortText = "0"
+
+
+class WorkloadRef(Model):
+    """The job's place in its queue."""
+
+    name: ShortText
+    uid: ShortText
+
+
 class RLJobStatus(Model):
     """Status of an RLJob."""
 
@@ -163,7 +178,11 @@ class RLJobStatus(Model):
     """Failed attempts that do not."""
     elastic_restarts: int = 0
     """Of trainer.elastic.maxRestarts, since one that counts."""
+    preemptions: int = 0
+    """Evictions by its queue."""
     run_id: ShortText = ""
+    workload_ref: WorkloadRef | None = None
+    resources: ResourcesStatus = Field(default_factory=ResourcesStatus)
     conditions: Conditions = Field(default_factory=list)
     trainer: TrainerStatus = Field(default_factory=TrainerStatus)
     samplers: SamplersStatus = Field(default_factory=SamplersStatus)

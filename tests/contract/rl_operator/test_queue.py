@@ -133,6 +133,9 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
     assert (status["phase"], status["attempts"][0]["result"]) == ("Queued", "Suspended")
     assert not kueue.holds_quota(workload(queue))
     assert "admission" not in workload(queue)["status"]
+    there = workload(queue)["metadata"]
+    assert status["workloadRef"] == {"name": there["name"], "uid": there["uid"]}
+    assert (status["preemptions"], status["resources"]["cpu"]) == (1, "0")
     assert kueue.condition(workload(queue), "Requeued")["status"] == "True"
 
     decide(queue, kueue.admitted(workload(queue), name="owned"))
