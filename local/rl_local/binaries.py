@@ -71,7 +71,7 @@ BINARIES = {
             name="store",
             folder="local/go/store",
             tags="ferretdb_no_postgresql",
-            patch=(FERRETDB, versions.FERRETDB, "sqlite-index.patch"),
+            patch=(FERRETDB, versions.FERRETDB, "ferretdb.patch"),
         ),
         Binary(name="minio", module=f"github.com/minio/minio@{versions.MINIO}"),
         Binary(name="kwok", module=f"sigs.k8s.io/kwok/cmd/kwok@{versions.KWOK}"),
