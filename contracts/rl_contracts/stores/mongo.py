@@ -40,6 +40,7 @@ T = TypeVar("T")
 Stored = dict[str, Any]
 
 STORE = "document store"
+DUPLICATE_KEY = 11000
 ACCESS_CODES = {11, 13, 18, 8000}  # UserNotFound, Unauthorized, AuthenticationFailed, Atlas' own
 RETRIABLE_CODES = {
     # the codes that MongoDB's specification of retryable writes lists

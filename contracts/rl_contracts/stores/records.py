@@ -27,14 +27,8 @@ class RecordStore(Generic[D]):
 
     def put(self, documents: Sequence[D]) -> None:
         """Write documents, replacing those of the same id."""
-        if not documents:
-            return
-        writes = [
-            ReplaceOne({"_id": one.id}, self._store(one), upsert=True) for one in documents
-        ]  # fmt: skip
-        self._mongo.call(
-            f"writing {len(writes)} {self._name}", lambda: self._documents.bulk_write(writes)
-        )
+        if documents:
+            self._write([self._store(one) for one in documents])
 
     def get(self, ids: Sequence[str]) -> dict[str, D]:
         """Documents by id; missing ones are left out."""
@@ -70,6 +64,12 @@ class RecordStore(Generic[D]):
         return self._mongo.call(
             f"reading {len(wanted)} {self._name}",
             lambda: list(self._documents.find({"_id": {"$in": wanted}})),
+        )
+
+    def _write(self, stored: Sequence[Stored]) -> None:
+        writes = [ReplaceOne({"_id": one["_id"]}, one, upsert=True) for one in stored]
+        self._mongo.call(
+            f"writing {len(writes)} {self._name}", lambda: self._documents.bulk_write(writes)
         )
 
     def _store(self, document: D) -> Stored:

@@ -16,11 +16,10 @@ from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError
 
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
-from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.mongo import DUPLICATE_KEY, Mongo, Stored
 
 COLLECTION = "tasks"
 RETRY_LOOK_SECONDS = 2.0
-DUPLICATE_KEY = 11000
 LONGEST_LEASE_SECONDS = 300.0
 """A lease that ends later was given before the store's clock was set back."""
 IDS_PER_WRITE = 1000

@@ -7,6 +7,7 @@ from typing import Any
 
 import bson
 import pytest
+from pymongo.collection import Collection
 
 from rl_contracts.documents.overflow import FIELD, OVERFLOW_BYTES, Piece
 from rl_contracts.documents.rollout import Rollout, StopReason, TokenRange, Turn
@@ -72,6 +73,26 @@ def test_whatever_its_size_it_comes_back_the_same(
     assert stores.rollouts.get([rollout.id]) == {rollout.id: rollout}
     assert stores.rollouts.of_task(rollout.task) == [rollout]
     assert len(keys(stores)) == len(over)
+
+
+def test_what_is_written_again_with_others_is_replaced(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    real = Collection.bulk_write
+
+    def looking(self: Any, writes: list[Any], *rest: Any, **named: Any) -> Any:
+        looked.append(len(writes))
+        return real(self, writes, *rest, **named)
+
+    monkeypatch.setattr(Collection, "bulk_write", looking)
+    first, second, third = (a_rollout(a_task(), member, text="one") for member in range(3))
+    stores.rollouts.put([first, second])
+    assert looked == [], "nothing is looked for that is not there, as a rule"
+    changed = second.model_copy(update={"text": "another"})
+    stores.rollouts.put([changed, third])
+    wanted = [first, changed, third]
+    assert stores.rollouts.get([one.id for one in wanted]) == {one.id: one for one in wanted}
 
 
 def test_writing_again_adds_nothing(stores: Stores) -> None:
