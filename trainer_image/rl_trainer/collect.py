@@ -92,7 +92,7 @@ class Collector:
             now = self._job.clock()
             news = now if came else news
             if len(chosen) == self._per_step:
-                self._supply.served()
+                self._supply.served(ahead=self._left(chosen))
                 drops, share = self._ledger.close_step(len(chosen))
                 waited = now - started
                 return Collected(
@@ -104,7 +104,7 @@ class Collector:
                 f"waiting for rollouts: {len(chosen)} of {self._per_step} groups "
                 f"({now - started:.0f} s{'' if lost == 'none' else f'; lost: {lost}'})"
             )
-            self._supply.wait()
+            self._supply.wait(missing=self._per_step - len(chosen))
             self._job.heartbeat.check()
 
     def retire(self, groups: list[Group], batch: Batch) -> None:
@@ -157,6 +157,10 @@ class Collector:
             interval=self._off_policy.retrain_interval,
         )
         return [*fresh, *filling][: self._per_step]
+
+    def _left(self, chosen: list[Group]) -> int:
+        """How many were never trained and are none of these."""
+        return len(self._complete.keys() - {group.task.id for group in chosen})
 
     def _forget(self, *, step: int) -> None:
         known, wanted = reuse.trainings(self._batches), self._off_policy.max_trainings

@@ -21,16 +21,14 @@ from rl_trainer.admission import admissible
 from rl_trainer.groups import Group, Limits, assemble
 from rl_trainer.job import Job, Progress
 from rl_trainer.stream import TrainStream
-from rl_trainer.waiting import poll_seconds
+from rl_trainer.waiting import look_seconds
 
 log = logging.getLogger(__name__)
 
 ROLLOUTS_PER_READ = 256
-AHEAD = 4
-"""While nobody waits, looks are so many times rarer."""
 DEAD_SECONDS = 0.25
 """Dead tasks are rare, and looked for so often, or at once after some were found."""
-COUNT_SECONDS = 1.0
+COUNT_SECONDS = 5.0
 """A full queue is counted again after so long: a former trainer's last write may be late."""
 WAIT_SECONDS = 0.5
 """Longest wait for news before the trainer looks whether it was told to stop."""
@@ -83,6 +81,8 @@ class Supply:
         """The last question, and the last one that was there before a whole look began."""
         self._looks = 0
         self._awaited, self._ended = False, False
+        self._missing = self._per_step
+        """Groups that the step lacks that is waited for, or else the next one."""
         self._admitting = threading.Lock()
         self._progress: Progress | None = None
         """None while no prompts may be handed out."""
@@ -127,20 +127,26 @@ class Supply:
         with self._changed:
             return self._answered == self._asked and not self._news.groups
 
-    def wait(self) -> None:
-        """Wait for news, or for a look without any, a short time; raises what ended the thread."""
+    def wait(self, *, missing: int | None = None) -> None:
+        """Wait for news, or for a look without any, a short time; raises what ended the thread.
+
+        Args:
+            missing: groups that the step lacks, where that is not as many as were not told.
+        """
         with self._changed:
             looks = self._looks
+            self._missing = self._missing if missing is None else missing
             self._changed.wait_for(
                 lambda: self._news.groups or self._news.losses or self._looks != looks,
                 timeout=WAIT_SECONDS,
             )
         self.check()
 
-    def served(self) -> None:
-        """The step has its groups: look less often."""
+    def served(self, *, ahead: int = 0) -> None:
+        """The step has its groups, and the next one so many: look less often."""
         with self._changed:
             self._awaited = False
+            self._missing = self._per_step - ahead
 
     def hold(self) -> None:
         """Hand out no prompts until the next question."""
@@ -187,7 +193,7 @@ class Supply:
 
     def _rest(self) -> None:
         """Until the next look is due; the lock is held."""
-        seconds = poll_seconds(self._per_step) * (1 if self._awaited else AHEAD)
+        seconds = look_seconds(self._per_step, missing=self._missing, awaited=self._awaited)
         self._changed.wait_for(
             lambda: self._ended or self._asked != self._answered, timeout=seconds
         )
@@ -205,11 +211,11 @@ class Supply:
             )
             self._count_from = self._job.clock() + COUNT_SECONDS
             first = progress.next_sequence
-            self._job.stores.tasks.insert(
+            new = self._job.stores.tasks.insert(
                 [self._stream.task(first + offset, step=progress.step) for offset in range(room)]
             )
             progress.next_sequence += room
-        if room:
+        if new < room:
             # Some may have been there before, and trained: an attempt hands out again what the one
             # before it did, from its last batch on.
             self._changes_queue()
@@ -248,6 +254,7 @@ class Supply:
     def _tell(self, news: News) -> None:
         with self._changed:
             self._news.add(news)
+            self._missing -= len(news.groups)
             self._changed.notify_all()
 
     def _judged(self, new: list[Task]) -> News:

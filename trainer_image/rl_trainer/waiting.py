@@ -10,11 +10,29 @@ from rl_contracts.documents.task import Queue, TaskState
 from rl_trainer.job import Job
 
 SHOWN_CHARACTERS = 200
+AHEAD = 4
+"""While nobody waits, looks are so many times rarer."""
+ENOUGH_SECONDS = 1.0
+"""Between looks while the next step has all of its groups."""
 
 
 def poll_seconds(tasks: int) -> float:
     """Seconds between looks at that many tasks: rarer where a look costs the store more."""
     return min(5.0, max(0.05, 0.001 * tasks))
+
+
+def look_seconds(tasks: int, *, missing: int, awaited: bool) -> float:
+    """Seconds between looks for finished groups; a look costs the store more the more there are.
+
+    Args:
+        tasks: groups of a step.
+        missing: of them, those that were not found yet.
+        awaited: the trainer waits for them. Then the last eighth is looked for twice as often.
+    """
+    shortest = poll_seconds(tasks)
+    if awaited:
+        return shortest if 8 * missing <= tasks else 2 * shortest
+    return AHEAD * shortest if missing > 0 else max(ENOUGH_SECONDS, AHEAD * shortest)
 
 
 def scene(job: Job, *, queue: Queue) -> str:

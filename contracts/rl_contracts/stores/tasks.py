@@ -41,10 +41,14 @@ class TaskStore:
         self._no_retry_at: dict[tuple[str, Queue], float] = {}
         """When none was found to be retried, in monotonic seconds."""
 
-    def insert(self, tasks: Sequence[Task]) -> None:
-        """Insert tasks; those whose id is there already are left as they are."""
+    def insert(self, tasks: Sequence[Task]) -> int:
+        """Insert tasks; those whose id is there already are left as they are.
+
+        Returns:
+            How many were not there. Where a reply was lost it may be fewer.
+        """
         if not tasks:
-            return
+            return 0
         documents = [task.to_mongo() for task in tasks]
         try:
             self._mongo.call(
@@ -52,8 +56,11 @@ class TaskStore:
                 lambda: self._tasks.insert_many(documents, ordered=False),
             )
         except BulkWriteError as error:
-            if any(one["code"] != DUPLICATE_KEY for one in error.details["writeErrors"]):
+            errors = error.details["writeErrors"]
+            if any(one["code"] != DUPLICATE_KEY for one in errors):
                 raise
+            return len(tasks) - len(errors)
+        return len(tasks)
 
     def claim(
         self, run: str, *, queue: Queue, owner: str, lease_seconds: float

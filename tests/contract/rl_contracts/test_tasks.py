@@ -21,9 +21,10 @@ def stored(stores: Stores, task: Task) -> Task:
 
 
 def test_inserting_again_changes_nothing(stores: Stores) -> None:
-    stores.tasks.insert([a_task(0), a_task(1)])
+    assert stores.tasks.insert([a_task(0), a_task(1)]) == 2
     claimed = claim(stores)
-    stores.tasks.insert([a_task(0), a_task(1), a_task(2)])
+    assert stores.tasks.insert([a_task(0), a_task(1), a_task(2)]) == 1, "one was not there"
+    assert stores.tasks.insert([]) == 0
     assert claimed is not None
     assert stored(stores, claimed) == claimed
     counts = stores.tasks.count(RUN, queue=Queue.TRAIN)

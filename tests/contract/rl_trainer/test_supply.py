@@ -14,11 +14,13 @@ from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
+from rl_trainer import supply
 from rl_trainer.groups import Limits
 from rl_trainer.heartbeat import Heartbeat
 from rl_trainer.job import Job, Progress
 from rl_trainer.stream import TrainStream
 from rl_trainer.supply import News, Supply
+from rl_trainer.waiting import look_seconds
 from tests.documents import a_rollout, a_run
 from tests.unit.rl_trainer.conftest import SPEC
 from tests.unit.rl_trainer.test_stream import a_dataset, an_example
@@ -218,4 +220,24 @@ def test_a_queue_that_is_full_is_counted_no_more(
     side.supply.ask(side.progress)
     for _ in range(5):  # looks
         side.supply.wait()
-    assert counted == [RUN, RUN], "once to fill it, once to find it full"
+    assert counted == [RUN], "what was put into it was not there before"
+
+
+def test_it_looks_by_what_is_missing(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[tuple[int, bool]] = []
+
+    def resting(tasks: int, *, missing: int, awaited: bool) -> float:
+        rests.append((missing, awaited))
+        return look_seconds(tasks, missing=missing, awaited=awaited)
+
+    monkeypatch.setattr(supply, "look_seconds", resting)
+    side.supply.ask(side.progress)
+    side.await_tasks(2 * PER_STEP)
+    until(lambda: (PER_STEP, True) in rests, what="a look in vain")
+    side.answer(PER_STEP + 1)
+    side.groups(PER_STEP + 1)
+    side.supply.served(ahead=1)
+    until(lambda: (PER_STEP - 1, False) in rests, what="a look ahead")
+    side.answer(PER_STEP - 1)
+    side.groups(2 * PER_STEP)
+    until(lambda: (0, False) in rests, what="a look that found all of the next step")
