@@ -251,8 +251,8 @@ class Cluster:
         subresource: str = "",
     ) -> Manifest:
         metadata = manifest["metadata"]
-        name = "" if verb == "create" else metadata["name"]
-        path = kind.path(metadata["namespace"], name, subresource)
+        named = kind.path(metadata["namespace"], metadata["name"], subresource)
+        path = kind.path(metadata["namespace"]) if verb == "create" else named
         method, content = {
             "apply": ("PATCH", APPLY),
             "merge": ("PATCH", MERGE),
@@ -261,7 +261,7 @@ class Cluster:
         }[verb]
         stored = self._send(
             method, path, {**UNWARNED, **(query or {})}, body=manifest, content=content,
-            asking=(verb, kind),
+            asking=(verb, kind), named=named,
         )  # fmt: skip
         self._count(verb, kind.name)
         self._tell_stored(kind, stored, subresource=subresource)
@@ -276,18 +276,22 @@ class Cluster:
         asking: tuple[str, Kind],
         body: Json | None = None,
         content: str = "application/json",
+        named: str = "",
     ) -> Manifest:
         """The answer; asked again where that changes nothing.
 
-        One look makes many requests. On an API server that turns half of them away hardly any
-        look would come through if each had but one try.
+        Errors tell of ``named``, where the path, as that of a creation, names no object. One look
+        makes many requests. On an API server that turns half of them away hardly any look would
+        come through if each had but one try.
         """
-        reading = asking[0] in READING
+        reading, doing = asking[0] in READING, f"{method} {named or path}"
 
         def once() -> Manifest:
             if not reading:
                 self._may_write()
-            return self._once(method, path, query, asking=asking, body=body, content=content)
+            return self._once(
+                method, path, query, asking=asking, body=body, content=content, doing=doing
+            )
 
         return self._tries[reading](once)
 
@@ -300,8 +304,9 @@ class Cluster:
         asking: tuple[str, Kind],
         body: Json | None,
         content: str,
+        doing: str,
     ) -> Manifest:
-        doing, status = f"{method} {path}", 0
+        status = 0
         try:
             answer = self._transport.send(method, path, query, body=body, content=content)
             status = answer.status

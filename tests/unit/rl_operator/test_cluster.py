@@ -157,6 +157,12 @@ def test_a_webhook_that_does_not_answer_is_told_from_an_api_server_that_does_not
     assert (caught.value.message, answer.asked) == (words, 1)
 
 
+def test_an_error_names_the_object_that_was_to_be_created() -> None:
+    with pytest.raises(ClusterError) as caught:
+        a_cluster(Answer(422))[0].create(POD, MANIFEST)
+    assert caught.value.doing == "POST /api/v1/namespaces/n/pods/x"
+
+
 @pytest.mark.parametrize(
     ("status", "writes", "reads"),
     [(429, TRIES, TRIES), (500, 1, TRIES), (503, 1, TRIES), (409, 1, 1), (422, 1, 1)],
