@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.spec.resources import OURS, SamplerPoolSpec
@@ -18,10 +17,10 @@ from rl_operator import (
     patience,
     pool_pods,
     pool_runs,
+    pool_stalls,
     pool_status,
     shared_status,
     stillness,
-    unsupported,
 )
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.assignment import Turn
@@ -39,10 +38,8 @@ from rl_operator.pool_runs import Served
 from rl_operator.pool_status import NOTHING_LOST, Lost, Scaled
 from rl_operator.progress import Connections, Reading
 from rl_operator.readings import ProgressReader
-from rl_operator.refusals import of_spec, of_template
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images
-from rl_operator.shared_options import of_several
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, Pool, PoolSnapshot
@@ -95,7 +92,7 @@ class PoolReconciler:
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
             return None  # its job has created it and is about to say what its pods look like
         _note(snapshot)
-        stall = _stall(snapshot)
+        stall = pool_stalls.of_own(snapshot)
         if stall is not None or snapshot.job is None or snapshot.pool.spec is None:
             if _stops(snapshot):  # no template is needed to have no pods
                 self._empty(snapshot)
@@ -126,7 +123,7 @@ class PoolReconciler:
             writes.empty(snapshot, turn=turn)
         if writes.guard(snapshot.pool.meta, in_use=assignment.in_use(snapshot, turn)):
             return SOON_SECONDS
-        stall = _stall_of_shared(snapshot, spec)
+        stall = pool_stalls.of_shared(snapshot, spec)
         if not given and turn.holder is not None and snapshot.job is not None and stall is None:
             if step == "Create" and not snapshot.children:
                 writes.create(self._deployment(snapshot, spec, snapshot.job, 0))
@@ -380,35 +377,3 @@ def _stops(snapshot: PoolSnapshot) -> bool:
     job = snapshot.job
     mine = job is not None and job.meta.uid == snapshot.pool.meta.owner_uid
     return mine and job is not None and (job.suspended or snapshot.held)
-
-
-def _stall_of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | None:
-    job = snapshot.job
-    if job is not None and job.spec is None:
-        return Stall(reason="JobInvalid", message=f"RLJob {job.meta.name}: {job.spec_error}")
-    bad = (
-        *unsupported.of_pool(spec),
-        *of_template("spec.template", spec.template),
-        *of_several("spec", spec),
-    )
-    refusal = next(iter(bad), None)
-    return Stall.of(refusal) if refusal is not None else None
-
-
-def _stall(snapshot: PoolSnapshot) -> Stall | None:
-    pool = snapshot.pool
-    if pool.spec is None:
-        return Stall(reason="InvalidSpec", message=pool.spec_error)
-    job = snapshot.job
-    if job is None:
-        message = f"Namespace {pool.meta.namespace} has no RLJob {pool.spec.job}."
-        return Stall(reason="JobNotFound", message=message)
-    if job.spec is None:
-        return Stall(reason="JobInvalid", message=f"RLJob {job.meta.name}: {job.spec_error}")
-    own = (group for group in job.spec.samplers if group.pool_ref is None)
-    declared = [names.pool(job.meta.name, group.name) for group in own]
-    if pool.meta.owner_uid != job.meta.uid or pool.meta.name not in declared:
-        message = f"RLJob {job.meta.name} declares no such pool. Add it to its spec.samplers."
-        return Stall(reason="PoolNotDeclared", message=message)
-    refusal = next(chain(unsupported.of_pool(pool.spec), of_spec(job.spec)), None)
-    return Stall.of(refusal) if refusal is not None else None
