@@ -267,9 +267,7 @@ class StatusWriter:
         try:
             self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
         except ApiMissingError as gone:  # of an object itself an apply says 409 then
-            raise ApiConflictError(
-                doing=gone.doing, status=gone.status, message=gone.message
-            ) from gone
+            raise ApiConflictError.of_missing(gone) from gone
         self._written[meta.uid] = self._clock()
         return None
 

@@ -78,6 +78,11 @@ class ApiHookError(ApiUnavailableError):
 class ApiConflictError(ClusterError):
     """The object has changed since it was read, or is there already."""
 
+    @classmethod
+    def of_missing(cls, gone: ApiMissingError) -> ApiConflictError:
+        """Of an object that was there when it was read, where the API server answers by 404."""
+        return cls(doing=gone.doing, status=gone.status, message=gone.message)
+
 
 class ApiRefusedError(ClusterError):
     """Refused as invalid or not permitted; the same request would be refused again."""

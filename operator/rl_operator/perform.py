@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from rl_operator.cluster import Cluster
+from rl_operator.cluster import ApiConflictError, ApiMissingError, Cluster
 from rl_operator.kinds import SAMPLER_POOL
 from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
 from rl_operator.plan import Action, Apply, Create, Delete, Manifest
@@ -43,6 +43,9 @@ def _taken_over(cluster: Cluster, action: Apply) -> Manifest:
     owned = handed_over(entries, manager=SPEC_MANAGER, left=left, heir=SCALE_MANAGER)
     if owned is None:
         return action.manifest
-    stored = cluster.merge(action.kind, {"metadata": {**place, "managedFields": owned}})
+    try:
+        stored = cluster.merge(action.kind, {"metadata": {**place, "managedFields": owned}})
+    except ApiMissingError as gone:
+        raise ApiConflictError.of_missing(gone) from gone
     version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
     return action.manifest | {"metadata": metadata | version}
