@@ -16,7 +16,7 @@ from rl_engine_cpu.attention import Call, attend, plan
 LOG = logging.getLogger(__name__)
 
 
-class BatchedAttention(TorchNativeAttnBackend):  # type: ignore[misc]
+class BatchedAttention(TorchNativeAttnBackend):  # type: ignore[misc]  # mypy reads no SGLang
     """``torch_native`` with one call per layer for sequences of like length.
 
     Causal self-attention of a decoder is computed here. A layer or forward of any other kind
