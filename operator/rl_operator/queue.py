@@ -24,9 +24,12 @@ PATIENCE_SECONDS = 60.0
 it at once would leave what is under way unfinished, and everything late."""
 TURN_SECONDS = 1.0
 SHARE = 8
-"""Of so many one is new, however much is under way. What begins goes a way of some seconds, most of
+"""Of so many one is new, while little is under way. What begins goes a way of some seconds, most of
 which is waiting for others: if the last ones all began at the end, nothing else would be done then.
 """
+CROWD = 4
+"""Where much is under way, so many new ones come in the time that all of it takes: each of them is
+looked at more than a dozen times, and what begins faster than others end makes all of it late."""
 
 
 class WorkQueue(Generic[K]):
@@ -127,7 +130,7 @@ class WorkQueue(Generic[K]):
             return self._ready
         oldest, now = next(iter(self._new.values())), self._clock()
         has_turn = now - oldest >= PATIENCE_SECONDS and now - self._last_begun >= TURN_SECONDS
-        has_share = self._since_begun >= SHARE - 1
+        has_share = self._since_begun >= max(SHARE, len(self._ready) // CROWD) - 1
         return self._new if has_turn or has_share or not self._ready else self._ready
 
     def done(self, key: K) -> None:

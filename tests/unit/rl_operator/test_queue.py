@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.queue import PATIENCE_SECONDS, SHARE, TURN_SECONDS, AsyncWorkQueue, WorkQueue
+from rl_operator.queue import (
+    CROWD,
+    PATIENCE_SECONDS,
+    SHARE,
+    TURN_SECONDS,
+    AsyncWorkQueue,
+    WorkQueue,
+)
 from tests.waiting import HUNG_SECONDS
 
 
@@ -192,6 +199,21 @@ def test_something_new_has_its_share(clock: Clock) -> None:
         queue.add(key)
     taken = [queue.take() for _ in range(2 * SHARE + 2)]
     assert [taken.index("job 1"), taken.index("job 2")] == [SHARE - 1, 2 * SHARE - 1]
+
+
+def test_little_begins_while_much_is_under_way(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(
+        clock=clock, jitter=lambda: 0.0, begins=lambda key: key.startswith("job")
+    )
+    crowd = [f"pool {one}" for one in range(CROWD * 5 * SHARE)]
+    for key in ("job 1", *crowd):
+        queue.add(key)
+    taken: list[str | None] = []
+    while "job 1" not in taken:  # those that are taken come again, as they do until they are Ready
+        taken.append(queue.take())
+        queue.done(str(taken[-1]))
+        queue.add(str(taken[-1]))
+    assert len(taken) == 5 * SHARE
 
 
 OPERATIONS = st.lists(
