@@ -135,6 +135,8 @@ class Looks:
         self._store, self._fed = store or Store(), fed
         self._jitter = jitter
         self._live_until: dict[Key, float] = {}
+        self._untouched: set[Key] = set()
+        """Told of from their creation on, and not looked at yet."""
         self._changes: dict[Key, int] = {}
         self._noted: dict[Key, dict[Question, object]] = {}
         """Of the last look at each object that was made from the store."""
@@ -144,19 +146,20 @@ class Looks:
         """Something of an object has changed that nobody tells of, or may have: look live."""
         with self._lock:
             self._live_until.pop(key, None)
+            self._untouched.discard(key)
             self._noted.pop(key, None)
             self._changes[key] = self._changes.get(key, 0) + 1
 
     def born(self, key: Key) -> None:
         """An object has just been made, and nobody has worked on it yet: what is told is all.
 
-        Where that is not so, as when another leader was quicker, what is made from the store ends
-        in a conflict, and the next look is live.
+        That holds until its first look, however long it waits for that; from then on it counts as
+        looked at live. Where it does not hold, as when another leader was quicker, what is made
+        from the store ends in a conflict, and the next look is live.
         """
-        until = self._until(self._clock())
         if self._fed():
             with self._lock:
-                self._live_until.setdefault(key, until)
+                self._untouched.add(key)
 
     def listed(self, key: Key) -> None:
         """An object was in a list with which a process begins.
@@ -173,6 +176,7 @@ class Looks:
         """The object is gone."""
         with self._lock:
             self._live_until.pop(key, None)
+            self._untouched.discard(key)
             self._noted.pop(key, None)
             self._changes.pop(key, None)
 
@@ -180,6 +184,9 @@ class Looks:
         """What ``look`` makes of its reads, and whether they are the store's."""
         began, fed = self._clock(), self._fed()
         with self._lock:
+            if key in self._untouched:
+                self._untouched.discard(key)
+                self._live_until.setdefault(key, self._until(began))
             until, before = self._live_until.get(key, began), self._changes.get(key, 0)
         if fed and began < until:
             noting = _Noting(self._store)

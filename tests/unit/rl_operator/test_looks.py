@@ -78,6 +78,7 @@ def test_answers_are_used_again_until_their_time_is_over(
 def test_live_looks_at_what_was_made_at_once_are_spread(server: Server, clock: Clock) -> None:
     looks = Looks(server, clock=clock, seconds=120.0, jitter=lambda: 0.5)
     looks.born(OTHER)
+    assert looks.observe(OTHER, look)[1]
     clock.now += 89.0
     assert looks.observe(OTHER, look)[1]
     clock.now += 1.0
@@ -125,6 +126,22 @@ def test_what_was_just_made_is_known_from_the_watches(looks: Looks, server: Serv
     assert not looks.observe(KEY, look)[1]
 
 
+def test_what_nobody_has_looked_at_is_known_however_long_it_waits(
+    looks: Looks, server: Server, clock: Clock
+) -> None:
+    looks.born(KEY)
+    clock.now += 1000.0
+    assert looks.observe(KEY, look)[1]
+    clock.now += 119.0
+    assert looks.observe(KEY, look)[1]
+    assert server.asked == 0
+    clock.now += 1.0
+    assert not looks.observe(KEY, look)[1]
+    looks.born(OTHER)
+    looks.changed(OTHER)  # somebody has told that what is known may be wrong
+    assert not looks.observe(OTHER, look)[1]
+
+
 def test_what_was_made_before_the_watches_began_is_read(server: Server, clock: Clock) -> None:
     looks = Looks(server, clock=clock, seconds=120.0, fed=lambda: False)
     looks.born(KEY)
@@ -166,6 +183,7 @@ def test_live_looks_at_thousands_are_no_more_than_at_hundreds(server: Server, cl
     looks = Looks(server, clock=clock, seconds=300.0)
     for number in range(3 * KEPT_IN_PACE + 1):
         looks.born(Key("RLJob", "ns", f"job-{number}"))
+        looks.observe(Key("RLJob", "ns", f"job-{number}"), look)
     last = Key("RLJob", "ns", f"job-{3 * KEPT_IN_PACE}")
     clock.now = 899.0
     assert looks.observe(last, look)[1]
