@@ -12,6 +12,7 @@ from rl_contracts.spec.base import Model
 from rl_operator import observe
 from rl_operator.cluster import ApiConflictError, ApiMissingError, ApiRefusedError, Cluster
 from rl_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key, Kind
+from rl_operator.looks import KEPT_IN_PACE
 from rl_operator.metadata import Child, Meta
 from rl_operator.names import APPLIED_ANNOTATION, STATUS_MANAGER
 from rl_operator.patience import Patience
@@ -62,7 +63,8 @@ class Applier:
         Args:
             cluster: where.
             clock: monotonic seconds.
-            trust_seconds: an object of a kind that is not listed is read again after so long only.
+            trust_seconds: an object of a kind that is not listed is read again after so long only,
+                where there are no more than ``KEPT_IN_PACE`` owners of such.
             jitter: a random number in [0, 1): what a former process has left in order is read
                 somewhere within that time.
         """
@@ -83,7 +85,7 @@ class Applier:
     def rests(self, key: Key, made_from: tuple[object, ...]) -> bool:
         """Whether all was in order, not long ago, for these very declarations and objects."""
         found, at = self._rests.get(key, ((), 0.0))
-        return found == made_from and self._clock() - at < self._trust_seconds
+        return found == made_from and self._clock() - at < self._trusted_seconds()
 
     def rested(self, key: Key, made_from: tuple[object, ...]) -> None:
         """Note that there was nothing to do; ``made_from`` says from what that was seen.
@@ -95,8 +97,10 @@ class Applier:
 
     def rest_seconds(self, key: Key) -> float:
         """For how long there will be nothing to do, as long as nothing changes; 0: there may be."""
-        _, at = self._rests.get(key, ((), -self._trust_seconds))
-        return max(0.0, at + self._trust_seconds - self._clock())
+        if key not in self._rests:
+            return 0.0
+        _, at = self._rests[key]
+        return max(0.0, at + self._trusted_seconds() - self._clock())
 
     def forget(self, key: Key) -> None:
         """The object is gone."""
@@ -160,7 +164,7 @@ class Applier:
         told = [one for one in wanted if one.kind not in READ_BY_NAME]
         if plan(told, [], observed=observed, owner_uid=owner_uid) != Plan():
             return False
-        self._left_in_order[key] = self._clock() - self._jitter() * self._trust_seconds
+        self._left_in_order[key] = self._clock() - self._jitter() * self._trusted_seconds()
         return True
 
     def _asked_for(
@@ -198,13 +202,17 @@ class Applier:
 
     def _trusts(self, key: Key, wanted: Wanted) -> bool:
         at = self._seen.get(_identity(key, wanted))
-        return at is not None and self._clock() - at < self._trust_seconds
+        return at is not None and self._clock() - at < self._trusted_seconds()
+
+    def _trusted_seconds(self) -> float:
+        """For how long: the more there is, the longer, so that there are no more reads for it."""
+        return self._trust_seconds * max(1.0, len(self._rests) / KEPT_IN_PACE)
 
     def _saw(self, key: Key, wanted: Sequence[Wanted], *, since: float | None = None) -> None:
         """Note what is in order now, of the kinds that are read by name."""
         now = self._clock() if since is None else since
         if len(self._seen) > KEPT_SIGHTS:
-            oldest = now - self._trust_seconds
+            oldest = now - self._trusted_seconds()
             self._seen = {one: at for one, at in self._seen.items() if at > oldest}
         self._seen |= {_identity(key, one): now for one in wanted if one.kind in READ_BY_NAME}
 

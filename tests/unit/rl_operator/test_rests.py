@@ -10,6 +10,7 @@ from kubernetes import client
 from rl_operator.apply import Applier
 from rl_operator.cluster import Cluster
 from rl_operator.kinds import Key
+from rl_operator.looks import KEPT_IN_PACE
 from rl_operator.metadata import Child, Meta
 
 KEY = Key("RLJob", "ns", "job")
@@ -62,6 +63,21 @@ def test_rest_lasts_until_something_changes_or_time_has_passed() -> None:
     now[0] = 0.0
     applier.forget(KEY)
     assert not applier.rests(KEY, before)
+
+
+def test_of_many_owners_each_is_read_for_more_rarely() -> None:
+    now = [0.0]
+    api = client.ApiClient(client.Configuration())
+    cluster = Cluster(api, may_write=lambda: None, count=lambda verb, kind: None)
+    applier = Applier(cluster, clock=lambda: now[0], trust_seconds=120.0)
+    for number in range(3 * KEPT_IN_PACE):
+        applier.rested(Key("RLJob", "ns", f"job-{number}"), ("all",))
+    first = Key("RLJob", "ns", "job-0")
+    assert applier.rest_seconds(first) == 360.0
+    now[0] = 359.0
+    assert applier.rests(first, ("all",))
+    now[0] = 360.0
+    assert not applier.rests(first, ("all",))
 
 
 def test_who_trusts_nothing_never_rests() -> None:
