@@ -17,10 +17,13 @@ from rl_operator.metadata import Child, Meta
 from rl_operator.names import APPLIED_ANNOTATION, STATUS_MANAGER
 from rl_operator.patience import Patience
 from rl_operator.perform import perform
-from rl_operator.plan import Action, Conflict, Create, Plan, Wanted, plan
+from rl_operator.plan import Action, Conflict, Create, Delete, Plan, Wanted, plan
 from rl_operator.situation import Stall
 
 log = logging.getLogger(__name__)
+
+Place = tuple[str, str, str]
+"""Namespace, kind and name."""
 
 READ_BY_NAME = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY)
 """Kinds that are not listed: each look at one is a request of its own."""
@@ -70,7 +73,8 @@ class Applier:
         """
         self._cluster = cluster
         self._clock, self._trust_seconds, self._jitter = clock, trust_seconds, jitter
-        self._seen: dict[tuple[str, str, str, str], float] = {}
+        self._seen: dict[Place, tuple[str, float]] = {}
+        """Digest of what was last in order in a place, and since when it counts as seen."""
         self._new: set[Key] = set()
         """Objects that this process has heard of from their creation on."""
         self._met: set[Key] = set()
@@ -183,11 +187,13 @@ class Applier:
         """Whether to ask first: a new owner has nothing, and of watched kinds watches tell."""
         if key in self._met:
             return True
-        known = key not in self._new or _identity(key, wanted) in self._seen
+        known = key not in self._new or _place(key, wanted) in self._seen
         return wanted.kind in READ_BY_NAME and known
 
     def _carry_out(self, key: Key, todo: Plan, done: list[Action]) -> Stall | None:
         for action in todo.actions:
+            if isinstance(action, Delete):  # before: of one that fails nobody knows what it did
+                self._seen.pop((key.namespace, action.kind.name, action.name), None)
             try:
                 perform(self._cluster, key.namespace, action)
             except ApiRefusedError as error:
@@ -201,8 +207,8 @@ class Applier:
         return None
 
     def _trusts(self, key: Key, wanted: Wanted) -> bool:
-        at = self._seen.get(_identity(key, wanted))
-        return at is not None and self._clock() - at < self._trusted_seconds()
+        digest, at = self._seen.get(_place(key, wanted), ("", -math.inf))
+        return digest == _digest(wanted) and self._clock() - at < self._trusted_seconds()
 
     def _trusted_seconds(self) -> float:
         """For how long: the more there is, the longer, so that there are no more reads for it."""
@@ -213,8 +219,10 @@ class Applier:
         now = self._clock() if since is None else since
         if len(self._seen) > KEPT_SIGHTS:
             oldest = now - self._trusted_seconds()
-            self._seen = {one: at for one, at in self._seen.items() if at > oldest}
-        self._seen |= {_identity(key, one): now for one in wanted if one.kind in READ_BY_NAME}
+            self._seen = {one: seen for one, seen in self._seen.items() if seen[1] > oldest}
+        self._seen |= {
+            _place(key, one): (_digest(one), now) for one in wanted if one.kind in READ_BY_NAME
+        }
 
 
 class StatusWriter:
@@ -293,10 +301,12 @@ class StatusWriter:
         return written + self._seconds - now
 
 
-def _identity(key: Key, wanted: Wanted) -> tuple[str, str, str, str]:
-    metadata = wanted.manifest["metadata"]
-    digest = metadata.get("annotations", {}).get(APPLIED_ANNOTATION, "")
-    return key.namespace, wanted.kind.name, metadata["name"], digest
+def _place(key: Key, wanted: Wanted) -> Place:
+    return key.namespace, wanted.kind.name, wanted.manifest["metadata"]["name"]
+
+
+def _digest(wanted: Wanted) -> str:
+    return str(wanted.manifest["metadata"].get("annotations", {}).get(APPLIED_ANNOTATION, ""))
 
 
 def _taken(conflicts: Sequence[Conflict]) -> Stall | None:

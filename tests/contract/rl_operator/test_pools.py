@@ -137,8 +137,12 @@ def test_a_suspended_pool_has_no_pods_until_it_goes_on(world: World) -> None:
     assert told() == ("", "")
 
 
-def test_a_budget_and_a_policy_are_there_while_they_are_wanted(world: World) -> None:
+@pytest.mark.parametrize("trust_seconds", [0.0, 120.0])
+def test_a_budget_and_a_policy_are_there_while_they_are_wanted(
+    world: World, trust_seconds: float
+) -> None:
     job = running(world)
+    world.start_operator(trust_seconds=trust_seconds)
 
     def there() -> tuple[int, int]:
         world.settle(job)

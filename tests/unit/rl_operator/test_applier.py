@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rl_operator.apply import Applier
-from rl_operator.cluster import ApiConflictError, Cluster, Manifest
+from rl_operator.cluster import ApiConflictError, ApiUnavailableError, Cluster, Manifest
 from rl_operator.desired.metadata import stamped
 from rl_operator.kinds import Key, Kind
 from rl_operator.metadata import Child, Meta
@@ -18,12 +18,13 @@ KEY = Key("RLJob", "ns", "job")
 OWNER = {"uid": "owner", "controller": True}
 
 
-def a_manifest(kind: str, name: str) -> Manifest:
+def a_manifest(kind: str, name: str, *, a: int = 1) -> Manifest:
     metadata = {"namespace": "ns", "name": name, "ownerReferences": [OWNER]}
-    return stamped({"kind": kind, "apiVersion": "v1", "metadata": metadata, "spec": {"a": 1}})
+    return stamped({"kind": kind, "apiVersion": "v1", "metadata": metadata, "spec": {"a": a}})
 
 
 CONFIG, POOL = a_manifest("ConfigMap", "job-spec"), a_manifest("SamplerPool", "job-main")
+POLICY = a_manifest("NetworkPolicy", "job")
 
 
 class Server(Cluster):
@@ -31,6 +32,7 @@ class Server(Cluster):
 
     def __init__(self, *there: Manifest) -> None:
         self.asked: list[str] = []
+        self.loses_answers = False
         self.objects: dict[tuple[str, str], Manifest] = {}
         for one in there:
             self._put(one)
@@ -61,6 +63,12 @@ class Server(Cluster):
         if there is not None and version not in (None, there["metadata"]["resourceVersion"]):
             raise ApiConflictError(doing="PATCH", status=409, message="another version")
         return self._put(manifest)
+
+    def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        self.asked.append(f"delete {kind.name}")
+        del self.objects[kind.name, name]
+        if self.loses_answers:
+            raise ApiUnavailableError(doing="DELETE", status=0, message="no answer")
 
 
 def children(server: Server, *kinds: str) -> dict[tuple[str, str], Child]:
@@ -142,6 +150,44 @@ def test_what_was_seen_is_asked_for_though_nothing_else_is_there() -> None:
     now[0] = 121.0
     make(applier, server)
     assert server.asked == ["get ConfigMap", "create SamplerPool"]
+
+
+def look_at_policy(applier: Applier, server: Server, wanted: Manifest | None) -> list[str]:
+    """One look at an object that is not watched, and is unwanted where it is not wanted."""
+    server.asked.clear()
+    applier.make(
+        KEY,
+        wanted=[] if wanted is None else [Wanted(manifest=wanted)],
+        unwanted=list(children(server, "NetworkPolicy").values()) if wanted is None else [],
+        observed={},
+        owner_uid="owner",
+    )
+    return [one for one in server.asked if not one.startswith("get")]
+
+
+@pytest.mark.parametrize(
+    ("between", "written"),
+    [(None, "create NetworkPolicy"), (a_manifest("NetworkPolicy", "job", a=2),
+     "apply NetworkPolicy")], ids=["gone", "another"],
+)  # fmt: skip
+def test_what_is_set_back_is_made_at_the_next_look(between: Manifest | None, written: str) -> None:
+    server = Server()
+    applier = Applier(server, clock=lambda: 0.0, trust_seconds=120.0)
+    assert look_at_policy(applier, server, POLICY) == ["create NetworkPolicy"]
+    assert look_at_policy(applier, server, POLICY) == []
+    assert len(look_at_policy(applier, server, between)) == 1
+    assert look_at_policy(applier, server, POLICY) == [written]
+    assert server.objects["NetworkPolicy", "job"]["spec"] == {"a": 1}
+
+
+def test_what_may_have_been_deleted_is_not_taken_for_there() -> None:
+    server = Server()
+    applier = Applier(server, clock=lambda: 0.0, trust_seconds=120.0)
+    look_at_policy(applier, server, POLICY)
+    server.loses_answers = True
+    with pytest.raises(ApiUnavailableError):
+        look_at_policy(applier, server, None)
+    assert look_at_policy(applier, server, POLICY) == ["create NetworkPolicy"]
 
 
 TAKEN_OVER: dict[str, tuple[bool, bool, list[str]]] = {
