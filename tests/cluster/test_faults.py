@@ -5,6 +5,7 @@ Its samplers hand policies to each other.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -114,11 +115,10 @@ def faulted(lab: Lab) -> Iterator[Faulted]:
     }, training__checkpoint__everySteps=10, lifecycle__restartBackoffSeconds=1,
         weightSync__transport={"relay": True}))  # fmt: skip
     run = lab.job(NAME).uid
-    reader = RunReader(lab, run)
-    kill_in_turn(lab, reader)
+    with contextlib.closing(RunReader(lab, run)) as reader:
+        kill_in_turn(lab, reader)
     relayed = until(lambda: handed_on(lab), what="a sampler to take a policy from another one")
     lab.await_condition(NAME, "Complete", seconds=COMPLETE_SECONDS)
-    reader.close()
     with lab.stores() as stores:
         document = stores.runs.get(run)
         assert document is not None

@@ -5,6 +5,7 @@ Its samplers have a sandbox, where the scorer `Code` runs answers as the program
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -28,10 +29,9 @@ def reader(lab: Lab) -> Iterator[RunReader]:
     judged = {"reward__scorers": scorers, "sandbox": {"seconds": 2, "megabytes": 128, "slots": 2}}
     lab.apply(short_job(NAME, training__steps=STEPS, trainer__replicas=2, **judged))
     run = until(lambda: lab.job(NAME).status.run_id, what="a run id")
-    reader = RunReader(lab, run)
-    reader.await_step(1)
-    yield reader
-    reader.close()
+    with contextlib.closing(RunReader(lab, run)) as reader:
+        reader.await_step(1)
+        yield reader
     lab.delete("rljob", NAME)
 
 

@@ -6,6 +6,7 @@ While it is suspended a pod of the namespace tells what a step trained.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -61,10 +62,9 @@ def reader(lab: Lab) -> Iterator[RunReader]:
     }
     lab.apply(short_job(NAME, **training, **mount_records(lab)))
     run = until(lambda: lab.job(NAME).status.run_id, what="a run id")
-    reader = RunReader(lab, run)
-    reader.await_step(1)
-    yield reader
-    reader.close()
+    with contextlib.closing(RunReader(lab, run)) as reader:
+        reader.await_step(1)
+        yield reader
     lab.delete("rljob", NAME)
     lab.delete("configmap", DATA)
 

@@ -6,6 +6,7 @@ no task is lost and no reward comes of it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -99,18 +100,17 @@ def test_nobody_is_missed_for_good(stage: Stage, lab: Lab, tmp_path: Path) -> No
 
 def take_turns(lab: Lab, run: str) -> None:
     """One after the other, each time when steps are being made again."""
-    reader = RunReader(lab, run)
-    step = reader.await_step(STEPS_BETWEEN).step
-    for away in TURNS:
-        reader.close()  # a tunnel to a pod that is away would be waited for
-        scale(lab, away, 0)
-        said = until(lambda: told(lab, away), what=f"{away.condition} to tell of {away.target}")  # noqa: B023
-        assert away.words in said.message
-        throughout(lambda: stays(lab, away), seconds=OUTAGE_SECONDS)  # noqa: B023
-        scale(lab, away, 1)
-        until(lambda: not told(lab, away), what=f"{away.condition} to end")  # noqa: B023
-        step = reader.await_step(step + STEPS_BETWEEN).step
-    reader.close()
+    with contextlib.closing(RunReader(lab, run)) as reader:
+        step = reader.await_step(STEPS_BETWEEN).step
+        for away in TURNS:
+            reader.close()  # a tunnel to a pod that is away would be waited for
+            scale(lab, away, 0)
+            said = until(lambda: told(lab, away), what=f"{away.condition} of {away.target}")  # noqa: B023
+            assert away.words in said.message
+            throughout(lambda: stays(lab, away), seconds=OUTAGE_SECONDS)  # noqa: B023
+            scale(lab, away, 1)
+            until(lambda: not told(lab, away), what=f"{away.condition} to end")  # noqa: B023
+            step = reader.await_step(step + STEPS_BETWEEN).step
     assert step < STEPS, "the last one was away while steps were made"
 
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -59,11 +60,10 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(lab: Lab) -> Iterator[Watched]:
     lab.apply(taught_job(NAME, training__steps=STEPS))
-    reader = RunReader(lab, lab.job(NAME).uid)
-    reader.await_step(1)
-    await_phase(lab, NAME, "Running")
-    yield Watched(lab, reader, reader.run)
-    reader.close()
+    with contextlib.closing(RunReader(lab, lab.job(NAME).uid)) as reader:
+        reader.await_step(1)
+        await_phase(lab, NAME, "Running")
+        yield Watched(lab, reader, reader.run)
     lab.delete("rljob", NAME)
 
 

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -72,11 +73,10 @@ def watched(lab: Lab) -> Iterator[Watched]:
             samplers__0__template__rollout={"maxUnavailable": 1},
         )
     )
-    reader = RunReader(lab, lab.job(NAME).uid)
-    reader.await_step(1, seconds=COMPLETE_SECONDS)
-    await_phase(lab, NAME, "Running")
-    yield Watched(lab, reader, reader.run)
-    reader.close()
+    with contextlib.closing(RunReader(lab, lab.job(NAME).uid)) as reader:
+        reader.await_step(1, seconds=COMPLETE_SECONDS)
+        await_phase(lab, NAME, "Running")
+        yield Watched(lab, reader, reader.run)
     lab.delete("rljob", NAME)
 
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -56,13 +57,12 @@ def trains(lab: Lab) -> Iterator[RunReader]:
     lab.apply(taught_job("trains", training__steps=STEPS))
     lab.apply(taught_job("wins", faults="*=work"))
     lab.apply(taught_job("fails", faults="1=work *=succeed"))
-    reader = RunReader(lab, lab.job("trains").uid)
-    reader.await_step(1)
-    for name in ("wins", "fails"):
-        await_epoch(lab, lab.job(name).uid, 1)
-        await_phase(lab, name, "Running")
-    yield reader
-    reader.close()
+    with contextlib.closing(RunReader(lab, lab.job("trains").uid)) as reader:
+        reader.await_step(1)
+        for name in ("wins", "fails"):
+            await_epoch(lab, lab.job(name).uid, 1)
+            await_phase(lab, name, "Running")
+        yield reader
     bring_back(lab)
     lab.delete("rljob", *NAMES)
 

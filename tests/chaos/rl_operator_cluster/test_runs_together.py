@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -38,11 +39,10 @@ def reader(lab: Lab) -> Iterator[RunReader]:
     shared = {"samplers__0__template": None, "samplers__0__poolRef": {"name": POOL}}
     lab.apply(short_job(FIRST, training__steps=STEPS, training__lora__rank=4, **shared))
     run = until(lambda: lab.job(FIRST).status.run_id, what="a run id")
-    reader = RunReader(lab, run)
-    reader.await_step(1)
-    lab.apply(short_job(SECOND, training__lora__rank=8, **shared))
-    yield reader
-    reader.close()
+    with contextlib.closing(RunReader(lab, run)) as reader:
+        reader.await_step(1)
+        lab.apply(short_job(SECOND, training__lora__rank=8, **shared))
+        yield reader
     lab.delete("rljob", FIRST, SECOND)
     lab.delete("samplerpool", POOL)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -40,9 +41,8 @@ def reader(queue: Lab) -> Iterator[RunReader]:
     job["spec"]["scheduling"] = QUEUED
     queue.apply(job)
     until(lambda: queue.job(NAME).status.phase == "Queued", what="the job to queue")
-    reader = RunReader(queue, str(queue.job(NAME).status.run_id))
-    yield reader
-    reader.close()
+    with contextlib.closing(RunReader(queue, str(queue.job(NAME).status.run_id))) as reader:
+        yield reader
     queue.delete("rljob", NAME)
 
 
