@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rl_operator import logs, metrics
-from rl_operator.cluster import ApiUnavailableError
+from rl_operator.cluster import ApiConflictError, ApiMissingError, ApiUnavailableError
 from rl_operator.kinds import Key
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
 from rl_operator.worker import Reconcile, work
@@ -68,6 +68,30 @@ def test_a_failed_reconcile_is_told_with_job_and_attempt_and_counted(
     assert failed["again_in"]
     after = _value("rl_operator_retries_total"), _value("rl_operator_queue_seconds_count")
     assert after == (before[0] + 1, before[1] + 1)
+
+
+GONE = ApiMissingError(doing="PATCH /x", status=404, message="not found")
+FAILURES: dict[str, tuple[Exception, str, str]] = {
+    "it has changed": (ApiConflictError(doing="PUT /x", status=409, message=""), "DEBUG", ""),
+    "it went before it was handed over": (ApiConflictError.of_missing(GONE), "DEBUG", ""),
+    "no answer": (ApiUnavailableError(doing="GET /x", status=0, message=""), "WARNING", ""),
+    "a defect of ours": (KeyError("x"), "ERROR", "KeyError"),
+}
+
+
+@pytest.mark.parametrize(("error", "level", "traced"), FAILURES.values(), ids=FAILURES.keys())
+def test_only_defects_are_errors_with_a_traceback(
+    lines: list[dict[str, object]], error: Exception, level: str, traced: str
+) -> None:
+    def reconcile(key: Key) -> None:
+        raise error
+
+    logging.getLogger("rl_operator").setLevel("DEBUG")
+    asyncio.run(_work_once(reconcile))
+    (line,) = lines
+    assert line["level"] == level
+    assert traced in str(line.get("traceback", ""))
+    assert bool(line.get("traceback")) is bool(traced)
 
 
 def _value(name: str) -> float:
