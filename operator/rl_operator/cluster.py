@@ -1,41 +1,46 @@
-"""The API server: reads and writes of single objects. Every write is fenced by the Lease."""
+"""The API server: reads and writes of single objects. Every write is fenced by the Lease.
+
+What may come of them is offered with them, and defined where it arises.
+"""
 
 from __future__ import annotations
 
-import json
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
-import urllib3
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
-
-from rl_contracts.errors import RLError
+from rl_operator.api_errors import (
+    ApiConflictError,
+    ApiHookError,
+    ApiMissingError,
+    ApiRefusedError,
+    ApiUnavailableError,
+    ClusterError,
+)
+from rl_operator.api_requests import Asked, Json, Manifest, Requests
 from rl_operator.kinds import Kind
-from rl_operator.transport import Client, Transport, authenticated, parsed
+from rl_operator.transport import Client, authenticated
 
-Manifest = dict[str, Any]
-Json = Mapping[str, Any]
-Asked = Callable[[str, str, int], None]
+__all__ = [
+    "ApiConflictError",
+    "ApiHookError",
+    "ApiMissingError",
+    "ApiRefusedError",
+    "ApiUnavailableError",
+    "Cluster",
+    "ClusterError",
+    "Manifest",
+    "Written",
+    "connect",
+]
 
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
-REFUSED_STATUSES = {400, 403, 405, 415, 422}
-TOO_MANY = 429
-READING = {"get", "list", "try"}
 UNWARNED = {"fieldValidation": "Ignore"}
 """Of every write: else the API server reads it a second time, an apply as YAML, for the sake of
 warnings about unknown fields, which nobody sees. Users' wishes for pods are tried strictly before.
 """
-TRIES = 5
-HOOK_WORDS = "failed calling webhook"
-"""The API server's, in a 500, for a webhook of failurePolicy Fail that does not answer."""
-WAIT_SECONDS, MAX_WAIT_SECONDS = 0.2, 2.0
-"""Between two tries: up to the first one, doubled each time."""
-
-log = logging.getLogger(__name__)
 
 
 class Written(Protocol):
@@ -46,50 +51,6 @@ class Written(Protocol):
 
     def ended(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         """There is no such object any more."""
-
-
-class ClusterError(RLError):
-    """The API server did not do what was asked."""
-
-    def __init__(
-        self, *, doing: str, status: int, message: str, causes: Sequence[tuple[str, str]] = ()
-    ) -> None:
-        """Say what was done, and what came of it.
-
-        Args:
-            doing: method and path.
-            status: of the answer; 0 without one.
-            message: the API server's words, or the connection's.
-            causes: path and complaint of each field that is named.
-        """
-        super().__init__(f"{doing}: {message} ({status})" if status else f"{doing}: {message}")
-        self.doing, self.status, self.message = doing, status, message
-        self.causes = tuple(causes)
-
-
-class ApiUnavailableError(ClusterError):
-    """No answer, or one that asks to try again."""
-
-
-class ApiHookError(ApiUnavailableError):
-    """An admission webhook did not answer: the API server is well, and cannot say yes."""
-
-
-class ApiConflictError(ClusterError):
-    """The object has changed since it was read, or is there already."""
-
-    @classmethod
-    def of_missing(cls, gone: ApiMissingError) -> ApiConflictError:
-        """Of an object that was there when it was read, where the API server answers by 404."""
-        return cls(doing=gone.doing, status=gone.status, message=gone.message)
-
-
-class ApiRefusedError(ClusterError):
-    """Refused as invalid or not permitted; the same request would be refused again."""
-
-
-class ApiMissingError(ClusterError):
-    """The object, or its whole kind, is not there."""
 
 
 class Cluster:
@@ -115,13 +76,9 @@ class Cluster:
             dated: called with every answer's ``Date``.
             sleep: waits so many seconds.
         """
-        self._transport = Transport(api)
+        self._requests = Requests(api, may_write=may_write, asked=asked, dated=dated, sleep=sleep)
         self._written: Written | None = None
-        self._may_write = may_write
         self._count = count
-        self._asked = asked
-        self._dated = dated
-        self._tries = {one: _tries(reading=one, sleep=sleep) for one in (True, False)}
 
     def tells(self, written: Written) -> None:
         """Tell somebody of every write from now on."""
@@ -130,7 +87,7 @@ class Cluster:
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """One object, or None."""
         try:
-            return self._send("GET", kind.path(namespace, name), asking=("get", kind))
+            return self._requests.send("GET", kind.path(namespace, name), asking=("get", kind))
         except ApiMissingError:
             return None
 
@@ -158,7 +115,7 @@ class Cluster:
     def serves(self, kind: Kind, namespace: str) -> bool:
         """Whether the API server knows a kind."""
         try:
-            self._send("GET", kind.path(namespace), {"limit": "1"}, asking=("list", kind))
+            self._requests.send("GET", kind.path(namespace), {"limit": "1"}, asking=("list", kind))
         except ApiMissingError:
             return False
         return True
@@ -166,7 +123,7 @@ class Cluster:
     def _pages(self, kind: Kind, path: str, query: Json) -> Iterator[Manifest]:
         token = ""
         while True:
-            page = self._send(
+            page = self._requests.send(
                 "GET",
                 path,
                 {**query, "limit": str(PAGE)} | ({"continue": token} if token else {}),
@@ -200,7 +157,7 @@ class Cluster:
         """
         query = {"dryRun": "All", "fieldValidation": "Strict"}
         path = kind.path(manifest["metadata"]["namespace"])
-        self._send("POST", path, query, body=manifest, asking=("try", kind))
+        self._requests.send("POST", path, query, body=manifest, asking=("try", kind))
 
     def replace(self, kind: Kind, manifest: Manifest) -> Manifest:
         """Replace an object at the resourceVersion that the manifest names."""
@@ -226,7 +183,7 @@ class Cluster:
         """Delete one object and, behind it, what it owns; does nothing when that one is gone."""
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
-            left = self._send(
+            left = self._requests.send(
                 "DELETE", kind.path(namespace, name), body=body, asking=("delete", kind)
             )
         except (ApiMissingError, ApiConflictError):  # conflict: another object has the name now
@@ -264,107 +221,13 @@ class Cluster:
             "create": ("POST", "application/json"),
             "replace": ("PUT", "application/json"),
         }[verb]
-        stored = self._send(
+        stored = self._requests.send(
             method, path, {**UNWARNED, **(query or {})}, body=manifest, content=content,
             asking=(verb, kind), named=named,
         )  # fmt: skip
         self._count(verb, kind.name)
         self._tell_stored(kind, stored, subresource=subresource)
         return stored
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: Json | None = None,
-        *,
-        asking: tuple[str, Kind],
-        body: Json | None = None,
-        content: str = "application/json",
-        named: str = "",
-    ) -> Manifest:
-        """The answer; asked again where that changes nothing.
-
-        Errors tell of ``named``, where the path, as that of a creation, names no object. One look
-        makes many requests. On an API server that turns half of them away hardly any look would
-        come through if each had but one try.
-        """
-        reading, doing = asking[0] in READING, f"{method} {named or path}"
-
-        def once() -> Manifest:
-            if not reading:
-                self._may_write()
-            return self._once(
-                method, path, query, asking=asking, body=body, content=content, doing=doing
-            )
-
-        return self._tries[reading](once)
-
-    def _once(
-        self,
-        method: str,
-        path: str,
-        query: Json | None,
-        *,
-        asking: tuple[str, Kind],
-        body: Json | None,
-        content: str,
-        doing: str,
-    ) -> Manifest:
-        status = 0
-        try:
-            answer = self._transport.send(method, path, query, body=body, content=content)
-            status = answer.status
-            self._dated(answer.headers.get("Date", ""))
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            cause = f"{type(error).__name__}: {error}"[:300]
-            raise ApiUnavailableError(doing=doing, status=0, message=cause) from error
-        finally:
-            self._asked(asking[0], asking[1].name, status)
-        if not 200 <= status < 300:
-            raise _translated(answer, doing)
-        found: Manifest = parsed(answer.data)
-        return found
-
-
-def _tries(*, reading: bool, sleep: Callable[[float], None]) -> Retrying:
-    """Tries of requests that read, or of others; for any number of threads."""
-    return Retrying(
-        retry=retry_if_exception(lambda error: _may_go_again(error, reading=reading)),
-        stop=stop_after_attempt(TRIES),
-        wait=wait_random_exponential(multiplier=WAIT_SECONDS, max=MAX_WAIT_SECONDS),
-        sleep=sleep,
-        reraise=True,
-    )
-
-
-def _may_go_again(error: BaseException, *, reading: bool) -> bool:
-    """What was turned away has not been begun; a write that failed otherwise may be done."""
-    if not isinstance(error, ApiUnavailableError):
-        return False
-    return error.status == TOO_MANY or (reading and error.status >= 500)
-
-
-def _translated(answer: urllib3.BaseHTTPResponse, doing: str) -> ClusterError:
-    status = answer.status
-    causes: list[tuple[str, str]] = []
-    try:
-        said = json.loads(answer.data)
-        message = str(said["message"])
-        named = (said.get("details") or {}).get("causes") or []
-        causes = [(str(one.get("field", "")), str(one.get("message", ""))) for one in named]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        message = str(answer.reason)
-    kind: type[ClusterError] = ApiUnavailableError
-    if status == 404:
-        kind = ApiMissingError
-    elif status == 409:
-        kind = ApiConflictError
-    elif status in REFUSED_STATUSES:
-        kind = ApiRefusedError
-    elif HOOK_WORDS in message:
-        kind = ApiHookError
-    return kind(doing=doing, status=status, message=message[:900], causes=causes)
 
 
 def connect(

@@ -284,13 +284,14 @@ def test_a_quiet_look_costs_few_requests(
     world.write_run(run, policy=POLICY, step=1, steps=60)
     world.settle(job)
     asked: list[str] = []
-    send = world.cluster._send
+    requests = world.cluster._requests
+    send = requests.send
 
     def counted(method: str, path: str, *arguments: Any, **options: Any) -> Any:
         asked.append(f"{method} {path.rpartition(world.namespace)[2]}")
         return send(method, path, *arguments, **options)
 
-    monkeypatch.setattr(world.cluster, "_send", counted)
+    monkeypatch.setattr(requests, "send", counted)
     operator.jobs.reconcile(job)
     operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
     assert len(asked) == 8, asked

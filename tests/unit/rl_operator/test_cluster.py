@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes import client
 
+from rl_operator.api_requests import TRIES
 from rl_operator.cluster import (
-    TRIES,
     ApiConflictError,
     ApiHookError,
     ApiMissingError,
@@ -187,7 +187,7 @@ def test_who_leads_no_longer_writes_no_second_time() -> None:
         if (error := next(leads)) is not None:
             raise error
 
-    cluster._may_write = may_write
+    cluster._requests._may_write = may_write
     with pytest.raises(NotLeaderError):
         cluster.create(POD, MANIFEST)
     assert len(requests) == 1
