@@ -1,32 +1,23 @@
-"""The operator process: kopf watches, the queue orders, workers reconcile.
-
-Kopf is used for its lists and watches alone, and writes nothing: what they tell is taken from their
-answers, and its handlers do nothing.
-"""
+"""The operator process: kopf watches, the queue orders, workers reconcile."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
-import os
 import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import aiohttp
-import kopf
-
-from rl_operator import kinds, metrics, names
+from rl_operator import kinds, metrics, shutdown
 from rl_operator.cluster import Cluster, ClusterError, connect
 from rl_operator.endpoint import Endpoint
 from rl_operator.feed import Feed
 from rl_operator.kinds import Key, Kind
+from rl_operator.kopf_watches import watch
 from rl_operator.lane import Lane
 from rl_operator.leadership import Leadership
 from rl_operator.looks import Looks
@@ -34,15 +25,13 @@ from rl_operator.queue import AsyncWorkQueue, WorkQueue
 from rl_operator.server_time import ServerTime
 from rl_operator.settings import Settings
 from rl_operator.store import Store
-from rl_operator.stream import Told, Whole
-from rl_operator.watchdog import Streams, session_for
+from rl_operator.watchdog import Streams
 from rl_operator.watches import others_kinds, paths_of, required_watches
 from rl_operator.wiring import is_served, reconcilers, require_kinds
 from rl_operator.worker import work
 
 log = logging.getLogger(__name__)
 
-OWN_CHILDREN = (kinds.DEPLOYMENT, kinds.POD)
 RESYNC_SECONDS = 600.0
 LOOK_SECONDS = 300.0
 """What a watch has failed to tell of is seen after so long at most."""
@@ -56,12 +45,6 @@ LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
 KIND_SECONDS = 2.0
 """Between two looks for a kind that is not installed."""
-STOP_SECONDS, LAST_WORDS_SECONDS = 10.0, 5.0
-"""For all that has to end, and of that for the events that wait."""
-EXIT_SECONDS = 20.0
-"""From the first failure to the end of the process; within a pod's grace."""
-ASKED_EXIT_SECONDS = 120.0
-"""From the wish that it stops to its end, where the kubelet does not set a limit."""
 COLLECTIONS = (20_000, 20, 20)
 """Objects that come in before the youngest are searched for garbage, and so on.
 
@@ -127,9 +110,9 @@ class _Operator:
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         failed = tasks[1] in done or any(task.exception() for task in done)
         log.info("stopping", extra={"because_of": ", ".join(one.get_name() for one in done)})
-        _end_in_time(1 if failed else 0)
+        shutdown.end_in_time(1 if failed else 0)
         self._stop.set()  # kopf ends its watches by itself; cancelled, it may hang
-        await _end(done, pending)
+        await shutdown.end(done, pending)
         try:
             await asyncio.to_thread(leadership.release)
         except ClusterError as error:
@@ -238,7 +221,7 @@ class _Operator:
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
             events.release(busy=False)
-            await _ended(posting)  # before the Lease is given up
+            await shutdown.ended(posting)  # before the Lease is given up
 
     async def _let_pass(self, events: Lane) -> None:
         while True:
@@ -261,120 +244,17 @@ class _Operator:
                     self._queue.add(Key(kind.name, namespace, name))
             await asyncio.sleep(RESYNC_SECONDS * (1 + random.random() / 4))
 
+    async def _watch(self) -> None:
+        await watch(
+            self._settings,
+            streams=self._streams,
+            feed=self._feed,
+            ready=self._watching,
+            stop=self._stop,
+        )
+
     def _look(self, key: Key) -> None:
         if threading.get_ident() == self._loop_thread:
             self._queue.add(key)
         else:
             self._loop.call_soon_threadsafe(self._queue.add, key)
-
-    async def _watch(self) -> None:
-        registry = kopf.OperatorRegistry()
-        kopf.on.login(registry=registry, id="login")(self._login)
-        others = others_kinds(self._settings)
-        for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *OWN_CHILDREN, *others):
-            kopf.on.event(
-                kind.group, kind.version, kind.plural, registry=registry, id=kind.plural
-            )(_nothing)  # fmt: skip
-        namespaces = self._settings.watch_namespaces
-        await kopf.operator(
-            registry=registry,
-            settings=_kopf_settings(),
-            identity=self._settings.identity,
-            standalone=True,
-            clusterwide=not namespaces,
-            namespaces=namespaces,
-            ready_flag=self._watching,
-            stop_flag=self._stop,
-        )
-
-    async def _login(self, **known: Any) -> kopf.AiohttpSession | None:
-        found = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
-        if found is None:
-            return None
-        feed = self._feed
-        return _listened_to(found, self._streams, told=feed.watched, whole=feed.listed_all)
-
-
-async def _nothing(**_: Any) -> None:
-    """Kopf watches the kinds that somebody handles; what it lists and watches is taken before."""
-
-
-def _end_in_time(status: int) -> None:
-    """End the process, whatever hangs: one that has lost its Lease must not linger."""
-    seconds = EXIT_SECONDS if status else ASKED_EXIT_SECONDS
-
-    def end() -> None:
-        log.error("something did not stop within %.0f s: the process ends", seconds)
-        os._exit(status or 1)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-
-
-async def _ended(executor: ThreadPoolExecutor) -> None:
-    """Wait for what an executor has to do, for a while."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.to_thread(executor.shutdown), LAST_WORDS_SECONDS)
-
-
-async def _end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> None:
-    for task in pending:
-        if task.get_name() != "watches":
-            task.cancel()
-    if pending:
-        await asyncio.wait(pending, timeout=STOP_SECONDS)
-    for task in done:
-        if task.exception() is not None:
-            log.error("%s ended", task.get_name(), exc_info=task.exception())
-
-
-def _listened_to(
-    info: kopf.ConnectionInfo, streams: Streams, *, told: Told, whole: Whole
-) -> kopf.AiohttpSession:
-    """What kopf would make of its credentials, but with watches that the watchdog hears."""
-    session = session_for(
-        streams,
-        told=told,
-        whole=whole,
-        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
-        headers=info.as_http_headers(),
-        proxy=info.proxy_url,
-        trust_env=info.trust_env,
-    )
-    return kopf.AiohttpSession(
-        server=info.server, default_namespace=info.default_namespace, aiohttp_session=session
-    )
-
-
-class _NoDifferences(kopf.DiffBaseStorage):  # type: ignore[misc]  # what mypy reads of kopf: nothing
-    """Objects without an essence: nobody asks what has changed in one since its last event.
-
-    Kopf takes a deep copy of every object of every event for that, several times: more than half of
-    the processor time that bringing a job up took.
-    """
-
-    def build(
-        self, *, body: kopf.Body, extra_fields: Iterable[Any] | None = None
-    ) -> kopf.BodyEssence:
-        """Nothing."""
-        return kopf.BodyEssence()
-
-    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
-        """Nothing was stored."""
-        return None
-
-    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
-        """Nothing is stored."""
-
-
-def _kopf_settings() -> kopf.OperatorSettings:
-    """No posts, no scans of the cluster, no copies; children by our label alone."""
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = False
-    settings.scanning.disabled = True  # else it lists CRDs and namespaces of the cluster
-    settings.watching.chunk_size = 500
-    settings.persistence.diffbase_storage = _NoDifferences()
-    for kind in (*OWN_CHILDREN, kinds.PYTORCH_JOB, kinds.WORKLOAD):
-        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = names.JOB_LABEL
-    return settings

@@ -1,0 +1,51 @@
+"""The end of the process: what still has to be done is waited for, and nothing for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS, LAST_WORDS_SECONDS = 10.0, 5.0
+"""For all that has to end, and of that for the events that wait."""
+EXIT_SECONDS = 20.0
+"""From the first failure to the end of the process; within a pod's grace."""
+ASKED_EXIT_SECONDS = 120.0
+"""From the wish that it stops to its end, where the kubelet does not set a limit."""
+
+
+def end_in_time(status: int) -> None:
+    """End the process, whatever hangs: one that has lost its Lease must not linger."""
+    seconds = EXIT_SECONDS if status else ASKED_EXIT_SECONDS
+
+    def end() -> None:
+        log.error("something did not stop within %.0f s: the process ends", seconds)
+        os._exit(status or 1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+async def ended(executor: ThreadPoolExecutor) -> None:
+    """Wait for what an executor has to do, for a while."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(executor.shutdown), LAST_WORDS_SECONDS)
+
+
+async def end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> None:
+    """Cancel what goes on, wait for it for a while, and tell what has failed."""
+    for task in pending:
+        if task.get_name() != "watches":
+            task.cancel()
+    if pending:
+        await asyncio.wait(pending, timeout=STOP_SECONDS)
+    for task in done:
+        if task.exception() is not None:
+            log.error("%s ended", task.get_name(), exc_info=task.exception())
