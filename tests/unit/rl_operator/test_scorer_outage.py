@@ -8,7 +8,7 @@ from rl_operator.conditions import find
 from rl_operator.job_conditions import compute
 from rl_operator.progress import REACHED, Reading
 from tests.unit.rl_operator.builders import a_reading
-from tests.unit.rl_operator.test_job_conditions import DOWN, RUN, SAMPLER, UNJUDGED, a_situation
+from tests.unit.rl_operator.situations import DOWN, RUN, SAMPLER, UNJUDGED, a_situation
 
 
 def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:

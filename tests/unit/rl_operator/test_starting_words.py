@@ -6,7 +6,8 @@ import pytest
 
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator.conditions import find
-from rl_operator.job_conditions import PODS_DUE_SECONDS, compute
+from rl_operator.headline import PODS_DUE_SECONDS
+from rl_operator.job_conditions import compute
 from rl_operator.pod import Pod
 from rl_operator.situation import Situation
 from tests.unit.rl_operator.builders import NOW, a_pod, a_reading, a_snapshot, a_trainer
