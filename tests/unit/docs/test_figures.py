@@ -10,7 +10,15 @@ from rl_contracts.documents import overflow, sampler
 from rl_contracts.documents.datasets import text
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.stores import orphans
-from rl_operator import attempts, autoscaler, leadership, operation, pool_pods, preflight
+from rl_operator import (
+    attempt_ends,
+    attempts,
+    autoscaler,
+    leadership,
+    operation,
+    pool_pods,
+    preflight,
+)
 from rl_sampler import claims, heartbeat, run_watch
 from rl_sampler.policy import fetch, follow
 from rl_sampler.scorers.mathematics import PROCESSOR_SECONDS
@@ -26,7 +34,7 @@ FIGURES = [
         leadership.DURATION_SECONDS, leadership.RETRY_SECONDS, leadership.RENEW_DEADLINE_SECONDS]),
     ("operator.md", "up to `restartBackoffMaxSeconds` ({}), the next attempt", [
         Lifecycle().restart_backoff_max_seconds]),
-    ("operator.md", "tried again every {} s, not counted", [attempts.REFUSED_RETRY_SECONDS]),
+    ("operator.md", "tried again every {} s, not counted", [attempt_ends.REFUSED_RETRY_SECONDS]),
     ("operator.md", "waited for more than {} % of its time", [autoscaler.UP_WAIT_SHARE * 100]),
     ("conditions.md", "after {} s, then up to every {} s", [
         preflight.RETRY_FIRST_SECONDS, preflight.RETRY_MAX_SECONDS]),
@@ -49,7 +57,7 @@ IN_WORDS = [
     ("operator.md", "runs for two minutes without being heard", pool_pods.SILENT_SECONDS, 120),
     ("operator.md", "not tried again for an hour", autoscaler.TOO_SMALL_SECONDS, 3600),
     ("operator.md", "not followed by another for ten minutes", autoscaler.NO_GAIN_SECONDS, 600),
-    ("operator.md", "after an attempt of ten minutes", attempts.SETTLED_SECONDS, 600),
+    ("operator.md", "after an attempt of ten minutes", attempt_ends.SETTLED_SECONDS, 600),
     ("operator.md", "at most to the double", autoscaler.MAX_GROWTH, 2),
     ("operator.md", "by at most a quarter", autoscaler.MAX_SHRINK, 0.25),
     ("conditions.md", "outlive their grace by five minutes", operation.STOP_SECONDS, 300),

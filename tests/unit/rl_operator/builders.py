@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from rl_contracts.documents.run import Run
+from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import FailureStatus, RLJobStatus
 from rl_operator import names
@@ -137,3 +137,11 @@ def a_view(**changes: Any) -> View:
 
 def config_name() -> str:
     return names.spec_config("job", a_spec())
+
+
+def an_outcome(kind: str, **changes: Any) -> Outcome:
+    return Outcome.model_validate({"kind": kind, "reason": "Why", "message": "So.", **changes})
+
+
+def with_outcome(kind: str, **changes: Any) -> Any:
+    return a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=an_outcome(kind, **changes))

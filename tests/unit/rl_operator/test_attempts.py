@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
-from rl_contracts.documents.run import Outcome
-from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
 from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, Wait, decide
-from rl_operator.status import decided, recorded
+from rl_operator.status import recorded
 from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -21,23 +18,15 @@ from tests.unit.rl_operator.builders import (
     a_trainer,
     a_view,
     an_ended_pod,
+    an_outcome,
+    with_outcome,
 )
-
-
-def outcome(kind: str, **changes: Any) -> Outcome:
-    return Outcome.model_validate({"kind": kind, "reason": "Why", "message": "So.", **changes})
-
-
-def with_outcome(kind: str, **changes: Any) -> Any:
-    return a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=outcome(kind, **changes))
-
 
 ENDED = RLJobStatus(attempt=1, failures=1, last_failure=a_failure())
 LATER = ENDED.model_copy(update={"next_retry_time": format_time(NOW + 10)})
 REFUSED = RLJobStatus(attempt=1, last_failure=a_failure(exit_code=2))
 RECORD = AttemptStatus(attempt=1, start_time=format_time(NOW - 50))
 HALTED = RLJobStatus(attempt=1, attempts=[RECORD.model_copy(update={"result": "Suspended"})])
-STUCK = a_pod(phase="Pending", ready=False, started_at=None, created_at=NOW - 1801)
 
 WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
     "inputs first": (
@@ -130,112 +119,6 @@ def test_decides(changes: dict[str, Any], expected: Decision) -> None:
     assert decide(a_view(**changes)) == expected
 
 
-ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
-    "crash": (
-        {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1, message="boom"),)},
-        "TrainerFailed", True, "Exit code 1. Last words: boom",
-    ),
-    "drained, its process has not ended": (
-        {
-            "trainer": a_trainer(state="Failed"),
-            "pods": (a_pod(deleting=True, reason="EvictionByEvictionAPI", message="Evicting."),),
-        },
-        "EvictionByEvictionAPI", True, "Pod trainer-pod is being deleted. Evicting.",
-    ),
-    "deleted, its process has not ended": (
-        {"trainer": a_trainer(state="Failed"), "pods": (a_pod(deleting=True),)},
-        "PodDeleted", True, "Pod trainer-pod is being deleted.",
-    ),
-    "evicted": (
-        {
-            "trainer": a_trainer(state="Failed"),
-            "pods": (
-                dataclasses.replace(
-                    an_ended_pod(137, exit_reason="Error", message="step 3"),
-                    reason="Evicted", message="Its disk is over the limit.",
-                ),
-            ),
-        },
-        "Evicted", True,
-        "Its disk is over the limit. Exit code 137 by SIGKILL. Last words: step 3",
-    ),
-    "killed for memory": (
-        {
-            "trainer": a_trainer(state="Failed"),
-            "pods": (an_ended_pod(137, exit_reason="OOMKilled"),),
-        },
-        "OOMKilled", True, "Exit code 137 by SIGKILL.",
-    ),
-    "pod is gone": (
-        {"trainer": a_trainer(state="Failed"), "pods": ()}, "PodMissing", True,
-        "left no exit code: it was deleted, or its node was.",
-    ),
-    "its own words": (
-        {
-            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),),
-            "run": with_outcome("Failed", reason="NonFiniteLoss", message="Loss is NaN."),
-        },
-        "NonFiniteLoss", True, "Loss is NaN.",
-    ),
-    "an earlier attempt's words do not explain a kill": (
-        {
-            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(137),),
-            "run": with_outcome("Failed", reason="NonFiniteLoss"),
-        },
-        "TrainerFailed", True, "SIGKILL",
-    ),
-    "no outcome": (
-        {"trainer": a_trainer(state="Succeeded"), "pods": (an_ended_pod(0),)},
-        "ExitedWithoutOutcome", True, "left no outcome",
-    ),
-    "exit code 2 without a refusal counts": (
-        {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(2),)},
-        "TrainerFailed", True, "Exit code 2",
-    ),
-    "refused": (
-        {
-            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(2),),
-            "run": with_outcome(
-                "Refused", reason="ScorerUnknown", field="spec.x", value="y", remedy="Do z."
-            ),
-        },
-        "ScorerUnknown", False, "spec.x = 'y': So. Do z.",
-    ),
-    "it had failed before it was suspended": (
-        {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),), "suspend": True},
-        "TrainerFailed", True, "Exit code 1.",
-    ),
-    "never scheduled": ({"pods": (STUCK,)}, "PendingDeadlineExceeded", True, "within 1800 s"),
-    "pod never created": (
-        {"pods": (), "trainer": a_trainer(created_at=NOW - 1801)},
-        "PendingDeadlineExceeded", True, "never created: see whether training-operator is at work",
-    ),
-    "pod never started": (
-        {"pods": (a_pod(phase="Pending", ready=False, created_at=NOW - 1801),)},
-        "PendingDeadlineExceeded", True, "was created, and never started",
-    ),
-    "no step": (
-        {
-            "pods": (a_pod(started_at=NOW - 5000),),
-            "run": a_run_document(progress_at=NOW - 1801, phase="waiting for rollouts"),
-        },
-        "ProgressDeadlineExceeded", True, "the trainer says: waiting for rollouts",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason", "counts", "words"), ENDS.values(), ids=ENDS.keys()
-)  # fmt: skip
-def test_an_end_is_told(changes: dict[str, Any], reason: str, counts: bool, words: str) -> None:
-    decision = decide(a_view(**changes))
-    assert isinstance(decision, Ended)
-    assert (decision.failure.reason, decision.counts) == (reason, counts)
-    assert decision.failure.attempt == 1
-    assert (decision.failure.exit_code == 2) is not counts
-    assert words in decision.failure.message
-
-
 def test_a_late_sampler_may_end_the_run() -> None:
     decision = decide(a_view(late="SamplerPool p: Pod a: it serves version 1."))
     assert isinstance(decision, Ended)
@@ -243,38 +126,6 @@ def test_a_late_sampler_may_end_the_run() -> None:
     assert "SamplerPool p: Pod a" in decision.failure.message
     assert decide(a_view(late="It.", status=LATER)) == Wait(why="Backoff")
     assert decide(a_view(late="It.", suspend=True)) == Wait(why="Stopping")
-
-
-@pytest.mark.parametrize(
-    ("failures", "delay", "final"), [(0, 10, False), (1, 20, False), (2, 40, False), (3, 80, True)]
-)
-def test_backoff_doubles_until_the_limit(failures: int, delay: float, final: bool) -> None:
-    status = RLJobStatus(attempt=failures + 1, failures=failures)
-    view = a_view(
-        status=status,
-        trainer=a_trainer(failures + 1, "Failed"),
-        pods=(an_ended_pod(1),),
-        lifecycle=Lifecycle(),
-    )
-    decision = decide(view)
-    assert isinstance(decision, Ended)
-    assert (decision.retry_at - NOW, decision.final) == (delay, final)
-
-
-@pytest.mark.parametrize("most", [600, 60, 86400])
-def test_backoff_has_an_upper_bound(most: int) -> None:
-    lifecycle = Lifecycle(backoff_limit=100, restart_backoff_max_seconds=most)
-    view = a_view(
-        status=RLJobStatus(attempt=50, failures=49),
-        trainer=a_trainer(50, "Failed"),
-        pods=(an_ended_pod(1),),
-        lifecycle=lifecycle,
-    )
-    decision = decide(view)
-    assert isinstance(decision, Ended)
-    assert decision.retry_at - NOW == most
-    after = decided(view.status, decision, NOW)
-    assert decide(dataclasses.replace(view, status=after, pods=())) == Wait(why="Backoff")
 
 
 @pytest.mark.parametrize(
@@ -287,18 +138,13 @@ def test_backoff_has_an_upper_bound(most: int) -> None:
     ],
 )
 def test_a_success_is_one_however_the_pod_ends(trainer: Any, heartbeat: float) -> None:
-    found = outcome("Succeeded", final_model="s3://b/final/")
+    found = an_outcome("Succeeded", final_model="s3://b/final/")
     run = a_run_document(heartbeat_at=heartbeat, progress_at=heartbeat, outcome=found)
     assert decide(a_view(trainer=trainer, run=run)) == Complete(outcome=found)
 
 
-def test_a_store_outage_stops_the_progress_deadline() -> None:
-    pods = (a_pod(started_at=NOW - 5000),)
-    assert decide(a_view(pods=pods, run=None, run_known=False)) == Wait(why="Running")
-
-
 def test_a_success_during_a_suspension_is_one() -> None:
-    found = outcome("Succeeded", final_model="s3://b/final/")
+    found = an_outcome("Succeeded", final_model="s3://b/final/")
     run = a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=found)
     view = a_view(trainer=None, pods=(), run=run, suspend=True)
     assert decide(view) == Complete(outcome=found)
@@ -315,92 +161,3 @@ def test_records_tell_each_attempt_once_and_are_bounded() -> None:
     assert [one.attempt for one in status.attempts] == list(range(3, 13))
     assert {one.result for one in status.attempts} == {"Suspended"}
     assert status.attempts[-1].end_time == format_time(NOW + 5)
-
-
-def ruled(*rules: dict[str, Any], **changes: Any) -> Lifecycle:
-    return Lifecycle.model_validate({"failurePolicy": {"rules": list(rules)}, **changes})
-
-
-ON_42 = {"action": "FailJob", "onExitCodes": {"values": [42]}}
-ON_DISRUPTION = {"action": "Ignore", "onPodCondition": {"type": "DisruptionTarget"}}
-ON_OTHERS = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [1, 137]}}
-EVICTED = {"conditions": ("DisruptionTarget",), "reason": "Evicted"}
-
-RULED: dict[str, tuple[Lifecycle, int, dict[str, Any], bool, bool]] = {
-    "fails at once": (ruled(ON_42), 42, {}, True, True),
-    "another code": (ruled(ON_42), 41, {}, True, False),
-    "not counted": (ruled(ON_DISRUPTION), 137, EVICTED, False, False),
-    "not disrupted": (ruled(ON_DISRUPTION), 137, {}, True, False),
-    "the first rule decides": (ruled(ON_DISRUPTION, ON_OTHERS), 42, EVICTED, False, False),
-    "a code of no list": (ruled(ON_OTHERS), 42, {}, True, True),
-    "a code of the list": (ruled(ON_OTHERS), 137, {}, True, False),
-    "ignored beyond the limit": (ruled(ON_DISRUPTION, backoffLimit=0), 1, EVICTED, False, False),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("lifecycle", "code", "pod", "counts", "final"), RULED.values(), ids=RULED.keys()
-)
-def test_the_failure_policy_decides(
-    lifecycle: Lifecycle, code: int, pod: dict[str, Any], counts: bool, final: bool
-) -> None:
-    ended = dataclasses.replace(an_ended_pod(code), **pod)
-    decision = decide(a_view(trainer=a_trainer(state="Failed"), pods=(ended,), lifecycle=lifecycle))
-    assert isinstance(decision, Ended)
-    assert (decision.counts, decision.ignored, decision.final) == (counts, not counts, final)
-    assert decision.failure.exit_code == code
-    assert decision.failure.container == "pytorch"
-
-
-@pytest.mark.parametrize(
-    ("ignored", "lasted", "delay"), [(0, 50, 10), (3, 50, 80), (9, 50, 600), (9, 5000, 10)]
-)
-def test_ignored_failures_pause_longer_while_they_come_fast(
-    ignored: int, lasted: float, delay: float
-) -> None:
-    record = AttemptStatus(attempt=1, start_time=format_time(NOW - lasted))
-    status = RLJobStatus(attempt=1, attempts=[record], ignored_failures=ignored)
-    ended = dataclasses.replace(an_ended_pod(137), conditions=("DisruptionTarget",))
-    view = a_view(
-        status=status,
-        trainer=a_trainer(state="Failed"),
-        pods=(ended,),
-        lifecycle=ruled(ON_DISRUPTION),
-    )
-    decision = decide(view)
-    assert isinstance(decision, Ended)
-    assert decision.retry_at - NOW == delay
-
-
-@pytest.mark.parametrize(
-    ("changes", "ends"),
-    [
-        ({}, True),
-        ({"status": LATER}, True),  # between two attempts
-        ({"suspend": True}, False),
-        ({"run": with_outcome("Succeeded"), "trainer": a_trainer(state="Succeeded")}, False),
-    ],
-)
-def test_the_active_deadline_ends_the_job(changes: dict[str, Any], ends: bool) -> None:
-    status = changes.pop("status", RLJobStatus(attempt=1))
-    lifecycle = Lifecycle(active_deadline_seconds=100)
-
-    def at(seconds: float) -> Decision:
-        since = {"active_since": format_time(NOW - seconds)}
-        return decide(
-            a_view(status=status.model_copy(update=since), lifecycle=lifecycle, **changes)
-        )
-
-    assert not isinstance(at(100), Ended)
-    found = at(101)
-    assert isinstance(found, Ended) is ends
-    if isinstance(found, Ended):
-        assert (found.failure.reason, found.final) == ("DeadlineExceeded", True)
-
-
-def test_a_signal_has_a_name() -> None:
-    pods = (an_ended_pod(139),)
-    decision = decide(a_view(trainer=a_trainer(state="Failed"), pods=pods))
-    assert isinstance(decision, Ended)
-    assert decision.failure.signal == 11
-    assert "SIGSEGV" in decision.failure.message
