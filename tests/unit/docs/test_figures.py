@@ -14,6 +14,7 @@ from rl_operator import (
     attempt_ends,
     attempts,
     autoscaler,
+    input_checks,
     leadership,
     operation,
     pool_pods,
@@ -28,7 +29,7 @@ from tests.unit.docs.pages import ROOT
 FIGURES = [
     ("algorithms.md", "After {} batches' worth of replaced groups", [collect.NO_SIGNAL_BATCHES]),
     ("data.md", "is longer than {} MB", [text.MAX_RECORD_BYTES >> 20]),
-    ("data.md", "reads the first {} MB", [preflight.READ_BYTES >> 20]),
+    ("data.md", "reads the first {} MB", [input_checks.READ_BYTES >> 20]),
     ("operator.md", "a Lease of {} s, renewed every {} s; every write first checks that the last "
      "renewal is not older than {} s", [
         leadership.DURATION_SECONDS, leadership.RETRY_SECONDS, leadership.RENEW_DEADLINE_SECONDS]),

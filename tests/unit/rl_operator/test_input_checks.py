@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rl_contracts.documents.datasets.raw import UnreadableError
-from rl_operator import preflight
+from rl_operator import input_checks
 
 LIMIT = 200
 
@@ -19,21 +19,21 @@ def cut(data: bytes) -> Iterator[bytes]:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "READ_BYTES", LIMIT)
+    monkeypatch.setattr(input_checks, "READ_BYTES", LIMIT)
 
 
 @pytest.mark.parametrize("separator", [b"\n", b",\n"])
 def test_a_record_that_is_cut_is_not_a_bad_one(separator: bytes) -> None:
     records = separator.join(json.dumps({"id": number}).encode() for number in range(100))
     data = b"[" + records + b"]" if separator == b",\n" else records
-    found = list(preflight._beginning(cut(data)))
+    found = list(input_checks._beginning(cut(data)))
     assert 10 < len(found) < 30
     assert [one.value for one in found] == [{"id": number} for number in range(len(found))]
 
 
 def test_what_is_bad_before_the_cut_is_told() -> None:
-    found = list(preflight._beginning(cut(b"{broken\n" + b'{"id": 1}\n' * 100)))
+    found = list(input_checks._beginning(cut(b"{broken\n" + b'{"id": 1}\n' * 100)))
     assert [bool(one.problem) for one in found[:2]] == [True, False]
     with pytest.raises(UnreadableError, match="line 1 is not JSON"):
-        list(preflight._beginning(cut(b"[{]")))
-    assert len(list(preflight._beginning(cut(b'{"id": 1}\n{"id"')))) == 2
+        list(input_checks._beginning(cut(b"[{]")))
+    assert len(list(input_checks._beginning(cut(b'{"id": 1}\n{"id"')))) == 2
