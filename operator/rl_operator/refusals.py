@@ -11,8 +11,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator import objectives, pool_ref, unsupported
 from rl_operator.agent_options import of_agent
-from rl_operator.desired import lora, overrides
-from rl_operator.desired.deployment import ENGINE_ARGUMENTS
+from rl_operator.desired import engine, lora, overrides
 from rl_operator.drift import parse_quantity
 from rl_operator.lora_options import of_lora
 from rl_operator.loss_options import of_loss
@@ -161,7 +160,7 @@ def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:
                 "engine that quantizes them, as to fp8, takes them up rightly is not proven.",
                 remedy="Remove it, with its value: the engine then serves bfloat16 or float32.",
             )
-        elif name in (*ENGINE_ARGUMENTS, *lora.ARGUMENTS):
+        elif name in (*engine.ARGUMENTS, *lora.ARGUMENTS):
             yield Refusal(
                 field=f"{at}[{index}]",
                 value=one[:200],

@@ -8,10 +8,9 @@ from typing import Any
 
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.training import Training
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator import kinds, names
-from rl_operator.desired import lora, pods, sandbox, shared_engine, tool_secrets, user_code
+from rl_operator.desired import engine, pods, sandbox, shared_engine, tool_secrets, user_code
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.overrides import laid_over
 from rl_operator.desired.shared_engine import Part, Seat
@@ -20,24 +19,16 @@ from rl_operator.settings import Images
 
 Manifest = dict[str, Any]
 
-WEIGHTS_FOLDER = "/weights"
 AGENT_PORT = 8080
 RELAY_PORT = 8082
 """The job's NetworkPolicy lets only its own pods reach it."""
 CHAT_PORT = 8083
 """The agent's, on loopback: for ``kubectl port-forward``."""
-ENGINE_PORT = 30000
 END_SECONDS = 5
 """For the agent to hand back what did not finish while it drained."""
 ROLLOUT_GRACE_SECONDS = 600
 """For scheduling and image pulls, on top of the engine's own start."""
-DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
-ENGINE_ARGUMENTS = (
-    "--model-path", "--weight-version", "--host", "--port", "--dtype", "--sleep-on-idle",
-)  # fmt: skip
-"""What the operator itself tells the engine."""
 AGENT_REQUESTS = {"cpu": "50m", "memory": "256Mi"}
-TMP = "/tmp"
 
 
 def render(
@@ -142,9 +133,11 @@ def _pod(
         shared_engine.seated(_part(pool, spec, job, job_spec, seat=seat, images=images), seat)
         for seat, (job, job_spec) in zip(seats, runs, strict=True)
     ]
-    engine = shared_engine.engine(
-        _engine(spec, [one.training for _, one in runs], images=images),
-        seats, weights=WEIGHTS_FOLDER, first_port=AGENT_PORT,
+    served = shared_engine.engine(
+        engine.container(
+            spec, [one.training for _, one in runs], images=images, agent_port=AGENT_PORT
+        ),
+        seats, weights=engine.WEIGHTS_FOLDER, first_port=AGENT_PORT,
     )  # fmt: skip
     pod = {
         "automountServiceAccountToken": False,
@@ -154,7 +147,7 @@ def _pod(
         "terminationGracePeriodSeconds": spec.template.drain.seconds + END_SECONDS,
         # The engine is a native sidecar: it outlives the agents, which hand back what they hold.
         "initContainers": [
-            *(one.stage for one in parts), engine, *(each for one in parts for each in one.sidecars)
+            *(one.stage for one in parts), served, *(each for one in parts for each in one.sidecars)
         ],
         "containers": [one.agent for one in parts],
         "volumes": [
@@ -215,15 +208,15 @@ def _agent(
         env.POOL: names.group(job.name, job_spec, pool.name),
         env.SPEC_FILE: pods.SPEC_FILE,
         env.STORES_FOLDER: pods.STORES_FOLDER,
-        env.WEIGHTS_FOLDER: seat.folder(WEIGHTS_FOLDER),
-        env.ENGINE_URL: f"http://127.0.0.1:{ENGINE_PORT}",
+        env.WEIGHTS_FOLDER: seat.folder(engine.WEIGHTS_FOLDER),
+        env.ENGINE_URL: f"http://127.0.0.1:{engine.PORT}",
         env.LISTEN_PORT: str(port),
         env.CHAT_PORT: str(seat.port(CHAT_PORT)),
         **seat.told(),
         env.DRAIN_SECONDS: str(spec.template.drain.seconds),
         env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
         env.ENDPOINT_SECRETS_FOLDER: tool_secrets.ENDPOINTS_FOLDER,
-        "HOME": TMP,
+        "HOME": pods.TMP,
     }
     return {
         "name": "agent",
@@ -239,12 +232,12 @@ def _agent(
         "resources": {"requests": dict(AGENT_REQUESTS)},
         "securityContext": pods.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "livenessProbe": _probe("/live", port, delay=10, period=10, failures=6),
-        "readinessProbe": _probe("/ready", port, delay=0, period=2, failures=2),
+        "livenessProbe": pods.probe("/live", port, delay=10, period=10, failures=6),
+        "readinessProbe": pods.probe("/ready", port, delay=0, period=2, failures=2),
         "volumeMounts": [
             *pods.spec_mounts(),
-            {"name": "weights", "mountPath": seat.folder(WEIGHTS_FOLDER)},
-            {"name": "tmp", "mountPath": TMP},
+            {"name": "weights", "mountPath": seat.folder(engine.WEIGHTS_FOLDER)},
+            {"name": "tmp", "mountPath": pods.TMP},
         ],
     }
 
@@ -262,48 +255,6 @@ def _relay(agent: Manifest, stage: Manifest, seat: Seat) -> None:
             {"name": env.RELAY_PORT, "value": str(port)},
             _from_pod(env.POD_IP, "status.podIP"),
         ]
-
-
-def _engine(spec: SamplerPoolSpec, runs: Sequence[Training], *, images: Images) -> Manifest:
-    """All of the runs want the weights in the type of the first one: ``engine_sharing``."""
-    engine = spec.template.engine
-    sections = [one.lora for one in runs if one.lora is not None]
-    low_rank = lora.engine_arguments(sections, engine.args) if sections else []
-    sources = {"envFrom": [dict(one) for one in engine.env_from]} if engine.env_from else {}
-    return {
-        "name": "engine",
-        "image": engine.image or images.engine,
-        "imagePullPolicy": images.pull_policy,
-        "restartPolicy": "Always",
-        "command": ["python", "-m", "sglang.launch_server"],
-        "args": [
-            "--model-path", f"{WEIGHTS_FOLDER}/current", "--weight-version", "base",
-            "--host", "127.0.0.1", "--port", str(ENGINE_PORT),
-            "--dtype", DTYPES[runs[0].precision], "--sleep-on-idle", *low_rank, *engine.args,
-        ],
-        "env": pods.environment({"HOME": TMP}, engine.env),
-        **sources,
-        "resources": spec.template.resources.to_kubernetes(),
-        "securityContext": pods.container_security(),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        # The agent answers for the engine: it knows how long a start may take.
-        "livenessProbe": _probe("/engine-live", AGENT_PORT, delay=30, period=5, failures=12),
-        "volumeMounts": [
-            {"name": "weights", "mountPath": WEIGHTS_FOLDER},
-            {"name": "engine-tmp", "mountPath": TMP},
-            {"name": "shared-memory", "mountPath": "/dev/shm"},
-        ],
-    }  # fmt: skip
-
-
-def _probe(path: str, port: int, *, delay: int, period: int, failures: int) -> Manifest:
-    return {
-        "httpGet": {"path": path, "port": port},
-        "initialDelaySeconds": delay,
-        "periodSeconds": period,
-        "timeoutSeconds": 5,
-        "failureThreshold": failures,
-    }
 
 
 def _from_pod(name: str, path: str) -> Manifest:

@@ -18,6 +18,7 @@ USER = 65532
 SPEC_VOLUME = "spec"
 SPEC_FOLDER = "/etc/rl/spec"
 STORES_FOLDER = "/etc/rl/stores"
+TMP = "/tmp"
 SPEC_FILE = str(PurePosixPath(SPEC_FOLDER) / SPEC_KEY)
 READ_BY_GROUP = 0o440
 
@@ -105,3 +106,14 @@ def placed(pod: Manifest, placement: Placement, *, like: Mapping[str, str]) -> M
         "serviceAccountName": placement.service_account_name,
     }
     return pod | {key: value for key, value in wishes.items() if value}
+
+
+def probe(path: str, port: int, *, delay: int, period: int, failures: int) -> Manifest:
+    """A probe by HTTP; ``delay`` and ``period`` in seconds."""
+    return {
+        "httpGet": {"path": path, "port": port},
+        "initialDelaySeconds": delay,
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }

@@ -12,7 +12,7 @@ from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import names
 from rl_operator.desired import deployment, objects, pool, trainer
-from rl_operator.desired.deployment import ENGINE_ARGUMENTS
+from rl_operator.desired.engine import ARGUMENTS
 from rl_operator.metadata import Child
 from tests.unit.rl_operator.builders import RUN, a_meta, a_spec
 from tests.unit.rl_operator.rendered import (
@@ -144,7 +144,7 @@ def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str
     assert arguments[-2:] == added
     assert environment_of(engine)["A"] == "1"
     own = [one for one in arguments[: -len(added)] if one.startswith("--")]
-    assert set(own) == set(ENGINE_ARGUMENTS)
+    assert set(own) == set(ARGUMENTS)
 
 
 @pytest.mark.parametrize("added", [["--device", "cpu"], ["--device=cpu"], ["--tp-size", "2"]])
