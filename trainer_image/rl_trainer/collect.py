@@ -12,9 +12,10 @@ from rl_trainer import reuse
 from rl_trainer.drops import Ledger, describe
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Group, Limits, select, staleness
+from rl_trainer.intake import Loss
 from rl_trainer.job import Job, Progress
 from rl_trainer.stream import TrainStream
-from rl_trainer.supply import Loss, Supply
+from rl_trainer.supply import Supply
 from rl_trainer.waiting import scene
 
 NO_SIGNAL_BATCHES = 20
@@ -71,7 +72,7 @@ class Collector:
         self._batches.extend(stores.batches.lineage(progress.head, after_step=after))
         names = {task for batch in self._batches for task in batch.tasks}
         tasks = list(stores.tasks.get(names).values())
-        for task, found in zip(tasks, self._supply.assemble(tasks), strict=True):
+        for task, found in zip(tasks, self._supply.intake.assemble(tasks), strict=True):
             if isinstance(found, Group):
                 self._trained[task.id] = found
 
@@ -139,7 +140,7 @@ class Collector:
             self._complete.values(), step=step, max_staleness=bound, wanted=self._per_step
         )
         for group in stale:
-            self._count(self._supply.drop(group.task, Cause.STALE, "stale", group=group))
+            self._count(self._supply.intake.drop(group.task, Cause.STALE, "stale", group=group))
             del self._complete[group.task.id]
         if stale and self._publishing_lags(step - 1):
             self._ledger.keep()  # no fault of the groups: samplers lack what is fresh

@@ -15,13 +15,13 @@ from rl_contracts.ids import RunId, task_id
 from rl_trainer.datasets.dataset import Dataset
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Limits, assemble
+from rl_trainer.intake import ROLLOUTS_PER_READ
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.orders import Score
 from rl_trainer.pass_rates import pass_rates
 from rl_trainer.prompts import asked
 from rl_trainer.samples import sequences
-from rl_trainer.supply import ROLLOUTS_PER_READ
 from rl_trainer.waiting import poll_seconds, scene
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from rl_contracts.documents.run import PolicyPointer, Sampled
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Group, Limits, assemble
+from rl_trainer.intake import ROLLOUTS_PER_READ
 from rl_trainer.job import Job
 from rl_trainer.stream import TrainStream
-from rl_trainer.supply import ROLLOUTS_PER_READ
 from rl_trainer.waiting import poll_seconds, scene
 
 AHEAD = 2

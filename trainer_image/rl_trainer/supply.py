@@ -7,54 +7,25 @@ that depends on time: how old a group is, is looked at when its batch is formed.
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 
-from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.task import Cause, Queue, Task, TaskState
-from rl_trainer import credit
+from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_trainer.admission import admissible
-from rl_trainer.groups import Group, Limits, assemble
+from rl_trainer.groups import Limits
+from rl_trainer.intake import Intake, News, told
 from rl_trainer.job import Job, Progress
 from rl_trainer.stream import TrainStream
 from rl_trainer.waiting import look_seconds
 
-log = logging.getLogger(__name__)
-
-ROLLOUTS_PER_READ = 256
 DEAD_SECONDS = 0.25
 """Dead tasks are rare, and looked for so often, or at once after some were found."""
 COUNT_SECONDS = 5.0
 """A full queue is counted again after so long: a former trainer's last write may be late."""
 WAIT_SECONDS = 0.5
 """Longest wait for news before the trainer looks whether it was told to stop."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """A group that will not be trained, and has left the queue."""
-
-    cause: Cause
-    reason: str
-    rollouts: tuple[Rollout, ...] = ()
-    """Where it had finished."""
-
-
-@dataclass(slots=True)
-class News:
-    """What was found since the last time."""
-
-    groups: list[Group] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
-
-    def add(self, other: News) -> None:
-        """Append what was found later."""
-        self.groups += other.groups
-        self.losses += other.losses
 
 
 class Supply:
@@ -73,7 +44,8 @@ class Supply:
             stream: where prompts come from.
             limits: of usable rollouts.
         """
-        self._job, self._stream, self._limits = job, stream, limits
+        self._job, self._stream = job, stream
+        self.intake = Intake(job, limits=limits, freed=self._changes_queue)
         self._per_step = job.spec.training.prompts_per_step
         self._changed = threading.Condition()
         self._news = News()
@@ -232,7 +204,7 @@ class Supply:
         )
         for first in range(0, len(new), self._per_step):
             some = new[first : first + self._per_step]
-            self._tell(self._judged(some))
+            self._tell(self.intake.judged(some))
             self._known |= {one.id for one in some}
 
     def _bury(self) -> None:
@@ -256,66 +228,3 @@ class Supply:
             self._news.add(news)
             self._missing -= len(news.groups)
             self._changed.notify_all()
-
-    def _judged(self, new: list[Task]) -> News:
-        """Whole groups that teach something; all others are put out of the queue."""
-        news = News()
-        current = self._current(new, news)
-        for task, found in zip(current, self.assemble(current), strict=True):
-            if isinstance(found, str):
-                news.losses.append(self.drop(task, Cause.UNUSABLE, f"unusable: {found}"))
-                continue
-            dull = credit.no_signal(
-                found.rollouts, self._job.spec.algorithm, baseline=found.baseline
-            )
-            if dull:
-                news.losses.append(
-                    self.drop(task, Cause.FILTERED, f"no signal: {dull}", group=found)
-                )
-            else:
-                news.groups.append(found)
-        return news
-
-    def _current(self, new: list[Task], news: News) -> list[Task]:
-        """Without tasks that were trained long ago, deleted, and inserted once more.
-
-        A trainer that slept through its replacement may do that. Their places in the stream were
-        noted in the run before they were deleted.
-        """
-        if not new or self._job.spec.lifecycle.retention.keeps_documents:
-            return new
-        run = self._job.stores.runs.get(self._job.run)
-        below = run.deleted.tasks_below if run else 0
-        for task in new:
-            if task.sequence < below:
-                reason = "its place in the stream was trained before"
-                news.losses.append(self.drop(task, Cause.UNUSABLE, reason))
-        return [task for task in new if task.sequence >= below]
-
-    def assemble(self, tasks: list[Task]) -> list[Group | str]:
-        """Read the groups of finished tasks, or why one is unusable."""
-        wanted = [rollout for task in tasks for rollout in task.rollouts]
-        rollouts: dict[str, Rollout] = {}
-        damaged: dict[str, str] = {}
-        for first in range(0, len(wanted), ROLLOUTS_PER_READ):
-            read = self._job.stores.rollouts.read(wanted[first : first + ROLLOUTS_PER_READ])
-            rollouts |= read.whole
-            damaged |= read.damaged
-        return [
-            next((damaged[one] for one in task.rollouts if one in damaged), None)
-            or assemble(task, rollouts, self._limits)
-            for task in tasks
-        ]
-
-    def drop(self, task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> Loss:
-        """Put a finished task out of the queue."""
-        self._job.stores.tasks.drop([task.id], reason=reason, cause=cause)
-        self._changes_queue()
-        return told(task, cause, reason, group=group)
-
-
-def told(task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> Loss:
-    """A loss, told in the log."""
-    level = logging.INFO if cause in (Cause.STALE, Cause.FILTERED) else logging.WARNING
-    log.log(level, "group %s is lost (%s): %s", task.id, cause, reason)
-    return Loss(cause=cause, reason=reason, rollouts=group.rollouts if group else ())

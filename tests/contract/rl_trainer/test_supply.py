@@ -17,9 +17,10 @@ from rl_contracts.stores.connect import Stores
 from rl_trainer import supply
 from rl_trainer.groups import Limits
 from rl_trainer.heartbeat import Heartbeat
+from rl_trainer.intake import News
 from rl_trainer.job import Job, Progress
 from rl_trainer.stream import TrainStream
-from rl_trainer.supply import News, Supply
+from rl_trainer.supply import Supply
 from rl_trainer.waiting import look_seconds
 from tests.documents import a_rollout, a_run
 from tests.unit.rl_trainer.conftest import SPEC
