@@ -12,19 +12,16 @@ from torch import Tensor
 
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import annotate, flops, lora, minibatches, objective, sharding
+from rl_trainer import annotate, flops, minibatches, models, objective, sharding
 from rl_trainer import optimizer as optimizers
 from rl_trainer.accumulate import accumulate
 from rl_trainer.assessment import Assessment
-from rl_trainer.critic import Critic
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.kl import controller
-from rl_trainer.model import Policy, divided
-from rl_trainer.models import Models
 from rl_trainer.objective import Terms
 from rl_trainer.packing import Packed
 from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
-from rl_trainer.reference import AdaptersOff, Reference
+from rl_trainer.model import Policy
 from rl_trainer.samples import Sample
 from rl_trainer.tally import Gap, Tally, Update
 from rl_trainer.world import ALONE, World
@@ -60,7 +57,7 @@ class Learner:
         self._algorithm = spec.algorithm
         self.training = spec.training
         self._clock = clock
-        self.models = _models(
+        self.models = models.build(
             policy, spec, critic=critic, teacher=teacher, adapter=adapter, world=world
         )
         self.policy = self.models.policy
@@ -257,42 +254,6 @@ class Learner:
         for one in samples:
             groups.setdefault(one.group, {})[one.rollout] = one.advantage
         return controller.mean_entropy([list(group.values()) for group in groups.values()])
-
-
-def _models(
-    policy: Policy,
-    spec: RLJobSpec,
-    *,
-    critic: Policy | None,
-    teacher: Policy | None,
-    adapter: AdapterEntry | None,
-    world: World,
-) -> Models:
-    """All models; the policy is copied where another one begins as it is, and divided last."""
-    section, low_rank = spec.algorithm.critic, spec.training.lora
-    assert section is None or critic or not policy.originals, "refused: no critic is quantized"
-    found = None
-    if section is not None:
-        found = Critic(critic or policy, section, spec.training, shared=critic is None, world=world)
-    reference = None
-    compared = spec.algorithm.divergence is not None
-    if compared and (teacher is not None or low_rank is None):
-        reference = Reference(teacher or policy, world=world)
-    if low_rank is not None:
-        assert adapter is not None
-        policy = lora.adapted(policy, low_rank, adapter, seed=spec.training.seed)
-    policy = divided(policy, world)
-    if compared and reference is None:
-        reference = AdaptersOff(policy)
-    return Models(
-        policy=policy,
-        reference=reference,
-        critic=found,
-        algorithm=spec.algorithm,
-        training=spec.training,
-        temperature=spec.agent.sampling.temperature,
-        world=world,
-    )
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

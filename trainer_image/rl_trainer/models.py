@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.spec.algorithm import Algorithm
+from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training import Training
-from rl_trainer import forward, objective, sharding
+from rl_trainer import forward, lora, objective, sharding
 from rl_trainer.critic import Critic
 from rl_trainer.logprobs import TokenStatistics
-from rl_trainer.model import Policy
 from rl_trainer.packing import Packed
-from rl_trainer.reference import Reference
+from rl_trainer.model import Policy, divided
+from rl_trainer.reference import AdaptersOff, Reference
 from rl_trainer.samples import Sample
 from rl_trainer.world import ALONE, World
 
@@ -109,3 +111,39 @@ class Models:
         sharding.rest(self.policy.module)
         if self.reference is not None:
             sharding.rest(self.reference.policy.module)
+
+
+def build(
+    policy: Policy,
+    spec: RLJobSpec,
+    *,
+    critic: Policy | None,
+    teacher: Policy | None,
+    adapter: AdapterEntry | None,
+    world: World,
+) -> Models:
+    """All models; the policy is copied where another one begins as it is, and divided last."""
+    section, low_rank = spec.algorithm.critic, spec.training.lora
+    assert section is None or critic or not policy.originals, "refused: no critic is quantized"
+    found = None
+    if section is not None:
+        found = Critic(critic or policy, section, spec.training, shared=critic is None, world=world)
+    reference = None
+    compared = spec.algorithm.divergence is not None
+    if compared and (teacher is not None or low_rank is None):
+        reference = Reference(teacher or policy, world=world)
+    if low_rank is not None:
+        assert adapter is not None
+        policy = lora.adapted(policy, low_rank, adapter, seed=spec.training.seed)
+    policy = divided(policy, world)
+    if compared and reference is None:
+        reference = AdaptersOff(policy)
+    return Models(
+        policy=policy,
+        reference=reference,
+        critic=found,
+        algorithm=spec.algorithm,
+        training=spec.training,
+        temperature=spec.agent.sampling.temperature,
+        world=world,
+    )
