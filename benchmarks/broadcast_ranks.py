@@ -25,7 +25,7 @@ from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.settings import StoreSettings
 from rl_trainer import model, sharding, weights
 from rl_trainer.channel import Answering
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy, divided
 from rl_trainer.portions import Portions
 from rl_trainer.world import World
 from tests.contract.policy_broadcast.world import Line
@@ -57,7 +57,7 @@ def main() -> None:
 
 def publish(settings: dict[str, str], epoch: int, world: World, folder: Path) -> list[Figures]:
     """Publish some versions together; this rank's figures of each."""
-    policy = model.divided(model.load(folder, precision="BF16", uri="s3://m/m"), world)
+    policy = divided(model.load(folder, precision="BF16", uri="s3://m/m"), world)
     gc.collect()
     objects = Objects(StoreSettings.from_mapping(settings))
     line = Line(objects, world=world, remember=False, epoch=epoch)

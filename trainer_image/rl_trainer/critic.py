@@ -16,8 +16,8 @@ from rl_contracts.spec.training import Optimizer, Training
 from rl_trainer import forward, memory, minibatches, optimizer, sharding
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.losses import value
-from rl_trainer.model import Policy
 from rl_trainer.packing import Packed
+from rl_trainer.policy import Policy
 from rl_trainer.samples import Sample
 from rl_trainer.world import ALONE, World
 

@@ -15,8 +15,8 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import artifacts, hub_models, weights
 from rl_trainer.artifacts import Origin
 from rl_trainer.job import Job
-from rl_trainer.model import Policy
 from rl_trainer.orders import Snapshot
+from rl_trainer.policy import Policy
 
 WEIGHT_FILES = (".safetensors", ".safetensors.index.json")
 FINAL, EXPORTS = "final/", "exports/"

@@ -21,7 +21,7 @@ from rl_trainer.kl import controller
 from rl_trainer.objective import Terms
 from rl_trainer.packing import Packed
 from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.samples import Sample
 from rl_trainer.tally import Gap, Tally, Update
 from rl_trainer.world import ALONE, World

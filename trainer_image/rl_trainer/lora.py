@@ -17,7 +17,7 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.lora import TARGETS, LoRA
 from rl_trainer import quantization
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.quantization import PACKED, SCALES, QuantizedLinear
 
 FIELD = "spec.training.lora.targets"

@@ -16,7 +16,7 @@ from rl_trainer import forward, lora, objective, sharding
 from rl_trainer.critic import Critic
 from rl_trainer.logprobs import TokenStatistics
 from rl_trainer.packing import Packed
-from rl_trainer.model import Policy, divided
+from rl_trainer.policy import Policy, divided
 from rl_trainer.reference import AdaptersOff, Reference
 from rl_trainer.samples import Sample
 from rl_trainer.world import ALONE, World

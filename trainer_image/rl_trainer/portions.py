@@ -9,8 +9,8 @@ from typing import Literal
 
 from rl_contracts.stores.objects import Objects
 from rl_trainer import weights
-from rl_trainer.model import Policy
 from rl_trainer.orders import Share
+from rl_trainer.policy import Policy
 from rl_trainer.portion import Answer, Encode, Keep, Portion, Question, Weigh, Write
 from rl_trainer.weights import Snapshot
 from rl_trainer.world import World

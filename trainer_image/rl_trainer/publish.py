@@ -17,7 +17,7 @@ from rl_trainer import broadcast, orders
 from rl_trainer.broadcast import Base, Sent
 from rl_trainer.channel import Asking
 from rl_trainer.job import Job
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.policy_collector import PolicyCollector
 from rl_trainer.portions import Portions, encoders, take
 from rl_trainer.uploads import Uploader

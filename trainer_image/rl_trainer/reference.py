@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_trainer import lora, sharding
-from rl_trainer.model import Policy, divided
+from rl_trainer.policy import Policy, divided
 from rl_trainer.world import ALONE, World
 
 

@@ -17,7 +17,7 @@ from rl_contracts import adapters
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_trainer import division, lora, quantization, sharding
 from rl_trainer.lora import LoRALinear
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.quantization import Originals
 from rl_trainer.world import ALONE, World
 

@@ -14,7 +14,7 @@ from rl_contracts.stores.connect import Stores
 from rl_trainer import model, weights
 from rl_trainer.heartbeat import Heartbeat
 from rl_trainer.job import Job
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.publish import Publisher
 from tests.contract.policy_broadcast.world import Subscriber
 from tests.documents import a_run

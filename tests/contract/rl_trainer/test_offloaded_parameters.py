@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from rl_contracts.documents.run import Totals
 from rl_trainer import memory, model, weights
 from rl_trainer.learner import Learner
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.saved import Saved, State, Tensors, copied, put_back
 from rl_trainer.world import World
 from tests.contract.rl_trainer import ranks

@@ -10,7 +10,7 @@ import torch
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import model
 from rl_trainer.learner import Learner
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.samples import Sample
 from tests.tiny_model import VOCABULARY, save_tiny
 

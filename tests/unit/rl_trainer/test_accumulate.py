@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_trainer import annotate, model, objective
+from rl_trainer import annotate, objective
 from rl_trainer.accumulate import accumulate
 from rl_trainer.learner import Learner
 from rl_trainer.logprobs import TokenStatistics
-from rl_trainer.model import Policy
 from rl_trainer.packing import Packed
+from rl_trainer.policy import Policy
 from tests.tiny_model import VOCABULARY, tiny_model
 from tests.unit.rl_trainer.allocation import Allocation
 from tests.unit.rl_trainer.compared import gradients
@@ -75,7 +75,7 @@ def test_parts_give_the_loss_and_gradient_of_the_whole(
     samples = annotate.annotated(other.models, make_samples(), proximal=False)
     (packed,) = other.models.microbatches(samples)
     expected = plain(other, packed, below=7)
-    monkeypatch.setattr(model, "CHUNK_LOGITS", chunk_tokens * VOCABULARY)
+    monkeypatch.setattr("rl_trainer.policy.CHUNK_LOGITS", chunk_tokens * VOCABULARY)
     terms = accumulate(
         learner.models, packed, step=1, below=7, kl_coefficient=learner.controls.kl_coefficient
     )
@@ -99,7 +99,7 @@ def test_logits_are_made_once_but_for_sequences_longer_than_a_chunk(
     learner = make_learner()
     samples = make_samples([3, 9, 5, 60, 7, 4])
     counts = [one.num_generated for one in samples]
-    monkeypatch.setattr(model, "CHUNK_LOGITS", 10 * VOCABULARY)
+    monkeypatch.setattr("rl_trainer.policy.CHUNK_LOGITS", 10 * VOCABULARY)
     made: list[int] = []
     head = learner.policy.module.get_output_embeddings()
     head.register_forward_hook(lambda module, given, logits: made.append(len(logits)))
@@ -139,7 +139,7 @@ def test_a_step_never_holds_tokens_times_vocabulary(
     samples = make_samples(lengths)
     learner.update(samples, step=1)  # gradients and moments are there afterwards
     chunk = 40 * WIDE
-    monkeypatch.setattr(model, "CHUNK_LOGITS", chunk)
+    monkeypatch.setattr("rl_trainer.policy.CHUNK_LOGITS", chunk)
     with Allocation(width=WIDE) as counted:
         learner.update(samples, step=2)
     assert 0 < counted.peak <= 2 * 4 * chunk

@@ -21,7 +21,7 @@ from rl_trainer.estimators import ESTIMATORS, gae
 from rl_trainer.estimators.records import Episode, State
 from rl_trainer.learner import Learner
 from rl_trainer.losses import value
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.samples import Sample
 from tests.documents import a_rollout, a_task
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec

@@ -14,7 +14,7 @@ from rl_trainer import credit, model, objective
 from rl_trainer.accumulate import accumulate
 from rl_trainer.assessment import Context
 from rl_trainer.learner import Learner
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.samples import Sample
 from tests.documents import a_rollout, a_task
 from tests.tiny_model import save_tiny

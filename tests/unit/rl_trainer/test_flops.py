@@ -12,7 +12,7 @@ from rl_contracts import adapters
 from rl_contracts.spec.lora import LoRA
 from rl_trainer import lora
 from rl_trainer.flops import Meter, Work, peak, work_of
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from tests.tiny_model import VOCABULARY
 
 

@@ -19,7 +19,7 @@ from rl_contracts.errors import IntegrityError, RefusedError
 from rl_contracts.spec.lora import TARGETS, LoRA
 from rl_trainer import lora, model, saved, weights
 from rl_trainer.learner import Learner
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.saved import Saved, State
 from tests.unit.rl_trainer.compared import gradients, same, score
 from tests.unit.rl_trainer.compared import weights as weights_of

@@ -12,8 +12,8 @@ from rl_contracts.errors import RefusedError
 from rl_contracts.spec.training import Optimizer, Training
 from rl_trainer import memory, model, optimizer
 from rl_trainer.learner import Learner
-from rl_trainer.model import Policy
 from rl_trainer.packing import collate
+from rl_trainer.policy import Policy
 from tests.tiny_model import save_tiny
 from tests.unit.rl_trainer.compared import same, weights
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec

@@ -17,8 +17,8 @@ from rl_contracts.errors import RefusedError
 from rl_contracts.spec.lora import Quantization
 from rl_trainer import model
 from rl_trainer.learner import Learner
-from rl_trainer.model import Policy
 from rl_trainer.packing import collate, pack
+from rl_trainer.policy import Policy
 from tests.tiny_model import save_tiny
 from tests.unit.rl_trainer.allocation import Allocation
 from tests.unit.rl_trainer.compared import gradients, same

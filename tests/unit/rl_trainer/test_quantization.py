@@ -17,7 +17,7 @@ from rl_contracts.spec.lora import Quantization
 from rl_trainer import lora, model, quantization, saved, weights
 from rl_trainer.learner import Learner
 from rl_trainer.lora import LoRALinear
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 from rl_trainer.quantization import QuantizedLinear
 from rl_trainer.saved import Saved
 from tests.tiny_model import save_tiny, tiny_model

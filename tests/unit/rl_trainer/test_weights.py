@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from rl_trainer import artifacts, weights
 from rl_trainer.artifacts import Origin
-from rl_trainer.model import Policy
+from rl_trainer.policy import Policy
 
 ORIGIN = Origin(kind="policy", run="r", epoch=2, step=3, version=4)
 
