@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from rl_contracts.documents.rollout import Rollout, RolloutError, StopReason
+from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.reward import Reward
 from rl_sampler import completion
-from rl_sampler.agents import IN_TEXT, Agent, introduced
+from rl_sampler.agents import IN_TEXT, introduced
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.errors import UnusableError
-from rl_sampler.agents.member import Group, Member, Opening
+from rl_sampler.agents.member import Group
 from rl_sampler.agents.policy import Policy
 from rl_sampler.agents.user import Users
-from rl_sampler.answers import ANSWERS
 from rl_sampler.claims import LEASE_SECONDS, Claim, EpisodeEndedError
-from rl_sampler.completions.errors import NoCompletionError
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.watch import EngineWatch
+from rl_sampler.playing import Player
 from rl_sampler.problems import Problems
 from rl_sampler.prompt import PromptError
-from rl_sampler.rollout import Ending, adopted, build_rollout, is_usable
-from rl_sampler.scorers import Scorers
-from rl_sampler.scorers.response import Response
+from rl_sampler.rollout import adopted
 from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
 from rl_sampler.slots import Slots
 from rl_sampler.tally import Tally
 from rl_sampler.tools.patience import PatientToolbox
 from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError
-from rl_sampler.user_code.errors import UserCodeError
 
 logger = logging.getLogger(__name__)
 
-ErrorKind = Literal["infrastructure", "user"]
 VERSION_WAIT_SECONDS = 15.0
 REASON_CHARACTERS = 500
 
@@ -56,9 +48,8 @@ class EpisodeRunner:
     chats: Chats
     stop_tokens: tuple[int, ...]
     toolbox: PatientToolbox
-    act: Agent
+    player: Player
     users: Users
-    scorers: Scorers
     shared: SharedState
     serving: Serving
     slots: Slots
@@ -92,7 +83,7 @@ class EpisodeRunner:
     async def _attempt(self, claim: Claim) -> bool:
         """Do all of it; False when the claim was lost before it was complete."""
         task = claim.task
-        self._check_scorers(task)
+        self.player.check_scorers(task)
         group = await self._group(claim)
         await self._reach_version(task)
         members = await self._adopt(claim)
@@ -101,9 +92,9 @@ class EpisodeRunner:
         if missing:
             enough = task.minimum - sum(not task.is_baseline(one) for one in members)
             played = await (
-                self._play_apart(claim, group, missing, enough=enough)
+                self.player.apart(group, missing, seconds=_seconds_left(claim), enough=enough)
                 if task.minimum
-                else self._play(group, missing)
+                else self.player.together(group, missing)
             )
             claim.begun_step = None
             # Good members are kept even if others failed: the next attempt adopts them.
@@ -145,56 +136,6 @@ class EpisodeRunner:
             prompt=chat.opening(messages),
         )
 
-    async def _play_apart(
-        self, claim: Claim, group: Group, missing: Sequence[int], *, enough: int
-    ) -> list[Rollout]:
-        """Act out members each by itself, so that stragglers can be left behind."""
-
-        async def play(number: int) -> Rollout:
-            sampled = await group.policy_of(number).sample(group.prompt)
-            return await self._finish(group, number, Opening.of_group(group.prompt, sampled)[0])
-
-        played = await completion.gathered(
-            {number: play(number) for number in missing},
-            seconds=_seconds_left(claim),
-            enough=enough,
-            counts=lambda rollout: rollout.error is None and not rollout.greedy,
-            needed=[number for number in missing if group.task.is_baseline(number)],
-        )
-        return list(played.values())
-
-    async def _play(self, group: Group, missing: Sequence[int]) -> list[Rollout]:
-        """Act out members whose first responses come from one call: they share its prefill.
-
-        The baseline has a call of its own.
-        """
-        greedy = [number for number in missing if group.task.is_baseline(number)]
-        sampled = [number for number in missing if number not in greedy]
-        played = await asyncio.gather(
-            *(self._play_together(group, some) for some in (sampled, greedy) if some),
-            return_exceptions=True,
-        )
-        for one in played:
-            if isinstance(one, BaseException):
-                raise one
-        return [one for some in played if isinstance(some, list) for one in some]
-
-    async def _play_together(self, group: Group, numbers: Sequence[int]) -> list[Rollout]:
-        policy = group.policy_of(numbers[0])
-        sampled = await policy.sample(group.prompt, members=len(numbers))
-        openings = Opening.of_group(group.prompt, sampled)
-        played = await asyncio.gather(
-            *(
-                self._finish(group, number, opening)
-                for number, opening in zip(numbers, openings, strict=True)
-            ),
-            return_exceptions=True,
-        )
-        for one in played:
-            if isinstance(one, BaseException):
-                raise one
-        return [one for one in played if isinstance(one, Rollout)]
-
     async def _reach_version(self, task: Task) -> None:
         if task.queue is not Queue.EVALUATION:
             return
@@ -220,81 +161,9 @@ class EpisodeRunner:
         found = await self.shared.insist(
             lambda: of_task(task.id), wanted=lambda: not claim.lost, otherwise=nothing
         )
-        members = adopted(found, task=task, oldest_step=self._oldest_step())
+        members = adopted(found, task=task, oldest_step=self.player.oldest_step())
         self.tally.members_adopted += len(members)
         return members
-
-    def _oldest_step(self) -> int:
-        """Oldest policy step whose tokens the next training step may still use."""
-        step = self.serving.run.step if self.serving.run else 0
-        return step - self.spec.algorithm.off_policy.max_staleness
-
-    async def _finish(self, group: Group, number: int, opening: Opening) -> Rollout:
-        """Act out and score one member; a failure becomes data, with its class."""
-        member = group.member(number)
-        try:
-            member.open(opening)
-            reason = await self.act(member)
-            ending = await self._score(member, group.task, reason)
-        except (PromptError, EpisodeEndedError):
-            raise  # these end the whole group
-        except (EngineError, ToolDownError, NoCompletionError, UnusableError) as error:
-            ending = _failed(str(error))
-        except UserCodeError as error:
-            logger.warning("member %d of %s: %s", number, group.task.id, error)
-            ending = _failed(str(error), kind="user")
-        except Exception as error:  # the rollout boundary: kept as data, counted
-            logger.exception("member %d of %s failed", number, group.task.id)
-            ending = _failed(f"{type(error).__name__}: {error}")
-        self.tally.tokens_generated += member.trace.mask.count(1)
-        rollout = build_rollout(
-            member.trace,
-            member.turns,
-            ending,
-            task=group.task,
-            member=number,
-            claimed_at=group.task.lease_until - LEASE_SECONDS,
-        )
-        return self._judged(rollout, group.task)
-
-    def _judged(self, rollout: Rollout, task: Task) -> Rollout:
-        if rollout.error or is_usable(rollout, task=task, oldest_step=self._oldest_step()):
-            return rollout
-        found = sorted({(span.version, span.step) for span in rollout.spans})
-        message = f"sampled by (version, step) {found}, which is not wanted any more"
-        return rollout.model_copy(update={"error": _error(message)})
-
-    async def _score(self, member: Member, task: Task, reason: StopReason) -> Ending:
-        started, reward = time.monotonic(), self._reward(task)
-        text, said = member.turns[-1].text, member.turns[-1].response
-        response = Response(
-            text=text,
-            answer=ANSWERS[reward.answer_schema](text),
-            reference=task.answer,
-            messages=member.conversation,
-            tokens=said.end - said.start,
-            most_tokens=self.spec.agent.sampling.max_tokens_per_turn,
-        )
-        try:
-            # A judge may be away for long: the end of the claim ends the wait for it.
-            parts = await member.policy.claim.attend(self.scorers.score(response, reward=reward))
-        except (UserCodeError, EpisodeEndedError):
-            raise
-        except Exception as error:  # the rollout boundary: a scorer's failure is never a reward
-            logger.exception("scoring a member of %s failed", task.id)
-            raise UnusableError(f"scoring failed: {type(error).__name__}: {error}") from error
-        return Ending(
-            stop_reason=reason, parts=parts, score_seconds=time.monotonic() - started
-        )  # fmt: skip
-
-    def _check_scorers(self, task: Task) -> None:
-        unknown = self.scorers.unknown(self._reward(task))
-        if unknown:
-            known = ", ".join(self.scorers.known)
-            raise PromptError(f"its record asks for scorer {unknown[0]}; known are {known}")
-
-    def _reward(self, task: Task) -> Reward:
-        return self.spec.reward.of_record(scorer=task.scorer, answer_schema=task.answer_schema)
 
     async def _persist(self, claim: Claim, rollouts: Sequence[Rollout]) -> None:
         put = self.shared.stores.rollouts.put
@@ -347,11 +216,3 @@ def _seconds_left(claim: Claim) -> float:
     return completion.seconds_left(
         claim.task, lease_seconds=LEASE_SECONDS, elapsed=time.monotonic() - claim.taken
     )
-
-
-def _error(message: str, kind: ErrorKind = "infrastructure") -> RolloutError:
-    return RolloutError(kind=kind, message=message[:REASON_CHARACTERS])
-
-
-def _failed(message: str, kind: ErrorKind = "infrastructure") -> Ending:
-    return Ending(stop_reason=StopReason.ERROR, error=_error(message, kind))

@@ -26,6 +26,7 @@ from rl_sampler.episode import EpisodeRunner
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
 from rl_sampler.passthrough import Passthrough, passing_on
+from rl_sampler.playing import Player
 from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
@@ -249,9 +250,14 @@ async def _claiming(agent: Agent, brought: Brought, watch: EngineWatch) -> Claim
         chats=Chats(prompts),
         stop_tokens=prompts.stop_tokens,
         toolbox=toolbox,
-        act=brought.own.agent or AGENTS[spec.agent.kind],
+        player=Player(
+            spec=spec,
+            act=brought.own.agent or AGENTS[spec.agent.kind],
+            scorers=brought.scorers,
+            serving=agent.serving,
+            tally=agent.tally,
+        ),
         users=brought.users,
-        scorers=brought.scorers,
         shared=agent.shared,
         serving=agent.serving,
         slots=slots,
