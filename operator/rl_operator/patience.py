@@ -19,7 +19,7 @@ from rl_contracts.spec.status import (
     ServedStatus,
     WeightsStatus,
 )
-from rl_operator.conditions import is_true
+from rl_operator.conditions import KEEP_WORDS, find, is_true
 
 
 class Patience(Enum):
@@ -38,6 +38,10 @@ PARTS = ("TrainerReady", "SamplersReady", "PolicyPublished", "WeightsCurrent", "
 """Conditions of parts; ``Ready``, phase and attempts tell of the whole."""
 OUTSPOKEN = ("Stalled", "Complete", "Failed", "PoolAssigned", "Admitted", "ScalingLimited")
 """Conditions whose message says what to do, or how it went."""
+ON_ITS_WAY = ("CheckingInputs", "WaitingForSamplers")
+"""Reasons of a new job that is not ready yet and needs nobody."""
+FINE = ("Ready", "Reconciling", *PARTS, *KEEP_WORDS)
+"""Conditions that such a job has."""
 NUMBERS = (
     "replicas", "ready", "updated", "unavailable", "draining", "serving", "version",
     "target_version", "lag", "lagging",
@@ -48,6 +52,15 @@ NUMBERS = (
 def of_job(before: RLJobStatus, after: RLJobStatus) -> Patience:
     """Of a change of an RLJob's status."""
     return _of(_job(before), _job(after), before.conditions, after.conditions)
+
+
+def of_new_job(before: RLJobStatus, after: RLJobStatus) -> bool:
+    """Whether this is the first status of a job, and says only that the job goes its way."""
+    ready = find(after.conditions, "Ready")
+    if before.observed_generation >= 0 or after.attempt or ready is None:
+        return False
+    fine = all(one.type in FINE and not _is_outage(one) for one in after.conditions)
+    return fine and ready.reason in ON_ITS_WAY
 
 
 def of_pool(before: SamplerPoolStatus, after: SamplerPoolStatus) -> Patience:
@@ -102,6 +115,10 @@ def _tells(before: SamplerPoolStatus, after: SamplerPoolStatus) -> bool:
     said = after.conditions
     outspoken = any(one.type in OUTSPOKEN for one in said)
     return outspoken or is_true(said, "Ready") or len({repr(one) for one in lasting}) > 1
+
+
+def _is_outage(condition: Condition) -> bool:
+    return condition.type in KEEP_WORDS and condition.status == "False"
 
 
 def _all(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:

@@ -29,6 +29,7 @@ from rl_operator.conditions import is_true
 from rl_operator.desired import job as desired
 from rl_operator.desired import objects
 from rl_operator.events import Journal, of_actions, of_change
+from rl_operator.first_words import FirstWords
 from rl_operator.gate import Gate
 from rl_operator.inputs import Inputs, InputsReader
 from rl_operator.kinds import Key
@@ -62,6 +63,7 @@ class JobReconciler:
     cluster: Cluster
     applier: Applier
     statuses: StatusWriter
+    first_words: FirstWords
     inputs: InputsReader
     queueing: Queueing
     journal: Journal
@@ -87,6 +89,7 @@ class JobReconciler:
             self.pace.forget(key)
             self.looks.forget(key)
             self.applier.forget(key)
+            self.first_words.forget(key)
             return None
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
         snapshot, gate = self.queueing.look(snapshot)
@@ -147,9 +150,12 @@ class JobReconciler:
 
     def _observe(self, key: Key) -> tuple[JobSnapshot | None, bool]:
         """What there is of a job, and whether that is what the watches have told."""
-        return self.looks.observe(
+        found, again = self.looks.observe(
             key, lambda one: observe.job_snapshot(one, key, queues=self.queueing.enabled)
         )
+        if found is None:
+            return None, again
+        return replace(found, job=self.first_words.recalled(key, found.job)), again
 
     def _look_live(self, key: Key) -> float | None:
         self.looks.changed(key)
@@ -310,19 +316,23 @@ class JobReconciler:
 
     def _tell(self, snapshot: JobSnapshot, situation: Situation) -> float:
         """Write the status where it has changed; return how long a held-back change may wait."""
-        before, after = snapshot.job.status, job_conditions.compute(situation)
+        key, after = snapshot.key, job_conditions.compute(situation)
+        before = self.first_words.stored(key, snapshot.job)
         ready = is_true(after.conditions, "Ready")  # else a turn is near, and is waited for
-        self.pace.saw(snapshot.key, changed=before != after or not ready)
-        wait = self.statuses.write(
+        self.pace.saw(key, changed=before != after or not ready)
+        kept = self.first_words.keep(key, snapshot.job, after)
+        wait = kept or self.statuses.write(
             kinds.RLJOB,
             snapshot.job.meta,
             before=before,
             after=after,
             patience=patience.of_job(before, after),
         )
+        is_told = wait is None or kept > 0
+        if is_told and snapshot.job.status.observed_generation != after.observed_generation:
+            self._wake_pools(snapshot)
         if wait is None:
-            if before.observed_generation != after.observed_generation:
-                self._wake_pools(snapshot)
+            self.first_words.forget(key)
             self.journal.post(snapshot.job.meta, kinds.RLJOB, of_change(before, after))
             self._log(snapshot, before, after)
         return RESYNC_SECONDS if wait is None else wait

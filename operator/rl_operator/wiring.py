@@ -12,6 +12,7 @@ from rl_operator.apply import Applier, StatusWriter
 from rl_operator.claims import Claims
 from rl_operator.cluster import ApiMissingError, ApiUnavailableError, Cluster
 from rl_operator.events import Journal
+from rl_operator.first_words import FirstWords
 from rl_operator.inputs import InputsReader
 from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Looks
@@ -77,6 +78,7 @@ def reconcilers(
         cluster=cluster,
         applier=applier,
         statuses=statuses,
+        first_words=FirstWords(clock=time.monotonic, seconds=settings.progress_seconds),
         inputs=inputs,
         queueing=Queueing(cluster=cluster, images=settings.images, enabled=settings.kueue, now=now),
         journal=journal,

@@ -11,9 +11,11 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_operator import kinds
 from rl_operator.cluster import ApiConflictError
 from rl_operator.kinds import Key, Kind
+from rl_operator.timestamps import parse_time
 from tests.apiserver import apply
 from tests.contract.rl_operator.world import CrashError, World
 from tests.manifests import changed
+from tests.waiting import until
 
 POLICY = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="d")
 
@@ -30,8 +32,11 @@ def names_of(world: World, kind: kinds.Kind) -> list[str]:
 
 
 def start_samplers(world: World, key: Key) -> str:
-    """Reconcile until the pool's Deployment is there; one of its pods registers."""
-    run = str(world.settle(key)["runId"])
+    """Reconcile until the pool's Deployment is there; its pods register."""
+    world.settle(key)
+    raw = world.cluster.get(kinds.RLJOB, key.namespace, key.name)
+    assert raw is not None
+    run = str(raw["metadata"]["uid"])
     world.start_samplers(run)
     return run
 
@@ -254,10 +259,42 @@ def test_a_name_of_others_is_not_taken(world: World, job: Key) -> None:
     assert world.condition(job, "Stalled") == {}
 
 
-def test_a_crash_after_any_write_leads_to_the_same_world(world: World, job: Key) -> None:
+def test_a_job_that_begins_soon_has_no_status_before(world: World, job: Key) -> None:
+    operator = world.start_operator(first_words_seconds=3600.0)
+    until(
+        lambda: operator.jobs.reconcile(job) is not None and names_of(world, kinds.SAMPLER_POOL),
+        what="the pool",
+    )
+    began = operator.now()
+    world.settle(job)
+    assert world.status(job) == {"observedGeneration": -1}
+    operator.skew = 60.0
+    start_samplers(world, job)
+    assert world.status(job) == {"observedGeneration": -1}
+    assert world.settle(job)["attempt"] == 1
+    since = parse_time(world.condition(job, "Ready")["lastTransitionTime"])
+    assert since is not None
+    assert since < began + 30.0  # as if it had been written when it was first said
+
+
+def test_the_first_words_of_a_job_that_waits_are_written(world: World, job: Key) -> None:
+    operator = world.start_operator(first_words_seconds=10.0)
+    until(lambda: operator.jobs.reconcile(job) is not None and len(operator.words), what="words")
+    assert world.status(job) == {"observedGeneration": -1}
+    operator.skew = 4.0
+    status = world.settle(job)
+    assert status["phase"] == "Starting"
+    assert world.condition(job, "Ready")["reason"] == "WaitingForSamplers"
+    assert len(operator.words) == 0
+
+
+@pytest.mark.parametrize("first_words_seconds", [0.0, 3600.0])
+def test_a_crash_after_any_write_leads_to_the_same_world(
+    world: World, job: Key, first_words_seconds: float
+) -> None:
     run = None
     for writes in range(1, 40):
-        world.start_operator()
+        world.start_operator(first_words_seconds=first_words_seconds)
         world.writes.count, world.writes.crash_after = 0, writes % 4 + 1
         try:
             status = world.settle(job)
@@ -265,7 +302,7 @@ def test_a_crash_after_any_write_leads_to_the_same_world(world: World, job: Key)
             continue
         if run is None and world.objects(kinds.DEPLOYMENT):
             run = start_samplers(world, job)
-        elif status["attempt"] == 1:
+        elif status.get("attempt") == 1:
             break
     world.writes.crash_after = None
     assert world.settle(job)["attempt"] == 1

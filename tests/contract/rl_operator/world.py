@@ -19,13 +19,14 @@ from rl_contracts.documents.sampler import Sampler
 from rl_contracts.documents.task import Task
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
-from rl_operator import kinds
+from rl_operator import kinds, observe
 from rl_operator.adoption import Adoption
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.claims import Claims
 from rl_operator.cluster import Cluster
 from rl_operator.events import Journal
 from rl_operator.feed import Feed
+from rl_operator.first_words import FirstWords
 from rl_operator.inputs import InputsReader
 from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Looks
@@ -82,6 +83,7 @@ class Operator:
         patience_seconds: float,
         trust_seconds: float = 0.0,
         look_seconds: float = 0.0,
+        first_words_seconds: float = 0.0,
     ) -> None:
         self.skew = 0.0
         store = Store()
@@ -119,7 +121,14 @@ class Operator:
             now=self.now,
         )
         queueing = Queueing(cluster=cluster, images=IMAGES, enabled=True, now=self.now)
-        self.jobs = JobReconciler(inputs=inputs, queueing=queueing, wake=lambda _: None, **shared)
+        self.words = FirstWords(clock=self.clock, seconds=first_words_seconds)
+        self.jobs = JobReconciler(
+            inputs=inputs,
+            queueing=queueing,
+            first_words=self.words,
+            wake=lambda _: None,
+            **shared,
+        )
         self.pools = PoolReconciler(
             connections=connections,
             reader=self.reader,
@@ -157,8 +166,12 @@ class World:
     """Samplers; they beat whenever time passes in ``settle``."""
 
     def start_operator(
-        self, *, trust_seconds: float = 0.0, look_seconds: float = 0.0
-    ) -> Operator:  # fmt: skip
+        self,
+        *,
+        trust_seconds: float = 0.0,
+        look_seconds: float = 0.0,
+        first_words_seconds: float = 0.0,
+    ) -> Operator:
         """A new process: nothing is remembered. It has no watches: looks are not to be trusted."""
         if self.operator is not None:
             self.operator.close()
@@ -167,6 +180,7 @@ class World:
             patience_seconds=self.patience_seconds,
             trust_seconds=trust_seconds,
             look_seconds=look_seconds,
+            first_words_seconds=first_words_seconds,
         )
         return self.operator
 
@@ -217,13 +231,17 @@ class World:
                 name = one["metadata"]["name"]
                 operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
             status = self.status(key)
-            checking = any(
-                one["reason"] == "CheckingInputs" for one in status.get("conditions", [])
-            )
-            if self.writes.count == before and not checking:
+            if self.writes.count == before and not self._checks(operator, key):
                 return status
             assert time.monotonic() < deadline, f"never at rest: {status}"
             time.sleep(0.02)
+
+    def _checks(self, operator: Operator, key: Key) -> bool:
+        """Whether a job's inputs are being checked, even if nobody has been told of it yet."""
+        seen = observe.job_snapshot(self.cluster, key)
+        assert seen is not None
+        said = operator.words.recalled(key, seen.job).status
+        return any(one.reason == "CheckingInputs" for one in said.conditions)
 
     def status(self, key: Key) -> dict[str, Any]:
         found = self.cluster.get(kinds.RLJOB, key.namespace, key.name)

@@ -1,0 +1,163 @@
+"""A new job's first status may wait, and is until then as good as written."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_contracts.spec.status import Condition, RLJobStatus
+from rl_operator import patience
+from rl_operator.attempts import Begin, Wait
+from rl_operator.first_words import FirstWords
+from rl_operator.job_conditions import compute
+from rl_operator.joint_start import Lack
+from rl_operator.kinds import Key
+from rl_operator.progress import Reach
+from rl_operator.situation import Situation, Stall
+from rl_operator.snapshot import Job
+from rl_operator.timestamps import format_time
+from tests.unit.rl_operator.builders import NOW, a_job_object, a_meta, a_reading, a_snapshot
+
+LACKS = (Lack(group="main", registered=0, minimum=2),)
+CHECKING: dict[str, Any] = {"decision": Wait(why="Inputs"), "checking": True}
+WAITING: dict[str, Any] = {"decision": Wait(why="Inputs"), "lacks": LACKS}
+BEGINNING: dict[str, Any] = {"decision": Begin(attempt=1)}
+STALLED: dict[str, Any] = {
+    "decision": Wait(why="Inputs"),
+    "stall": Stall(reason="ModelNotFound", message="Upload it."),
+}
+AWAY = Reach("False", "StorageUnreachable", "no route")
+SUSPENDED = a_job_object(suspend=True)
+
+
+def said_of(job: Job, now: float = NOW, **situation: Any) -> RLJobStatus:
+    values = {"reading": a_reading(), **situation}
+    return compute(Situation(snapshot=a_snapshot(job=job), now=now, **values))
+
+
+SAYS: dict[str, tuple[Job, dict[str, Any], bool]] = {
+    "inputs are checked": (a_job_object(), CHECKING, True),
+    "samplers are waited for": (a_job_object(), WAITING, True),
+    "the first attempt begins": (a_job_object(), BEGINNING, False),
+    "something is wrong": (a_job_object(), STALLED, False),
+    "something cannot be made": (a_job_object(), {**WAITING, "hindered": "a webhook"}, False),
+    "the bucket is away": (a_job_object(), {**WAITING, "reading": a_reading(bucket=AWAY)}, False),
+    "the bucket is away from the first": (
+        a_job_object(), {**CHECKING, "reading": a_reading(bucket=AWAY)}, False
+    ),
+    "it is suspended": (SUSPENDED, {"decision": Wait(why="Suspended")}, False),
+    "it has been told something before": (
+        a_job_object(RLJobStatus(observed_generation=1)), WAITING, False
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "situation", "waits"), SAYS.values(), ids=SAYS.keys())
+def test_only_what_needs_nobody_waits(job: Job, situation: dict[str, Any], waits: bool) -> None:
+    assert patience.of_new_job(job.status, said_of(job, **situation)) is waits
+
+
+@pytest.mark.parametrize("kind", ["PoolAssigned", "Admitted", "Suspended", "Evicted"])
+def test_a_condition_that_asks_for_something_is_told_at_once(kind: str) -> None:
+    said = said_of(a_job_object(), **WAITING)
+    asks = Condition(
+        type=kind, status="False", reason="R", message="", observed_generation=1,
+        last_transition_time=format_time(NOW),
+    )  # fmt: skip
+    asking = said.model_copy(update={"conditions": [*said.conditions, asks]})
+    assert not patience.of_new_job(RLJobStatus(), asking)
+
+
+class Told:
+    """Jobs of which looks say something, as the reconciler lets them."""
+
+    def __init__(self, seconds: float = 5.0) -> None:
+        self.now = 100.0
+        self.words = FirstWords(clock=lambda: self.now, seconds=seconds)
+        self.stored: dict[Key, Job] = {}
+        self.writes = 0
+
+    def look(self, name: str = "job", uid: str = "u", **situation: Any) -> float:
+        key = Key("RLJob", "ns", name)
+        there = self.stored.setdefault(key, a_job_object(meta=a_meta(name, uid=uid)))
+        job = self.words.recalled(key, there)
+        said = said_of(job, NOW + self.now, **situation)
+        wait = self.words.keep(key, job, said)
+        if not wait and said != there.status:
+            self.stored[key] = dataclasses.replace(there, status=said)
+            self.writes += 1
+            self.words.forget(key)
+        return wait
+
+
+def test_one_job_waits_for_a_moment_and_many_for_longer() -> None:
+    told = Told()
+    assert told.look("a", **WAITING) == 2.0
+    told.now += 1.5
+    assert told.look("a", **WAITING) == 0.5
+    told.now += 0.5
+    assert (told.look("a", **WAITING), told.writes) == (0.0, 1)
+    told.now += 10
+    waits = [told.look(f"b{number}", **WAITING) for number in range(100)]
+    assert [waits[0], waits[19], waits[-1]] == [2.0, 4.0, 15.0]
+    told.now += 2
+    assert told.look("b0", **WAITING) == 13.0  # it has seen how many came with it
+    for number in range(1, 100):
+        told.look(f"b{number}", **BEGINNING)
+    assert (len(told.words), told.writes) == (1, 100)
+    assert told.look("b0", **WAITING) == 13.0  # and they have had their turns
+    told.now += 13
+    assert (told.look("b0", **WAITING), told.writes) == (0.0, 101)
+    assert len(told.words) == 0
+
+
+def test_a_job_that_begins_by_then_has_one_status() -> None:
+    told = Told()
+    told.look(**CHECKING)
+    told.now += 1
+    told.look(**WAITING)
+    assert told.writes == 0
+    assert told.look(**BEGINNING) == 0.0
+    (job,) = told.stored.values()
+    assert (told.writes, job.status.attempt) == (1, 1)
+
+
+def test_another_job_of_the_name_has_words_of_its_own() -> None:
+    told = Told()
+    told.look(**WAITING)
+    told.stored.clear()
+    told.now += 1.5
+    assert told.look(uid="other", **WAITING) == 2.0
+
+
+def test_what_another_process_has_written_counts() -> None:
+    told = Told()
+    told.look(**WAITING)
+    ((key, job),) = told.stored.items()
+    written = dataclasses.replace(job, status=RLJobStatus(observed_generation=1, attempt=1))
+    told.stored[key] = written
+    assert told.words.recalled(key, written) == written
+    assert len(told.words) == 0
+
+
+LOOKS = st.sampled_from([CHECKING, WAITING, BEGINNING, STALLED])
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), LOOKS), min_size=1, max_size=12))
+def test_what_is_kept_is_as_good_as_written(looks: list[tuple[float, dict[str, Any]]]) -> None:
+    """Whatever is said in which order: the same comes of it, at the times that it had."""
+    patient, prompt = Told(), Told(seconds=0.0)
+    for seconds, situation in looks:
+        for one in (patient, prompt):
+            one.now += seconds
+            one.look(**situation)
+    patient.now += 15
+    prompt.now += 15
+    for one in (patient, prompt):
+        one.look(**looks[-1][1])
+    assert patient.stored == prompt.stored
+    assert patient.writes <= prompt.writes
