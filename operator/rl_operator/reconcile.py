@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rl_contracts.spec.resources import RLJobSpec
@@ -34,6 +34,7 @@ from rl_operator.gate import Gate
 from rl_operator.inputs import Inputs, InputsReader
 from rl_operator.kinds import Key
 from rl_operator.looks import Looks
+from rl_operator.made_from import is_settled, made_from
 from rl_operator.pace import Pace
 from rl_operator.perform import perform
 from rl_operator.plan import Wanted
@@ -201,9 +202,9 @@ class JobReconciler:
         new: bool,
     ) -> Made:
         run_trainer = desired.runs_trainer(snapshot, decision)
-        made_from = _made_from(snapshot, gate, checked=inputs.checked, run_trainer=run_trainer)
+        source = made_from(snapshot, gate, checked=inputs.checked, run_trainer=run_trainer)
         wanted, dropped = [], []
-        if not self.applier.rests(snapshot.key, made_from):
+        if not self.applier.rests(snapshot.key, source):
             gone = objects.of_job_not_wanted(snapshot.job.meta, spec)
             dropped = observe.named(self.cluster, snapshot.key, gone)
             wanted = desired.wanted(
@@ -228,13 +229,13 @@ class JobReconciler:
                 observed=snapshot.children,
                 owner_uid=snapshot.job.meta.uid,
                 new=new,
-                settled=_is_settled(snapshot, wanted),
+                settled=is_settled(snapshot, wanted),
             )
         except ApiHookError as error:
             log.warning("not made: %s", error)
             return Made(hindered=_hindered(error))
         if not made.done and made.stall is None:
-            self.applier.rested(snapshot.key, made_from)
+            self.applier.rested(snapshot.key, source)
         self.journal.post(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
         return made
 
@@ -372,29 +373,6 @@ class JobReconciler:
             return min(retry_at - self.now() + SOON_SECONDS, STALLED_SECONDS)
         pace = self.pace
         return pace.start(snapshot.key) if status.attempt == 0 else pace.wait(snapshot.key)
-
-
-def _is_settled(snapshot: JobSnapshot, wanted: Sequence[Wanted]) -> bool:
-    """Whether the status says that everything was made of this spec, and the trainer reads it."""
-    job, trainer = snapshot.job, snapshot.current_trainer()
-    told = job.status.observed_generation == job.meta.generation
-    if trainer is None or not told or not is_true(job.status.conditions, "Ready"):
-        return False
-    return (kinds.CONFIG_MAP.name, trainer.config) in [one.reference for one in wanted]
-
-
-def _made_from(
-    snapshot: JobSnapshot, gate: Gate, *, checked: bool, run_trainer: bool
-) -> tuple[object, ...]:  # fmt: skip
-    """Everything that a job's objects are made from, and what there is of them."""
-    meta, status = snapshot.job.meta, snapshot.job.status
-    record = attempt_records.current(status)
-    return (
-        *(meta.uid, meta.run, meta.generation, checked, run_trainer, status.attempt),
-        record.replicas if record is not None else 0,
-        *gate.token,
-        *(one.declared for one in snapshot.children.values()),
-    )
 
 
 def _hindered(error: ApiHookError) -> str:
