@@ -15,7 +15,6 @@ from rl_contracts.ids import RunId, task_id
 from rl_trainer.datasets.dataset import Dataset
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Limits, assemble
-from rl_trainer.intake import ROLLOUTS_PER_READ
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.orders import Score
@@ -187,10 +186,7 @@ def _groups(
     job: Job, tasks: list[Task], *, pointer: PolicyPointer, limits: Limits
 ) -> list[tuple[Rollout, ...]]:
     """Rollouts of each task, in their order, each proven to be of the version."""
-    ids = [rollout for task in tasks for rollout in task.rollouts]
-    found: dict[str, Rollout] = {}
-    for first in range(0, len(ids), ROLLOUTS_PER_READ):
-        found |= job.stores.rollouts.get(ids[first : first + ROLLOUTS_PER_READ])
+    found = job.stores.rollouts.get([rollout for task in tasks for rollout in task.rollouts])
     groups = []
     for task in tasks:
         group = assemble(task, found, limits)

@@ -14,8 +14,6 @@ from rl_trainer.job import Job
 
 log = logging.getLogger(__name__)
 
-ROLLOUTS_PER_READ = 256
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
@@ -90,16 +88,10 @@ class Intake:
 
     def assemble(self, tasks: list[Task]) -> list[Group | str]:
         """Read the groups of finished tasks, or why one is unusable."""
-        wanted = [rollout for task in tasks for rollout in task.rollouts]
-        rollouts: dict[str, Rollout] = {}
-        damaged: dict[str, str] = {}
-        for first in range(0, len(wanted), ROLLOUTS_PER_READ):
-            read = self._job.stores.rollouts.read(wanted[first : first + ROLLOUTS_PER_READ])
-            rollouts |= read.whole
-            damaged |= read.damaged
+        read = self._job.stores.rollouts.read([one for task in tasks for one in task.rollouts])
         return [
-            next((damaged[one] for one in task.rollouts if one in damaged), None)
-            or assemble(task, rollouts, self._limits)
+            next((read.damaged[one] for one in task.rollouts if one in read.damaged), None)
+            or assemble(task, read.whole, self._limits)
             for task in tasks
         ]
 

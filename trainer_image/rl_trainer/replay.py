@@ -14,7 +14,6 @@ from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.intake import ROLLOUTS_PER_READ
 from rl_trainer.job import Job, Progress
 from rl_trainer.learner import Learner
 from rl_trainer.metrics import Circumstances, step_metrics
@@ -96,9 +95,7 @@ def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -
 
 def _rollouts(job: Job, batch: Batch) -> dict[str, Rollout]:
     wanted = [member.rollout for member in batch.members]
-    found: dict[str, Rollout] = {}
-    for first in range(0, len(wanted), ROLLOUTS_PER_READ):
-        found |= job.stores.rollouts.get(wanted[first : first + ROLLOUTS_PER_READ])
+    found = job.stores.rollouts.get(wanted)
     missing = [one for one in wanted if one not in found]
     if missing:
         raise TrainingFailedError(

@@ -14,7 +14,6 @@ from rl_contracts.documents.run import PolicyPointer, Sampled
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.groups import Group, Limits, assemble
-from rl_trainer.intake import ROLLOUTS_PER_READ
 from rl_trainer.job import Job
 from rl_trainer.stream import TrainStream
 from rl_trainer.waiting import poll_seconds, scene
@@ -94,9 +93,7 @@ class Windows:
 
     def _groups(self, tasks: Sequence[Task]) -> list[Group]:
         ids = [rollout for task in tasks for rollout in task.rollouts]
-        rollouts: dict[str, Rollout] = {}
-        for first in range(0, len(ids), ROLLOUTS_PER_READ):
-            rollouts |= self._job.stores.rollouts.get(ids[first : first + ROLLOUTS_PER_READ])
+        rollouts = self._job.stores.rollouts.get(ids)
         return [self._group(task, rollouts) for task in tasks]
 
     def _group(self, task: Task, rollouts: Mapping[str, Rollout]) -> Group:

@@ -17,7 +17,6 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.listing import fields_of
 
 FORMAT = "rl-operator/audit-batch/1"
-ROLLOUTS_PER_READ = 256
 
 Verdict = Literal["match", "mismatch", "unrecorded", "unknown-format", "unrebuildable"]
 
@@ -126,9 +125,7 @@ def rebuild(stores: Stores, batch: Batch, *, on_lineage: bool) -> BatchAudit:
     sequences: list[trained.Sequence] = []
     rebuilt, problem = None, ""
     try:
-        wanted = [member.rollout for member in batch.members]
-        for first in range(0, len(wanted), ROLLOUTS_PER_READ):
-            rollouts |= stores.rollouts.get(wanted[first : first + ROLLOUTS_PER_READ])
+        rollouts = stores.rollouts.get([member.rollout for member in batch.members])
         sequences = trained.sequences(batch, rollouts)
         rebuilt = trained.digest(sequences)
     except (IntegrityError, ObjectMissingError) as error:

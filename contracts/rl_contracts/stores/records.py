@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from pymongo import ReplaceOne
@@ -14,6 +14,8 @@ from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.stores.mongo import Mongo, Stored
 
 D = TypeVar("D", bound=Document)
+DOCUMENTS_PER_READ = 256
+"""A rollout may have megabytes, and a read its deadline."""
 
 
 class RecordStore(Generic[D]):
@@ -57,13 +59,15 @@ class RecordStore(Generic[D]):
             lambda: self._documents.delete_many({"_id": {"$in": wanted}}).deleted_count,
         )
 
-    def _find_ids(self, ids: Sequence[str]) -> list[Stored]:
-        wanted = list(ids)
-        if not wanted:  # the embedded store would look through the whole collection for nothing
-            return []
+    def _find_ids(self, ids: Sequence[str]) -> Iterator[Stored]:
+        """Some at a time; none is not asked for, for which an embedded store would read all."""
+        for first in range(0, len(ids), DOCUMENTS_PER_READ):
+            yield from self._find(list(ids[first : first + DOCUMENTS_PER_READ]))
+
+    def _find(self, ids: list[str]) -> list[Stored]:
         return self._mongo.call(
-            f"reading {len(wanted)} {self._name}",
-            lambda: list(self._documents.find({"_id": {"$in": wanted}})),
+            f"reading {len(ids)} {self._name}",
+            lambda: list(self._documents.find({"_id": {"$in": ids}})),
         )
 
     def _write(self, stored: Sequence[Stored]) -> None:

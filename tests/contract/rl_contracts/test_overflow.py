@@ -104,6 +104,21 @@ def test_writing_again_adds_nothing(stores: Stores) -> None:
     assert store.get([rollout.id])[rollout.id] == rollout
 
 
+def test_many_are_read_some_at_a_time(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_contracts.stores.records.DOCUMENTS_PER_READ", 2)
+    written = {one.id: one for one in (a_rollout(a_task(), member) for member in range(5))}
+    stores.rollouts.put(list(written.values()))
+    call, said = stores.mongo.call, list[str]()
+
+    def noted(doing: str, operation: Any) -> Any:
+        said.append(doing)
+        return call(doing, operation)
+
+    monkeypatch.setattr(stores.mongo, "call", noted)
+    assert stores.rollouts.get(list(written)) == written
+    assert said == ["reading 2 rollouts", "reading 2 rollouts", "reading 1 rollouts"]
+
+
 def spoiled(content: bytes) -> bytes:
     return content[:-20] + bytes(one ^ 1 for one in content[-20:])
 
