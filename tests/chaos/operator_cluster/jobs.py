@@ -126,6 +126,18 @@ def patch(lab: Lab, job: str, text: str) -> None:
     lab.kubectl("patch", "rljob", job, "--type=merge", "-p", f'{{"spec": {text}}}')
 
 
+def suspend_pool(lab: Lab, pool: str, *, wanted: bool) -> None:
+    """Let a pool have no pods, or have them again."""
+    change = json.dumps({"spec": {"suspend": wanted}})
+    lab.kubectl("patch", "samplerpool", pool, "--type=merge", "-p", change)
+
+
+def await_suspended_pool(lab: Lab, pool: str) -> None:
+    """Wait until a pool says that none of its pods is left."""
+    wait = ("--for=condition=Suspended", f"--timeout={HUNG_SECONDS:.0f}s")
+    lab.kubectl("wait", "samplerpool", pool, *wait, seconds=HUNG_SECONDS + 10)
+
+
 def said(status: RLJobStatus, kind: str) -> Condition:
     """A condition of a job."""
     found = view.condition(status, kind)

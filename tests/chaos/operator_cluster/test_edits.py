@@ -2,32 +2,50 @@
 
 | row | edited | effect |
 |---|---|---|
-| fixed | each section that is fixed once started, `trainer`, `runId` | refused, nothing moves |
+| fixed | each section that is fixed once started or while it runs, `runId`, `managedBy` | refused |
 | lifecycle | each field of it | the operator sees it, the trainer's pod stays |
+| deadline | activeDeadlineSeconds | is raised, never lowered |
+| policy | networkPolicy | None: it goes; else it comes back; the trainer's pod stays |
 | limits | failurePolicy, backoffLimit, ttlSecondsAfterFinished | decide about what comes then |
 | suspended | `trainer` while suspended | the next attempt has it |
 | samplers | each field of a template | the Deployment and the budget have it |
-| groups | another group, and its end | another pool, and its end |
+| groups | another group, less in it, and its end | another pool, less in it, and its end |
+| budget | disruption.pdb | it goes and comes back |
+| pool's rest | a pool's `suspend` | no pods, the job says why; they come back |
 | pool | a pool's own spec, by hand | the job's word stands, but for `/scale` |
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rl_console.errors import NotFoundError, RequestRefusedError
 from rl_operator.names import SPEC_KEY
+from tests.chaos.operator_cluster.edits import (
+    FIXED,
+    FOR_EVER,
+    LIFECYCLE,
+    NOWHERE,
+    TEMPLATE,
+    TOLERATION,
+    WHILE_SUSPENDED,
+    pod_spec,
+    variables,
+)
 from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     attempts,
     await_gone,
     await_phase,
+    await_suspended_pool,
     order,
     patch,
+    said,
+    suspend_pool,
     taught_job,
     trainer_pod,
 )
@@ -40,32 +58,6 @@ WORKS, SAMPLED = "works", "sampled"
 POOL = f"{SAMPLED}-main"
 STEPS = 100
 PATIENT = {"lifecycle__progressDeadlineSeconds": 3600, "lifecycle__suspendGraceSeconds": 2}
-NOWHERE = {"rl-test/nowhere": "true"}
-FIXED: dict[str, dict[str, Any]] = {
-    "model": {"uri": "s3://rl-data/models/other"},
-    "data": {"onBadRecord": "Skip"},
-    "agent": {"systemPrompt": "Be brief."},
-    "reward": {"answerSchema": "Raw"},
-    "code": {"configMapRef": {"name": "mine"}},
-    "algorithm": {"groupSize": 4},
-    "rollouts": {"maxAttempts": 4},
-    "training": {"steps": 70},
-    "storage": {"secretName": "other"},
-    "weightSync": {"everySteps": 2},
-}
-LIFECYCLE: dict[str, Any] = {
-    "backoffLimit": 7,
-    "restartBackoffSeconds": 2,
-    "activeDeadlineSeconds": 86400,
-    "pendingDeadlineSeconds": 900,
-    "progressDeadlineSeconds": 1800,
-    "suspendGraceSeconds": 3,
-    "ttlSecondsAfterFinished": 86400,
-    "attemptHistoryLimit": 2,
-    "cleanupPolicy": "All",
-    "retention": {"rollouts": {"maxCount": 1000}},
-    "dataPolicy": "Delete",
-}
 IGNORE = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [7]}}
 
 
@@ -97,22 +89,38 @@ def edit(lab: Lab, job: str, change: dict[str, Any]) -> None:
     until(lambda: lab.job(job).status.observed_generation == generation, what=f"a look at {change}")
 
 
+def await_names(lab: Lab, kind: str, job: str, wanted: list[str]) -> None:
+    """Wait until these are a job's objects of a kind."""
+
+    def there() -> list[str]:
+        found = lab.get(kind, "-l", f"rl-operator.io/job={job}")["items"]
+        return [one["metadata"]["name"] for one in found]
+
+    until(lambda: there() == wanted, what=f"{kind} {wanted} of {job}", seen=there)
+
+
 @pytest.mark.parametrize(("section", "change"), FIXED.items(), ids=FIXED.keys())
 def test_a_fixed_section_is_refused(
     lab: Lab, uids: dict[str, str], section: str, change: dict[str, Any]
 ) -> None:
     generation = lab.job(WORKS).generation
-    said = refusal(lab, WORKS, {section: change})
-    assert f"spec.{section} cannot change once the trainer has been started" in said
+    against = refusal(lab, WORKS, {section: change})
+    assert f"spec.{section} cannot change once the trainer has been started" in against
     assert lab.job(WORKS).generation == generation
 
 
-def test_the_trainer_s_section_needs_a_suspension_and_the_run_stays(
-    lab: Lab, uids: dict[str, str]
+@pytest.mark.parametrize(("section", "change"), WHILE_SUSPENDED.items(), ids=WHILE_SUSPENDED.keys())
+def test_a_section_needs_a_suspension(
+    lab: Lab, uids: dict[str, str], section: str, change: dict[str, Any]
 ) -> None:
-    change = {"trainer": {"env": [{"name": "A", "value": "b"}]}}
-    assert "spec.trainer cannot change while the trainer runs" in refusal(lab, WORKS, change)
-    assert "spec.runId cannot change" in refusal(lab, WORKS, {"runId": "other"})
+    against = refusal(lab, WORKS, {section: change})
+    assert f"spec.{section} cannot change while the trainer runs: set spec.suspend first" in against
+
+
+@pytest.mark.parametrize(("field", "value"), FOR_EVER.items(), ids=FOR_EVER.keys())
+def test_a_field_never_changes(lab: Lab, uids: dict[str, str], field: str, value: str) -> None:
+    against = refusal(lab, WORKS, {field: value})
+    assert "spec.managedBy and spec.runId cannot change" in against
 
 
 @pytest.mark.parametrize(("field", "value"), LIFECYCLE.items(), ids=LIFECYCLE.keys())
@@ -124,6 +132,23 @@ def test_lifecycle_may_change_under_a_trainer(
     assert lab.get("pod", trainer_pod(lab, WORKS))["metadata"]["uid"] == pod
     status = lab.job(WORKS).status
     assert (status.attempt, status.failures) == (1, 0)
+
+
+def test_a_deadline_is_never_lowered(lab: Lab, uids: dict[str, str]) -> None:
+    edit(lab, WORKS, {"lifecycle": {"activeDeadlineSeconds": LIFECYCLE["activeDeadlineSeconds"]}})
+    edit(lab, WORKS, {"lifecycle": {"activeDeadlineSeconds": 90000}})
+    against = refusal(lab, WORKS, {"lifecycle": {"activeDeadlineSeconds": 86400}})
+    assert "activeDeadlineSeconds" in against
+    assert "it can only be raised" in against
+
+
+def test_the_network_policy_goes_and_comes_back(lab: Lab, uids: dict[str, str]) -> None:
+    pod = lab.get("pod", trainer_pod(lab, WORKS))["metadata"]["uid"]
+    rows: list[tuple[str, list[str]]] = [("None", []), ("RunOnly", [WORKS])]
+    for value, wanted in rows:
+        edit(lab, WORKS, {"networkPolicy": value})
+        await_names(lab, "networkpolicies", WORKS, wanted)
+    assert lab.get("pod", trainer_pod(lab, WORKS))["metadata"]["uid"] == pod
 
 
 def test_edits_decide_about_what_comes_after_them(lab: Lab, uids: dict[str, str]) -> None:
@@ -161,83 +186,6 @@ def test_edits_decide_about_what_comes_after_them(lab: Lab, uids: dict[str, str]
 
     until(gone, what="the job to expire")
     await_gone(lab, {WORKS: uids[WORKS]})
-
-
-Found = Callable[[dict[str, Any], dict[str, Any]], object]
-"""Finds a value in a Deployment and its budget."""
-
-
-def pod_spec(deployment: dict[str, Any]) -> dict[str, Any]:
-    spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
-    return spec
-
-
-def container(deployment: dict[str, Any], name: str) -> dict[str, Any]:
-    spec = pod_spec(deployment)
-    there = [*spec.get("initContainers", []), *spec["containers"]]
-    return next(one for one in there if one["name"] == name)
-
-
-def variables(deployment: dict[str, Any], name: str) -> dict[str, str]:
-    return {one["name"]: one.get("value", "") for one in container(deployment, name)["env"]}
-
-
-TOLERATION = {"key": "gpu", "operator": "Exists"}
-SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
-TEMPLATE: dict[str, tuple[dict[str, Any], Found, object]] = {
-    "nodeSelector": (
-        {"nodeSelector": {**NOWHERE, "a": "b"}},
-        lambda one, _: pod_spec(one)["nodeSelector"], {**NOWHERE, "a": "b"},
-    ),
-    "tolerations": (
-        {"tolerations": [TOLERATION]}, lambda one, _: pod_spec(one)["tolerations"], [TOLERATION],
-    ),
-    "topologySpread": (
-        {"topologySpread": [SPREAD]},
-        lambda one, _: pod_spec(one)["topologySpreadConstraints"][0]["topologyKey"], "zone",
-    ),
-    "priorityClassName": (
-        {"priorityClassName": "system-node-critical"},
-        lambda one, _: pod_spec(one)["priorityClassName"], "system-node-critical",
-    ),
-    "podTemplate": (
-        {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}},
-        lambda one, _: one["spec"]["template"]["metadata"]["annotations"]["a"], "b",
-    ),
-    "image": ({"image": "agent:2"}, lambda one, _: container(one, "agent")["image"], "agent:2"),
-    "engine.image": (
-        {"engine": {"image": "e:2"}}, lambda one, _: container(one, "engine")["image"], "e:2",
-    ),
-    "engine.args": (
-        {"engine": {"args": ["--device", "cpu"]}},
-        lambda one, _: (container(one, "engine")["args"])[-2:], ["--device", "cpu"],
-    ),
-    "engine.env": (
-        {"engine": {"env": [{"name": "A", "value": "c"}]}},
-        lambda one, _: variables(one, "engine")["A"], "c",
-    ),
-    "engine.startupSeconds": (
-        {"engine": {"startupSeconds": 1000}},
-        lambda one, _: one["spec"]["progressDeadlineSeconds"], 1600,
-    ),
-    "resources": (
-        {"resources": {"requests": {"cpu": "77m"}, "limits": {"memory": "3Gi"}}},
-        lambda one, _: container(one, "engine")["resources"]["requests"]["cpu"], "77m",
-    ),
-    "drain": (
-        {"drain": {"timeoutSeconds": 111}},
-        lambda one, _: variables(one, "agent")["RL_DRAIN_SECONDS"], "111",
-    ),
-    "rollout": (
-        {"rollout": {"maxUnavailable": 0, "maxSurge": 1}},
-        lambda one, _: one["spec"]["strategy"]["rollingUpdate"],
-        {"maxUnavailable": 0, "maxSurge": 1},
-    ),
-    "disruption": (
-        {"disruption": {"maxUnavailable": 3}},
-        lambda _, budget: budget["spec"]["maxUnavailable"], 3,
-    ),
-}  # fmt: skip
 
 
 def of_group(lab: Lab, name: str = "main") -> dict[str, Any]:
@@ -294,29 +242,70 @@ def test_autoscaling_may_be_switched_on_and_off(lab: Lab, uids: dict[str, str]) 
     until(lambda: size() == 1, what="the user to scale it", seen=size)
 
 
-def test_groups_come_and_go(lab: Lab, uids: dict[str, str]) -> None:
+def test_what_a_group_was_created_with_may_go_and_so_may_the_group(
+    lab: Lab, uids: dict[str, str]
+) -> None:
     def pools() -> list[str]:
         return sorted(one.name for one in lab.cluster.pools(lab.namespace, SAMPLED))
 
-    first = of_group(lab)
-    second = {"name": "more", "template": {"nodeSelector": NOWHERE}}
+    def placed() -> tuple[list[str], list[str], int]:
+        deployment = lab.get("deployment", f"{SAMPLED}-more")
+        keys = [one["key"] for one in pod_spec(deployment).get("tolerations", [])]
+        budget = lab.get("pdb", f"{SAMPLED}-more")["spec"]["maxUnavailable"]
+        return keys, sorted(variables(deployment, "engine")), budget
+
+    first, template = of_group(lab), {"nodeSelector": NOWHERE}
+    full: dict[str, Any] = {
+        "tolerations": [TOLERATION],
+        "engine": {"env": [{"name": "A", "value": "b"}]},
+        "disruption": {"maxUnavailable": 2},
+    }
+    bare = {"name": "more", "template": template}
+    second = {"name": "more", "template": template | full}
     edit(lab, SAMPLED, {"samplers": [first, second]})
     until(lambda: pools() == [POOL, f"{SAMPLED}-more"], what="another pool", seen=pools)
+    until(lambda: placed() == ([TOLERATION["key"]], ["A", "HOME"], 2), what="all of it")
+    edit(lab, SAMPLED, {"samplers": [first, bare]})
+    until(lambda: placed() == ([], ["HOME"], 1), what="the rest of it", seen=placed)
     edit(lab, SAMPLED, {"samplers": [first]})
     until(lambda: pools() == [POOL], what="its end", seen=pools)
+
+
+def test_a_budget_is_there_while_it_is_wanted(lab: Lab, uids: dict[str, str]) -> None:
+    group = of_group(lab)
+    group["template"].setdefault("disruption", {})
+    rows: list[tuple[bool, list[str]]] = [(False, []), (True, [POOL])]
+    for wanted, there in rows:
+        group["template"]["disruption"]["pdb"] = wanted
+        edit(lab, SAMPLED, {"samplers": [group]})
+        await_names(lab, "pdb", SAMPLED, there)
+
+
+def test_a_suspended_pool_has_no_pods(lab: Lab, uids: dict[str, str]) -> None:
+    def size() -> int:
+        return int(lab.get("deployment", POOL)["spec"]["replicas"])
+
+    until(lambda: size() == 1, what="a pod to be wanted", seen=size)
+    suspend_pool(lab, POOL, wanted=True)
+    await_suspended_pool(lab, POOL)
+    assert (size(), lab.pods(SAMPLED)) == (0, [])
+    told = "main has 0 of 1 (its SamplerPool has spec.suspend)"
+    until(lambda: told in said(lab.job(SAMPLED).status, "Ready").message, what=told)
+    suspend_pool(lab, POOL, wanted=False)
+    until(lambda: size() == 1 and lab.pods(SAMPLED), what="its pod to come back", seen=size)
 
 
 def test_a_pool_is_what_its_job_says_but_for_its_size(lab: Lab, uids: dict[str, str]) -> None:
     lab.kubectl("scale", "samplerpool", POOL, "--replicas=0")
     change = '{"spec": {"template": {"maxConcurrentGroups": 9}}}'
     lab.kubectl("patch", "samplerpool", POOL, "--type=merge", "-p", change)
-    said = of_group(lab)["template"]["maxConcurrentGroups"]
+    wanted = of_group(lab)["template"]["maxConcurrentGroups"]
 
     def spec() -> dict[str, Any]:
         found: dict[str, Any] = lab.get("samplerpool", POOL)["spec"]
         return found
 
-    until(lambda: spec()["template"]["maxConcurrentGroups"] == said, what="the job's word",
+    until(lambda: spec()["template"]["maxConcurrentGroups"] == wanted, what="the job's word",
           seen=spec)  # fmt: skip
     assert spec()["replicas"] == 0
     until(lambda: lab.pods(SAMPLED) == [], what="its pods to go")

@@ -29,6 +29,8 @@ STEPS = 10
 PLACE = "rl-test.io/place"
 UNFIT = ("Ignored", "TrainerDoesNotFit")
 PENDING_SECONDS = 40
+PORT = 29555
+"""Where the first pod waits for the second one."""
 
 
 def offer(lab: Lab, places: int | None) -> None:
@@ -59,7 +61,7 @@ def uid(lab: Lab) -> Iterator[str]:
             training__steps=STEPS,
             trainer__resources=resources,
             trainer__replicas=2,
-            trainer__elastic={"minReplicas": 1, "maxReplicas": 2},
+            trainer__elastic={"minReplicas": 1, "maxReplicas": 2, "rdzvPort": PORT},
             lifecycle__pendingDeadlineSeconds=PENDING_SECONDS,
         )
     )
@@ -91,6 +93,7 @@ def test_it_makes_do_with_what_fits_and_grows_again(lab: Lab, uid: str) -> None:
     order(lab, NAME, "exit:1")
     until(lambda: running(lab, 3) == 2, what="two pods", seen=lambda: lab.pods(NAME))
     assert (sizes(lab), lab.job(NAME).status.trainer.desired) == ([1, 1, 2], 2)
+    assert lab.get("pytorchjob", f"{NAME}-3")["spec"]["elasticPolicy"]["rdzvPort"] == PORT
     status = await_phase(lab, NAME, "Succeeded")
     assert attempts(status) == [UNFIT, ("Failed", "TrainerFailed"), ("Succeeded", "Trained")]
     assert (status.failures, status.ignored_failures) == (1, 1)

@@ -15,6 +15,7 @@
 | disk | fills its disk over its limit, and is evicted by the kubelet | Evicted, counted |
 | hangs | does nothing | ProgressDeadlineExceeded, counted |
 | endless | is at work when activeDeadlineSeconds are over | DeadlineExceeded, Failed |
+| raised | the same, raised while it works | the same, after these |
 | no-image | its image cannot be pulled | PendingDeadlineExceeded with the kubelet's words |
 | no-node | no node takes its pod | PendingDeadlineExceeded with the scheduler's words |
 | mid-run | exits 42 after some steps | goes on; each step once in the lineage |
@@ -24,6 +25,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +43,7 @@ from tests.chaos.operator_cluster.jobs import (
     await_step,
     evict,
     order,
+    patch,
     taught_job,
     trainer_pod,
 )
@@ -52,6 +55,7 @@ LONG = 40
 """Steps of a run that something happens to."""
 SECONDS = 120
 """Of deadlines: long enough for pods to be made on a busy node."""
+RAISED_SECONDS = SECONDS + 10
 
 
 def rules(*said: tuple[str, dict[str, Any]]) -> dict[str, Any]:
@@ -113,6 +117,9 @@ ROWS = [
     Row("endless", [("Failed", "DeadlineExceeded")], "*=hang",
         {"lifecycle__activeDeadlineSeconds": SECONDS, "lifecycle__suspendGraceSeconds": 2},
         (f"lifecycle.activeDeadlineSeconds, {SECONDS} s",)),
+    Row("raised", [("Failed", "DeadlineExceeded")], "*=hang",
+        {"lifecycle__activeDeadlineSeconds": SECONDS, "lifecycle__suspendGraceSeconds": 2},
+        (f"lifecycle.activeDeadlineSeconds, {RAISED_SECONDS} s",)),
     Row("no-image", [("Failed", "PendingDeadlineExceeded")], "",
         {"trainer__image": "localhost:5000/rl-operator/nothing:1", **ONCE,
          "lifecycle__pendingDeadlineSeconds": SECONDS},
@@ -130,7 +137,7 @@ DISRUPTED = ("Ignored", "EvictionByEvictionAPI")
 @pytest.fixture(scope="module")
 def uids(lab: Lab) -> Iterator[dict[str, str]]:
     """All of the jobs by name; what happens to some in their middle is on its way."""
-    late = [row for row in ROWS if row.name in ("endless", "no-image", "no-node")]
+    late = [row for row in ROWS if row.name in ("endless", "raised", "no-image", "no-node")]
     for row in late:  # they take longest
         lab.apply(taught_job(row.name, faults=row.faults, **row.changes))
     lab.apply(taught_job("mid-run", training__steps=LONG))
@@ -143,6 +150,7 @@ def uids(lab: Lab) -> Iterator[dict[str, str]]:
     names = [*(row.name for row in ROWS), DRAINED, DELETED]
     uids = {name: lab.job(name).uid for name in names}
     lab.kubectl("delete", "pod", trainer_pod(lab, DELETED), "--wait=false")
+    patch(lab, "raised", json.dumps({"lifecycle": {"activeDeadlineSeconds": RAISED_SECONDS}}))
     await_step(lab, "mid-run", 3)
     order(lab, "mid-run", "exit:42")
     await_step(lab, DRAINED, 3)
