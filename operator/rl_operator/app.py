@@ -238,11 +238,13 @@ class _Operator:
     async def _resync(self, cluster: Cluster) -> None:
         """Ask for every object again and again, whatever the watches have told."""
         namespaces = self._settings.watch_namespaces
+        if self._streams.have_begun(self._feeding):  # lists have just asked for each of them
+            await asyncio.sleep(_until_resync())
         while True:
             for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
                 for namespace, name in await asyncio.to_thread(cluster.names, kind, namespaces):
                     self._queue.add(Key(kind.name, namespace, name))
-            await asyncio.sleep(RESYNC_SECONDS * (1 + random.random() / 4))
+            await asyncio.sleep(_until_resync())
 
     async def _watch(self) -> None:
         await watch(
@@ -258,3 +260,7 @@ class _Operator:
             self._queue.add(key)
         else:
             self._loop.call_soon_threadsafe(self._queue.add, key)
+
+
+def _until_resync() -> float:
+    return RESYNC_SECONDS * (1 + random.random() / 4)
