@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from rl_operator.excerpt import KINDS
 from rl_operator.kinds import RLJOB, SAMPLER_POOL, Key, Kind
-from rl_operator.store import KINDS, Store
+from rl_operator.store import Store
 from rl_operator.watches import keys_of
 
 BY_NAME = {kind.name: kind for kind in KINDS}

@@ -13,18 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_operator import kinds, names
+from rl_operator.excerpt import excerpt
 from rl_operator.kinds import Kind
 
 Manifest = dict[str, Any]
 
-KINDS = (
-    kinds.RLJOB, kinds.SAMPLER_POOL, kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD,
-)  # fmt: skip
 LABELLED = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD)
 """Watched by label alone: one that others made without it is not told of, and is not held."""
 INDEXED = (names.JOB_LABEL, names.POOL_LABEL)
 KEPT_ENDS = 10_000
-POD_PARTS = ("metadata", "status")
 FORMAT = 2
 """Without references: equal objects of equal order are equal bytes."""
 
@@ -193,11 +190,9 @@ def parse_selector(labels: str) -> dict[str, str]:
 
 
 def _packed(kind: Kind, raw: Mapping[str, Any]) -> _Held:
-    meta = {key: one for key, one in raw["metadata"].items() if key != "managedFields"}
+    content = excerpt(kind, raw)
+    meta = content["metadata"]
     version = int(meta.pop("resourceVersion"))
-    content = {one: raw[one] for one in raw if kind != kinds.POD or one in POD_PARTS}
-    # Items of a list name neither.
-    content |= {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
     labels = meta.get("labels", {})
     return _Held(
         uid=meta["uid"],

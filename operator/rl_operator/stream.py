@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 from pydantic_core import to_json
 
-from rl_operator.transport import parsed
+from rl_operator.excerpt import Read
 
 Told = Callable[[str | None, Mapping[str, Any]], None]
 """Called with a change, None where an object was listed, and the object."""
@@ -68,16 +68,17 @@ class Stream:
     """The body of a watch's answer, as kopf reads it."""
 
     def __init__(
-        self, content: aiohttp.StreamReader, *, heard: Callable[[], None], told: Told
+        self, content: aiohttp.StreamReader, *, read: Read, heard: Callable[[], None], told: Told
     ) -> None:
         """Wrap a body.
 
         Args:
             content: the body.
+            read: reads a line.
             heard: called for each piece of it.
             told: called with each change and its object, in their order.
         """
-        self._content, self._heard, self._told = content, heard, told
+        self._content, self._read, self._heard, self._told = content, read, heard, told
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
@@ -98,7 +99,7 @@ class Stream:
         """What kopf is to read of some lines, in which the objects of the others are told."""
         found, last = [], b""
         for line in filter(None, lines):
-            event = parsed(line)
+            event = self._read(line)
             if event["type"] in CHANGES:
                 self._told(event["type"], event["object"])
                 last = _bookmark(event["object"])

@@ -13,6 +13,7 @@ from typing import Any, cast
 import aiohttp
 
 from rl_contracts.errors import RLError
+from rl_operator.excerpt import event_reader, list_reader
 from rl_operator.stream import Lists, Stream, Told, Whole
 from rl_operator.transport import parsed
 
@@ -110,14 +111,20 @@ def session_for(
                 streams.lose(self.url.path)
             if self.url.query.get("watch") == "true" and self.status == 200:
                 streams.hear(self.url.path)
-                body = Stream(started.content, heard=lambda: streams.hear(self.url.path), told=told)
+                path = self.url.path
+                body = Stream(
+                    started.content,
+                    read=event_reader(path),
+                    heard=lambda: streams.hear(path),
+                    told=told,
+                )
                 started.content = cast("aiohttp.StreamReader", body)
             return started
 
         async def json(self, **options: Any) -> Any:
-            body = await super().json(**{"loads": parsed, **options})
             if self.method != "GET" or self.status != 200:
-                return body
+                return await super().json(**{"loads": parsed, **options})
+            body = list_reader(self.url.path)(await self.read())
             first = "continue" not in self.url.query
             return lists.without_items(self.url.path, body, first=first)
 

@@ -12,6 +12,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_operator.excerpt import event_reader
+from rl_operator.kinds import POD
 from rl_operator.stream import CHANGES, Lists, Stream
 
 KINDS = (*CHANGES, "BOOKMARK", "ERROR")
@@ -42,6 +44,7 @@ def read(pieces: list[bytes]) -> tuple[list[tuple[str | None, Mapping[str, Any]]
         body: Any = Body(pieces)
         stream = Stream(
             body,
+            read=event_reader(POD.path("n")),
             heard=lambda: heard.append(None),
             told=lambda change, raw: told.append((change, raw)),
         )
