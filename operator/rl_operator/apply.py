@@ -29,7 +29,12 @@ READ_BY_NAME = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY)
 """Kinds that are not listed: each look at one is a request of its own."""
 KEPT_SIGHTS = 20_000
 MOMENT_SECONDS = 1.0
-"""Changes of parts of an object are gathered for so long at most."""
+"""Changes of parts of an object are gathered for so long, those of few objects at a time."""
+PARTS_PER_SECOND = 5.0
+"""Of more objects than are written in that time each waits longer: many that start at once are
+Ready soon after their parts, and that is written in any case."""
+STALE_SECONDS = 60.0
+"""What was put off for so long was never asked for again: its object has gone."""
 FIRST_FACTOR = 3.0
 """By then the pods of many pools that were made at once are ready, and it is their only status."""
 FOUND_PER_SECOND = 10.0
@@ -238,15 +243,12 @@ class StatusWriter:
             clock: monotonic seconds.
             seconds: since the last write of an object, until numbers and words alone are written;
                 a first status that nobody waits for waits ``FIRST_FACTOR`` times as long; parts
-                wait for ``MOMENT_SECONDS`` from when they were seen to change, if that is less.
+                wait for ``MOMENT_SECONDS`` from when they were seen to change, and of many objects
+                at once for longer, if that is less.
         """
         self._cluster = cluster
         self._clock = clock
         self._seconds = seconds
-        self._from_seen = {
-            Patience.MOMENT: min(MOMENT_SECONDS, seconds), Patience.FIRST: FIRST_FACTOR * seconds
-        }  # fmt: skip
-        """By patience: how long a change waits from when it was seen."""
         self._turn, self._next_turn = min(seconds, 1 / FOUND_PER_SECOND), -math.inf
         """Of objects whose first change in this process is of numbers and words alone."""
         self._written: dict[str, float] = {}
@@ -290,8 +292,10 @@ class StatusWriter:
     def _left(self, uid: str, patience: Patience) -> float:
         """Seconds that a change has to wait still; none or fewer: it is due."""
         now, written = self._clock(), self._written.get(uid)
-        if patience in self._from_seen:
-            return self._put_off.setdefault(uid, now) + self._from_seen[patience] - now
+        if patience in (Patience.MOMENT, Patience.FIRST):
+            since = self._put_off.setdefault(uid, now)
+            self._forget_stale(now)
+            return since + self._from_seen(patience) - now
         if patience == Patience.NONE:
             return 0.0
         if written is None:  # a former process wrote it: of many that run each has its turn
@@ -299,6 +303,18 @@ class StatusWriter:
             self._next_turn = written + self._turn
         self._put_off.pop(uid, None)
         return written + self._seconds - now
+
+    def _from_seen(self, patience: Patience) -> float:
+        """How long a change waits from when it was seen."""
+        if patience == Patience.FIRST:
+            return FIRST_FACTOR * self._seconds
+        return min(max(MOMENT_SECONDS, len(self._put_off) / PARTS_PER_SECOND), self._seconds)
+
+    def _forget_stale(self, now: float) -> None:
+        """What waits is in the order of its times; any number of threads may do this at once."""
+        for uid, since in list(self._put_off.items())[:2]:
+            if now - since > STALE_SECONDS:
+                self._put_off.pop(uid, None)
 
 
 def _place(key: Key, wanted: Wanted) -> Place:

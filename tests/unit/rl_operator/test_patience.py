@@ -166,3 +166,27 @@ def test_what_was_put_off_and_has_come_to_nothing_is_forgotten() -> None:
     now[0] += 60
     assert write(changed) == 1.0
     assert cluster.written == 0
+
+
+def test_parts_of_many_objects_at_once_wait_for_longer() -> None:
+    now, cluster = [100.0], Writes()
+    api: Any = cluster
+    writer = StatusWriter(api, clock=lambda: now[0], seconds=5.0)
+    changed = JOB.model_copy(update={"attempt": 2})
+
+    def write(number: int, wish: Patience = Patience.MOMENT) -> float | None:
+        meta = a_meta(uid=f"u{number}")
+        return writer.write(RLJOB, meta, before=JOB, after=changed, patience=wish)
+
+    waits = [write(number) for number in range(30)]
+    assert (waits[4], waits[9], waits[29]) == (1.0, 2.0, 5.0)
+    now[0] += 4
+    assert write(0) == 1.0
+    for number in range(1, 30):
+        assert write(number, Patience.NONE) is None
+    assert write(0) is None  # it has waited for longer than one alone
+    assert cluster.written == 30
+    for number in range(40):
+        write(number)
+    now[0] += 61  # nobody asks for them again: they have gone
+    assert [write(100) for _ in range(21)][-1] == 1.0
