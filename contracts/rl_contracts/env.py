@@ -105,7 +105,7 @@ class TrainerEnv:
     spec_file: Path
     stores_folder: Path
     hub_token_file: Path | None = None
-    """Holds the token for hf:// sources."""
+    """Holds the token for hf:// sources and models."""
     tracking_folder: Path | None = None
     """Holds the trackers' credentials, a file for each key of their Secret."""
     replicas: int = 1
@@ -186,6 +186,8 @@ class SamplerEnv:
     """Known where there is a relay."""
     code_folder: Path | None = None
     """Holds the user's modules; None where the manifest brings none."""
+    hub_token_file: Path | None = None
+    """Holds the token for an hf:// model; known where the model is brought."""
     sandbox_socket: Path | None = None
     """Where programs are run; None without a sandbox."""
 
@@ -210,6 +212,7 @@ class SamplerEnv:
             relay_port=_port(environ, RELAY_PORT),
             pod_ip=required(environ, POD_IP) if environ.get(RELAY_PORT) else "",
             code_folder=_path(environ, CODE_FOLDER),
+            hub_token_file=_path(environ, HUB_TOKEN_FILE),
             sandbox_socket=_path(environ, SANDBOX_SOCKET),
             drain_seconds=integer(environ, DRAIN_SECONDS),
             tool_secrets_folder=Path(required(environ, TOOL_SECRETS_FOLDER)),

@@ -26,6 +26,10 @@ TOKENIZER_FILES = frozenset({
 from there, all of them, and the model's own are left where they are: halves of two make neither."""
 
 
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+"""One of them is there wherever a tokenizer is."""
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model in Hugging Face layout, as transformers chooses them."""
     index = folder / INDEX_FILE

@@ -19,7 +19,7 @@ from rl_contracts.errors import (
     RLError,
     StoreUnavailableError,
 )
-from rl_contracts.spec.data import DatasetSource
+from rl_contracts.spec.data import HUB_SCHEME, DatasetSource
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects, split_uri
@@ -146,13 +146,15 @@ def _stores(stores: Stores) -> tuple[Refusal, ...]:
 
 
 def _model(spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
+    """What lies in buckets; the pods alone ask the hub, and refuse in words like these."""
     tokenizer = spec.model.tokenizer_uri
-    if tokenizer is None:
-        return _folder(stores, "uri", spec.model.uri, (*MODEL_FILES, TOKENIZER_FILE, WEIGHTS))
-    return (
-        *_folder(stores, "uri", spec.model.uri, (*MODEL_FILES, WEIGHTS)),
-        *_folder(stores, "tokenizerUri", tokenizer, (TOKENIZER_FILE,), what="Tokenizer"),
-    )
+    found: list[Refusal] = []
+    own = (TOKENIZER_FILE,) if tokenizer is None else ()
+    if not spec.model.uri.startswith(HUB_SCHEME):
+        found += _folder(stores, "uri", spec.model.uri, (*MODEL_FILES, *own, WEIGHTS))
+    if tokenizer is not None and not tokenizer.startswith(HUB_SCHEME):
+        found += _folder(stores, "tokenizerUri", tokenizer, (TOKENIZER_FILE,), what="Tokenizer")
+    return tuple(found)
 
 
 def _folder(

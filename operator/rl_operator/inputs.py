@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rl_contracts.errors import Refusal
+from rl_contracts.spec.data import model_of_hub
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import attempt_records, joint_start, pool_wait
 from rl_operator.adoption import Adoption
@@ -120,7 +121,7 @@ class InputsReader:
         limit = spec.lifecycle.pending_deadline_seconds
         if self.now() - since <= limit:
             return None
-        trouble = first_trouble(snapshot.sampler_pods()) or "Their pods say nothing."
+        trouble = first_trouble(snapshot.sampler_pods()) or _silent(spec)
         message = (
             f"spec.lifecycle.pendingDeadlineSeconds = {limit}: too few samplers have registered "
             f"by then: {joint_start.told(lacks)}. {trouble}"
@@ -146,6 +147,12 @@ def _adopts(snapshot: JobSnapshot, spec: RLJobSpec) -> bool:
 
 def _starts(snapshot: JobSnapshot) -> bool:
     return joint_start.applies(snapshot.job.status)
+
+
+def _silent(spec: RLJobSpec) -> str:
+    if model_of_hub(spec.model):
+        return "One of them brings spec.model into the bucket; their containers stage say how far."
+    return "Their pods say nothing."
 
 
 def _again(verdict: Verdict, stall: Stall | None) -> float | None:

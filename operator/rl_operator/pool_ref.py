@@ -88,6 +88,13 @@ def _of_pool(at: str, spec: RLJobSpec, pool: Pool, name: str) -> Iterator[Refusa
             message=f"SamplerPool {name} is for {pool.spec.model.uri}.",
             remedy="Name a pool of this model, or give the group a template.",
         )  # fmt: skip
+    elif pool.spec.model.revision != spec.model.revision:
+        theirs = pool.spec.model.revision or "unset"
+        yield Refusal(
+            field="spec.model.revision", value=str(spec.model.revision)[:200],
+            reason="PoolRefused", message=f"The revision of SamplerPool {name} is {theirs}.",
+            remedy="Write the same one, or give the group a template.",
+        )  # fmt: skip
     elif pool.spec.model.tokenizer_uri != spec.model.tokenizer_uri:
         theirs = pool.spec.model.tokenizer_uri or "the model's own"
         yield Refusal(

@@ -257,7 +257,12 @@ def _counters(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
         uri=f"s3://{situation.bucket}/{run.policy.prefix}" if run.policy else "",
         digest=run.policy.manifest_sha256 if run.policy else "",
     )
-    return {"progress": progress, "weights": weights, "datasets": _datasets(run, spec)}
+    return {
+        "progress": progress,
+        "weights": weights,
+        "datasets": _datasets(run, spec),
+        "model_commit": (run.base.commit or None) if run.base else None,
+    }
 
 
 def _datasets(run: Run, spec: RLJobSpec) -> list[DatasetStatus]:

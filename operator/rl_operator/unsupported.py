@@ -10,20 +10,20 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.desired.objects import METRICS_PORT
+from rl_operator.model_options import of_model
 
 
 def of_job(spec: RLJobSpec) -> Iterator[Refusal]:
     """Of an RLJob, but for its samplers' templates."""
-    if spec.model.revision is not None:
-        yield _revision("spec.model.revision", spec.model.revision)
+    yield from of_model(spec.model)
     yield from _of_transport(spec)
     yield from _of_rendezvous(spec)
 
 
 def of_pool(spec: SamplerPoolSpec) -> Iterator[Refusal]:
     """Of a SamplerPool, but for its template."""
-    if spec.model is not None and spec.model.revision is not None:
-        yield _revision("spec.model.revision", spec.model.revision)
+    if spec.model is not None:
+        yield from of_model(spec.model, moves=spec.max_runs == 1)
     if spec.weights is not None:
         yield Refusal(
             field="spec.weights", value=_text(spec.weights), reason="WeightsUnsupported",
@@ -50,14 +50,6 @@ def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
             "on with them.",
             remedy="Use Finish (running groups have drain.timeoutSeconds) or Abort.",
         )  # fmt: skip
-
-
-def _revision(field: str, value: str) -> Refusal:
-    return Refusal(
-        field=field, value=value, reason="RevisionUnsupported",
-        message="A model is read from a folder of the bucket, which has no revisions.",
-        remedy="Upload that revision to a folder of its own, name it in uri, and remove this.",
-    )  # fmt: skip
 
 
 def _of_transport(spec: RLJobSpec) -> Iterator[Refusal]:

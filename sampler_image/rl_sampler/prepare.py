@@ -9,6 +9,7 @@ from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.connect import Stores
 from rl_sampler.assignment import Assignment
 from rl_sampler.policy.base import stage_base
+from rl_sampler.policy.model import base_places
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
 from rl_sampler.relay.wiring import relay_of
@@ -25,13 +26,9 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
     """
     spec = assignment.spec
     weights = assignment.weights
-    source = spec.model
-    stage_base(
-        stores.objects,
-        uri=source.uri,
-        tokenizer_uri=source.tokenizer_uri,
-        folder=weights.base,
-    )
+    if not weights.base.is_dir():
+        weights.base.parent.mkdir(parents=True, exist_ok=True)
+        stage_base(stores.objects, places=base_places(assignment, stores), folder=weights.base)
     signature = run_signature(weights.base, spec)
     relay = relay_of(assignment, stores)
     stager = Stager(stores.objects, weights=weights, signature=signature, relay=relay)

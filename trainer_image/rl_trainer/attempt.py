@@ -13,6 +13,7 @@ import torch
 from pydantic import ValidationError
 from transformers.utils.logging import disable_progress_bar
 
+from rl_contracts.disk import DiskFullError
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.env import TrainerEnv
 from rl_contracts.errors import (
@@ -212,6 +213,8 @@ def _outcome(job: Job, run: Run) -> Outcome:
         return Outcome(kind="Failed", reason="StoredDataCorrupt", message=str(error))
     except ObjectMissingError as error:
         return Outcome(kind="Failed", reason="StoredDataMissing", message=str(error))
+    except DiskFullError as error:
+        return Outcome(kind="Failed", reason="DiskFull", message=f"{error}.")
     except StoreUnavailableError as error:
         if error.store == mongo.STORE:
             raise  # it cannot take an outcome either

@@ -8,7 +8,7 @@ import logging
 from rl_contracts.documents.run import Run
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
 from rl_contracts.stores.objects import split_uri
-from rl_trainer import checkpoint, inputs
+from rl_trainer import base_model, checkpoint, inputs
 from rl_trainer.artifacts import MANIFEST
 from rl_trainer.datasets.dataset import Dataset
 from rl_trainer.datasets.of_run import read_data
@@ -37,10 +37,12 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
     folder.mkdir()
     job.heartbeat.say("fetching data and model")
     job, datasets = read_data(job, run, folder)
+    base = base_model.places(job, run)
+    job = base_model.pinned(job, base)
     learner, limits = job.team.call(
-        Begin(spec=job.spec.model_dump_json(by_alias=True)),
+        Begin(spec=job.spec.model_dump_json(by_alias=True), base=base),
         lambda: inputs.learner(
-            job.stores.objects, job.spec,
+            job.stores.objects, job.spec, base=base,
             folder=job.folder, world=job.team.world, clock=job.clock,
         ),
     )  # fmt: skip

@@ -154,6 +154,7 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
         *rows,
     ]
     sources = ", ".join(f"`{one.uri}`" for one in spec.data.by_split["train"])
+    commit = f" at `{spec.model.revision}`" if spec.model.revision else ""
     lines = [
         "---",
         "library_name: transformers",
@@ -162,7 +163,8 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
         "---",
         f"# {job.name}",
         "",
-        f"Trained from `{spec.model.uri}` on {sources} by RLJob `{job.name}`, run `{job.run}`.",
+        f"Trained from `{spec.model.uri}`{commit} on {sources} by RLJob `{job.name}`, "
+        f"run `{job.run}`.",
         "",
         f"{step} of {training.total_steps} steps of {training.prompts_per_step} "
         f"{_method(algorithm)}, learning rate {training.optimizer.learning_rate:g}, "

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.model_folder import BasePlaces
 from rl_contracts.stores.objects import Objects
 from rl_trainer import inputs, saved, weights
 from rl_trainer.channel import Answering
@@ -75,8 +76,8 @@ class Follower:
 
     def _carry_out(self, order: Order) -> None:
         match order:
-            case Begin(spec=spec):
-                self._begin(RLJobSpec.model_validate_json(spec))
+            case Begin(spec=spec, base=base):
+                self._begin(RLJobSpec.model_validate_json(spec), base)
             case Update(samples=samples, step=step):
                 self._own.update(samples, step=step)
             case Score(samples=samples, temperature=temperature):
@@ -109,10 +110,10 @@ class Follower:
         assert self._learner is not None, "the first order is Begin"
         return self._learner
 
-    def _begin(self, spec: RLJobSpec) -> None:
+    def _begin(self, spec: RLJobSpec, base: BasePlaces) -> None:
         self._precision = spec.training.precision
         self._learner, _ = inputs.learner(
-            self._objects, spec, folder=self._folder, world=self._team.world
+            self._objects, spec, base=base, folder=self._folder, world=self._team.world
         )
 
     def _read(self, order: PutBack) -> saved.Saved:

@@ -10,48 +10,56 @@ from transformers import AutoTokenizer
 
 from rl_contracts import adapters
 from rl_contracts.documents.manifest import AdapterEntry
-from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
-from rl_contracts.model_files import TOKENIZER_FILES
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.hub.bring import TOKENIZER_FIELD
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.objects import Objects, split_uri
+from rl_contracts.stores.model_folder import BasePlaces
+from rl_contracts.stores.objects import Objects
 from rl_trainer import lora, meeting, memory, model
+from rl_trainer.base_model import check_tokenizer, fetch_base, fetch_beside
 from rl_trainer.groups import Limits
 from rl_trainer.learner import Learner
-from rl_trainer.model import UNLOADABLE, Policy
-from rl_trainer.refusing import refusing
+from rl_trainer.policy import Policy
 from rl_trainer.world import ALONE, World
 
 CRITIC_FIELD = "spec.algorithm.critic.model.uri"
-TOKENIZER_FIELD = "spec.model.tokenizerUri"
 TEACHER_FIELD = "spec.algorithm.teacher"
 BASE = "base"
 """Below a trainer's scratch folder: the model that training starts from, as it came."""
-LOADED_SUFFIXES = {".json", ".jinja", ".model", ".safetensors", ".txt"}
-"""Config, tokenizer and weights; pickled weights and code are left where they are."""
 
 
 def learner(
     objects: Objects,
     spec: RLJobSpec,
     *,
+    base: BasePlaces,
     folder: Path,
     world: World = ALONE,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Learner, Limits]:
     """Fetch and load the manifest's models into ``folder``; every rank does so for itself.
 
+    Args:
+        objects: any bucket of the endpoint.
+        spec: the manifest.
+        base: where the policy's model and tokenizer lie.
+        folder: where to.
+        world: all ranks.
+        clock: monotonic seconds.
+
     Raises:
+        DiskFullError: there is no room for one of them.
         RefusedError: one of them cannot be used.
     """
     memory.check(spec.training, device=model.device(), ranks=world.size)
     if spec.training.offload_parameters:
         world = meeting.with_mesh(world)
-    base, uri = folder / BASE, spec.model.uri
-    base.mkdir()
-    fetch_model(objects, uri, base, tokenizer_uri=spec.model.tokenizer_uri)
+    own, uri = folder / BASE, spec.model.uri
+    own.mkdir()
+    fetch_base(objects, base, own)
     low_rank = spec.training.lora
     policy = model.load(
-        base,
+        own,
         precision=spec.training.precision,
         uri=uri,
         recompute=spec.training.gradient_checkpointing,
@@ -60,8 +68,8 @@ def learner(
         quantize=None if low_rank is None else low_rank.quantization,
     )
     known = limits(policy, spec)
-    _check_size(base, spec, vocabulary=known.vocabulary)
-    adapter = adapter_of(base, policy, spec)
+    _check_size(own, spec, vocabulary=known.vocabulary)
+    adapter = adapter_of(own, policy, spec)
     critic = critic_model(objects, spec, folder / "critic", limits=known)
     teacher = teacher_model(objects, spec, folder, limits=known)
     learner = Learner(
@@ -88,62 +96,6 @@ def adapter_of(base: Path, policy: Policy, spec: RLJobSpec) -> AdapterEntry | No
     return adapters.entry_of(base, uri=spec.model.uri, section=section)
 
 
-def fetch_model(
-    objects: Objects,
-    uri: str,
-    folder: Path,
-    *,
-    field: str = "spec.model.uri",
-    tokenizer_uri: str | None = None,
-) -> None:
-    """Download a model's folder; ``field`` is where the manifest names it.
-
-    Args:
-        objects: any bucket of the endpoint.
-        uri: of the model.
-        folder: where to.
-        field: where the manifest names it.
-        tokenizer_uri: of a tokenizer that takes the place of the model's own.
-
-    Raises:
-        RefusedError: there is none, its config, weights, or of the policy tokenizer or chat
-            template are missing, or the keys do not permit reading it.
-    """
-    own = tokenizer_uri is None
-    with refusing(field, uri, missing="ModelNotFound"):
-        _download(
-            objects,
-            uri,
-            folder,
-            lambda name: (
-                Path(name).suffix in LOADED_SUFFIXES and (own or name not in TOKENIZER_FILES)
-            ),
-        )
-    if not (folder / "config.json").is_file():
-        raise model.refused(uri, "It holds no config.json.", field=field)
-    if not any(folder.glob("*.safetensors")):
-        raise model.refused(uri, "It holds no safetensors file.", field=field)
-    if tokenizer_uri is not None:
-        with refusing(TOKENIZER_FIELD, tokenizer_uri, missing="TokenizerNotFound"):
-            _download(objects, tokenizer_uri, folder, TOKENIZER_FILES.__contains__)
-        _check_tokenizer(folder, tokenizer_uri, field=TOKENIZER_FIELD)
-    elif field == "spec.model.uri":
-        _check_tokenizer(folder, uri)
-
-
-def _download(objects: Objects, uri: str, folder: Path, wanted: Callable[[str], bool]) -> None:
-    """The wanted files of a folder's top level; ObjectMissingError where there is no folder."""
-    bucket_name, key = split_uri(uri)
-    prefix = key.rstrip("/") + "/"
-    bucket = objects.of_bucket(bucket_name)
-    names = [one.key.removeprefix(prefix) for one in bucket.list(prefix)]
-    if not names:
-        raise ObjectMissingError(uri)
-    for name in names:
-        if "/" not in name and wanted(name):
-            bucket.get_file(prefix + name, folder / name)
-
-
 def _check_size(base: Path, spec: RLJobSpec, *, vocabulary: int) -> None:
     """A tokenizer from elsewhere must not make ids that the model has no embedding of."""
     uri = spec.model.tokenizer_uri
@@ -157,17 +109,6 @@ def _check_size(base: Path, spec: RLJobSpec, *, vocabulary: int) -> None:
             field=TOKENIZER_FIELD,
             remedy="Name the tokenizer of a model with the same tokens, or remove it.",
         )
-
-
-def _check_tokenizer(folder: Path, uri: str, *, field: str = "spec.model.uri") -> None:
-    """The samplers need it, and only the trainer can end the run with a refusal."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except UNLOADABLE as error:
-        message = f"Its tokenizer cannot be loaded: {error}"[:400] + "."
-        raise model.refused(uri, message, field=field) from error
-    if field in ("spec.model.uri", TOKENIZER_FIELD) and not tokenizer.chat_template:
-        raise model.refused(uri, "Its tokenizer has no chat template.", field=field)
 
 
 def limits(policy: Policy, spec: RLJobSpec) -> Limits:
@@ -261,7 +202,7 @@ def teacher_model(
 
 def _check_ids(other: Path, own: Path, uri: str, *, field: str) -> None:
     """A model that reads the policy's tokens must mean the same by their ids."""
-    _check_tokenizer(other, uri, field=field)
+    check_tokenizer(other, uri, field=field)
     theirs, ours = (
         AutoTokenizer.from_pretrained(one, local_files_only=True).get_vocab()
         for one in (other, own)
@@ -277,7 +218,7 @@ def _other(
 ) -> Policy:  # fmt: skip
     """A model beside the policy, which must take sequences as long."""
     folder.mkdir()
-    fetch_model(objects, uri, folder, field=field)
+    fetch_beside(objects, uri, folder, field=field)
     found = model.load(
         folder,
         precision=spec.training.precision,

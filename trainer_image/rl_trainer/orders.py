@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rl_contracts.stores.model_folder import BasePlaces
 from rl_trainer.samples import Sample
 
 
@@ -14,6 +15,8 @@ class Begin:
 
     spec: str
     """The manifest's spec as JSON, with the number of steps."""
+    base: BasePlaces
+    """Where the model to start from lies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

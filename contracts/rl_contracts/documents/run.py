@@ -209,6 +209,27 @@ class DatasetSummary(Record):
     """Of the parsed records in their order: what a position of the train stream means."""
 
 
+class RunBase(Record):
+    """What a run began with, where that came from the hub; no attempt takes anything else."""
+
+    uri: str
+    """As the manifest names it."""
+    commit: str = ""
+    """Empty of a folder in a bucket."""
+    tokenizer_uri: str = ""
+    """Empty: the model's own."""
+    tokenizer_commit: str = ""
+
+    def __str__(self) -> str:
+        """In one line, e.g. ``hf://org/name at 5f3a…``."""
+        tokenizer = f", tokenizer {_at(self.tokenizer_uri, self.tokenizer_commit)}"
+        return _at(self.uri, self.commit) + (tokenizer if self.tokenizer_uri else "")
+
+
+def _at(uri: str, commit: str) -> str:
+    return f"{uri} at {commit}" if commit else uri
+
+
 class Sampled(Record):
     """What a run that only samples has written down: objective Sampling."""
 
@@ -296,5 +317,7 @@ class Run(Document):
     totals: Totals = Totals()
     deleted: Deleted = Deleted()
     samplers_ended: EndedSamplers = EndedSamplers()
+    base: RunBase | None = None
+    """None before the first attempt has found it, and of models in a bucket."""
     datasets: list[DatasetSummary] = Field(default_factory=list)
     """As the last trainer read them."""

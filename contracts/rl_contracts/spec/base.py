@@ -59,9 +59,8 @@ IntOrPercent = Annotated[
 """A number of pods, ≥ 0, or a share of them, e.g. ``25%``."""
 Quantities = Annotated[dict[str, Quantity], Field(max_length=16)]
 Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
-S3Uri = Annotated[
-    str, Field(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+$", max_length=1024)
-]
+FOLDER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+"
+S3Uri = Annotated[str, Field(pattern=rf"^{FOLDER}$", max_length=1024)]
 
 
 class Resources(Model):

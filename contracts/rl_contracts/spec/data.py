@@ -5,25 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
-from rl_contracts.spec.base import TEXT, Model, Name, S3Uri, rule, rules
+from rl_contracts.spec.base import FOLDER, TEXT, Model, Name, S3Uri, rule, rules
 
 
 class ModelFolder(Model):
     """A model in a bucket."""
 
     uri: S3Uri
-    """Folder in Hugging Face layout (config, tokenizer, safetensors), e.g. ``s3://models/tiny``."""
+    """Folder ``s3://…`` in Hugging Face layout."""
 
 
-class ModelSource(ModelFolder):
+HUB_SCHEME = "hf://"
+FILE_SCHEME = "file://"
+REPOSITORY = r"hf://\w[\w.-]*/[\w.-]+(@[\w./-]+)?"
+ModelUri = Annotated[
+    str,
+    Field(pattern=rf"^({FOLDER}|{REPOSITORY}|file:///.+)$", max_length=1024),
+    WithJsonSchema({"type": "string", "pattern": "^(s3|hf|file)://."}),
+]
+"""The operator checks the rest: a CRD has room for 60 KB."""
+
+
+class ModelSource(Model):
     """The model that training starts from."""
 
+    uri: ModelUri
+    """Folder ``s3://…`` or ``hf://org/name`` in Hugging Face layout."""
     revision: Annotated[str, Field(min_length=1, max_length=256), TEXT] | None = None
-    """Refused: a folder has none."""
-    tokenizer_uri: S3Uri | None = None
-    """Folder with a tokenizer that takes the place of the model's own."""
+    """Of ``hf://``: branch, tag or commit; unset: main."""
+    tokenizer_uri: ModelUri | None = None
+    """Of a tokenizer in place of the model's own."""
 
 
 Split = Literal["train", "validation", "test"]
@@ -138,4 +151,9 @@ class Data(Model):
 
 def uses_hub(data: Data) -> bool:
     """Whether any source comes from the hub."""
-    return any(one.uri.startswith("hf://") for found in data.by_split.values() for one in found)
+    return any(one.uri.startswith(HUB_SCHEME) for found in data.by_split.values() for one in found)
+
+
+def model_of_hub(model: ModelSource) -> bool:
+    """Whether the model or its tokenizer comes from the hub."""
+    return any(uri.startswith(HUB_SCHEME) for uri in (model.uri, model.tokenizer_uri or ""))

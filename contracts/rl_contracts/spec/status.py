@@ -190,6 +190,8 @@ class RLJobStatus(Model):
     weights: WeightsStatus = Field(default_factory=WeightsStatus)
     attempts: Annotated[list[AttemptStatus], Field(max_length=10)] = Field(default_factory=list)
     """The last ten, the newest last."""
+    model_commit: ShortText | None = None
+    """Of an hf:// model."""
     operation: OperationStatus | None = None
     datasets: Annotated[list[DatasetStatus], Field(max_length=32)] = Field(default_factory=list)
     last_failure: FailureStatus | None = None

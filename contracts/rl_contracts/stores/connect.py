@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_contracts.stores.leases import LeaseStore
+from rl_contracts.stores.models import ModelStore
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.records import BatchStore, PolicyStore, SamplerStore
@@ -26,6 +27,7 @@ class Stores:
     batches: BatchStore
     policies: PolicyStore
     samplers: SamplerStore
+    models: ModelStore
     objects: Objects
 
     @classmethod
@@ -53,6 +55,7 @@ class Stores:
             batches=BatchStore(mongo),
             policies=PolicyStore(mongo),
             samplers=SamplerStore(mongo),
+            models=ModelStore(mongo),
             objects=objects,
         )
 

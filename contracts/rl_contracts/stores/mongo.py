@@ -59,6 +59,7 @@ INDEXES: dict[str, list[list[str]]] = {
     "policies": [["run"]],
     "samplers": [["run"]],
     "leases": [["run"]],
+    "models": [["run"]],
 }
 
 

@@ -17,6 +17,7 @@ from rl_contracts.documents.run import (
     Outcome,
     PolicyPointer,
     Run,
+    RunBase,
     Sampled,
     StepMetrics,
     Totals,
@@ -115,6 +116,10 @@ class RunStore:
     ) -> None:
         """Write what was found in the data, and the steps that it makes."""
         self._set(run, epoch, datasets=[one.model_dump() for one in datasets], steps=steps)
+
+    def record_base(self, run: str, *, epoch: int, base: RunBase) -> None:
+        """Write which commit of the hub the model is."""
+        self._set(run, epoch, base=base.model_dump())
 
     def mark_first_batch(self, run: str, *, epoch: int) -> None:
         """Note when the first batch of the run was formed."""

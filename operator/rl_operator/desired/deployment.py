@@ -10,7 +10,15 @@ from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator import kinds, names
-from rl_operator.desired import engine, pods, sandbox, shared_engine, tool_secrets, user_code
+from rl_operator.desired import (
+    engine,
+    hub_access,
+    pods,
+    sandbox,
+    shared_engine,
+    tool_secrets,
+    user_code,
+)
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.overrides import laid_over
 from rl_operator.desired.shared_engine import Part, Seat
@@ -169,6 +177,7 @@ def _part(
     stage = {
         key: agent[key] for key in agent if key not in ("livenessProbe", "readinessProbe", "ports")
     } | {"name": "stage", "command": ["python", "-m", "rl_sampler", "stage"]}
+    stage = hub_access.reached_by(stage, job_spec)
     if job_spec.weight_sync.transport.relay:
         _relay(agent, stage, seat)
     agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec)]
@@ -190,6 +199,7 @@ def _part(
         volumes=(
             *pods.spec_volumes(config=config, secret=job_spec.storage.secret_name),
             *tool_secrets.volumes(job_spec),
+            *hub_access.volumes(job_spec),
             *volumes,
             {"name": "weights", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},

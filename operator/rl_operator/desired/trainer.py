@@ -14,11 +14,10 @@ from kubeflow.training.models import (
 )
 
 from rl_contracts import env
-from rl_contracts.spec.data import HubTokenReference, uses_hub
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import Trainer
 from rl_operator import kinds, names
-from rl_operator.desired import pods
+from rl_operator.desired import hub_access, pods
 from rl_operator.desired.metadata import labels, owned_by, stamped
 from rl_operator.desired.objects import METRICS_PORT
 from rl_operator.desired.overrides import laid_over
@@ -34,12 +33,9 @@ CONTAINER = "pytorch"
 RENDEZVOUS_BACKEND = "c10d"
 REPLICA_LABEL = "training.kubeflow.org/replica-index"
 """training-operator's, on each pod."""
-HUB_FOLDER = "/etc/rl/hub"
 TRACKING_FOLDER = "/etc/rl/tracking"
 ONCE: dict[str, Any] = {"local_vars_configuration": Configuration()}
 """Else each model makes one, which sets levels of loggers and so empties their caches."""
-HUB_ONLINE = "HF_HUB_OFFLINE"
-"""The image sets it: only a job that names hf:// sources asks the hub for anything."""
 
 
 def render(
@@ -100,12 +96,10 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         env.REPLICAS: spec.trainer.replicas, env.PROCESSES: spec.trainer.processes_per_replica,
     }  # fmt: skip
     told |= {name: str(size) for name, size in sizes.items() if size > 1}
-    asks_hub = uses_hub(spec.data) or spec.training.checkpoint.hub_repo is not None
+    asks_hub = hub_access.of_trainer(spec)
     hub = spec.data.hub.token_secret_ref if asks_hub else None
     if asks_hub:
-        told[HUB_ONLINE] = "0"
-    if hub is not None:
-        told[env.HUB_TOKEN_FILE] = f"{HUB_FOLDER}/token"
+        told |= hub_access.told(spec)
     tracking = spec.training.tracking.secret_name
     if tracking:
         told[env.TRACKING_FOLDER] = TRACKING_FOLDER
@@ -122,7 +116,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         "volumeMounts": [
             *pods.spec_mounts(),
             {"name": "tmp", "mountPath": "/tmp"},
-            *([{"name": "hub", "mountPath": HUB_FOLDER, "readOnly": True}] if hub else []),
+            *([hub_access.mount()] if hub else []),
             *([_tracking_mount()] if tracking else []),
         ],
     }
@@ -138,7 +132,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         "volumes": [
             *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
             {"name": "tmp", "emptyDir": {}},
-            *([_hub_volume(hub)] if hub else []),
+            *([hub_access.volume(hub)] if hub else []),
             *([_tracking_volume(tracking)] if tracking else []),
         ],
     }
@@ -164,15 +158,6 @@ def _place(trainer: Trainer) -> list[Manifest]:
         return []
     path = f"metadata.labels['{REPLICA_LABEL}']"
     return [{"name": env.REPLICA, "valueFrom": {"fieldRef": {"fieldPath": path}}}]
-
-
-def _hub_volume(token: HubTokenReference) -> Manifest:
-    secret = {
-        "secretName": token.name,
-        "items": [{"key": token.key, "path": "token"}],
-        "defaultMode": pods.READ_BY_GROUP,
-    }
-    return {"name": "hub", "secret": secret}
 
 
 def _tracking_mount() -> Manifest:

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import logging
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
+from rl_contracts.disk import check_room, free_bytes
 from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
-from rl_contracts.model_files import INDEX_FILE, TOKENIZER_FILES, read_header, weight_files
-from rl_contracts.stores.objects import Objects, ObjectStat, split_uri
-from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
-
-logger = logging.getLogger(__name__)
+from rl_contracts.model_files import (
+    INDEX_FILE,
+    TOKENIZER_FILES,
+    TOKENIZERS,
+    read_header,
+    weight_files,
+)
+from rl_contracts.stores.model_folder import BasePlaces, ModelFolder, Place
+from rl_contracts.stores.objects import Objects
 
 WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 TOKENIZER_FIELD = "spec.model.tokenizerUri"
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 def stage_base(
     objects: Objects,
     *,
-    uri: str,
+    places: BasePlaces,
     folder: Path,
-    tokenizer_uri: str | None = None,
     free: Callable[[Path], int] = free_bytes,
 ) -> None:
     """Download a model in Hugging Face layout; does nothing where it lies already.
 
     Args:
         objects: any bucket of the endpoint.
-        uri: the manifest's ``spec.model.uri``.
+        places: where the model, and a tokenizer that takes the place of its own, lie.
         folder: where to; it has this name only when it is complete.
-        tokenizer_uri: the manifest's ``spec.model.tokenizerUri``: of a tokenizer that takes the
-            place of the model's own.
         free: bytes that can still be written beside it.
 
     Raises:
-        DiskFullError: there is no room for it; nothing was downloaded.
+        DiskFullError: there is no room for all of it; nothing was downloaded.
         RefusedError: there is no usable model under the URI.
         StoreUnavailableError: the bucket does not answer.
     """
@@ -49,70 +49,37 @@ def stage_base(
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    own = tokenizer_uri is None
-    try:
-        source = _Source(objects, uri, lambda name: own or name not in TOKENIZER_FILES)
-        _check_room(source.size_bytes, folder, free)
-        partial.mkdir()
-        source.download(partial)
-    except ObjectMissingError as error:
-        raise _refused(uri, "ModelNotFound", f"{error}.") from error
-    if tokenizer_uri is not None:
-        _add_tokenizer(objects, tokenizer_uri, partial)
-    _check_model(partial, uri, tokenizer_uri)
+    tokenizer = places.tokenizer
+    sources = [_model(objects, places.model, own=tokenizer is None)]
+    if tokenizer is not None:
+        sources.append(_tokenizer(objects, tokenizer))
+    needed = sum(one.size_bytes for one in sources)
+    check_room(needed, folder.parent, what="a model", free=free)
+    partial.mkdir()
+    for one in sources:
+        one.download(partial)
+    _check_model(partial, places.model.named, tokenizer.named if tokenizer else None)
     partial.rename(folder)
 
 
-class _Source:
-    """Wanted files of a folder in a bucket."""
+def _model(objects: Objects, place: Place, *, own: bool) -> ModelFolder:
+    def wanted(name: str) -> bool:
+        chosen = any(fnmatch.fnmatchcase(name, pattern) for pattern in WANTED)
+        return chosen and (own or name not in TOKENIZER_FILES)
 
-    def __init__(self, objects: Objects, uri: str, wanted: Callable[[str], bool]) -> None:
-        bucket, key = split_uri(uri)
-        self._bucket, self._prefix = objects.of_bucket(bucket), key.rstrip("/") + "/"
-        there = {one.key.removeprefix(self._prefix): one for one in self._bucket.list(self._prefix)}
-        self.files = {name: there[name] for name in _chosen(there) if wanted(name)}
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all of them."""
-        return sum(one.size_bytes for one in self.files.values())
-
-    def download(self, folder: Path) -> None:
-        """Put them into a folder."""
-        for name, stat in self.files.items():
-            logger.info("downloading %s (%d bytes)", name, stat.size_bytes)
-            self._bucket.get_file(self._prefix + name, folder / name)
-            _check_size(folder / name, stat)
-
-
-def _add_tokenizer(objects: Objects, uri: str, folder: Path) -> None:
     try:
-        _Source(objects, uri, TOKENIZER_FILES.__contains__).download(folder)
+        return ModelFolder(objects, place, wanted)
     except ObjectMissingError as error:
-        raise _refused(uri, "TokenizerNotFound", f"{error}.", field=TOKENIZER_FIELD) from error
+        raise _refused(place.named, "ModelNotFound", f"{error}.") from error
 
 
-def _check_room(needed: int, folder: Path, free: Callable[[Path], int]) -> None:
-    there = free(folder.parent)
-    if there < needed + SPARE_BYTES:
-        raise DiskFullError(
-            f"a model of {needed} bytes does not fit into {folder.parent}: {there} bytes are "
-            f"free, {SPARE_BYTES} of them in reserve"
-        )
-
-
-def _chosen(names: Iterable[str]) -> list[str]:
-    # Only the top level: subfolders hold other formats of the same weights.
-    return sorted(
-        name
-        for name in names
-        if "/" not in name and any(fnmatch.fnmatchcase(name, pattern) for pattern in WANTED)
-    )
-
-
-def _check_size(path: Path, stat: ObjectStat) -> None:
-    if path.stat().st_size != stat.size_bytes:
-        raise IntegrityError(f"{path.name} was replaced while it was read")
+def _tokenizer(objects: Objects, place: Place) -> ModelFolder:
+    try:
+        return ModelFolder(objects, place, TOKENIZER_FILES.__contains__)
+    except ObjectMissingError as error:
+        raise _refused(
+            place.named, "TokenizerNotFound", f"{error}.", field=TOKENIZER_FIELD
+        ) from error
 
 
 def _check_model(folder: Path, uri: str, tokenizer_uri: str | None) -> None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from rl_contracts.disk import DiskFullError
 from rl_contracts.documents.manifest import Manifest
 from rl_contracts.errors import IntegrityError, RLError
-from rl_sampler.policy.disk import DiskFullError
 from rl_sampler.policy.route import Remote
 from rl_sampler.policy.source import Source
 from rl_sampler.policy.spans import Proof, Span, segments, spans_of

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_contracts.disk import DiskFullError
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import (
     AccessDeniedError,
@@ -22,7 +23,6 @@ from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.policy.adapters import Adapters
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
-from rl_sampler.policy.disk import DiskFullError
 from rl_sampler.policy.fetch import StagingEndedError
 from rl_sampler.policy.stage import Stager
 from rl_sampler.problems import Problems

@@ -15,13 +15,13 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from rl_contracts import adapters
+from rl_contracts.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_contracts.documents.manifest import BasePolicy, Manifest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError, ObjectMissingError, StoreUnavailableError
 from rl_contracts.stores.objects import Objects
 from rl_sampler.policy.base import companions
 from rl_sampler.policy.build import build
-from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_sampler.policy.fetch import StagingEndedError
 from rl_sampler.policy.route import Route, cheapest
 from rl_sampler.policy.source import Source

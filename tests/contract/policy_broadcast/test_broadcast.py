@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from rl_contracts.disk import DiskFullError
 from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.connect import Stores
 from rl_sampler.policy import fetch
-from rl_sampler.policy.disk import DiskFullError
 from rl_sampler.policy.fetch import StagingEndedError
 from rl_trainer import portion
 from tests.contract.policy_broadcast.training import follow_training

@@ -279,8 +279,8 @@ REFUSED_JOBS = {
         'supported values: "c10d"',
     ),
     "a policy of nobody": (changed("spec.networkPolicy", "DenyAll"), '"RunOnly", "None"'),
-    "a tokenizer on a disk": (
-        changed("spec.model.tokenizerUri", "file:///tokenizer"), "spec.model.tokenizerUri"
+    "a tokenizer on a web page": (
+        changed("spec.model.tokenizerUri", "https://huggingface.co/o/n"), "spec.model.tokenizerUri"
     ),
     "name starts with a digit": (changed("metadata.name", "1a"), "metadata.name must be"),
 }  # fmt: skip

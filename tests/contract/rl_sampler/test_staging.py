@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rl_contracts.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_contracts.errors import IntegrityError, ObjectMissingError, RefusedError
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.model_folder import BasePlaces, Place
 from rl_contracts.stores.objects import Objects
 from rl_sampler.policy.base import stage_base
-from rl_sampler.policy.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_sampler.policy.fetch import StagingEndedError
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import model_signature
@@ -137,6 +138,11 @@ def test_staging_that_nobody_waits_for_ends(
     assert staged_names(weights) == [second.name], "what the first attempt left is cleared away"
 
 
+def places(model: str, tokenizer: str | None = None) -> BasePlaces:
+    own = None if tokenizer is None else Place.own(tokenizer)
+    return BasePlaces(model=Place.own(model), tokenizer=own)
+
+
 def put_model(objects: Objects, name: str, folder: Path) -> str:
     for path in folder.iterdir():
         objects.put_file(f"{objects.prefix}{name}/{path.name}", path)
@@ -153,12 +159,12 @@ def test_a_tokenizer_of_its_own_takes_the_place_of_the_models(
     (other / "config.json").write_text("{}")
     uri, tokenizer = put_model(objects, "model", model), put_model(objects, "tokenizer", other)
     folder = tmp_path / "weights" / "base"
-    stage_base(objects, uri=uri, tokenizer_uri=tokenizer, folder=folder)
+    stage_base(objects, places=places(uri, tokenizer), folder=folder)
     assert not (folder / "vocab.txt").exists()
     for name, source in (("tokenizer.json", other), ("config.json", model)):
         assert (folder / name).read_bytes() == (source / name).read_bytes()
     with pytest.raises(RefusedError, match="holds no tokenizer") as refused:
-        stage_base(objects, uri=uri, tokenizer_uri=f"{uri}-of-nobody", folder=tmp_path / "other")
+        stage_base(objects, places=places(uri, f"{uri}-of-nobody"), folder=tmp_path / "other")
     assert refused.value.refusal.field == "spec.model.tokenizerUri"
 
 
@@ -169,5 +175,15 @@ def test_a_model_that_does_not_fit_is_not_downloaded(
     uri = objects.uri(f"{objects.prefix}big")
     objects.put(f"{objects.prefix}big/model.safetensors", bytes(1000))
     with pytest.raises(DiskFullError, match="1000 bytes does not fit"):
-        stage_base(objects, uri=uri, folder=folder, free=lambda _: SPARE_BYTES + 999)
+        stage_base(objects, places=places(uri), folder=folder, free=lambda _: SPARE_BYTES + 999)
+    assert list(folder.parent.iterdir()) == []
+    tokenizer = objects.uri(f"{objects.prefix}words")
+    objects.put(f"{objects.prefix}words/tokenizer.json", bytes(10))
+    with pytest.raises(DiskFullError, match="1010 bytes does not fit"):
+        stage_base(
+            objects,
+            places=places(uri, tokenizer),
+            folder=folder,
+            free=lambda _: SPARE_BYTES + 1009,
+        )
     assert list(folder.parent.iterdir()) == []

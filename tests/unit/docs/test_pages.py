@@ -161,7 +161,8 @@ REASONS = {
 """Where these are given their reason when it has no keyword."""
 SAID_BY = trees(
     "operator/rl_operator", "trainer_image/rl_trainer",
-    "contracts/rl_contracts/documents", "contracts/rl_contracts/stores",
+    "contracts/rl_contracts/documents", "contracts/rl_contracts/hub",
+    "contracts/rl_contracts/stores",
 )  # fmt: skip
 """Whose reasons get into a status."""
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from rl_contracts.spec import crd
-from rl_contracts.spec.data import DatasetSource
+from rl_contracts.spec.data import DatasetSource, ModelSource
 from rl_contracts.spec.resources import RLJob, RLJobSpec, SamplerPool
 from rl_contracts.spec.reward import Reward
 from rl_contracts.spec.schema import tightened
@@ -128,6 +128,29 @@ def test_sources_that_can_be_read(uri: str) -> None:
 def test_sources_that_cannot_be_read(uri: str) -> None:
     with pytest.raises(ValidationError):
         DatasetSource(name="d", uri=uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://models/tiny", "hf://Qwen/Qwen2.5-3B-Instruct", "hf://org/name@v1.0",
+        "hf://org/name@refs/pr/1", "file:///models/tiny",
+    ],
+)  # fmt: skip
+def test_models_that_can_be_named(uri: str) -> None:
+    ModelSource(uri=uri, tokenizer_uri=uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://m/tiny", "s3://models", "hf://name", "hf://org/name/folder", "hf://org/name@",
+        "hf://org/name@a@b", "file://models/tiny", "https://huggingface.co/org/name", "org/name",
+    ],
+)  # fmt: skip
+def test_models_that_cannot_be_named(uri: str) -> None:
+    with pytest.raises(ValidationError):
+        ModelSource(uri=uri)
 
 
 def test_epochs_become_steps_once_the_data_are_read() -> None:

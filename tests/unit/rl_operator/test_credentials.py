@@ -71,6 +71,35 @@ def test_a_hub_is_asked_only_where_data_come_from_it_or_the_model_goes_to_it() -
     assert "HF_HUB_OFFLINE" not in environment_of(pod["containers"][0])
 
 
+@pytest.mark.parametrize("model", [
+    {"uri": "hf://org/name"}, {"uri": "s3://abc/model", "tokenizerUri": "hf://org/name"},
+])  # fmt: skip
+def test_a_model_of_the_hub_is_brought_by_the_trainer_or_a_samplers_init_container(
+    model: dict[str, str],
+) -> None:
+    source = {"name": "train", "uri": "s3://data/train.jsonl"}
+    data = {"train": [source], "hub": {"tokenSecretRef": {"name": "hf"}}}
+    for pod, asks in (
+        (pod_of(a_trainer_manifest(data=data, model=model)), "pytorch"),
+        (pod_of(a_deployment(data=data, model=model)), "stage"),
+    ):
+        for container in containers_of(pod):
+            told = environment_of(container)
+            mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+            found = (told.get("HF_HUB_OFFLINE"), told.get(env.HUB_TOKEN_FILE), mounts.get("hub"))
+            ours = container["name"] == asks
+            wanted = ("0", "/etc/rl/hub/token", "/etc/rl/hub") if ours else (None, None, None)
+            assert found == wanted, container["name"]
+        (volume,) = (one for one in pod["volumes"] if one["name"] == "hub")
+        assert volume["secret"]["items"] == [{"key": "token", "path": "token"}]
+    open_hub = pod_of(a_deployment(data={"train": [source]}, model=model))
+    assert "hub" not in {one["name"] for one in open_hub["volumes"]}
+    assert environment_of(open_hub["initContainers"][0])["HF_HUB_OFFLINE"] == "0"
+    plain = pod_of(a_deployment(data=data))
+    assert "hub" not in {one["name"] for one in plain["volumes"]}
+    assert "HF_HUB_OFFLINE" not in environment_of(plain["initContainers"][0])
+
+
 def test_credentials_of_trackers_are_mounted_where_a_secret_is_named() -> None:
     def rendered(tracking: dict[str, Any]) -> dict[str, Any]:
         return pod_of(a_trainer_manifest(training={"steps": 1, "tracking": tracking}))

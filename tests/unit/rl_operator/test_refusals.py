@@ -48,6 +48,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {"model": {"uri": "s3://abc/model", "revision": "main"}}, "spec.model.revision",
         "RevisionUnsupported",
     ),
+    "two revisions": (
+        {"model": {"uri": "hf://org/name@v1", "revision": "v2"}}, "spec.model.revision",
+        "RevisionTwice",
+    ),
+    "a model on a volume": (
+        {"model": {"uri": "file:///models/tiny"}}, "spec.model.uri", "FileModelUnsupported",
+    ),
+    "a tokenizer on a volume": (
+        {"model": {"uri": "hf://org/name", "tokenizerUri": "file:///words"}},
+        "spec.model.tokenizerUri", "FileModelUnsupported",
+    ),
     "weights from GPU to GPU": (
         {"weightSync": {"transport": {"kind": "NCCL"}}}, "spec.weightSync.transport.kind",
         "TransportUnsupported",
@@ -255,6 +266,15 @@ def test_refused_by_field(sections: dict[str, Any], field: str, reason: str) -> 
         ({"weights": {"version": 7}}, "spec.weights"),
         ({"service": {"type": "ClusterIP", "headless": True}}, "spec.service"),
         ({"model": {"uri": "s3://abc/model", "revision": "v1"}}, "spec.model.revision"),
+        ({"model": {"uri": "file:///model"}}, "spec.model.uri"),
+        ({"model": {"uri": "hf://org/name", "revision": "v1"}, "maxRuns": 2}, "spec.model.uri"),
+        (
+            {
+                "model": {"uri": f"hf://org/name@{'a' * 40}", "tokenizerUri": "hf://org/words"},
+                "maxRuns": 2,
+            },
+            "spec.model.tokenizerUri",
+        ),
     ],
 )
 def test_a_pools_own_options_are_refused_by_field(changes: dict[str, Any], field: str) -> None:
@@ -264,6 +284,18 @@ def test_a_pools_own_options_are_refused_by_field(changes: dict[str, Any], field
     assert refusal.field == field
     assert refusal.value
     assert refusal.remedy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"uri": "hf://org/name", "revision": "main"}},
+        {"model": {"uri": "hf://org/name", "revision": "a" * 40}, "maxRuns": 2},
+        {"model": {"uri": f"hf://org/name@{'a' * 40}"}, "maxRuns": 2},
+    ],
+)
+def test_a_pool_of_the_hubs_models(changes: dict[str, Any]) -> None:
+    assert list(unsupported.of_pool(SamplerPoolSpec.model_validate(changes))) == []
 
 
 def test_ordinary_options_pass() -> None:

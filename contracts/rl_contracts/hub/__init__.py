@@ -1,0 +1,1 @@
+"""Models of the Hugging Face hub, brought into the bucket: for trainer and samplers alone."""

@@ -1,0 +1,226 @@
+"""Brings a manifest's hf:// models into the bucket, once: all pods read them there.
+
+Whoever comes first does, under a lease that only spares work: two at once write the same bytes
+under the same names. The commit is pinned for the run before anything is read, by the first who
+asks the hub; nobody asks it again once the files are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rl_contracts.disk import check_room
+from rl_contracts.documents.model import ModelFile, ModelFiles, Part, PinnedModel
+from rl_contracts.errors import (
+    IntegrityError,
+    ObjectMissingError,
+    RLError,
+    StoreUnavailableError,
+)
+from rl_contracts.hub.asking import STORE
+from rl_contracts.hub.choice import ModelAddress, of_hub
+from rl_contracts.hub.models import HubFile, HubModels, Wanted
+from rl_contracts.spec.data import ModelSource
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.model_folder import BasePlaces, Place
+from rl_contracts.stores.models import ModelKey
+
+log = logging.getLogger(__name__)
+
+MODEL_FIELD, TOKENIZER_FIELD = "spec.model.uri", "spec.model.tokenizerUri"
+LEASE_SECONDS = 30.0
+POLL_SECONDS = 1.0
+ROOT = "models/"
+"""Below the namespace's prefix: what came from the hub, for all its runs."""
+
+
+class Telling(Protocol):
+    """Where a pod says what it does, and learns that it should not."""
+
+    def say(self, phase: str) -> None:
+        """Say what is done or waited for."""
+
+    def check(self) -> None:
+        """Raise where this pod is to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bringer:
+    """One pod that needs a run's models."""
+
+    stores: Stores
+    hub: HubModels
+    run: str
+    holder: str
+    """Name of this pod among others."""
+    folder: Path
+    """For one file at a time."""
+    telling: Telling
+    wait_seconds: float
+    """For another pod that brings a model."""
+    clock: Callable[[], float] = time.monotonic
+    _never: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def base(self, model: ModelSource) -> BasePlaces:
+        """Where a manifest's model and tokenizer lie, those of the hub in the run's bucket.
+
+        Raises:
+            RefusedError: the hub has no such model, or not for us.
+            IntegrityError: it sends something else than it describes.
+            StoreUnavailableError: hub or store does not answer, or another pod took too long.
+        """
+        own = model.tokenizer_uri is None
+        places = [
+            self._place(wanted) if isinstance(wanted, Wanted) else Place.own(wanted)
+            for wanted in (
+                _wanted(MODEL_FIELD, model.uri, model.revision, own=own),
+                *([] if own else [_wanted(TOKENIZER_FIELD, f"{model.tokenizer_uri}", None)]),
+            )
+        ]
+        return BasePlaces(model=places[0], tokenizer=None if own else places[1])
+
+    def _place(self, wanted: Wanted) -> Place:
+        key = ModelKey(
+            run=self.run, endpoint=self.hub.endpoint, uri=wanted.uri,
+            revision=wanted.address.revision, part=wanted.part,
+        )  # fmt: skip
+        began = self.clock()
+        while True:
+            pinned = self.stores.models.get(key)
+            files = self._there(wanted, pinned) if pinned is not None else None
+            if pinned is not None and files is not None:
+                return self._found(wanted, pinned.commit, files)
+            if self._hold(key):
+                with self._holding(key):
+                    return self._bring(wanted, key, pinned)
+            if self.clock() - began > self.wait_seconds:
+                doing = f"another pod was to bring {wanted.uri} into the bucket"
+                cause = f"it is not there after {self.wait_seconds:.0f} s"
+                raise StoreUnavailableError(store=STORE, doing=doing, cause=cause)
+            self.telling.say(f"waiting for another pod to bring {wanted.uri} into the bucket")
+            self.telling.check()
+            self._never.wait(POLL_SECONDS)
+
+    def _hold(self, key: ModelKey) -> bool:
+        name = f"bring.{key.word}"
+        return self.stores.leases.hold(
+            self.run, name, holder=self.holder, seconds=LEASE_SECONDS
+        )  # fmt: skip
+
+    @contextmanager
+    def _holding(self, key: ModelKey) -> Iterator[None]:
+        """Extend the lease while a long file is under way; losing it only costs work."""
+        ended = threading.Event()
+
+        def extend() -> None:
+            while not ended.wait(LEASE_SECONDS / 3):
+                try:
+                    self._hold(key)
+                except RLError as error:
+                    log.warning("%s", error)
+
+        thread = threading.Thread(target=extend, name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def _bring(self, wanted: Wanted, key: ModelKey, pinned: PinnedModel | None) -> Place:
+        """Ask the hub; the commit that counts is pinned before anything of it is read."""
+        self.telling.say(f"asking the hub for {wanted.uri}")
+        commit, described = self.hub.describe(wanted, commit=pinned.commit if pinned else "")
+        if pinned is None:
+            pinned = self.stores.models.pin(key, commit)
+        if pinned.commit != commit:
+            commit, described = self.hub.describe(wanted, commit=pinned.commit)
+        prefix = self._prefix(wanted, commit)
+        files = ModelFiles(
+            repo=wanted.address.repo, commit=commit, part=wanted.part,
+            files=self._copied(wanted, commit, described, prefix),
+        )  # fmt: skip
+        stored = files.to_bytes()
+        sha256 = hashlib.sha256(stored).hexdigest()
+        self.stores.objects.put(prefix + _list_name(sha256), stored)
+        if self.stores.models.complete(key, sha256).files_sha256 != sha256:
+            raise IntegrityError(f"{wanted.uri} at {commit} is not what it was when the run began")
+        log.info("%s is in the bucket: commit %s", wanted.uri, commit)
+        return self._found(wanted, commit, files)
+
+    def _copied(
+        self, wanted: Wanted, commit: str, described: list[HubFile], prefix: str
+    ) -> list[ModelFile]:
+        """Copy the hub's files, but those of large file storage that an earlier try has copied."""
+        sizes = {
+            one.key.removeprefix(prefix): one.size_bytes for one in self.stores.objects.list(prefix)
+        }
+        total, done, copied = sum(one.size_bytes for one in described), 0, []
+        missing = [one.size_bytes for one in described if sizes.get(one.name) != one.size_bytes]
+        check_room(max(missing, default=0), self.folder, what=f"a file of {wanted.uri}")
+        for one in described:
+            self.telling.say(f"bringing {wanted.uri} into the bucket: {done} of {total} bytes")
+            self.telling.check()
+            there = one.sha256 and sizes.get(one.name) == one.size_bytes
+            sha256 = one.sha256 if there else self._copy(wanted, commit, one, prefix)
+            copied.append(ModelFile(name=one.name, size_bytes=one.size_bytes, sha256=sha256))
+            done += one.size_bytes
+        return copied
+
+    def _copy(self, wanted: Wanted, commit: str, one: HubFile, prefix: str) -> str:
+        folder = self.folder / "from-hub"
+        try:
+            path = self.hub.download(wanted, one, commit=commit, folder=folder)
+            sha256 = one.check(path)
+            self.stores.objects.put_file(prefix + one.name, path)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return sha256
+
+    def _there(self, wanted: Wanted, pinned: PinnedModel) -> ModelFiles | None:
+        """The files, where all of them are in the bucket."""
+        if not pinned.files_sha256:
+            return None
+        prefix = self._prefix(wanted, pinned.commit)
+        try:
+            stored = self.stores.objects.get(prefix + _list_name(pinned.files_sha256))
+        except ObjectMissingError:
+            return None
+        files = ModelFiles.from_bytes(stored, sha256=pinned.files_sha256)
+        there = {one.key: one.size_bytes for one in self.stores.objects.list(prefix)}
+        whole = all(there.get(prefix + one.name) == one.size_bytes for one in files.files)
+        return files if whole else None
+
+    def _prefix(self, wanted: Wanted, commit: str) -> str:
+        host = re.sub(r"[^A-Za-z0-9.-]+", "-", self.hub.endpoint.partition("://")[2])
+        repo = wanted.address.repo
+        return f"{self.stores.objects.prefix}{ROOT}{host}/{repo}/{commit}/{wanted.part}/"
+
+    def _found(self, wanted: Wanted, commit: str, files: ModelFiles) -> Place:
+        return Place(
+            named=wanted.uri,
+            uri=self.stores.objects.uri(self._prefix(wanted, commit)),
+            commit=commit,
+            files={one.name: one for one in files.files},
+        )
+
+
+def _wanted(field: str, uri: str, revision: str | None, *, own: bool = True) -> Wanted | str:
+    if not of_hub(uri):
+        return uri
+    part: Part = "model" if field == MODEL_FIELD else "tokenizer"
+    address = ModelAddress.parse(uri, revision)
+    return Wanted(field=field, uri=uri, address=address, part=part, own_tokenizer=own)
+
+
+def _list_name(sha256: str) -> str:
+    return f"files-{sha256[:16]}.json"

@@ -1,0 +1,210 @@
+"""The hub's client as models are read with it: by commit, each file checked by the hub's digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from rl_contracts.documents.model import Part
+from rl_contracts.errors import IntegrityError, Refusal, RefusedError, StoreUnavailableError
+from rl_contracts.hub.asking import DENIED, PATIENCE_SECONDS, STORE, TIMEOUT_SECONDS, ask
+from rl_contracts.hub.choice import ModelAddress, NoModelError, files_of
+
+TOKEN_FIELD = "spec.data.hub.tokenSecretRef"
+MAKE_TOKEN = f"Mend the name, or set {TOKEN_FIELD} to a token that may read it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubFile:
+    """A file of a commit, as the hub describes it."""
+
+    name: str
+    size_bytes: int
+    sha256: str = ""
+    """Of one in large file storage; empty: of none."""
+    blob: str = ""
+    """Git's own digest of another one."""
+
+    def check(self, path: Path) -> str:
+        """Compare a downloaded file with the description; returns its SHA-256.
+
+        Raises:
+            IntegrityError: it is another one.
+        """
+        size = path.stat().st_size
+        blob = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        found = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                found.update(chunk)
+                if not self.sha256:
+                    blob.update(chunk)
+        if self.size_bytes != size:
+            raise IntegrityError(f"{self.name} has {size} bytes, the hub says {self.size_bytes}")
+        if self.sha256 not in ("", found.hexdigest()):
+            raise IntegrityError(f"{self.name} has another digest than the hub says")
+        if not self.sha256 and self.blob not in ("", blob.hexdigest()):
+            raise IntegrityError(f"{self.name} has another digest than the hub says")
+        return found.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A model, or a tokenizer, of the hub and where the manifest names it."""
+
+    field: str
+    uri: str
+    address: ModelAddress
+    part: Part = "model"
+    own_tokenizer: bool = True
+    """Whether the model's own tokenizer is used."""
+
+
+class HubModels:
+    """One endpoint and one token; the token is shown to that endpoint alone."""
+
+    def __init__(
+        self, endpoint: str, *, token_file: Path | None, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """Nothing is asked before the first call.
+
+        Args:
+            endpoint: base URL.
+            token_file: holds the token; None: no token is sent, not even one that lies around.
+            patience_seconds: how long a call is repeated while the endpoint does not answer.
+        """
+        self.endpoint = endpoint.rstrip("/")
+        self._token: str | bool = token_file.read_text().strip() if token_file else False
+        self._api = HfApi(endpoint=self.endpoint, token=self._token)
+        self._patience = patience_seconds
+
+    def describe(self, wanted: Wanted, *, commit: str = "") -> tuple[str, list[HubFile]]:
+        """The commit that the revision names, and the files in it that a model is made of.
+
+        Args:
+            wanted: which model.
+            commit: take this one, whatever the revision names by now.
+
+        Raises:
+            RefusedError: there is no such repository, revision or model, or it is not ours.
+            StoreUnavailableError: the endpoint does not answer.
+        """
+        address = wanted.address
+        with self._refusing(wanted):
+            info = ask(
+                f"looking for {address.repo}",
+                lambda: self._api.model_info(
+                    address.repo, revision=commit or address.revision, files_metadata=True,
+                    timeout=TIMEOUT_SECONDS,
+                ),
+                patience_seconds=self._patience,
+            )  # fmt: skip
+            there = {one.rfilename: one for one in info.siblings or []}
+            chosen = files_of(there, wanted.part, own_tokenizer=wanted.own_tokenizer)
+        assert info.sha, "the hub names the commit that it shows"
+        return info.sha, [
+            HubFile(
+                name=name,
+                size_bytes=there[name].size or 0,
+                sha256=lfs.sha256 if (lfs := there[name].lfs) else "",
+                blob=there[name].blob_id or "",
+            )
+            for name in chosen
+        ]
+
+    def download(self, wanted: Wanted, file: HubFile, *, commit: str, folder: Path) -> Path:
+        """Fetch one file of a commit, going on where a connection was cut.
+
+        Errors as of ``describe``, and IntegrityError: it is not what the hub describes.
+        """
+        repo = wanted.address.repo
+        with self._refusing(wanted):
+            path = ask(
+                f"reading {file.name} of {repo}",
+                lambda: self._fetch(repo, file.name, commit, folder),
+                patience_seconds=self._patience,
+            )
+        return Path(path)
+
+    def _fetch(self, repo: str, name: str, commit: str, folder: Path) -> str:
+        try:
+            found = hf_hub_download(
+                repo,
+                name,
+                revision=commit,
+                endpoint=self.endpoint,
+                token=self._token,
+                local_dir=folder,
+                etag_timeout=TIMEOUT_SECONDS,
+            )
+        except RuntimeError as error:  # the hub's chunked storage has no errors of its own
+            cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+            raise StoreUnavailableError(
+                store=STORE, doing=f"reading {name}", cause=cause
+            ) from error
+        return os.fspath(found)
+
+    @contextmanager
+    def _refusing(self, wanted: Wanted) -> Iterator[None]:
+        where, revision = f"{self.endpoint}/{wanted.address.repo}", wanted.address.revision
+        kind = "Model" if wanted.part == "model" else "Tokenizer"
+        try:
+            yield
+        except NoModelError as error:
+            raise _refused(
+                wanted, error.reason, f"{where}@{revision}: {error}", error.remedy
+            ) from error
+        except HFValidationError as error:
+            message = str(error).splitlines()[0].rstrip(".")
+            raise _refused(wanted, f"{kind}NotFound", message, "Mend the name.") from error
+        except GatedRepoError as error:
+            message = f"{where} is gated, and not open to this token"
+            remedy = f"Accept its terms on its page, and set {TOKEN_FIELD} to that account's token."
+            raise _refused(wanted, f"{kind}AccessDenied", message, remedy) from error
+        except RepositoryNotFoundError as error:
+            # The hub does not tell whether a repository is private or not there.
+            message = f"{where} is not there, or is not open to this token"
+            raise _refused(wanted, f"{kind}NotFound", message, MAKE_TOKEN) from error
+        except RevisionNotFoundError as error:
+            message = f"{where} has no revision {revision!r}"
+            remedy = "Name a branch, a tag or a commit of it."
+            raise _refused(wanted, f"{kind}NotFound", message, remedy) from error
+        except (EntryNotFoundError, HfHubHTTPError) as error:
+            raise self._unexpected(wanted, where, kind, error) from error
+
+    @staticmethod
+    def _unexpected(wanted: Wanted, where: str, kind: str, error: Exception) -> RefusedError:
+        status = error.response.status_code if isinstance(error, HfHubHTTPError) else 404
+        if status in DENIED:
+            message = f"{where} refused the token with HTTP {status}"
+            return _refused(
+                wanted, f"{kind}AccessDenied", message, f"Mend the one of {TOKEN_FIELD}."
+            )
+        return _refused(wanted, f"{kind}NotFound", f"{where} answered HTTP {status}", MAKE_TOKEN)
+
+
+def _refused(wanted: Wanted, reason: str, message: str, remedy: str) -> RefusedError:
+    shown = wanted.uri if "@" in wanted.uri else f"{wanted.uri}@{wanted.address.revision}"
+    return RefusedError(
+        Refusal(
+            field=wanted.field,
+            value=shown[:200],
+            reason=reason,
+            message=f"{message}."[:500],
+            remedy=remedy,
+        )
+    )

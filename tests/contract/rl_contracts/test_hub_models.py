@@ -1,0 +1,287 @@
+"""A model of the hub comes into the bucket once, as the commit that its run began with."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import snapshot_download
+
+from rl_contracts.errors import IntegrityError, RefusedError, StoreUnavailableError
+from rl_contracts.hub import bring
+from rl_contracts.hub.bring import Bringer
+from rl_contracts.hub.models import HubModels
+from rl_contracts.spec.data import ModelSource
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.model_folder import BasePlaces, ModelFolder
+from tests.reading_hub import REPO, ReadingHub, commit, files_in, serving
+from tests.tiny_model import save_tiny
+
+URI = f"hf://{REPO}"
+OLD, NEW = commit("old"), commit("new")
+RUN = "11111111-2222"
+TOKEN = "hf_verysecret"
+
+
+@dataclass
+class Words:
+    """What a pod says."""
+
+    said: list[str] = field(default_factory=list)
+    at: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """What happens when a phase that begins so is told."""
+
+    def say(self, phase: str) -> None:
+        self.said.append(phase)
+        for start, act in self.at.items():
+            if phase.startswith(start):
+                act()
+
+    def check(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    found = files_in(save_tiny(tmp_path_factory.mktemp("hub") / "tiny"))
+    return found | {"README.md": b"# Tiny", "modeling_tiny.py": b"raise SystemExit"}
+
+
+@pytest.fixture
+def hub(files: dict[str, bytes]) -> Iterator[ReadingHub]:
+    moved = files | {"generation_config.json": b'{"temperature": 0.5}'}
+    with serving(ReadingHub({OLD: files, NEW: moved}, {"main": OLD, "v1": OLD})) as served:
+        yield served
+
+
+@dataclass
+class Pods:
+    """Makes pods of one run."""
+
+    stores: Stores
+    hub: ReadingHub
+    folder: Path
+
+    def pod(self, name: str = "a", *, run: str = RUN, **options: Any) -> Bringer:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        token = options.pop("token_file", None)
+        values: dict[str, Any] = {"telling": Words(), "wait_seconds": 60.0} | options
+        hub = HubModels(self.hub.url, token_file=token, patience_seconds=3)
+        return Bringer(stores=self.stores, hub=hub, run=run, holder=name, folder=folder, **values)
+
+    def refusal(self, pod: Bringer, uri: str = URI, **source: str) -> str:
+        with pytest.raises(RefusedError) as refused:
+            pod.base(ModelSource(uri=uri, **source))
+        found = refused.value.refusal
+        assert found.remedy
+        assert TOKEN not in str(refused.value)
+        return f"{found.field} = {found.value} {found.reason}: {found.message} {found.remedy}"
+
+
+@pytest.fixture
+def pods(stores: Stores, hub: ReadingHub, tmp_path: Path) -> Pods:
+    return Pods(stores, hub, tmp_path)
+
+
+def content(stores: Stores, places: BasePlaces, folder: Path) -> dict[str, bytes]:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    ModelFolder(stores.objects, places.model).download(folder)
+    return files_in(folder)
+
+
+def loadable(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if not name.endswith((".md", ".py"))}
+
+
+def test_the_stand_in_is_a_hub_to_the_real_client(hub: ReadingHub, tmp_path: Path) -> None:
+    hub.cuts = 1
+    folder = snapshot_download(
+        REPO, revision="v1", endpoint=hub.url, token=False, local_dir=tmp_path / "all"
+    )
+    there = {name: (Path(folder) / name).read_bytes() for name in hub.commits[OLD]}
+    assert there == hub.commits[OLD]
+
+
+def test_a_model_is_read_from_the_hub_once_by_commit(
+    pods: Pods, hub: ReadingHub, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    first = pods.pod("a").base(ModelSource(uri=URI))
+    assert (first.model.named, first.model.commit, first.tokenizer) == (URI, OLD, None)
+    assert content(pods.stores, first, tmp_path / "base") == loadable(files)
+    asked = len(hub.requests)
+    assert not any(path.endswith((".md", ".py")) for _, path, _ in hub.requests)
+    assert {authorization for _, _, authorization in hub.requests} == {""}
+    hub.branches["main"] = NEW
+    assert pods.pod("b").base(ModelSource(uri=URI)) == first, "the branch has moved"
+    assert len(hub.requests) == asked, "nobody asks the hub again"
+    other = pods.pod("c", run="33333333-4444").base(ModelSource(uri=URI))
+    assert other.model.commit == NEW
+    same = pods.pod("d", run="55555555-6666").base(ModelSource(uri=URI, revision="v1"))
+    assert same == first, "runs share what is in the bucket"
+    assert hub.read("model.safetensors") == 2, "one for each commit"
+
+
+def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: ReadingHub) -> None:
+    def move() -> None:
+        hub.branches["main"] = NEW
+
+    told = [Words(at={"bringing": move}) for _ in range(4)]
+    makers = [pods.pod(f"pod-{n}", telling=one) for n, one in enumerate(told)]
+    with ThreadPoolExecutor(len(makers)) as pool:
+        found = list(pool.map(lambda one: one.base(ModelSource(uri=URI)), makers))
+    assert {one.model.commit for one in found} == {OLD}
+    assert hub.read("model.safetensors") == 1
+    waited = [one for one in told if any("waiting for another pod" in word for word in one.said)]
+    assert len(waited) == 3
+
+
+def test_what_another_pod_has_pinned_counts(pods: Pods, hub: ReadingHub) -> None:
+    """A pod that lost its lease, or its life, after it had asked for the commit."""
+
+    def lose() -> None:
+        raise StoreUnavailableError(store="test", doing="dying", cause="killed")
+
+    with pytest.raises(StoreUnavailableError):
+        pods.pod("a", telling=Words(at={"bringing": lose})).base(ModelSource(uri=URI))
+    hub.branches["main"] = NEW
+    found = pods.pod("a").base(ModelSource(uri=URI))
+    assert found.model.commit == OLD
+
+
+def test_two_that_both_believe_to_hold_the_lease_do_no_harm(
+    pods: Pods, hub: ReadingHub, files: dict[str, bytes], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(bring, "LEASE_SECONDS", -1.0)
+    other = pods.pod("b")
+    found: list[BasePlaces] = []
+
+    def overtake() -> None:
+        hub.branches["main"] = NEW
+        if not found:
+            found.append(other.base(ModelSource(uri=URI)))
+
+    mine = pods.pod("a", telling=Words(at={"asking": overtake})).base(ModelSource(uri=URI))
+    assert mine == found[0]
+    assert content(pods.stores, mine, tmp_path / "base")["config.json"] == files["config.json"]
+
+
+def test_a_wait_ends_and_says_for_what(pods: Pods) -> None:
+    def late() -> None:
+        with pytest.raises(StoreUnavailableError, match="another pod was to bring hf://org/tiny"):
+            pods.pod("b", wait_seconds=0.0).base(ModelSource(uri=URI))
+
+    pods.pod("a", telling=Words(at={"asking": late})).base(ModelSource(uri=URI))
+
+
+def test_cut_connections_and_stumbles_cost_time_alone(
+    pods: Pods, hub: ReadingHub, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    hub.cuts, hub.failures = 3, 2
+    found = pods.pod().base(ModelSource(uri=URI))
+    assert content(pods.stores, found, tmp_path / "base") == loadable(files)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_other_bytes_than_the_hub_describes_are_not_taken(
+    pods: Pods, hub: ReadingHub, name: str
+) -> None:
+    hub.damaged = frozenset({name})
+    with pytest.raises(IntegrityError, match=f"{name} has another digest than the hub says"):
+        pods.pod().base(ModelSource(uri=URI))
+    there = pods.stores.objects.list(f"{pods.stores.objects.prefix}models/")
+    assert not any(one.key.endswith(name) for one in there)
+    hub.damaged = frozenset()
+    assert pods.pod().base(ModelSource(uri=URI)).model.commit == OLD
+
+
+def test_what_went_from_the_bucket_is_brought_again(
+    pods: Pods, hub: ReadingHub, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    first = pods.pod().base(ModelSource(uri=URI))
+    hub.branches["main"] = NEW
+    pods.stores.objects.delete_prefix(f"{pods.stores.objects.prefix}models/")
+    assert pods.pod().base(ModelSource(uri=URI)) == first
+    assert content(pods.stores, first, tmp_path / "base") == loadable(files)
+
+
+def test_what_rotted_in_the_bucket_is_not_used(pods: Pods, tmp_path: Path) -> None:
+    found = pods.pod().base(ModelSource(uri=URI))
+    objects = pods.stores.objects
+    key = next(one.key for one in objects.list(f"{objects.prefix}models/") if "config" in one.key)
+    objects.put(key, objects.get(key)[:-1] + b"!")
+    with pytest.raises(IntegrityError, match="has digest"):
+        content(pods.stores, found, tmp_path / "base")
+
+
+def test_a_tokenizer_of_the_hub_comes_alone(pods: Pods, hub: ReadingHub) -> None:
+    source = ModelSource(uri="s3://bucket/model", tokenizer_uri=f"{URI}@v1")
+    found = pods.pod().base(source)
+    assert found.model.uri == "s3://bucket/model"
+    assert found.tokenizer is not None
+    assert found.tokenizer.commit == OLD
+    assert set(found.tokenizer.files or {}) == {"tokenizer.json", "tokenizer_config.json"} | (
+        {"chat_template.jinja"} & set(hub.commits[OLD])
+    )
+    assert hub.read("model.safetensors") == 0
+
+
+def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
+    pods: Pods, hub: ReadingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.token = TOKEN
+    monkeypatch.setenv("HF_TOKEN", TOKEN)  # what lies around is not used
+    assert "is not there, or is not open to this token" in pods.refusal(pods.pod())
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    opened = pods.pod(token_file=tmp_path / "token").base(ModelSource(uri=URI))
+    assert opened.model.commit == OLD
+
+
+def test_a_hub_that_is_silent_is_waited_for_and_named(pods: Pods, hub: ReadingHub) -> None:
+    hub.failures = 1000
+    with pytest.raises(StoreUnavailableError, match="hub did not answer while looking for"):
+        pods.pod().base(ModelSource(uri=URI))
+
+
+REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
+    "another revision": (
+        {"revision": "v9"}, "spec.model.uri = hf://org/tiny@v9 ModelNotFound", "no revision 'v9'",
+    ),
+    "another repository": (
+        {"uri": "hf://org/nobody"}, "hf://org/nobody@main ModelNotFound", "tokenSecretRef",
+    ),
+    "an impossible name": ({"uri": "hf://org/a--b..c"}, "ModelNotFound", "Mend the name."),
+    "pickles": ({"revision": "pickled"}, "ModelPickled", "pytorch_model.bin"),
+    "a tokenizer's field": (
+        {"tokenizer_uri": "hf://org/nobody"}, "spec.model.tokenizerUri = hf://org/nobody@main "
+        "TokenizerNotFound", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_name_field_value_and_remedy(
+    case: str, pods: Pods, hub: ReadingHub, files: dict[str, bytes]
+) -> None:
+    source, told, message = REFUSED[case]
+    pickled = {name: one for name, one in files.items() if not name.endswith(".safetensors")}
+    hub.commits[commit("pickled")] = pickled | {"pytorch_model.bin": b"\x80"}
+    hub.branches["pickled"] = commit("pickled")
+    said = pods.refusal(pods.pod(), **({"uri": URI} | source))
+    assert told in said
+    assert message in said
+    assert hub.read("pytorch_model.bin") == 0
+
+
+def test_a_gated_model_says_what_to_do(pods: Pods, hub: ReadingHub) -> None:
+    hub.gated = True
+    said = pods.refusal(pods.pod())
+    assert "ModelAccessDenied" in said
+    assert "Accept its terms on its page" in said

@@ -1,0 +1,166 @@
+"""A small server with the Hugging Face hub's addresses for reading models, for the real client."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from urllib.parse import unquote
+
+from tests.loopback import listening
+
+REPO = "org/tiny"
+Answer = tuple[int, dict[str, str], bytes]
+"""Status, headers and body."""
+DESCRIBED = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)/revision/(?P<revision>[^?]+)(\?.*)?")
+LISTED = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^?]+)(\?.*)?")
+RESOLVED = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<name>[^?]+)")
+
+
+def commit(word: str) -> str:
+    """A name as git gives them."""
+    return hashlib.sha1(word.encode(), usedforsecurity=False).hexdigest()
+
+
+@dataclass
+class ReadingHub:
+    """One model, of which each commit holds files by name; weights lie in large file storage."""
+
+    commits: dict[str, Mapping[str, bytes]]
+    branches: dict[str, str]
+    """Commits by branch or tag."""
+    token: str = ""
+    """When set, nothing is shown without it."""
+    gated: bool = False
+    """It is described to everybody, its files are for nobody."""
+    failures: int = 0
+    """So many requests are answered by 503 first."""
+    cuts: int = 0
+    """So many answers with a file break off in their middle."""
+    damaged: frozenset[str] = frozenset()
+    """Files that come with other bytes than they are described by."""
+    url: str = ""
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
+    """Method, path and Authorization header."""
+
+    def read(self, name: str) -> int:
+        """How often a file's content was asked for."""
+        return sum(m == "GET" and path.endswith(f"/{name}") for m, path, _ in self.requests)
+
+    @property
+    def described(self) -> Counter[str]:
+        """How often each revision was asked for."""
+        asked = (DESCRIBED.fullmatch(path) for _, path, _ in self.requests)
+        return Counter(unquote(one["revision"]) for one in asked if one is not None)
+
+    def answer(self, method: str, path: str, authorization: str) -> Answer:
+        self.requests.append((method, path, authorization))
+        if self.failures > 0:
+            self.failures -= 1
+            return 503, {}, b""
+        if self.token and authorization != f"Bearer {self.token}":
+            return 401, {"X-Error-Code": "RepoNotFound"}, b"{}"
+        described, listed = DESCRIBED.fullmatch(path), LISTED.fullmatch(path)
+        resolved = RESOLVED.fullmatch(path)
+        if described is not None and described["repo"] == REPO:
+            return self._describe(unquote(described["revision"]))
+        if listed is not None and listed["repo"] == REPO:
+            return self._list(listed["revision"])
+        if resolved is not None and resolved["repo"] == REPO:
+            return self._file(resolved["revision"], unquote(resolved["name"]))
+        return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
+
+    def _describe(self, revision: str) -> Answer:
+        found = self.branches.get(revision, revision)
+        if found not in self.commits:
+            return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
+        siblings = [_sibling(name, data) for name, data in self.commits[found].items()]
+        body = {"id": REPO, "sha": found, "private": False, "tags": [], "siblings": siblings}
+        return 200, {"Content-Type": "application/json"}, json.dumps(body).encode()
+
+    def _list(self, commit: str) -> Answer:
+        told = [_sibling(name, data) for name, data in self.commits[commit].items()]
+        tree = [
+            {"type": "file", "path": one["rfilename"], "size": one["size"], "oid": one["blobId"]}
+            for one in told
+        ]
+        return 200, {"Content-Type": "application/json"}, json.dumps(tree).encode()
+
+    def _file(self, revision: str, name: str) -> Answer:
+        if self.gated:
+            return 403, {"X-Error-Code": "GatedRepo"}, b""
+        data = self.commits.get(revision, {}).get(name)
+        if data is None:
+            return 404, {"X-Error-Code": "EntryNotFound"}, b""
+        etag = f'"{_sha256(data) if _is_large(name) else _blob(data)}"'
+        if name in self.damaged:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        return 200, {"X-Repo-Commit": revision, "ETag": etag, "Accept-Ranges": "bytes"}, data
+
+
+def _is_large(name: str) -> bool:
+    return name.endswith((".safetensors", ".bin"))
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _blob(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _sibling(name: str, data: bytes) -> dict[str, object]:
+    pointer = b"version https://git-lfs.github.com/spec/v1\n"
+    large = {"sha256": _sha256(data), "size": len(data), "pointerSize": len(pointer)}
+    content = pointer if _is_large(name) else data
+    told = {"rfilename": name, "size": len(data), "blobId": _blob(content)}
+    return told | ({"lfs": large} if _is_large(name) else {})
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Files of a folder as a commit has them."""
+    return {one.name: one.read_bytes() for one in sorted(folder.iterdir())}
+
+
+@contextmanager
+def serving(hub: ReadingHub) -> Iterator[ReadingHub]:
+    """Serve it on the loopback interface."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            status, headers, body = hub.answer(
+                self.command, self.path, self.headers.get("Authorization", "")
+            )
+            wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+            if status == 200 and wanted is not None:
+                start = int(wanted[1])
+                headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+                status, body = 206, body[start:]
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "HEAD":
+                return
+            if hub.cuts > 0 and "ETag" in headers and len(body) > 1:
+                hub.cuts -= 1
+                body, self.close_connection = body[: len(body) // 2], True
+            self.wfile.write(body)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with listening(Handler) as hub.url:
+        yield hub

@@ -1,0 +1,64 @@
+"""Which files of a repository a model is made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_contracts.documents.model import Part
+from rl_contracts.hub.choice import ModelAddress, NoModelError, files_of
+
+CONFIG = ["config.json", "generation_config.json"]
+TOKENIZER = ["merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
+SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+INDEX = "model.safetensors.index.json"
+BESIDE = [".gitattributes", "LICENSE", "README.md", "modeling_own.py", "onnx/model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "revision", "repo", "found"),
+    [
+        ("hf://org/name", None, "org/name", "main"),
+        ("hf://org/name", "v1", "org/name", "v1"),
+        ("hf://org/name@refs/pr/1", None, "org/name", "refs/pr/1"),
+    ],
+)
+def test_an_address_is_parsed(uri: str, revision: str | None, repo: str, found: str) -> None:
+    assert ModelAddress.parse(uri, revision) == ModelAddress(repo=repo, revision=found)
+
+
+@pytest.mark.parametrize(
+    ("names", "part", "own", "found"),
+    [
+        (CONFIG + TOKENIZER + [INDEX, *SHARDS] + BESIDE, "model", True,
+         CONFIG + TOKENIZER + [INDEX, *SHARDS]),
+        ([*CONFIG, "model.safetensors"], "model", False, [*CONFIG, "model.safetensors"]),
+        ([*CONFIG, "pytorch_model.bin", "model.safetensors", "tokenizer.model"], "model", True,
+         [*CONFIG, "model.safetensors", "tokenizer.model"]),
+        ([*CONFIG, "consolidated.safetensors", INDEX, *SHARDS], "model", False,
+         [*CONFIG, INDEX, *SHARDS]),
+        ([*CONFIG, "weights.safetensors"], "model", False, [*CONFIG, "weights.safetensors"]),
+        (CONFIG + TOKENIZER + SHARDS, "tokenizer", True, TOKENIZER),
+    ],
+)  # fmt: skip
+def test_files_of_a_model(names: list[str], part: Part, own: bool, found: list[str]) -> None:
+    assert files_of(names, part, own_tokenizer=own) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("names", "part", "reason", "message"),
+    [
+        (CONFIG + TOKENIZER, "model", "ModelIncomplete", "no safetensors file at its top"),
+        (["config.json", "pytorch_model.bin"], "model", "ModelPickled", "(pytorch_model.bin)"),
+        ([*TOKENIZER, "model.safetensors"], "model", "ModelIncomplete", "no config.json"),
+        ([*CONFIG, "model.safetensors"], "model", "ModelIncomplete", "no tokenizer at"),
+        (CONFIG + SHARDS, "tokenizer", "TokenizerIncomplete", "no tokenizer at"),
+    ],
+)  # fmt: skip
+def test_what_is_no_model_is_refused(
+    names: list[str], part: Part, reason: str, message: str
+) -> None:
+    with pytest.raises(NoModelError) as refused:
+        files_of(names, part)
+    assert refused.value.reason == reason
+    assert message in str(refused.value)
+    assert refused.value.remedy
