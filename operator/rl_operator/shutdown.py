@@ -44,8 +44,9 @@ async def end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> 
     for task in pending:
         if task.get_name() != "watches":
             task.cancel()
+    late: set[asyncio.Task[Any]] = set()
     if pending:
-        await asyncio.wait(pending, timeout=STOP_SECONDS)
-    for task in done:
-        if task.exception() is not None:
+        late, _ = await asyncio.wait(pending, timeout=STOP_SECONDS)
+    for task in (*done, *late):
+        if not task.cancelled() and task.exception() is not None:
             log.error("%s ended", task.get_name(), exc_info=task.exception())

@@ -1,0 +1,50 @@
+"""Whatever fails is told by its name, also when it does so while the process ends already."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from rl_operator import shutdown
+
+
+async def fail() -> None:
+    raise RuntimeError("it broke")
+
+
+async def fail_once_asked() -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        raise RuntimeError("it broke")
+
+
+async def go_on() -> None:
+    await asyncio.Event().wait()
+
+
+TASKS: dict[str, tuple[dict[str, Coroutine[Any, Any, None]], list[str]]] = {
+    "the first": ({"first": fail(), "other": go_on()}, ["first ended"]),
+    "another one at its end": (
+        {"first": asyncio.sleep(0), "other": fail_once_asked()}, ["other ended"]
+    ),
+    "none": ({"first": asyncio.sleep(0), "other": go_on()}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tasks", "told"), TASKS.values(), ids=TASKS.keys())
+async def test_what_fails_is_told(
+    tasks: dict[str, Coroutine[Any, Any, None]], told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    begun = [asyncio.create_task(task, name=name) for name, task in tasks.items()]
+    done, pending = await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
+    await shutdown.end(done, pending)
+    del begun, done, pending
+    gc.collect()  # of a task whose failure nobody has read asyncio tells then
+    assert [one.getMessage() for one in caplog.records] == told
