@@ -101,6 +101,18 @@ class Lab:
         assert found is not None
         return found
 
+    def await_kind(self, name: str) -> None:
+        """Wait until a kind is served, by its definition's name.
+
+        ``kubectl wait`` refuses a definition of which the API server has said nothing yet.
+        """
+
+        def serves() -> bool:
+            found = self.get("crd", name).get("status", {}).get("conditions") or []
+            return any((one["type"], one["status"]) == ("Established", "True") for one in found)
+
+        until(serves, what=f"{name} to be served")
+
     def kill(self, pod: str, *, namespace: str = "") -> None:
         """Delete a pod at once, as when its node is gone."""
         where = namespace or self.namespace

@@ -35,12 +35,7 @@ def put_back(lab: Lab, definition: dict[str, Any]) -> None:
     """Install the kind, and have its operator watch it."""
     lab.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-",
                 stdin=json.dumps(definition))  # fmt: skip
-
-    def serves() -> bool:
-        found = lab.get("crd", KIND).get("status", {}).get("conditions") or []
-        return any((one["type"], one["status"]) == ("Established", "True") for one in found)
-
-    until(serves, what="the definition to be served")
+    lab.await_kind(KIND)
     where = ("-n", TRAINING_OPERATOR, "deployment/training-operator")
     lab.kubectl("rollout", "restart", *where)
     lab.kubectl("rollout", "status", *where, "--timeout=120s")

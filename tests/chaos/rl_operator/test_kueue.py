@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,17 +20,16 @@ SYSTEM = "rl-queued"
 
 
 @pytest.fixture
-def without_kueue(queue: World, with_kueue: ApiServer) -> Iterator[World]:
-    crd = kueue.definitions()[0]
-    with_kueue.kubectl("delete", "crd", crd["metadata"]["name"])
+def without_kueue(queue: World, with_kueue: ApiServer, tmp_path: Path) -> Iterator[World]:
+    with_kueue.kubectl("delete", "crd", kueue.definitions()[0]["metadata"]["name"])
     yield queue
-    restore(with_kueue, crd)
+    restore(with_kueue, tmp_path)
 
 
-def restore(apiserver: ApiServer, crd: dict[str, Any]) -> None:
-    apiserver.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(crd))
-    name = crd["metadata"]["name"]
-    apiserver.kubectl("wait", f"crd/{name}", "--for=condition=Established", "--timeout=120s")
+def restore(apiserver: ApiServer, folder: Path) -> None:
+    path = folder / "workloads.json"
+    path.write_text(json.dumps(kueue.definitions()[0]))
+    apiserver.install(path)
 
 
 def test_a_cluster_without_kueue_is_told_of_and_kueue_found(
@@ -53,7 +51,7 @@ def test_a_cluster_without_kueue_is_told_of_and_kueue_found(
             return next((str(one["reason"]) for one in said if one["type"] == "Ready"), "")
 
         until(lambda: reason() == "KueueMissing", what="the missing kind to be told", seen=reason)
-        restore(with_kueue, kueue.definitions()[0])
+        restore(with_kueue, tmp_path)
         until(first.ended, what="the end of the process that does not watch Workloads")
         second = starter("second", *arguments)
         until(lambda: reason() == "Pending", what="the job to be queued", seen=reason)

@@ -33,9 +33,8 @@ def queue(lab: Lab, installed: DemoSettings) -> Iterator[Lab]:
     names = [one["metadata"]["name"] for one in items]
     crds = {"apiVersion": "v1", "kind": "List", "items": items}
     lab.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(crds))
-    lab.kubectl(
-        "wait", "--for=condition=Established", "--timeout=120s", *(f"crd/{one}" for one in names)
-    )
+    for one in names:
+        lab.await_kind(one)
     flavor = kueue.flavor(FLAVOR)
     flavor["spec"]["nodeLabels"] = {"kubernetes.io/os": "linux"}
     lab.apply(flavor)
