@@ -60,8 +60,11 @@ class InputsReader:
         """Drop what is held of a job."""
         self.preflight.forget(key)
 
-    def read(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Inputs:
-        """What is known now; waits for nothing longer than a few seconds."""
+    def read(self, snapshot: JobSnapshot, spec: RLJobSpec, *, anew: bool = False) -> Inputs:
+        """What is known now; waits for nothing longer than a few seconds.
+
+        With ``anew`` the run's documents are read after the snapshot was taken.
+        """
         key, meta = snapshot.key, snapshot.job.meta
         refusal = next(of_spec(spec), None) or next(refusals(spec, snapshot.shared), None)
         refusal = refusal or self.trial.refusal(meta, spec)
@@ -69,7 +72,7 @@ class InputsReader:
         if stall is None and not snapshot.has_trainer_kind:
             stall = NO_TRAINING_OPERATOR
         found = self.connections.of(key.namespace, spec.storage.secret_name)
-        reading = self.reader.read(meta.run, found)
+        reading = self.reader.read(meta.run, found, anew=anew)
         verdict = Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
             verdict = self.preflight.verdict(key, spec, found)

@@ -6,6 +6,7 @@ store for long.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -73,8 +74,13 @@ class ProgressReader:
         self._namespaces: dict[str, _Namespace] = {}
         self._lock = threading.Lock()
 
-    def read(self, run: str, found: StoresOf) -> Reading:
+    def read(self, run: str, found: StoresOf, *, anew: bool = False) -> Reading:
         """What the stores say of a run, after at most ``ANSWER_SECONDS``.
+
+        Args:
+            run: whose documents are read.
+            found: where.
+            anew: by a read that begins now or later.
 
         Raises what parsing the run's documents raises.
         """
@@ -82,7 +88,8 @@ class ProgressReader:
             assert found.refusal is not None
             unknown = Reach("Unknown", found.refusal.reason, str(found.refusal))
             return Reading(store=unknown, bucket=unknown)
-        batch = self._recent(run, found.place, found.stores)
+        since = self._clock() if anew else -math.inf
+        batch = self._recent(run, found.place, found.stores, since=since)
         if batch is None:
             message = f"no answer within {ANSWER_SECONDS:.0f} s"
             return Reading(store=Reach("False", "StateStoreUnreachable", message))
@@ -93,11 +100,13 @@ class ProgressReader:
         batch = self._recent(run, found.place, found.stores) if found.stores is not None else None
         return b"" if batch is None else _gist(run, batch, found.place)
 
-    def _recent(self, run: str, place: str, stores: Stores) -> _Batch | None:
+    def _recent(
+        self, run: str, place: str, stores: Stores, *, since: float = -math.inf
+    ) -> _Batch | None:
         """A recent read that has the run, or that has failed; None without an answer in time."""
         deadline = self._clock() + ANSWER_SECONDS
         while True:
-            joined = self._join(run, place, stores)
+            joined = self._join(run, place, stores, since=since)
             if isinstance(joined, _Batch):
                 return joined
             try:
@@ -105,7 +114,7 @@ class ProgressReader:
             except FutureTimeoutError:
                 return None
             batch = self._end(joined, place)
-            if run in batch.runs or batch.store.status != "True":
+            if (run in batch.runs and batch.at >= since) or batch.store.status != "True":
                 return batch
             # That read began before this run was asked for: the next one has it.
 
@@ -113,7 +122,9 @@ class ProgressReader:
         """Take no more readings."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _join(self, run: str, place: str, stores: Stores) -> _Batch | Future[_Batch]:
+    def _join(
+        self, run: str, place: str, stores: Stores, *, since: float
+    ) -> _Batch | Future[_Batch]:
         """The recent read that has the run, or else the one under way, begun if there is none.
 
         One step: a read that ends between two would be begun a second time.
@@ -123,7 +134,8 @@ class ProgressReader:
             held = self._namespaces.setdefault(place, _Namespace())
             held.asked[run] = now
             latest = held.latest
-            if latest is not None and now - latest.at < self._fresh_seconds and run in latest.runs:
+            fresh = latest is not None and now - latest.at < self._fresh_seconds
+            if latest is not None and fresh and latest.at >= since and run in latest.runs:
                 return latest
             if held.pending is None:
                 self._forget_unused(place)

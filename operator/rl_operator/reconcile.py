@@ -120,8 +120,8 @@ class JobReconciler:
         decision = attempts.decide(view)
         if again and not needs_no_proof(decision, queued=spec.scheduling.queued):
             return self._look_live(snapshot.key)  # a turn is decided by what is there now
-        if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
-            self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
+        if isinstance(decision, Ended):
+            inputs, view, decision = self._confirmed(snapshot, spec, granted)
         if inputs.unusable:
             made = self._stop(snapshot, gate)
         else:
@@ -148,6 +148,17 @@ class JobReconciler:
         if made.hindered:
             return HINDERED_LOOKS * self.progress_seconds
         return min(waited, self._next(snapshot, inputs, decision))
+
+    def _confirmed(
+        self, snapshot: JobSnapshot, spec: RLJobSpec, granted: RLJobSpec
+    ) -> tuple[Inputs, View, Decision]:
+        """An attempt's end by what the stores say since: its outcome may just have come."""
+        inputs = self.inputs.read(snapshot, spec, anew=True)
+        view = view_of(snapshot, granted, inputs, self.now())
+        decision = attempts.decide(view)
+        if isinstance(decision, Ended) and not decision.counts and not decision.ignored:
+            self.inputs.forget(snapshot.key)  # looked at anew before the next attempt
+        return inputs, view, decision
 
     def _observe(self, key: Key) -> tuple[JobSnapshot | None, bool]:
         """What there is of a job, and whether that is what the watches have told."""

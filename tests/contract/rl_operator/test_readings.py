@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
@@ -81,6 +82,41 @@ def test_one_read_serves_all_runs_of_a_namespace(
     for run in RUNS:
         reader.read(run, found)
     assert len(reads) == 3
+
+
+def test_a_read_that_begins_anew_has_what_was_written_before_it(
+    reader: ProgressReader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a recent one nor one that is under way, and looked before, will do."""
+    stores, ask = found.stores, overview.of_runs
+    assert stores is not None
+    looked, goes_on = Event(), Event()
+
+    def slow(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
+        seen = ask(mongo, runs)
+        looked.set()
+        assert goes_on.wait(HUNG_SECONDS)
+        return seen
+
+    def steps(*, anew: bool) -> int:
+        run = reader.read(RUNS[0], found, anew=anew).run
+        return run.steps if run is not None else 0
+
+    def write(count: int) -> None:
+        stores.mongo.collection("runs").update_one({"_id": RUNS[0]}, {"$set": {"steps": count}})
+
+    monkeypatch.setattr(readings, "ANSWER_SECONDS", HUNG_SECONDS)
+    assert steps(anew=False) == 1
+    write(77)
+    assert [steps(anew=False), steps(anew=True)] == [1, 77]
+    monkeypatch.setattr(overview, "of_runs", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(steps, anew=True)
+        assert looked.wait(HUNG_SECONDS)
+        write(88)
+        second = threads.submit(steps, anew=True)
+        goes_on.set()
+        assert [first.result(), second.result()] == [77, 88]
 
 
 def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(

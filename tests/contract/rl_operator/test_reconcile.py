@@ -114,6 +114,22 @@ def test_a_failed_attempt_is_repeated_and_the_last_one_is_final(world: World, jo
     assert names_of(world, kinds.SAMPLER_POOL) == []
 
 
+def test_an_outcome_counts_though_the_stores_were_read_before_it(world: World, job: Key) -> None:
+    run = start_samplers(world, job)
+    start_trainer(world, job)
+    world.start_operator(fresh_seconds=3600.0)
+    world.write_run(run)
+    world.settle(job)
+    outcome = {"kind": "Succeeded", "reason": "Trained", "message": "m", "final_model": "s3://f"}
+    world.write_run(run, step=60, steps=60, outcome=outcome)
+    world.end_trainer("job-1", "Succeeded", exit_code=0)
+    status = world.settle(job)
+    assert [(one["result"], one["reason"]) for one in status["attempts"]] == [
+        ("Succeeded", "Trained")
+    ]
+    assert (status["phase"], status.get("failures", 0)) == ("Succeeded", 0)
+
+
 def test_a_turn_is_decided_by_what_is_there_now(world: World, job: Key) -> None:
     """A look that is used again, for no watch has told of anything, ends no attempt."""
     run = start_samplers(world, job)

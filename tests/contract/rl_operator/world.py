@@ -84,6 +84,7 @@ class Operator:
         trust_seconds: float = 0.0,
         look_seconds: float = 0.0,
         first_words_seconds: float = 0.0,
+        fresh_seconds: float = 0.0,
     ) -> None:
         self.skew = 0.0
         store = Store()
@@ -91,7 +92,7 @@ class Operator:
         connections = self.connections = Connections(
             cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds
         )
-        self.reader = ProgressReader(connections, clock=time.monotonic, fresh_seconds=0)
+        self.reader = ProgressReader(connections, clock=time.monotonic, fresh_seconds=fresh_seconds)
         self.preflight = Preflight(
             clock=time.monotonic, wake=lambda _: None, retry_seconds=RETRY_SECONDS
         )
@@ -171,6 +172,7 @@ class World:
         trust_seconds: float = 0.0,
         look_seconds: float = 0.0,
         first_words_seconds: float = 0.0,
+        fresh_seconds: float = 0.0,
     ) -> Operator:
         """A new process: nothing is remembered. It has no watches: looks are not to be trusted."""
         if self.operator is not None:
@@ -181,6 +183,7 @@ class World:
             trust_seconds=trust_seconds,
             look_seconds=look_seconds,
             first_words_seconds=first_words_seconds,
+            fresh_seconds=fresh_seconds,
         )
         return self.operator
 
