@@ -5,6 +5,9 @@
 | drain | one pod is evicted, then the other one | one at a time |
 | unavailable | labels, variables, resources: `maxUnavailable: 1` | one pod is ready at any time |
 | surge | the same: `maxUnavailable: 0`, `maxSurge: 1` | both are, with one more at most |
+| rest | `drain.mode: Abort`, then the pool is suspended for a while | the attempt goes on |
+
+The model's tokenizer is said to be in a folder of its own.
 """
 
 from __future__ import annotations
@@ -20,16 +23,19 @@ import pytest
 
 from rl_console.errors import RequestRefusedError
 from rl_contracts.documents.task import Cause, Queue, TaskState
+from rl_contracts.env import DRAIN_SECONDS
 from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     await_phase,
+    await_suspended_pool,
     evict,
     patch,
     said,
+    suspend_pool,
 )
 from tests.chaos.operator_cluster.rolling import watching
 from tests.cluster.lab import Lab, RunReader
-from tests.cluster.manifests import short_job
+from tests.cluster.manifests import EXAMPLE, short_job
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
@@ -68,6 +74,7 @@ def watched(lab: Lab) -> Iterator[Watched]:
     lab.apply(
         short_job(
             NAME,
+            model__tokenizerUri=EXAMPLE["spec"]["model"]["uri"],
             training__steps=STEPS,
             samplers__0__template__autoscaling__minReplicas=PODS,
             samplers__0__template__rollout={"maxUnavailable": 1},
@@ -153,6 +160,35 @@ def test_an_edited_template_takes_its_place_within_the_rollout_s_bounds(
     assert min(len(one.ready) for one in rolling.moments) == PODS - unavailable
     assert max(len(one.there) for one in rolling.moments) == PODS + surge
     check_pods(lab, edit)
+    assert watched.pods("trainer") == trainer
+    status = await_phase(lab, NAME, "Running")
+    assert (status.attempt, status.failures, status.trainer.restarts) == (1, 0, 0)
+    check_rollouts(lab, watched.uid)
+
+
+def test_a_suspended_pool_gives_its_work_back(lab: Lab, watched: Watched) -> None:
+    trainer = watched.pods("trainer")
+    (group,) = lab.get("rljob", NAME)["spec"]["samplers"]
+    group["template"]["drain"]["mode"] = "Abort"
+    patch(lab, NAME, json.dumps({"samplers": [group]}))
+
+    def aborting() -> bool:
+        found = [
+            container["env"]
+            for pod in lab.get("pods", "-l", SELECTED)["items"]
+            for container in pod["spec"]["containers"]
+            if container["name"] == "agent"
+        ]
+        return bool(found) and all({"name": DRAIN_SECONDS, "value": "0"} in one for one in found)
+
+    until(lambda: aborting() and lab.job(NAME).status.samplers.ready == PODS,
+          what="samplers that do not wait", seconds=COMPLETE_SECONDS)  # fmt: skip
+    watched.goes_on()
+    suspend_pool(lab, f"{NAME}-main", wanted=True)
+    await_suspended_pool(lab, f"{NAME}-main")
+    assert watched.pods("sampler") == set()
+    suspend_pool(lab, f"{NAME}-main", wanted=False)
+    watched.goes_on()
     assert watched.pods("trainer") == trainer
     status = await_phase(lab, NAME, "Running")
     assert (status.attempt, status.failures, status.trainer.restarts) == (1, 0, 0)
