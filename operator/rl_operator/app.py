@@ -37,8 +37,10 @@ LOOK_SECONDS = 300.0
 """What a watch has failed to tell of is seen after so long at most."""
 SYNC_SECONDS, SYNC_POLL_SECONDS = 60.0, 0.05
 """How long the first looks wait for the lists at most, and how often they ask for them."""
-SPACING_SECONDS = 0.25
-"""Changes of an object that come within so long of a look at it share the next one."""
+SPACING_SECONDS = {kinds.RLJOB.name: 0.25, kinds.SAMPLER_POOL.name: 1.0}
+"""Changes of an object that come within so long of a look at it share the next one. Those of a pool
+are for the most part of its Deployment and its pods, which change a dozen times while they start,
+and which its job looks at itself."""
 EVENT_SECONDS, EVENT_POLL_SECONDS = 10.0, 0.25
 """While there is other work an event waits so long at most; and how often one asks for that."""
 LOOP_SILENT_SECONDS = 60.0
@@ -74,7 +76,7 @@ class _Operator:
                 jitter=random.random,
                 waited=metrics.QUEUE_SECONDS.observe,
                 begins=lambda key: key.kind == kinds.RLJOB.name,
-                spacing_seconds=SPACING_SECONDS,
+                spacing=lambda key: SPACING_SECONDS[key.kind],
             )
         )
         metrics.QUEUED.set_function(lambda: float(len(self._queue)))

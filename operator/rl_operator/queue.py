@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -42,7 +43,7 @@ class WorkQueue(Generic[K]):
         jitter: Callable[[], float],
         waited: Callable[[float], None] = lambda seconds: None,
         begins: Callable[[K], bool] = lambda key: False,
-        spacing_seconds: float = 0.0,
+        spacing: Callable[[K], float] = lambda key: 0.0,
     ) -> None:
         """Make an empty queue.
 
@@ -51,7 +52,7 @@ class WorkQueue(Generic[K]):
             jitter: a random number in [0, 1), to keep failing keys apart.
             waited: told of each key that is taken how many seconds it was due before.
             begins: whether the first work on a key begins something that others finish.
-            spacing_seconds: from when a key is taken to when it comes again because it was added:
+            spacing: seconds from when a key is taken to when it comes again because it was added:
                 of several changes within that time there is one look. The first comes at once.
         """
         self._waited = waited
@@ -66,7 +67,7 @@ class WorkQueue(Generic[K]):
         self._since_begun = 0
         """Keys under way that were taken since."""
         self._working: set[K] = set()
-        self._spacing, self._taken = spacing_seconds, dict[K, float]()
+        self._spacing, self._taken = spacing, dict[K, float]()
         self._dirty: set[K] = set()
         self._delayed: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
@@ -84,7 +85,7 @@ class WorkQueue(Generic[K]):
     def add(self, key: K) -> None:
         """Ask for a key to be worked on as soon as possible."""
         now = self._clock()
-        wait = self._taken.get(key, now - self._spacing) + self._spacing - now
+        wait = self._taken.get(key, -math.inf) + self._spacing(key) - now
         waits = key in self._ready or key in self._new
         if wait > 0 and not waits and key not in self._working:
             self.add_after(key, wait)

@@ -126,7 +126,7 @@ def test_what_is_under_way_is_finished_first(clock: Clock) -> None:
 
 
 def test_changes_that_come_fast_share_a_look(clock: Clock) -> None:
-    queue: WorkQueue[str] = WorkQueue(clock=clock, jitter=lambda: 0.0, spacing_seconds=0.25)
+    queue: WorkQueue[str] = WorkQueue(clock=clock, jitter=lambda: 0.0, spacing=lambda key: 0.25)
     queue.add("a")
     assert queue.take() == "a"  # the first one at once
     clock.now = 0.125
@@ -153,8 +153,23 @@ def test_changes_that_come_fast_share_a_look(clock: Clock) -> None:
     assert queue.take() == "a"
 
 
+def test_changes_of_some_share_a_look_for_longer(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(
+        clock=clock, jitter=lambda: 0.0, spacing={"job": 0.25, "pool": 1.0}.__getitem__
+    )
+    for key in ("job", "pool"):
+        queue.add(key)
+        assert queue.take() == key
+        queue.done(key)
+        queue.add(key)
+    clock.now = 0.25
+    assert [queue.take(), queue.take()] == ["job", None]
+    clock.now = 1.0
+    assert queue.take() == "pool"
+
+
 def test_what_waits_already_keeps_its_turn(clock: Clock) -> None:
-    queue: WorkQueue[str] = WorkQueue(clock=clock, jitter=lambda: 0.0, spacing_seconds=10.0)
+    queue: WorkQueue[str] = WorkQueue(clock=clock, jitter=lambda: 0.0, spacing=lambda key: 10.0)
     for key in ("a", "b"):
         queue.add(key)
         assert queue.take() == key
@@ -233,7 +248,7 @@ class Model:
             clock=self.clock,
             jitter=lambda: 0.5,
             begins=lambda key: key == "c",
-            spacing_seconds=spacing,
+            spacing=lambda key: spacing,
         )
         self.working: set[str] = set()
         self.wanted: set[str] = set()
