@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rl_operator.excerpt import KINDS
-from rl_operator.kinds import RLJOB, SAMPLER_POOL, Key, Kind
+from rl_operator.kinds import DEPLOYMENT, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.store import Store
 from rl_operator.watches import keys_of
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 OURS = (RLJOB, SAMPLER_POOL)
+MAKER = {SAMPLER_POOL: RLJOB, PYTORCH_JOB: RLJOB, DEPLOYMENT: SAMPLER_POOL}
+"""Whose look makes an object, and goes on with what it has made."""
 
 
 class Feed:
@@ -65,14 +67,20 @@ class Feed:
                 self._look(key)
 
     def stored(self, kind: Kind, raw: Mapping[str, Any], *, subresource: str) -> None:
-        """We have written an object; of its status the look that wrote it knows already."""
+        """We have written an object: others than the look that wrote it are to know.
+
+        That one knows of a status, and of what it has just made.
+        """
+        meta = raw["metadata"]
+        place = meta["namespace"], meta["name"]
+        is_new = self._store.seen(kind, *place) is None
         if kind not in KINDS or not self._store.put(kind, raw):
             return
         self._note_birth(kind, raw)
-        meta = raw["metadata"]
-        own = Key(kind.name, meta["namespace"], meta["name"])
+        own, maker = Key(kind.name, *place), MAKER.get(kind) if is_new else None
         for key in keys_of(raw):
-            if key != own or subresource != "status":
+            knows = key == own and subresource == "status"
+            if not knows and (maker is None or key.kind != maker.name):
                 self._look(key)
 
     def _note_birth(self, kind: Kind, raw: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rl_operator import observe
 from rl_operator.feed import Feed
-from rl_operator.kinds import DEPLOYMENT, POD, RLJOB, SAMPLER_POOL, Key, Kind
+from rl_operator.kinds import DEPLOYMENT, POD, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.looks import Looks, Reads
 from rl_operator.names import JOB_LABEL, POOL_LABEL, RUN_LABEL
 from rl_operator.store import KEPT_ENDS, Store
@@ -108,6 +108,39 @@ def test_own_writes_are_looked_at_but_for_the_status_of_the_writer() -> None:
     feed.ended(POD, "n", "a", uid="u")
     feed.watched("DELETED", a_pod("a", version=2))
     assert looks == ["RLJob/n/j", "SamplerPool/n/p"] * 2
+
+
+MADE: dict[str, tuple[Kind, dict[str, Any], list[str]]] = {
+    "a pool": (SAMPLER_POOL, {"spec": {"job": "j"}}, ["SamplerPool/n/p"]),
+    "a Deployment": (DEPLOYMENT, {"labels": {"rl-operator.io/pool": "p"}}, []),
+    "a trainer": (PYTORCH_JOB, {}, []),
+}
+
+
+@pytest.mark.parametrize(("kind", "fields", "others"), MADE.values(), ids=MADE.keys())
+def test_who_makes_an_object_knows_of_it(
+    kind: Kind, fields: dict[str, Any], others: list[str]
+) -> None:
+    looks: list[str] = []
+    feed = Feed(Store(), look=lambda key: looks.append(str(key)))
+
+    def one(version: int) -> dict[str, Any]:
+        labels = {"rl-operator.io/job": "j", **fields.get("labels", {})}
+        meta = {"namespace": "n", "name": "p", "uid": "u", "labels": labels}
+        spec = {"spec": fields.get("spec", {})}
+        return {"kind": kind.name, **spec, "metadata": {**meta, "resourceVersion": str(version)}}
+
+    feed.stored(kind, one(1), subresource="")
+    feed.watched("ADDED", one(1))  # its echo
+    assert looks == others
+    changed = one(2)
+    changed["spec"] = {**changed["spec"], "x": 1}
+    looks.clear()
+    feed.stored(kind, changed, subresource="")
+    assert set(looks) > set(others)  # a later change is news to all
+    looks.clear()
+    feed.watched("MODIFIED", {**one(3), "status": {"replicas": 1}})
+    assert set(looks) > set(others)
 
 
 def test_what_a_list_does_not_show_has_gone_and_is_looked_at() -> None:
