@@ -57,8 +57,8 @@ class RecordedReader:
         self._folder = Path(os.environ[FOLDER])
         self._started = time.time()
 
-    def read(self, run: str, found: StoresOf) -> Reading:
-        """What the pods of a run have written."""
+    def read(self, run: str, found: StoresOf, *, anew: bool = False) -> Reading:
+        """What the pods of a run have written, which is read anew each time."""
         bucket: Reach = REACHED
         text = self.gist(run, found)
         if not text:

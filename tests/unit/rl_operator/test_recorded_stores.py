@@ -1,0 +1,33 @@
+"""What stands in for the stores in the benchmarks takes the calls that the real ones take."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from benchmarks.scale import recorded
+from rl_operator import wiring
+
+STAND_INS = {
+    "Connections": recorded.RecordedConnections,
+    "ProgressReader": recorded.RecordedReader,
+    "Preflight": recorded.PassedPreflight,
+}
+
+
+@pytest.mark.parametrize(
+    ("real", "method"),
+    [
+        (name, method)
+        for name, one in STAND_INS.items()
+        for method in vars(one)
+        if not method.startswith("_")
+    ],
+)
+def test_it_takes_what_the_real_one_takes(real: str, method: str) -> None:
+    taken = inspect.signature(getattr(STAND_INS[real], method))
+    wanted = inspect.signature(getattr(getattr(wiring, real), method))
+    assert [(one.name, one.kind, one.default) for one in taken.parameters.values()] == [
+        (one.name, one.kind, one.default) for one in wanted.parameters.values()
+    ]
