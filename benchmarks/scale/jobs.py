@@ -44,6 +44,15 @@ class Times:
         """Seconds from create to Ready, sorted."""
         return sorted(self.ready[one] - at for one, at in self.asked.items())
 
+    def waits(self) -> list[float]:
+        """Seconds from when all were asked for to Ready, sorted.
+
+        That is the first request: of some threads each sends its next one when the last has been
+        answered, so that the slower requests are answered, the less ``latencies`` count.
+        """
+        began = min(self.asked.values())
+        return sorted(at - began for at in self.ready.values())
+
     @property
     def whole(self) -> bool:
         """Whether all are Ready."""
@@ -66,8 +75,10 @@ class Times:
             found |= {"ready_s": round(self.reached_s(count), 2), "slope_s": round(slope, 3)}
         if not self.whole:
             return found
-        latencies = self.latencies()
+        latencies, waits = self.latencies(), self.waits()
         return found | {
+            "asked_to_ready_p50_s": round(statistics.median(waits), 2),
+            "asked_to_ready_p99_s": round(percentile(waits, 0.99), 2),
             "create_to_ready_p50_s": round(statistics.median(latencies), 2),
             "create_to_ready_p99_s": round(percentile(latencies, 0.99), 2),
         }
