@@ -115,7 +115,8 @@ async def test_without_a_pause_an_update_waits_for_what_runs(server: Server) -> 
 
 async def test_an_update_may_abort_what_runs(server: Server) -> None:
     running, before = await server.running(), str(server.loaded)
-    assert (await server.load(abort_all_requests=True))[0] == 200
+    # The scheduler may still hold for a moment what was aborted: to flush its cache then is a 400.
+    assert (await server.load(abort_all_requests=True, flush_cache=False))[0] == 200
     meta = await running
     assert meta["finish_reason"]["type"] == "abort"
     assert versions(meta) == [before]
