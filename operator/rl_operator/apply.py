@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.base import Model
 from rl_operator import observe
-from rl_operator.cluster import ApiConflictError, ApiMissingError, ApiRefusedError, Cluster
+from rl_operator.cluster import ApiConflictError, ApiRefusedError, Cluster
 from rl_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key, Kind
 from rl_operator.looks import KEPT_IN_PACE
 from rl_operator.metadata import Child, Meta
@@ -282,10 +282,7 @@ class StatusWriter:
             },
             "status": after.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
-        try:
-            self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
-        except ApiMissingError as gone:  # of an object itself an apply says 409 then
-            raise ApiConflictError.of_missing(gone) from gone
+        self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
         self._written[meta.uid] = self._clock()
         return None
 

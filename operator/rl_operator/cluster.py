@@ -42,6 +42,9 @@ UNWARNED = {"fieldValidation": "Ignore"}
 warnings about unknown fields, which nobody sees. Users' wishes for pods are tried strictly before.
 """
 
+CONDITIONS = frozenset({"resourceVersion", "uid"})
+"""Metadata by which a write is one to an object as it was seen."""
+
 
 class Written(Protocol):
     """Is told of the operator's own writes, before anybody else is."""
@@ -212,6 +215,12 @@ class Cluster:
         query: Json | None = None,
         subresource: str = "",
     ) -> Manifest:
+        """Write, and tell of it.
+
+        Raises:
+            ApiConflictError: the name is taken, or the version or uid that the manifest names is
+                not there any more, nor perhaps is the object.
+        """
         metadata = manifest["metadata"]
         named = kind.path(metadata["namespace"], metadata["name"], subresource)
         path = kind.path(metadata["namespace"]) if verb == "create" else named
@@ -221,10 +230,16 @@ class Cluster:
             "create": ("POST", "application/json"),
             "replace": ("PUT", "application/json"),
         }[verb]
-        stored = self._requests.send(
-            method, path, {**UNWARNED, **(query or {})}, body=manifest, content=content,
-            asking=(verb, kind), named=named,
-        )  # fmt: skip
+        try:
+            stored = self._requests.send(
+                method, path, {**UNWARNED, **(query or {})}, body=manifest, content=content,
+                asking=(verb, kind), named=named,
+            )  # fmt: skip
+        except ApiMissingError as gone:
+            if CONDITIONS.isdisjoint(metadata):
+                raise
+            # Some writes to what has gone are told as a conflict, others as what is not there.
+            raise ApiConflictError.of_missing(gone) from gone
         self._count(verb, kind.name)
         self._tell_stored(kind, stored, subresource=subresource)
         return stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from rl_operator.cluster import ApiConflictError, ApiMissingError, Cluster
+from rl_operator.cluster import Cluster
 from rl_operator.kinds import SAMPLER_POOL
 from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
 from rl_operator.plan import Action, Apply, Create, Delete, Manifest
@@ -20,7 +20,8 @@ def perform(cluster: Cluster, namespace: str, action: Action) -> None:
     """Do one thing to an object of a namespace.
 
     Raises:
-        ApiConflictError: what is to be created is there, or what is to be changed has changed.
+        ApiConflictError: what is to be created is there, or what is to be changed has changed,
+            or gone.
         ApiRefusedError: the API server refuses the object.
     """
     log.info("%s", action)
@@ -43,9 +44,6 @@ def _taken_over(cluster: Cluster, action: Apply) -> Manifest:
     owned = handed_over(entries, manager=SPEC_MANAGER, left=left, heir=SCALE_MANAGER)
     if owned is None:
         return action.manifest
-    try:
-        stored = cluster.merge(action.kind, {"metadata": {**place, "managedFields": owned}})
-    except ApiMissingError as gone:
-        raise ApiConflictError.of_missing(gone) from gone
+    stored = cluster.merge(action.kind, {"metadata": {**place, "managedFields": owned}})
     version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
     return action.manifest | {"metadata": metadata | version}

@@ -10,6 +10,7 @@ from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator import kinds
 from rl_operator.apply import StatusWriter
 from rl_operator.cluster import ApiConflictError
+from rl_operator.desired import deployment
 from rl_operator.kinds import Key, Kind
 from rl_operator.metadata import Meta
 from rl_operator.names import ABANDON_ANNOTATION, FINALIZER
@@ -73,6 +74,22 @@ def test_a_status_of_what_has_gone_since_the_look_is_a_conflict(
     after = before.model_copy(update={"observed_generation": 7})
     with pytest.raises(ApiConflictError, match=f'"{seen.name}" not found'):
         writer.write(kind, seen, before=before, after=after, patience=Patience.NONE)
+
+
+def test_a_change_of_what_has_gone_since_the_look_is_a_conflict(world: World) -> None:
+    """As a pool is scaled, or a Deployment emptied."""
+    job, _ = prepared(world, "Retain")
+    seen = [
+        (kind, Meta.parse(raw))
+        for kind in (kinds.SAMPLER_POOL, kinds.DEPLOYMENT)
+        for raw in world.objects(kind)
+    ]
+    delete(world, job)
+    for kind, meta in seen:
+        world.apiserver.kubectl("-n", world.namespace, "delete", kind.plural, meta.name)
+        with pytest.raises(ApiConflictError, match=f'"{meta.name}" not found'):
+            world.cluster.merge(kind, deployment.emptied(meta))
+    assert len(seen) == 2
 
 
 def test_a_deleted_run_takes_its_data_along(world: World) -> None:

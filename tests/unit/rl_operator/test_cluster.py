@@ -149,6 +149,22 @@ def test_an_answer_says_whether_trying_again_helps(status: int, kind: type[Clust
     assert type(caught.value) is kind
 
 
+@pytest.mark.parametrize("verb", ["apply", "merge", "replace"])
+@pytest.mark.parametrize("seen", [{"resourceVersion": "7"}, {"uid": "u"}, {}], ids=str)
+def test_a_change_of_what_was_seen_and_has_gone_is_a_conflict(
+    verb: str, seen: dict[str, str]
+) -> None:
+    cluster, _ = a_cluster(Answer(404, b'{"message": "pods \\"x\\" not found"}'))
+    manifest = {"metadata": {**MANIFEST["metadata"], **seen}}
+    changes: dict[str, Callable[[], Any]] = {
+        "apply": lambda: cluster.apply(POD, manifest, manager="m", subresource="status"),
+        "merge": lambda: cluster.merge(POD, manifest),
+        "replace": lambda: cluster.replace(POD, manifest),
+    }
+    with pytest.raises(ApiConflictError if seen else ApiMissingError, match='"x" not found'):
+        changes[verb]()
+
+
 def test_a_webhook_that_does_not_answer_is_told_from_an_api_server_that_does_not() -> None:
     words = 'Internal error occurred: failed calling webhook "v.x": connection refused'
     answer = Answer(500, json.dumps({"message": words}).encode())
