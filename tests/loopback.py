@@ -1,4 +1,4 @@
-"""A server of a test's own in a thread, on the loopback interface."""
+"""A server of a test's own in a thread, on the loopback interface where no other is named."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def listening(
-    handler: type[BaseHTTPRequestHandler], *, context: ssl.SSLContext | None = None
+    handler: type[BaseHTTPRequestHandler],
+    *,
+    context: ssl.SSLContext | None = None,
+    host: str = "127.0.0.1",
 ) -> Iterator[str]:
-    """Serve until the block ends, by TLS with a context; gives the base URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    """Serve until the block ends, by TLS with a context; gives the base URL.
+
+    Args:
+        handler: answers.
+        context: of TLS; None: plain HTTP.
+        host: an IPv4 address of this machine.
+    """
+    server = ThreadingHTTPServer((host, 0), handler)
     server.daemon_threads = True
     if context is not None:
         # Hands are shaken by the thread of each connection, not by the one that accepts them all.
@@ -25,7 +34,7 @@ def listening(
     thread.start()
     try:
         scheme = "http" if context is None else "https"
-        yield f"{scheme}://127.0.0.1:{server.server_address[1]}"
+        yield f"{scheme}://{host}:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

@@ -130,8 +130,8 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 @contextmanager
-def serving(hub: ReadingHub) -> Iterator[ReadingHub]:
-    """Serve it on the loopback interface."""
+def serving(hub: ReadingHub, *, host: str = "127.0.0.1") -> Iterator[ReadingHub]:
+    """Serve it on an address of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -162,5 +162,5 @@ def serving(hub: ReadingHub) -> Iterator[ReadingHub]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with listening(Handler) as hub.url:
+    with listening(Handler, host=host) as hub.url:
         yield hub
