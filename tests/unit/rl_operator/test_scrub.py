@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,8 @@ from rl_operator.scrub import HIDDEN, scrubbed
 SECRET = "s3cr3tV4lue_xyz"
 LEAKS = {
     "a URI": f"cannot reach mongodb+srv://user:{SECRET}@db.example.org/?tls=true",
+    "a URI after dots": f"cannot reach ...mongodb://user:{SECRET}@db.example.org",
+    "an assignment of an assignment": f"--set=token={SECRET}",
     "a header": f"sent Authorization: Bearer {SECRET}",
     "an assignment": f"PASSWORD={SECRET} rejected",
     "a prefixed name": f"AWS_SECRET_ACCESS_KEY = {SECRET}",
@@ -52,6 +56,21 @@ def test_other_words_stay(text: str) -> None:
 @given(st.text(max_size=200))
 def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
     assert scrubbed(scrubbed(text)) == scrubbed(text)
+
+
+ENDLESS = (
+    "token", "token_", "password.", "a", "a.", "a://", "://a:b", "eyJ-", "-----BEGIN ", "?X-Amz-",
+    "bearer ", "hf_",
+)  # fmt: skip
+LAST_WORDS = 4096
+"""Characters that the kubelet keeps of them."""
+
+
+@pytest.mark.parametrize("word", ENDLESS)
+def test_no_last_words_keep_the_operator_busy(word: str) -> None:
+    began = time.thread_time()
+    scrubbed(word * (LAST_WORDS // len(word)))
+    assert time.thread_time() - began < 1.0
 
 
 def test_a_container_s_last_words_are_scrubbed() -> None:
