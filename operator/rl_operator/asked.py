@@ -13,6 +13,8 @@ from rl_operator.snapshot import JobSnapshot
 
 GPU = "/gpu"
 """End of the names that vendors give their devices."""
+MOST_GPUS = 2**31 - 1
+"""As many as the status has room for."""
 BINARY = ("Ti", "Gi", "Mi", "Ki")
 
 
@@ -33,7 +35,9 @@ def resources(snapshot: JobSnapshot, spec: RLJobSpec, *, trainers: int) -> Resou
             if key in total:
                 total[key] += count * _number(value)
     return ResourcesStatus(
-        gpus=round(total["gpus"]), cpu=f"{total['cpu']:.6g}", memory=_bytes(round(total["memory"]))
+        gpus=min(round(total["gpus"]), MOST_GPUS),
+        cpu=f"{total['cpu']:.6g}",
+        memory=_bytes(round(total["memory"])),
     )
 
 

@@ -13,17 +13,22 @@ FACTORS = {
     "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
 }  # fmt: skip
+MOST = 2.0**63
 
 
 def parse_quantity(value: int | str) -> float:
-    """A resource quantity as a number; ValueError when it is none."""
+    """A resource quantity as a number; ValueError when it is none.
+
+    What is more than ``MOST`` is that much, as the API server has it.
+    """
     found = QUANTITY.match(str(value))
     if found is None:
         raise ValueError(f"{value!r} is not a quantity such as 2, 500m or 4Gi")
     number, suffix = float(found[1]), found[2] or ""
     if suffix[1:].isdigit():
-        return number * 10.0 ** int(suffix[1:])
-    return number * FACTORS[suffix]
+        # Parsed as one, for the power alone may be more than any number.
+        return min(float(f"{found[1]}e{suffix[1:]}"), MOST)
+    return min(number * FACTORS[suffix], MOST)
 
 
 def holds(observed: Any, declared: Any) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import ResourcesStatus, SamplerPoolStatus
 from rl_operator import asked
+from rl_operator.drift import MOST
 from rl_operator.snapshot import Pool
 from tests.unit.rl_operator.builders import a_job_object, a_meta, a_snapshot
 
@@ -54,3 +55,11 @@ def test_what_is_no_quantity_is_refused_elsewhere() -> None:
     job = a_job_object(trainer={"resources": {"limits": {"cpu": "much"}}})
     assert job.spec is not None
     assert asked.resources(a_snapshot(job=job), job.spec, trainers=1).cpu == "0"
+
+
+def test_more_than_a_status_has_room_for_is_as_much_as_it_has() -> None:
+    job = a_job_object(trainer={"resources": {"limits": {"amd.com/gpu": "1e400", "cpu": "1e999"}}})
+    assert job.spec is not None
+    found = asked.resources(a_snapshot(job=job), job.spec, trainers=2)
+    assert found.gpus == asked.MOST_GPUS
+    assert float(found.cpu) == pytest.approx(2 * MOST, rel=1e-4)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.drift import holds, parse_quantity
+from rl_operator.drift import MOST, holds, parse_quantity
 
 CASES: dict[str, tuple[Any, Any, bool]] = {
     "defaults of the server": ({"a": 1, "b": 2}, {"a": 1}, True),
@@ -50,6 +50,10 @@ def test_holds(observed: Any, declared: Any, same: bool) -> None:
         ("1e3", 1000),
         ("1.5k", 1500),
         ("1E", 1e18),
+        ("1e400", MOST),
+        ("0e400", 0),
+        ("9" * 400, MOST),
+        ("9" * 400 + "Ei", MOST),
     ],
 )
 def test_a_quantity_is_a_number(text: str | int, value: float) -> None:
