@@ -113,7 +113,7 @@ def plan(
         if there is None:
             actions.append(_creation(one))
         elif there.meta.owner_uid != owner_uid:
-            going = there.meta.deleted_at is not None or bool(there.meta.owner_uid and _ours(there))
+            going = there.meta.deleted_at is not None or _was_ours(there, one)
             conflicts.append(Conflict(kind=there.kind, name=there.meta.name, going=going))
         elif not one.keep_as_created and there.meta.deleted_at is None and _differs(one, there):
             actions.append(_application(one, there.meta.resource_version))
@@ -144,6 +144,17 @@ def _differs(wanted: Wanted, there: Child) -> bool:
     return there.meta.applied != digest or not holds(there.raw, wanted.manifest)
 
 
-def _ours(child: Child) -> bool:
-    # An earlier job of the same name had it: the garbage collector is about to take it.
-    return bool(child.meta.applied)
+def _was_ours(there: Child, wanted: Wanted) -> bool:
+    """Whether an earlier owner of the same name has it: the garbage collector is about to take it.
+
+    Another owner keeps it: the pools of a job ``a-b`` and a group ``c``, and of ``a`` and ``b-c``,
+    have the same name.
+    """
+    if not (there.meta.applied and there.meta.owner_uid):
+        return False
+    return _owner_name(there.raw) == _owner_name(wanted.manifest)
+
+
+def _owner_name(manifest: Mapping[str, Any]) -> str:
+    owners = manifest["metadata"].get("ownerReferences") or []
+    return next((str(one["name"]) for one in owners if one.get("controller")), "")

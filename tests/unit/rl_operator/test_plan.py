@@ -14,7 +14,7 @@ from rl_operator import kinds, names
 from rl_operator.cluster import ApiConflictError
 from rl_operator.desired import job as desired
 from rl_operator.desired import pool
-from rl_operator.metadata import Child
+from rl_operator.metadata import Child, Meta
 from rl_operator.plan import Apply, Conflict, Create, Delete, Plan, Wanted, plan
 from rl_operator.snapshot import Job
 from tests.unit.rl_operator.builders import (
@@ -241,6 +241,22 @@ def test_a_taken_name_is_never_written(changes: dict[str, Any], going: bool) -> 
     made = plan([wanted_pool()], [there], observed={key: there}, owner_uid=RUN)
     assert made.actions == ()
     assert made.conflicts == (Conflict(kind="SamplerPool", name="job-main", going=going),)
+
+
+def test_a_name_that_two_jobs_make_stays_with_the_first() -> None:
+    two = [("a-b", "c"), ("a", "b-c")]
+    first, second = (
+        pool.render(a_meta(job, uid=job), a_spec(samplers=[{"name": group}]).samplers[0])
+        for job, group in two
+    )
+    cluster = ModelCluster()
+    cluster.perform(Create(kind=kinds.SAMPLER_POOL, manifest=first))
+    raw = cluster.objects[("SamplerPool", "a-b-c")]
+    there = Child(kind="SamplerPool", meta=Meta.parse(raw), raw=raw)
+    made = plan(
+        [Wanted(manifest=second)], [], observed={("SamplerPool", "a-b-c"): there}, owner_uid="a"
+    )
+    assert made == Plan(conflicts=(Conflict(kind="SamplerPool", name="a-b-c", going=False),))
 
 
 def test_a_change_is_applied_to_nothing_but_what_was_seen() -> None:
