@@ -55,14 +55,10 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
             children += _children(cluster, key, [kinds.WORKLOAD], labels=labels)
         except ApiMissingError:
             has_queue_kind = False
-    of_kind = {
-        kind.name: [one for one in children if one.kind == kind.name] for kind in kinds.WRITTEN
-    }
-    trainers = [
-        parse_trainer_job(one)
-        for one in of_kind[kinds.PYTORCH_JOB.name]
-        if one.meta.owner_uid == found.meta.uid  # not one of an earlier job of this name
-    ]
+    # Not those of an earlier job of this name, nor what somebody has labelled like them.
+    own = [one for one in children if one.meta.owner_uid == found.meta.uid]
+    of_kind = {kind.name: [one for one in own if one.kind == kind.name] for kind in kinds.WRITTEN}
+    trainers = [parse_trainer_job(one) for one in of_kind[kinds.PYTORCH_JOB.name]]
     return JobSnapshot(
         key=key,
         job=found,
