@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_operator.kinds import RLJOB
-from rl_operator.names import APPLIED_ANNOTATION
+from rl_operator.names import APPLIED_ANNOTATION, ATTEMPT_LABEL
 from rl_operator.timestamps import parse_time
 
 Raw = Mapping[str, Any]
@@ -37,6 +37,12 @@ class Meta:
     def run(self) -> str:
         """Of a job: the run that it works on."""
         return self.adopted_run or self.uid
+
+    @property
+    def attempt(self) -> int:
+        """The trainer's attempt that it is of; 0: of none, whatever others have written there."""
+        told = self.labels.get(ATTEMPT_LABEL, "")
+        return int(told) if told.isdecimal() else 0
 
     @classmethod
     def parse(cls, raw: Raw) -> Meta:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rl_operator.metadata import Meta, Raw
-from rl_operator.names import ATTEMPT_LABEL, COMPONENT_LABEL, DELETION_COST, POOL_LABEL
+from rl_operator.names import COMPONENT_LABEL, DELETION_COST, POOL_LABEL
 from rl_operator.scrub import scrubbed
 from rl_operator.timestamps import parse_time
 
@@ -111,7 +111,7 @@ class Pod:
             gone_by=meta.deleted_at,
             component=meta.labels.get(COMPONENT_LABEL, ""),
             pool=meta.labels.get(POOL_LABEL, ""),
-            attempt=int(meta.labels.get(ATTEMPT_LABEL, "0")),
+            attempt=meta.attempt,
             created_at=meta.created_at,
             started_at=parse_time(running[0]) if running else None,
             unscheduled=scheduled.get("message", "") if scheduled.get("status") == "False" else "",

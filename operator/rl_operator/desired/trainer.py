@@ -188,7 +188,7 @@ def parse_trainer_job(child: Child) -> TrainerJob:
     return TrainerJob(
         name=child.meta.name,
         uid=child.meta.uid,
-        attempt=int(child.meta.labels.get(names.ATTEMPT_LABEL, "0")),
+        attempt=child.meta.attempt,
         created_at=child.meta.created_at,
         state="Succeeded" if "Succeeded" in true else "Failed" if "Failed" in true else "Active",
         message=ended.get("message", ""),

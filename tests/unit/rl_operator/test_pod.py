@@ -124,3 +124,12 @@ TOLD: dict[str, tuple[Pod, Pod]] = {
 @pytest.mark.parametrize(("less", "more"), TOLD.values(), ids=TOLD)
 def test_which_of_several_trainer_pods_tells_most(less: Pod, more: Pod) -> None:
     assert less.telling < more.telling
+
+
+@pytest.mark.parametrize(
+    ("label", "attempt"), [("3", 3), ("", 0), ("next", 0), ("-1", 0), ("1e3", 0)]
+)
+def test_an_attempt_is_a_number_or_none(label: str, attempt: int) -> None:
+    raw = a_raw_pod({})
+    raw["metadata"]["labels"][ATTEMPT_LABEL] = label
+    assert Pod.parse(raw).attempt == attempt
