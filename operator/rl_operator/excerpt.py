@@ -21,6 +21,7 @@ from pydantic_core.core_schema import (
 
 from rl_operator import kinds
 from rl_operator.kinds import Kind
+from rl_operator.nesting import any_depth
 from rl_operator.transport import parsed
 
 KINDS = (
@@ -81,8 +82,10 @@ def _list(kind: Kind) -> CoreSchema:
     return _some(items=nullable_schema(list_schema(_object(kind))), **whole)
 
 
-_LISTS = {one.plural: SchemaValidator(_list(one)).validate_json for one in KINDS}
+_LISTS = {one.plural: any_depth(SchemaValidator(_list(one)).validate_json) for one in KINDS}
 _EVENTS = {
-    one.plural: SchemaValidator(_some(type=any_schema(), object=_object(one))).validate_json
+    one.plural: any_depth(
+        SchemaValidator(_some(type=any_schema(), object=_object(one))).validate_json
+    )
     for one in KINDS
 }

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
-from rl_operator import assignment, kinds, names, pool_ref
+from rl_operator import assignment, kinds, names, nesting, pool_ref
 from rl_operator.cluster import ApiMissingError
 from rl_operator.conditions import find
 from rl_operator.desired.trainer import parse_trainer_job
@@ -178,8 +178,11 @@ def _pool(raw: Raw) -> Pool:
 
 
 def _parsed(model: type[S], raw: Any) -> tuple[S | None, str]:
+    packed = _packed(raw)
+    if nesting.TOO_DEEP.encode() in packed:
+        return None, nesting.refusal(raw)
     try:
-        return _spec(model, _packed(raw)), ""
+        return _spec(model, packed), ""
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
         lines = [f"spec.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems]

@@ -6,6 +6,7 @@ more than the request itself, nor the way from a URL to its pool of connections.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -14,6 +15,8 @@ from urllib.parse import urlencode
 import urllib3
 from kubernetes import client, config
 from pydantic_core import from_json, to_json
+
+from rl_operator.nesting import any_depth
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
@@ -97,4 +100,7 @@ def parsed(text: bytes) -> Any:
     Strings but keys are not kept for the next time: hardly a value comes twice, and looking for it
     takes as long as reading it.
     """
-    return from_json(text, cache_strings="keys")
+    return _parsed(text)
+
+
+_parsed = any_depth(functools.partial(from_json, cache_strings="keys"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from tests.contract.rl_operator.world import World
 from tests.waiting import until
 
 PODS = 2
+TOO_DEEP = 400
+"""Levels, which the API server stores."""
 SOONER_SECONDS = LOOK_SECONDS / 3
 """Before the live look that would show what no watch has told, half of its time at the earliest."""
 
@@ -77,6 +80,29 @@ def test_a_watch_that_is_too_old_leads_to_the_same_rest(
     front.expire(kinds.RLJOB.plural)
     until(lambda: world.condition_now(unseen, "Stalled"), what="the list to show the new job")
     assert said(world, unseen) == said(world, spared)
+
+
+def test_a_job_that_is_nested_too_deeply_is_refused_and_keeps_nobody_from_being_seen(
+    world: World, start: Starter
+) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(TOO_DEEP):
+        deep = {"a": deep}
+    listed = world.make_job("listed", trainer={"podTemplate": {"spec": deep}})
+    before = world.make_job("before")  # stalls, as the next ones do: there is no Secret
+    operator = start("deep")
+    watched = world.make_job("watched", trainer={"podTemplate": {"spec": deep}})
+    after = world.make_job("after")
+    jobs = {listed: "InvalidSpec", watched: "InvalidSpec"}
+    jobs |= dict.fromkeys((before, after), "StoresSecretMissing")
+    for job, reason in jobs.items():
+        until(functools.partial(world.condition_now, job, "Stalled"), what=f"{job} to stall")
+        said = world.condition(job, "Stalled")
+        assert said["reason"] == reason
+        assert said["message"].startswith("spec.trainer.podTemplate.spec.a.a.") is (
+            reason == "InvalidSpec"
+        )
+    assert operator.complaints() == []
 
 
 def deployment_of(world: World) -> dict[str, Any]:
