@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
@@ -35,6 +36,8 @@ PARTS_PER_SECOND = 5.0
 Ready soon after their parts, and that is written in any case."""
 STALE_SECONDS = 60.0
 """What was put off for so long was never asked for again: its object has gone."""
+WRITTEN_SECONDS = 3600.0
+"""What was written so long ago may be gone, too; if not, it counts as a former process's."""
 FIRST_FACTOR = 3.0
 """By then the pods of many pools that were made at once are ready, and it is their only status."""
 FOUND_PER_SECOND = 10.0
@@ -283,7 +286,10 @@ class StatusWriter:
             "status": after.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
         self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
-        self._written[meta.uid] = self._clock()
+        now = self._clock()
+        self._written.pop(meta.uid, None)  # the order is that of the times
+        self._written[meta.uid] = now
+        _forget_first(self._written, before=now - WRITTEN_SECONDS)
         return None
 
     def _left(self, uid: str, patience: Patience) -> float:
@@ -291,7 +297,7 @@ class StatusWriter:
         now, written = self._clock(), self._written.get(uid)
         if patience in (Patience.MOMENT, Patience.FIRST):
             since = self._put_off.setdefault(uid, now)
-            self._forget_stale(now)
+            _forget_first(self._put_off, before=now - STALE_SECONDS)
             return since + self._from_seen(patience) - now
         if patience == Patience.NONE:
             return 0.0
@@ -307,11 +313,15 @@ class StatusWriter:
             return FIRST_FACTOR * self._seconds
         return min(max(MOMENT_SECONDS, len(self._put_off) / PARTS_PER_SECOND), self._seconds)
 
-    def _forget_stale(self, now: float) -> None:
-        """What waits is in the order of its times; any number of threads may do this at once."""
-        for uid, since in list(self._put_off.items())[:2]:
-            if now - since > STALE_SECONDS:
-                self._put_off.pop(uid, None)
+
+def _forget_first(times: dict[str, float], *, before: float) -> None:
+    """Forget the oldest two of what is in the order of its times, if they are as old as that.
+
+    Two for each one that is added: so none stay. Any number of threads may do this at once.
+    """
+    for uid, at in itertools.islice(times.copy().items(), 2):
+        if at < before:
+            times.pop(uid, None)
 
 
 def _place(key: Key, wanted: Wanted) -> Place:

@@ -32,6 +32,7 @@ READ_BYTES = 64 << 20
 """Of each dataset; the trainer reads all of it."""
 PARQUET = b"PAR1"
 SECRET = "spec.storage.secretName"
+KEPT_FILES = 5000
 
 
 class InputChecks:
@@ -62,9 +63,13 @@ class InputChecks:
         try:
             found = objects.stat(key)
             known = (field, source.model_dump_json(), f"{found.etag} {skip}")
-            if known not in self._parsed:
-                self._parsed[known] = _parse(objects, key, source, field=field, skip=skip)
-            return self._parsed[known]
+            verdict = self._parsed.get(known)
+            if verdict is None:
+                verdict = _parse(objects, key, source, field=field, skip=skip)
+                if len(self._parsed) >= KEPT_FILES:
+                    self._parsed.clear()
+                self._parsed[known] = verdict
+            return verdict
         except RLError as error:
             return (_refused(error, f"{field}.uri", source.uri, what="Dataset"),)
 

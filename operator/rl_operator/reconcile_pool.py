@@ -71,8 +71,8 @@ class PoolReconciler:
     clock: Callable[[], float]
     """Monotonic seconds."""
     scaler: PoolScaler
-    faulty_since: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By pool and pod; a new process begins to count anew."""
+    faulty_since: dict[Key, dict[str, float]] = field(default_factory=dict)
+    """By pool and pod's uid; a new process begins to count anew."""
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one pool; return after how many seconds to look again, if at all."""
@@ -85,6 +85,8 @@ class PoolReconciler:
             self.pace.forget(key)
             self.looks.forget(key)
             self.applier.forget(key)
+            self.scaler.forget(key)
+            self.faulty_since.pop(key, None)
             return None
         if snapshot.pool.spec is not None and snapshot.pool.spec.shared:
             _note(snapshot)
@@ -172,7 +174,7 @@ class PoolReconciler:
 
     def _note_stillness(self, snapshot: PoolSnapshot, job: Job, reading: Reading) -> None:
         """Spare the looks by the clock that would find what this one has found."""
-        key, faulty = snapshot.key, self.faulty_since.get(snapshot.pool.meta.uid)
+        key, faulty = snapshot.key, self.faulty_since.get(snapshot.key)
         if self.pace.is_quiet(key) and not faulty:
             seconds = min(self.applier.rest_seconds(key), stillness.of_pool(snapshot, reading))
             self.stillness.note(key, job, reading, seconds=seconds)
@@ -253,13 +255,13 @@ class PoolReconciler:
         replicas: int,
     ) -> Lost:
         """Delete pods that stay stale or silent, as many as may be away at a time."""
-        uid = snapshot.pool.meta.uid
+        key = snapshot.key
         found = pool_runs.faults(snapshot.pods, served, now=self.now())
         if found is None:
-            self.faulty_since.pop(uid, None)  # while nothing is known, nobody is to blame
+            self.faulty_since.pop(key, None)  # while nothing is known, nobody is to blame
             return NOTHING_LOST
-        since, over = pool_pods.lasting(self.faulty_since.get(uid, {}), found, now=self.clock())
-        self.faulty_since[uid] = since
+        since, over = pool_pods.lasting(self.faulty_since.get(key, {}), found, now=self.clock())
+        self.faulty_since[key] = since
         chosen = pool_pods.replaceable(
             snapshot.pods,
             [one for one in over if not one.ends_run],

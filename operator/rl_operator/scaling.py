@@ -12,6 +12,7 @@ from rl_contracts.spec.status import ScaleStatus
 from rl_operator import autoscaler, kinds
 from rl_operator.autoscaler import Advice, Evidence, Observation
 from rl_operator.cluster import Cluster
+from rl_operator.kinds import Key
 from rl_operator.pool_status import Scaled, serving_of
 from rl_operator.progress import Reading
 from rl_operator.snapshot import PoolSnapshot
@@ -25,23 +26,28 @@ class PoolScaler:
     cluster: Cluster
     now: Callable[[], float]
     """Seconds since 1970."""
-    evidence: dict[str, Evidence | None] = field(default_factory=dict)
-    """By the pool's uid and, where jobs share it, that of the one that has it."""
+    evidence: dict[Key, tuple[str, Evidence | None]] = field(default_factory=dict)
+    """Of each pool, with its uid and, where jobs share it, that of the one that has it."""
+
+    def forget(self, key: Key) -> None:
+        """The pool is gone."""
+        self.evidence.pop(key, None)
 
     def scale(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: RLJobSpec, reading: Reading
     ) -> Scaled:
         """Look at a pool, and change its size where that is due."""
-        wanted, uid = spec.template.autoscaling, _served(snapshot)
+        wanted, served = spec.template.autoscaling, _served(snapshot)
         unchanged = Scaled(replicas=spec.replicas)
         away = any(one.unavailable for one in reading.samplers)
         if wanted.mode != "Builtin" or not reading.known or away:
             # What is not known for a while, or waits for a judge, is no evidence.
-            self.evidence.pop(uid, None)
+            self.forget(snapshot.key)
             return unchanged
         seen = observation(snapshot, spec, job, reading, now=self.now())
-        evidence = autoscaler.observe(self.evidence.get(uid), seen)
-        self.evidence[uid] = evidence
+        whose, before = self.evidence.get(snapshot.key, ("", None))
+        evidence = autoscaler.observe(before if whose == served else None, seen)
+        self.evidence[snapshot.key] = (served, evidence)
         advice = autoscaler.advise(seen, evidence, wanted, history(snapshot))
         if advice.replicas == spec.replicas:
             return Scaled(replicas=spec.replicas, limited=advice.limited)

@@ -40,6 +40,9 @@ class _Nobody:
     def of(self, *_: Any) -> None:
         return None
 
+    def forget(self, *_: Any) -> None:
+        return None
+
     def read(self, *_: Any) -> Reading:
         return Reading()
 

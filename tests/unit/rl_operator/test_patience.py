@@ -168,6 +168,19 @@ def test_what_was_put_off_and_has_come_to_nothing_is_forgotten() -> None:
     assert cluster.written == 0
 
 
+def test_what_was_written_of_objects_that_are_gone_is_forgotten() -> None:
+    now, cluster = [100.0], Writes()
+    api: Any = cluster
+    writer = StatusWriter(api, clock=lambda: now[0], seconds=5.0)
+    changed = JOB.model_copy(update={"attempt": 2})
+    for number in range(1000):
+        meta = a_meta(uid=f"u{number}")
+        writer.write(RLJOB, meta, before=JOB, after=changed, patience=Patience.NONE)
+        now[0] += 60
+    assert cluster.written == 1000
+    assert len(writer._written) == 61
+
+
 def test_parts_of_many_objects_at_once_wait_for_longer() -> None:
     now, cluster = [100.0], Writes()
     api: Any = cluster
