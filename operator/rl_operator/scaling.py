@@ -9,7 +9,7 @@ from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import ScaleStatus
-from rl_operator import autoscaler, kinds
+from rl_operator import autoscaler, joint_start, kinds
 from rl_operator.autoscaler import Advice, Evidence, Observation
 from rl_operator.cluster import Cluster
 from rl_operator.kinds import Key
@@ -103,6 +103,9 @@ def observation(
     run: Run | None = reading.run
     latest = run.latest if run else None
     alive = max(run.heartbeat_at, run.progress_at) if run else reading.now
+    # A trainer that is about to start waits for the samplers, however long ago the run's last one
+    # was heard of: before a suspension, or when another job had the run.
+    starts = snapshot.job is not None and joint_start.applies(snapshot.job.status)
     slack = job.algorithm.off_policy.max_staleness - (latest.staleness_max if latest else 0)
     return Observation(
         now=now,
@@ -116,5 +119,5 @@ def observation(
         wait_seconds=latest.wait_seconds if latest else 0.0,
         train_seconds=latest.train_seconds if latest else 0.0,
         staleness_slack=slack,
-        trainer_silent_seconds=max(0.0, reading.now - alive),
+        trainer_silent_seconds=0.0 if starts else max(0.0, reading.now - alive),
     )
