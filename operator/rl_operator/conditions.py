@@ -13,6 +13,9 @@ Truth = Literal["True", "False", "Unknown"]
 KEEP_WORDS = ("StorageReachable", "StateStoreReachable")
 """Conditions whose message is a client's own words, which differ from one attempt to the next."""
 
+PODS_START = "Starting"
+"""Reason of a part whose pods are not all ready; the message, if any, is what keeps one of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Said:

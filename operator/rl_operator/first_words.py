@@ -4,7 +4,8 @@ A job says that it waits for its samplers, and seconds later that its first atte
 writes, each of which costs the API server more than any object that is made for the job. So the
 first one waits, for longer while many jobs are new; of a job that has begun by then it is never
 written. Meanwhile the job is looked at as if it had been, so that no time begins anew with the next
-look. A process that dies takes it along, as one that dies before the write does.
+look. A process that dies takes it along, as one that dies before the write does. What keeps a pod
+from running is told at once: somebody may have to act.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator import patience
+from rl_operator.conditions import PODS_START, find
 from rl_operator.kinds import Key
 from rl_operator.snapshot import Job
 
@@ -21,6 +23,17 @@ SHORTEST, LONGEST = 0.4, 3.0
 """How long such a status waits, in ``operator.progressSeconds``."""
 PER_SECOND = 5.0
 """At most, once more jobs are new than the shortest wait is enough for."""
+
+
+def may_wait(stored: RLJobStatus, said: RLJobStatus) -> bool:
+    """Whether this is a job's first status, and neither the job nor a pod of it needs anybody."""
+    return patience.of_new_job(stored, said) and not _has_trouble(said)
+
+
+def _has_trouble(said: RLJobStatus) -> bool:
+    """Whether a sampler's pod is known not to start: its image, its node, its container's end."""
+    samplers = find(said.conditions, "SamplersReady")
+    return samplers is not None and samplers.reason == PODS_START and bool(samplers.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,7 @@ class FirstWords:
             Seconds until it must be written; 0: now.
         """
         stored = self.stored(key, job)
-        if not patience.of_new_job(stored, said):
+        if not may_wait(stored, said):
             return 0.0
         now, kept = self._clock(), self._kept.get(key)
         since, most = (kept.since, kept.most) if kept is not None else (now, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_contracts.spec.status import Phase, RLJobStatus
 from rl_operator import admission, attempt_records, pool_wait
 from rl_operator.attempts import Complete, Ended
-from rl_operator.conditions import Said, Truth, find, merged
+from rl_operator.conditions import PODS_START, Said, Truth, find, merged
 from rl_operator.freshness import rollouts_fresh
 from rl_operator.headline import Headline, headline
 from rl_operator.operation import at_rest
@@ -119,9 +119,8 @@ def _trainer_ready(situation: Situation, after: RLJobStatus) -> Said:
         return Said(kind, "False", after.last_failure.reason, f"Attempt {after.attempt} has ended.")
     if after.trainer.ready >= after.trainer.desired:
         return Said(kind, "True", "Running")
-    return Said(
-        kind, "False", "Starting", first_trouble(situation.snapshot.trainer_pods(after.attempt))
-    )
+    trouble = first_trouble(situation.snapshot.trainer_pods(after.attempt))
+    return Said(kind, "False", PODS_START, trouble)
 
 
 def _samplers_ready(situation: Situation, after: RLJobStatus) -> Said:
@@ -137,7 +136,7 @@ def _samplers_ready(situation: Situation, after: RLJobStatus) -> Said:
     if after.samplers.ready >= after.samplers.desired:
         reason = "AllReady" if after.samplers.desired else "ScaledToZero"
         return Said(kind, "True" if after.samplers.desired else "False", reason)
-    return Said(kind, "False", "Starting", first_trouble(situation.snapshot.sampler_pods()))
+    return Said(kind, "False", PODS_START, first_trouble(situation.snapshot.sampler_pods()))
 
 
 def _policy(situation: Situation) -> list[Said]:

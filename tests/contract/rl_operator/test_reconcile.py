@@ -304,6 +304,25 @@ def test_the_first_words_of_a_job_that_waits_are_written(world: World, job: Key)
     assert len(operator.words) == 0
 
 
+def test_what_keeps_the_first_pods_from_running_is_told_at_once(world: World, job: Key) -> None:
+    operator = world.start_operator(first_words_seconds=3600.0)
+    until(
+        lambda: operator.jobs.reconcile(job) is not None and names_of(world, kinds.SAMPLER_POOL),
+        what="the pool",
+    )
+    world.settle(job)
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    world.start_pod("job-main-x-1", of=deployment)
+    world.settle(job)
+    assert world.status(job) == {"observedGeneration": -1}
+    waiting = {"reason": "ErrImagePull", "message": "not found"}
+    world.set_pod("job-main-x-1", "Pending", container={"name": "x", "state": {"waiting": waiting}})
+    world.settle(job)
+    message = "job-main-x-1 container x ImagePullBackOff: not found"
+    assert message in world.condition(job, "Ready")["message"]
+    assert world.condition(job, "SamplersReady")["message"] == message
+
+
 @pytest.mark.parametrize("first_words_seconds", [0.0, 3600.0])
 def test_a_crash_after_any_write_leads_to_the_same_world(
     world: World, job: Key, first_words_seconds: float

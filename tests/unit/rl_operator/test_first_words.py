@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contracts.spec.status import Condition, RLJobStatus
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
 from rl_operator import patience
 from rl_operator.attempts import Begin, Wait
-from rl_operator.first_words import FirstWords
+from rl_operator.conditions import find
+from rl_operator.first_words import FirstWords, may_wait
 from rl_operator.job_conditions import compute
 from rl_operator.joint_start import Lack
 from rl_operator.kinds import Key
+from rl_operator.pod import Container, Pod
 from rl_operator.progress import Reach
 from rl_operator.situation import Situation, Stall
-from rl_operator.snapshot import Job
+from rl_operator.snapshot import Job, Pool
 from rl_operator.timestamps import format_time
-from tests.unit.rl_operator.builders import NOW, a_job_object, a_meta, a_reading, a_snapshot
+from tests.unit.rl_operator.builders import NOW, a_job_object, a_meta, a_pod, a_reading, a_snapshot
 
 LACKS = (Lack(group="main", registered=0, minimum=2),)
 CHECKING: dict[str, Any] = {"decision": Wait(why="Inputs"), "checking": True}
@@ -34,9 +38,24 @@ AWAY = Reach("False", "StorageUnreachable", "no route")
 SUSPENDED = a_job_object(suspend=True)
 
 
-def said_of(job: Job, now: float = NOW, **situation: Any) -> RLJobStatus:
+POOL = Pool(
+    meta=a_meta("job-main"), spec=SamplerPoolSpec(job="job", replicas=2), spec_error="",
+    status=SamplerPoolStatus(),
+)  # fmt: skip
+DUE: dict[str, Any] = {"phase": "Pending", "ready": False}
+
+
+def a_sampler(name: str, waiting: str = "", **changes: Any) -> Pod:
+    containers = (Container(name="engine", waiting=waiting),)
+    return a_pod("sampler", name=name, containers=containers, **changes)
+
+
+def said_of(
+    job: Job, now: float = NOW, *, pods: Sequence[Pod] = (), **situation: Any
+) -> RLJobStatus:
     values = {"reading": a_reading(), **situation}
-    return compute(Situation(snapshot=a_snapshot(job=job), now=now, **values))
+    snapshot = a_snapshot(job=job, pods=tuple(pods), pools=(POOL,) if pods else ())
+    return compute(Situation(snapshot=snapshot, now=now, **values))
 
 
 SAYS: dict[str, tuple[Job, dict[str, Any], bool]] = {
@@ -58,7 +77,35 @@ SAYS: dict[str, tuple[Job, dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("job", "situation", "waits"), SAYS.values(), ids=SAYS.keys())
 def test_only_what_needs_nobody_waits(job: Job, situation: dict[str, Any], waits: bool) -> None:
-    assert patience.of_new_job(job.status, said_of(job, **situation)) is waits
+    assert may_wait(job.status, said_of(job, **situation)) is waits
+
+
+ON_THEIR_WAY = {
+    "scheduled": a_sampler("a", **DUE),
+    "pulled": a_sampler("a", "ContainerCreating", **DUE),
+    "staged": a_sampler("a", "PodInitializing", **DUE),
+    "running": a_sampler("a", ready=False),
+    "ready": a_sampler("a"),
+}
+IN_TROUBLE = {
+    "fits no node": a_sampler("b", unscheduled="0/1 nodes: Insufficient gpu", **DUE),
+    "image": a_sampler("b", "ImagePullBackOff", **DUE),
+    "crashes": a_sampler("b", "CrashLoopBackOff", ready=False),
+    "secret": a_sampler("b", "CreateContainerConfigError", **DUE),
+}
+PODS = st.lists(st.sampled_from([*ON_THEIR_WAY.values(), *IN_TROUBLE.values()]), max_size=3)
+
+
+@given(PODS, st.sampled_from([CHECKING, WAITING]))
+def test_what_keeps_a_pod_from_running_is_told_at_once(
+    pods: list[Pod], situation: dict[str, Any]
+) -> None:
+    job, named = a_job_object(), [replace(one, name=str(n)) for n, one in enumerate(pods)]
+    enough = sum(one.ready for one in named) >= 2
+    trouble = any(one.trouble() for one in named)
+    said = said_of(job, pods=named, **situation)
+    assert may_wait(job.status, said) is (enough or not trouble)
+    assert patience.of_new_job(job.status, said)  # but for them it might
 
 
 @pytest.mark.parametrize("kind", ["PoolAssigned", "Admitted", "Suspended", "Evicted"])
@@ -69,7 +116,7 @@ def test_a_condition_that_asks_for_something_is_told_at_once(kind: str) -> None:
         last_transition_time=format_time(NOW),
     )  # fmt: skip
     asking = said.model_copy(update={"conditions": [*said.conditions, asks]})
-    assert not patience.of_new_job(RLJobStatus(), asking)
+    assert not may_wait(RLJobStatus(), asking)
 
 
 class Told:
@@ -88,7 +135,7 @@ class Told:
         said = said_of(job, NOW + self.now, **situation)
         wait = self.words.keep(key, job, said)
         if not wait and said != there.status:
-            self.stored[key] = dataclasses.replace(there, status=said)
+            self.stored[key] = replace(there, status=said)
             self.writes += 1
             self.words.forget(key)
         return wait
@@ -138,13 +185,27 @@ def test_what_another_process_has_written_counts() -> None:
     told = Told()
     told.look(**WAITING)
     ((key, job),) = told.stored.items()
-    written = dataclasses.replace(job, status=RLJobStatus(observed_generation=1, attempt=1))
+    written = replace(job, status=RLJobStatus(observed_generation=1, attempt=1))
     told.stored[key] = written
     assert told.words.recalled(key, written) == written
     assert len(told.words) == 0
 
 
-LOOKS = st.sampled_from([CHECKING, WAITING, BEGINNING, STALLED])
+def test_trouble_is_told_though_less_was_kept() -> None:
+    told = Told()
+    pods = [ON_THEIR_WAY["pulled"]]
+    assert told.look(**WAITING, pods=pods) == 2.0
+    told.now += 0.5
+    assert told.look(**WAITING, pods=[*pods, IN_TROUBLE["image"]]) == 0.0
+    (job,) = told.stored.values()
+    ready = find(job.status.conditions, "Ready")
+    assert ready is not None
+    assert "ImagePullBackOff" in ready.message
+    assert (told.writes, len(told.words)) == (1, 0)
+
+
+STUCK = {**WAITING, "pods": [IN_TROUBLE["image"]]}
+LOOKS = st.sampled_from([CHECKING, WAITING, STUCK, BEGINNING, STALLED])
 
 
 @given(st.lists(st.tuples(st.floats(0, 9), LOOKS), min_size=1, max_size=12))
