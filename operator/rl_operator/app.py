@@ -13,7 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from rl_operator import kinds, metrics, shutdown
-from rl_operator.cluster import Cluster, ClusterError, connect
+from rl_operator.api_errors import ClusterError
+from rl_operator.cluster import Cluster, connect
 from rl_operator.endpoint import Endpoint
 from rl_operator.feed import Feed
 from rl_operator.kinds import Key, Kind

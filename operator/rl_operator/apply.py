@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.base import Model
 from rl_operator import observe
-from rl_operator.cluster import ApiConflictError, ApiRefusedError, Cluster
+from rl_operator.api_errors import ApiConflictError, ApiRefusedError
+from rl_operator.cluster import Cluster
 from rl_operator.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key, Kind
 from rl_operator.looks import KEPT_IN_PACE
 from rl_operator.metadata import Child, Meta

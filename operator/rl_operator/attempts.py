@@ -9,24 +9,11 @@ from __future__ import annotations
 
 from rl_contracts.documents.run import Outcome
 from rl_operator import attempt_ends, sizing
-from rl_operator.attempt_ends import REFUSED_RETRY_SECONDS, seconds_left
+from rl_operator.attempt_ends import REFUSED_RETRY_SECONDS
 from rl_operator.attempt_records import ended, halted, refused
-from rl_operator.decisions import Begin, Complete, Decision, Ended, Halted, View, Wait
+from rl_operator.decisions import Begin, Complete, Decision, Halted, View, Wait
 from rl_operator.pod import Pod
 from rl_operator.timestamps import parse_time
-
-__all__ = [
-    "Begin",
-    "Complete",
-    "Decision",
-    "Ended",
-    "Halted",
-    "View",
-    "Wait",
-    "decide",
-    "lingers",
-    "seconds_left",
-]
 
 SILENT_SECONDS = 60.0
 """A trainer that has written success but does not end is taken for dead after so long."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_operator import kinds
-from rl_operator.cluster import ApiConflictError, Cluster
+from rl_operator.api_errors import ApiConflictError
+from rl_operator.cluster import Cluster
 from rl_operator.desired.metadata import owned_by
 from rl_operator.kinds import LEASE, Kind
 from rl_operator.metadata import Meta

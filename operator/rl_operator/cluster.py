@@ -1,7 +1,4 @@
-"""The API server: reads and writes of single objects. Every write is fenced by the Lease.
-
-What may come of them is offered with them, and defined where it arises.
-"""
+"""The API server: reads and writes of single objects. Every write is fenced by the Lease."""
 
 from __future__ import annotations
 
@@ -9,30 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from rl_operator.api_errors import (
-    ApiConflictError,
-    ApiHookError,
-    ApiMissingError,
-    ApiRefusedError,
-    ApiUnavailableError,
-    ClusterError,
-)
+from rl_operator.api_errors import ApiConflictError, ApiMissingError
 from rl_operator.api_requests import Asked, Json, Manifest, Requests
 from rl_operator.kinds import Kind
 from rl_operator.transport import Client, authenticated
-
-__all__ = [
-    "ApiConflictError",
-    "ApiHookError",
-    "ApiMissingError",
-    "ApiRefusedError",
-    "ApiUnavailableError",
-    "Cluster",
-    "ClusterError",
-    "Manifest",
-    "Written",
-    "connect",
-]
 
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
@@ -41,7 +18,6 @@ UNWARNED = {"fieldValidation": "Ignore"}
 """Of every write: else the API server reads it a second time, an apply as YAML, for the sake of
 warnings about unknown fields, which nobody sees. Users' wishes for pods are tried strictly before.
 """
-
 CONDITIONS = frozenset({"resourceVersion", "uid"})
 """Metadata by which a write is one to an object as it was seen."""
 

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_operator import kinds, names
-from rl_operator.cluster import ApiConflictError, Cluster, ClusterError
+from rl_operator.api_errors import ApiConflictError, ClusterError
+from rl_operator.cluster import Cluster
 from rl_operator.conditions import find, is_true
 from rl_operator.kinds import Kind
 from rl_operator.leadership import NotLeaderError

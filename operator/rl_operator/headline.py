@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from rl_contracts.spec.status import Phase, RLJobStatus
 from rl_operator import attempt_records, joint_start, pool_wait
-from rl_operator.attempts import Complete, Ended
 from rl_operator.conditions import KEEP_WORDS, find
+from rl_operator.decisions import Complete, Ended
 from rl_operator.operation import at_rest
 from rl_operator.pod import first_trouble
 from rl_operator.scorer_outage import stops_all, words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rl_contracts.spec.status import Phase, RLJobStatus
 from rl_operator import admission, attempt_records, pool_wait
-from rl_operator.attempts import Complete, Ended
 from rl_operator.conditions import PODS_START, Said, Truth, find, merged
+from rl_operator.decisions import Complete, Ended
 from rl_operator.freshness import rollouts_fresh
 from rl_operator.headline import Headline, headline
 from rl_operator.operation import at_rest

@@ -14,7 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rl_contracts.errors import RLError
-from rl_operator.cluster import ApiConflictError, Cluster, ClusterError, Manifest
+from rl_operator.api_errors import ApiConflictError, ClusterError
+from rl_operator.api_requests import Manifest
+from rl_operator.cluster import Cluster
 from rl_operator.kinds import LEASE
 
 DURATION_SECONDS = 15.0

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from rl_operator.cluster import ApiMissingError, Manifest
+from rl_operator.api_errors import ApiMissingError
+from rl_operator.api_requests import Manifest
 from rl_operator.kinds import Key, Kind
 from rl_operator.store import Store, fits, parse_selector
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator import assignment, kinds, names, nesting, pool_ref
-from rl_operator.cluster import ApiMissingError
+from rl_operator.api_errors import ApiMissingError
 from rl_operator.conditions import find
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import Key, Kind

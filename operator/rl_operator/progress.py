@@ -26,7 +26,8 @@ from rl_contracts.errors import (
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.settings import StoreSettings
-from rl_operator.cluster import ApiRefusedError, Cluster
+from rl_operator.api_errors import ApiRefusedError
+from rl_operator.cluster import Cluster
 from rl_operator.kinds import SECRET
 from rl_operator.scrub import scrubbed
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import admission, gate, kinds, workload_status
-from rl_operator.cluster import Manifest
+from rl_operator.api_requests import Manifest
 from rl_operator.desired import workload as desired
 from rl_operator.gate import Flavor, Gate
 from rl_operator.kinds import Kind

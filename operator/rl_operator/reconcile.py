@@ -22,10 +22,11 @@ from rl_operator import (
     stillness,
 )
 from rl_operator.admission import Hold
+from rl_operator.api_errors import ApiHookError
 from rl_operator.apply import Applier, Made, StatusWriter
-from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted, View, Wait
-from rl_operator.cluster import ApiHookError, Cluster
+from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
+from rl_operator.decisions import Begin, Complete, Decision, Ended, Halted, View, Wait
 from rl_operator.desired import job as desired
 from rl_operator.desired import objects
 from rl_operator.events import Journal, of_actions, of_change

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator.admission import Hold
-from rl_operator.attempts import Decision
+from rl_operator.decisions import Decision
 from rl_operator.joint_start import Lack
 from rl_operator.progress import Reading
 from rl_operator.snapshot import JobSnapshot

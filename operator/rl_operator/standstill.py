@@ -6,7 +6,7 @@ It keeps what it has. Whoever suspends it, and a queue that evicts it, is obeyed
 from __future__ import annotations
 
 from rl_operator import admission, attempt_records, kinds
-from rl_operator.attempts import Halted
+from rl_operator.decisions import Halted
 from rl_operator.desired import pool
 from rl_operator.desired.job import stopped_trainers
 from rl_operator.metadata import Child

@@ -25,8 +25,8 @@ from rl_contracts.spec.status import (
     WorkloadRef,
 )
 from rl_operator import admission, asked, attempt_records, names, sizing
-from rl_operator.attempts import Begin, Complete, Decision, Ended, Halted
 from rl_operator.conditions import find, is_true
+from rl_operator.decisions import Begin, Complete, Decision, Ended, Halted
 from rl_operator.operation import at_rest, operation
 from rl_operator.progress import count_lost
 from rl_operator.situation import Situation, over

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rl_operator import attempts
-from rl_operator.attempts import View, Wait
+from rl_operator import attempt_ends
+from rl_operator.decisions import View, Wait
 from rl_operator.kinds import Key
 from rl_operator.looks import Looks
 from rl_operator.progress import Reading
@@ -79,7 +79,7 @@ def of_job(situation: Situation, view: View) -> float:
     if spec is None or spec.scheduling.queued or hindered:
         return 0.0
     runs = isinstance(situation.decision, Wait) and situation.decision.why == "Running"
-    return attempts.seconds_left(view) if runs else 0.0
+    return attempt_ends.seconds_left(view) if runs else 0.0
 
 
 def of_pool(snapshot: PoolSnapshot, reading: Reading) -> float:

@@ -18,7 +18,8 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import Placement
 from rl_operator import kinds, names, pool_ref
-from rl_operator.cluster import ApiRefusedError, Cluster
+from rl_operator.api_errors import ApiRefusedError
+from rl_operator.cluster import Cluster
 from rl_operator.desired import deployment, trainer
 from rl_operator.desired.overrides import reserved_variable
 from rl_operator.metadata import Meta

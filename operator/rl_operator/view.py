@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import attempts
-from rl_operator.attempts import Begin, Decision, Wait
 from rl_operator.conditions import find, is_true
+from rl_operator.decisions import Begin, Decision, View, Wait
 from rl_operator.inputs import Inputs
 from rl_operator.pool_status import LATE, TIMED_OUT
 from rl_operator.snapshot import Job, JobSnapshot
@@ -45,10 +45,10 @@ def _late(snapshot: JobSnapshot) -> str:
 
 def view_of(
     snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float
-) -> attempts.View:  # fmt: skip
+) -> View:  # fmt: skip
     """What decides about a job's attempts."""
     status = snapshot.job.status
-    return attempts.View(
+    return View(
         status=status,
         lifecycle=spec.lifecycle,
         wishes=spec.trainer,

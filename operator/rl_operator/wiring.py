@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from rl_operator import kinds
 from rl_operator.adoption import Adoption
+from rl_operator.api_errors import ApiMissingError, ApiUnavailableError
 from rl_operator.apply import Applier, StatusWriter
 from rl_operator.claims import Claims
-from rl_operator.cluster import ApiMissingError, ApiUnavailableError, Cluster
+from rl_operator.cluster import Cluster
 from rl_operator.events import Journal
 from rl_operator.first_words import FirstWords
 from rl_operator.inputs import InputsReader

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from rl_operator import logs, metrics
-from rl_operator.cluster import ApiConflictError, ApiUnavailableError
+from rl_operator.api_errors import ApiConflictError, ApiUnavailableError
 from rl_operator.kinds import Key
 from rl_operator.leadership import NotLeaderError
 from rl_operator.queue import AsyncWorkQueue

@@ -21,8 +21,6 @@ from rl_trainer.policy import Policy
 from rl_trainer.quantization import Originals
 from rl_trainer.samples import Sample
 
-__all__ = ["UNLOADABLE", "Policy", "check", "device", "load", "refused"]
-
 UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)
 CHECK_TOLERANCE = 1e-3
 KNOWN = (

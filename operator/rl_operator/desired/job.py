@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import attempt_records, kinds, names, sizing
-from rl_operator.attempts import Complete, Decision, Ended
+from rl_operator.decisions import Complete, Decision, Ended
 from rl_operator.desired import objects, pool, trainer
 from rl_operator.metadata import Child
 from rl_operator.plan import Wanted

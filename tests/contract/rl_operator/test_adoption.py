@@ -10,8 +10,9 @@ from kubernetes import client
 
 from rl_contracts.documents.run import PolicyPointer
 from rl_operator import kinds, names
+from rl_operator.api_errors import ApiConflictError
 from rl_operator.claims import Claims
-from rl_operator.cluster import ApiConflictError, Cluster
+from rl_operator.cluster import Cluster
 from rl_operator.kinds import Key
 from rl_operator.metadata import Meta
 from tests.contract.rl_operator.world import World

@@ -8,8 +8,8 @@ import pytest
 
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator import kinds
+from rl_operator.api_errors import ApiConflictError
 from rl_operator.apply import StatusWriter
-from rl_operator.cluster import ApiConflictError
 from rl_operator.desired import deployment
 from rl_operator.kinds import Key, Kind
 from rl_operator.metadata import Meta

@@ -8,7 +8,7 @@ import pytest
 
 from rl_contracts import env
 from rl_operator import kinds, sizing
-from rl_operator.cluster import ApiRefusedError
+from rl_operator.api_errors import ApiRefusedError
 from rl_operator.names import SPEC_MANAGER
 from tests.contract.rl_operator.world import World
 

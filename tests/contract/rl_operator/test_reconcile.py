@@ -9,7 +9,7 @@ import pytest
 
 from rl_contracts.documents.run import PolicyPointer
 from rl_operator import kinds
-from rl_operator.cluster import ApiConflictError
+from rl_operator.api_errors import ApiConflictError
 from rl_operator.kinds import Key, Kind
 from rl_operator.timestamps import parse_time
 from tests.apiserver import apply

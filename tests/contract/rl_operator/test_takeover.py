@@ -9,7 +9,8 @@ import pytest
 from kubernetes import client
 
 from rl_operator import kinds
-from rl_operator.cluster import ApiConflictError, Cluster
+from rl_operator.api_errors import ApiConflictError
+from rl_operator.cluster import Cluster
 from rl_operator.kinds import Kind
 from rl_operator.names import SCALE_MANAGER, SPEC_MANAGER
 from rl_operator.perform import perform

@@ -9,7 +9,7 @@ from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import FailureStatus, RLJobStatus
 from rl_operator import names
-from rl_operator.attempts import View
+from rl_operator.decisions import View
 from rl_operator.kinds import Key
 from rl_operator.metadata import Meta
 from rl_operator.pod import Container, Pod

@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 from rl_operator import names
-from rl_operator.cluster import ApiConflictError
+from rl_operator.api_errors import ApiConflictError
 from rl_operator.kinds import Kind
 from rl_operator.store import fits, parse_selector
 from rl_operator.timestamps import format_time

@@ -8,7 +8,7 @@ from typing import Any
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import SamplerPoolStatus
 from rl_operator import names
-from rl_operator.cluster import ApiConflictError
+from rl_operator.api_errors import ApiConflictError
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import PYTORCH_JOB, SAMPLER_POOL, Key
 from rl_operator.metadata import Child, Meta

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from rl_operator import names
-from rl_operator.attempts import Decision
+from rl_operator.decisions import Decision
 from rl_operator.kinds import PYTORCH_JOB
 from tests.unit.rl_operator.builders import a_pod
 from tests.unit.rl_operator.model_life import Life

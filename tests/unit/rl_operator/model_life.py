@@ -8,8 +8,8 @@ from typing import Any, Literal
 from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
 from rl_operator import attempt_records, attempts, job_conditions, names, standstill
-from rl_operator.attempts import Decision
-from rl_operator.cluster import ApiConflictError
+from rl_operator.api_errors import ApiConflictError
+from rl_operator.decisions import Decision
 from rl_operator.desired import job as desired
 from rl_operator.gate import Gate, without_queue
 from rl_operator.inputs import Inputs

@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_contracts.spec.status import Condition, SamplerPoolStatus
 from rl_operator import kinds, observe
-from rl_operator.cluster import ApiConflictError
+from rl_operator.api_errors import ApiConflictError
 from rl_operator.gate import Gate
 from rl_operator.kinds import Kind
 from rl_operator.queueing import Queueing

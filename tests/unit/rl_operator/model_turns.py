@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from rl_operator import assignment, kinds, names, observe
+from rl_operator.api_errors import ApiConflictError
 from rl_operator.apply import Applier, StatusWriter
-from rl_operator.cluster import ApiConflictError
 from rl_operator.conditions import Said, merged
 from rl_operator.events import Journal
 from rl_operator.kinds import Key, Kind

@@ -13,7 +13,7 @@ from rl_contracts.spec.status import (
     RLJobStatus,
     SamplerPoolStatus,
 )
-from rl_operator.attempts import Complete
+from rl_operator.decisions import Complete
 from rl_operator.progress import Reach, Reading
 from rl_operator.situation import Situation
 from rl_operator.snapshot import Pool

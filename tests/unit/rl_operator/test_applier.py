@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from rl_operator.api_errors import ApiConflictError, ApiUnavailableError
+from rl_operator.api_requests import Manifest
 from rl_operator.apply import Applier
-from rl_operator.cluster import ApiConflictError, ApiUnavailableError, Cluster, Manifest
+from rl_operator.cluster import Cluster
 from rl_operator.desired.metadata import stamped
 from rl_operator.kinds import Key, Kind
 from rl_operator.metadata import Child, Meta

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes import client
 
-from rl_operator.api_requests import TRIES
-from rl_operator.cluster import (
+from rl_operator.api_errors import (
     ApiConflictError,
     ApiHookError,
     ApiMissingError,
     ApiRefusedError,
     ApiUnavailableError,
-    Cluster,
     ClusterError,
 )
+from rl_operator.api_requests import TRIES
+from rl_operator.cluster import Cluster
 from rl_operator.kinds import POD, RLJOB
 from rl_operator.leadership import NotLeaderError
 from rl_operator.transport import text_of

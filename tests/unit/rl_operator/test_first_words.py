@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
 from rl_operator import patience
-from rl_operator.attempts import Begin, Wait
 from rl_operator.conditions import find
+from rl_operator.decisions import Begin, Wait
 from rl_operator.first_words import FirstWords, may_wait
 from rl_operator.job_conditions import compute
 from rl_operator.joint_start import Lack

@@ -13,8 +13,8 @@ from rl_contracts.spec.status import (
     RLJobStatus,
     SamplerPoolStatus,
 )
-from rl_operator.attempts import Begin, Ended, Wait
 from rl_operator.conditions import find
+from rl_operator.decisions import Begin, Ended, Wait
 from rl_operator.job_conditions import compute
 from rl_operator.pod import Container
 from rl_operator.progress import REACHED, Reach, Reading

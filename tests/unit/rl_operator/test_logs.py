@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rl_operator import logs, metrics
-from rl_operator.cluster import ApiConflictError, ApiMissingError, ApiUnavailableError
+from rl_operator.api_errors import ApiConflictError, ApiMissingError, ApiUnavailableError
 from rl_operator.kinds import Key
 from rl_operator.queue import AsyncWorkQueue, WorkQueue
 from rl_operator.worker import Reconcile, work

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.cluster import ApiConflictError, ApiMissingError
+from rl_operator.api_errors import ApiConflictError, ApiMissingError
 from rl_operator.kinds import POD, PYTORCH_JOB, RLJOB, Key, Kind
 from rl_operator.looks import KEPT_IN_PACE, Looks, Reads
 from rl_operator.names import JOB_LABEL

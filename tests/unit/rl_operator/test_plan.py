@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_operator import kinds, names
-from rl_operator.cluster import ApiConflictError
+from rl_operator.api_errors import ApiConflictError
 from rl_operator.desired import job as desired
 from rl_operator.desired import pool
 from rl_operator.metadata import Child, Meta

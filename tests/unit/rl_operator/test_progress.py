@@ -9,7 +9,7 @@ import pytest
 from rl_contracts.documents.run import EndedSamplers
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.spec.status import AttemptStatus, Condition, RLJobStatus
-from rl_operator.attempts import Wait
+from rl_operator.decisions import Wait
 from rl_operator.job_conditions import compute
 from rl_operator.progress import count_lost, plain
 from rl_operator.situation import Situation

@@ -17,7 +17,9 @@ from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import SamplerPoolStatus
 from rl_contracts.stores.overview import BEATING, SAMPLING, Overview
 from rl_operator.admission import Hold
-from rl_operator.attempts import Begin, Ended, Wait, decide, seconds_left
+from rl_operator.attempt_ends import seconds_left
+from rl_operator.attempts import decide
+from rl_operator.decisions import Begin, Ended, Wait
 from rl_operator.kinds import Key
 from rl_operator.looks import Looks
 from rl_operator.situation import Situation, Stall

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rl_operator.cluster import ApiRefusedError
+from rl_operator.api_errors import ApiRefusedError
 from rl_operator.kinds import Kind
 from rl_operator.trial import REFUSED_SECONDS, Trial, field_of
 from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
