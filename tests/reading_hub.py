@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import ssl
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -130,8 +131,10 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 @contextmanager
-def serving(hub: ReadingHub, *, host: str = "127.0.0.1") -> Iterator[ReadingHub]:
-    """Serve it on an address of this machine."""
+def serving(
+    hub: ReadingHub, *, host: str = "127.0.0.1", context: ssl.SSLContext | None = None
+) -> Iterator[ReadingHub]:
+    """Serve it on an address of this machine, by TLS with a context."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -162,5 +165,5 @@ def serving(hub: ReadingHub, *, host: str = "127.0.0.1") -> Iterator[ReadingHub]
         def log_message(self, *_: object) -> None:
             pass
 
-    with listening(Handler, host=host) as hub.url:
+    with listening(Handler, host=host, context=context) as hub.url:
         yield hub

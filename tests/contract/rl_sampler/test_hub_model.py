@@ -17,6 +17,7 @@ from rl_contracts.stores.settings import StoreSettings
 from rl_sampler import prepare
 from rl_sampler.assignment import load_assignment
 from rl_sampler.policy import model
+from tests.authority import Authority
 from tests.contract.rl_sampler.conftest import Pod, new_pod
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN as TRAINED
@@ -27,6 +28,7 @@ from tests.waiting import HUNG_SECONDS, until
 
 URI = f"hf://{REPO}"
 COMMIT, MOVED = commit("first"), commit("moved")
+TRAIN = {"train": [{"name": "train", "uri": "s3://abc/train.jsonl"}]}
 MakeStage = Callable[..., Pod]
 
 
@@ -45,10 +47,9 @@ def make_stage(
     tmp_path: Path, hub: ReadingHub, stores: Stores, store_settings: StoreSettings
 ) -> MakeStage:
     def make(name: str, **sections: Any) -> Pod:
-        data = {"train": [{"name": "train", "uri": "s3://abc/train.jsonl"}]}
         ours: dict[str, Any] = {
             "model": {"uri": URI},
-            "data": data | {"hub": {"endpoint": hub.url}},
+            "data": TRAIN | {"hub": {"endpoint": hub.url}},
             "training": {"steps": 1, "precision": "FP32"},
         }
         return new_pod(
@@ -122,6 +123,21 @@ def test_a_refusal_is_told_by_a_registration_until_it_is_mended(
     stage.join(HUNG_SECONDS)
     assert files_in(assignment.weights.base) == hub.commits[COMMIT]
     assert stores.samplers.of_run(TRAINED) == [], "the agent registers anew"
+
+
+def test_a_hub_may_have_an_authority_of_its_own(
+    make_stage: MakeStage, hub: ReadingHub, tmp_path: Path
+) -> None:
+    authority = Authority()
+    (tmp_path / "ca.crt").write_text(authority.pem)
+    own = ReadingHub(hub.commits, hub.branches)
+    with serving(own, context=authority.context(tmp_path / "tls")):
+        pod = make_stage("pod", data=TRAIN | {"hub": {"endpoint": own.url}})
+        pod.environment["SSL_CERT_FILE"] = str(tmp_path / "ca.crt")
+        done = pod.stage()
+    assert done.returncode == 0, done.stderr
+    assert files_in(pod.folder / "weights" / "base") == hub.commits[COMMIT]
+    assert own.url.startswith("https://")
 
 
 def test_what_lies_there_is_asked_for_by_nobody(make_stage: MakeStage, hub: ReadingHub) -> None:
