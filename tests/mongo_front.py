@@ -1,4 +1,4 @@
-"""A front before the embedded document store that adds what it lacks: TLS, SCRAM, roles.
+"""A front before the embedded document store that adds what it lacks: TLS, SCRAM, roles, outages.
 
 It forwards commands as they are, so that the answers are the real store's, and keeps the bodies
 for tests to look at. What it adds follows MongoDB's wire protocol (OP_MSG, OP_QUERY, OP_REPLY) and
@@ -15,7 +15,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +40,9 @@ class Front:
         user: name and password that SCRAM-SHA-256 wants; None: everybody is let in.
         role: what ``hello`` says that it is.
         commands: every command that was forwarded.
+        last: given a command and the store's answer, whether this answer is the first that gets
+            lost: from then on the front is away.
+        away: it hangs up on everybody.
     """
 
     backend: int
@@ -47,11 +50,21 @@ class Front:
     user: tuple[str, str] | None = None
     role: str = "standalone"
     commands: list[Document] = field(default_factory=list)
+    last: Callable[[Document, Document], bool] | None = None
+    away: bool = False
     port: int = 0
 
     def of(self, name: str) -> list[Document]:
         """Forwarded commands of one name."""
         return [one for one in self.commands if next(iter(one)) == name]
+
+    def lose(self, wanted: Callable[[Document, Document], bool]) -> None:
+        """Go away with an answer: what the command did stands, and nobody is told."""
+        self.last = wanted
+
+    def come_back(self) -> None:
+        """Answer again."""
+        self.away = False
 
     def serve(self, raw: socket.socket) -> None:
         with suppress(OSError, ssl.SSLError, EOFError), raw:
@@ -65,6 +78,7 @@ class Front:
         self, client: socket.socket, store: socket.socket, scram: _Scram | None
     ) -> None:  # fmt: skip
         header, body = _receive(client)
+        self._hang_up_while_away()
         request, opcode = header[1], header[3]
         command = _command(opcode, body)
         name = next(iter(command))
@@ -82,10 +96,18 @@ class Front:
         forwarded = _message(request, known) if opcode == OP_MSG else _whole(header, body)
         store.sendall(forwarded)
         header, body = _receive(store)
+        last = self.last
+        if last and header[3] == OP_MSG and last(command, _command(OP_MSG, body)):
+            self.last, self.away = None, True
+        self._hang_up_while_away()
         if name in ("hello", "ismaster", "isMaster"):
             client.sendall(self._hello(header, body))
         else:
             client.sendall(_whole(header, body))
+
+    def _hang_up_while_away(self) -> None:
+        if self.away:
+            raise EOFError
 
     def _hello(self, header: tuple[int, ...], body: bytes) -> bytes:
         start = 20 if header[3] == OP_REPLY else 5

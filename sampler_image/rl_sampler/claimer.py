@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_sampler.assignment import Assignment
-from rl_sampler.claims import Claim, ClaimBook
+from rl_sampler.claims import LEASE_SECONDS, Claim, ClaimBook
 from rl_sampler.completions.outages import Outages
 from rl_sampler.episode import EpisodeRunner
 from rl_sampler.serving import Serving
@@ -26,6 +26,7 @@ EVALUATION_SECONDS = 0.4
 CLOSED_SECONDS = 1.0
 HAND_BACK_SECONDS = 3.0
 """How long a stopping sampler tries to hand a claim back; then its lease runs out."""
+STOPPED = "the sampler was stopped"
 
 
 def open_queues(serving: Serving, *, max_staleness: int) -> list[Queue]:
@@ -115,8 +116,7 @@ class Claimer:
 
     async def drain(self, *, seconds: float) -> None:
         """Let running episodes finish for so long, then hand the others back."""
-        if self._episodes:
-            await asyncio.wait(list(self._episodes), timeout=seconds)
+        await asyncio.gather(self._finish(seconds=seconds), self._return_unanswered())
         unfinished = dict(self._episodes)
         for task in unfinished:
             task.cancel()
@@ -125,13 +125,17 @@ class Claimer:
             *(
                 self._runner.hand_back(
                     claim,
-                    "the sampler was stopped",
+                    STOPPED,
                     cause=Cause.STOPPED,
                     seconds=HAND_BACK_SECONDS,
                 )
                 for claim in unfinished.values()
             )
         )
+
+    async def _finish(self, *, seconds: float) -> None:
+        if self._episodes:
+            await asyncio.wait(list(self._episodes), timeout=seconds)
 
     def end_stale(self) -> None:
         """End episodes whose first tokens can no longer be trained."""
@@ -201,6 +205,25 @@ class Claimer:
         )  # fmt: skip
         if released:
             logger.info("handed back %d claims of an earlier process", released)
+
+    async def _return_unanswered(self) -> None:
+        """Hand back what was claimed for this sampler in an outage that hid the answer."""
+        tasks, until = self._shared.stores.tasks, time.monotonic() + HAND_BACK_SECONDS
+        run, owner = self._assignment.run, self._assignment.sampler
+        left: list[Task] = []
+
+        def release() -> None:
+            for queue in tasks.unanswered(run, owner=owner):
+                found = tasks.recover(run, queue=queue, owner=owner, lease_seconds=LEASE_SECONDS)
+                left.extend([] if found is None else [found])
+            while left:
+                tasks.hand_back(left[-1], reason=STOPPED, cause=Cause.STOPPED)
+                left.pop()
+
+        if tasks.unanswered(run, owner=owner):
+            await self._shared.insist(
+                release, wanted=lambda: time.monotonic() < until, otherwise=None
+            )
 
     def _is_mine(self, task: Task) -> bool:
         return task.owner == self._assignment.sampler

@@ -5,21 +5,16 @@ Owner and attempt decide who may finish a task; lease times only decide when one
 
 from __future__ import annotations
 
-import math
-import secrets
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError
 
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_contracts.stores.claiming import COLLECTION, RETRY_LOOK_SECONDS, Claiming
 from rl_contracts.stores.mongo import DUPLICATE_KEY, Mongo, Stored
 
-COLLECTION = "tasks"
-RETRY_LOOK_SECONDS = 2.0
 LONGEST_LEASE_SECONDS = 300.0
 """A lease that ends later was given before the store's clock was set back."""
 IDS_PER_WRITE = 1000
@@ -36,10 +31,8 @@ class TaskStore:
             retry_look_seconds: how long it is believed that no task is to be retried.
         """
         self._mongo = mongo
-        self._retry_look_seconds = retry_look_seconds
         self._tasks = mongo.collection(COLLECTION)
-        self._no_retry_at: dict[tuple[str, Queue], float] = {}
-        """When none was found to be retried, in monotonic seconds."""
+        self._claiming = Claiming(mongo, retry_look_seconds=retry_look_seconds)
 
     def insert(self, tasks: Sequence[Task]) -> int:
         """Insert tasks; those whose id is there already are left as they are.
@@ -65,54 +58,18 @@ class TaskStore:
     def claim(
         self, run: str, *, queue: Queue, owner: str, lease_seconds: float
     ) -> Task | None:  # fmt: skip
-        """Take one task, those to be retried first; None when there is none.
+        """Take one task; see ``Claiming.claim``."""
+        return self._claiming.claim(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
 
-        Where none was to be retried a moment ago, pending ones come first: a burst of claims asks
-        once, and a task that another process hands back waits ``RETRY_LOOK_SECONDS`` at most.
+    def recover(
+        self, run: str, *, queue: Queue, owner: str, lease_seconds: float
+    ) -> Task | None:  # fmt: skip
+        """Find what an unanswered claim took; see ``Claiming.recover``."""
+        return self._claiming.recover(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
 
-        A claim whose reply was lost is found again, so that it costs the task no attempt.
-        """
-        token = secrets.token_hex(8)
-        for state in self._order(run, queue):
-            stored = self._take(
-                {"run": run, "queue": queue, "state": state},
-                {"state": TaskState.CLAIMED, "owner": owner, "claim": token},
-                lease_seconds=lease_seconds,
-            )
-            if stored:
-                return Task.from_mongo(stored)
-            if state == TaskState.RETRY:
-                self._no_retry_at[run, queue] = time.monotonic()
-        return None
-
-    def _order(self, run: str, queue: Queue) -> tuple[TaskState, TaskState]:
-        looked = self._no_retry_at.get((run, queue), -math.inf)
-        if time.monotonic() - looked < self._retry_look_seconds:
-            return TaskState.PENDING, TaskState.RETRY
-        return TaskState.RETRY, TaskState.PENDING
-
-    def _take(self, wanted: Stored, fields: Stored, *, lease_seconds: float) -> Stored | None:
-        first = wanted["state"] == TaskState.PENDING
-        ours: Stored = {**wanted, "state": TaskState.CLAIMED, "claim": fields["claim"]}
-        sent = 0
-
-        def send() -> Stored | None:
-            nonlocal sent
-            sent += 1
-            taken = self._tasks.find_one(ours) if sent > 1 else None
-            if taken is not None:
-                return taken
-            now = self._mongo.now()
-            times = {"lease_until": now + lease_seconds}
-            if first:
-                times["first_claimed_at"] = now
-            return self._tasks.find_one_and_update(
-                wanted,
-                {"$set": fields | times, "$inc": {"attempt": 1}},
-                return_document=ReturnDocument.AFTER,
-            )
-
-        return self._mongo.call(f"claiming a task of run {wanted['run']}", send)
+    def unanswered(self, run: str, *, owner: str) -> set[Queue]:
+        """Queues in which ``recover`` has something to look for."""
+        return self._claiming.unanswered(run, owner=owner)
 
     def renew(self, task: Task, *, lease_seconds: float) -> bool:
         """Extend a claim's lease; False when the claim is no longer ours."""
@@ -263,7 +220,7 @@ class TaskStore:
             f"{doing} task {task.id}", lambda: self._tasks.update_one(query, {"$set": fields})
         )
         if fields.get("state") == TaskState.RETRY:
-            self._no_retry_at.pop((task.run, task.queue), None)
+            self._claiming.look_for_retries(task.run, queue=task.queue)
         return bool(result.matched_count)
 
 

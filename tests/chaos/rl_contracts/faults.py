@@ -13,6 +13,7 @@ from rl_contracts import ids
 from rl_contracts.documents.base import Document
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores import tasks
+from rl_contracts.stores.claiming import Claiming
 from rl_contracts.stores.mongo import Mongo, Stored
 from rl_contracts.stores.records import RecordStore
 from rl_contracts.stores.rollouts import RolloutStore
@@ -87,6 +88,17 @@ def _same_attempt(query: Stored, update: Stored) -> None:
         del update["$inc"]
 
 
+def _another_attempt(query: Stored, update: Stored) -> None:
+    if "claim" in query:
+        update["$inc"] = {"attempt": 1}
+
+
+def _taken_back_too(query: Stored, update: Stored) -> None:
+    if "claim" in query:
+        del query["state"], query["owner"]
+        update["$set"]["state"] = CLAIMED
+
+
 def _claimed_ones_too(query: Stored, update: Stored) -> None:
     if query.get("state") == RETRY:
         query["state"] = {"$in": [RETRY, CLAIMED]}
@@ -143,6 +155,13 @@ FAULTS: dict[str, Plant] = {
     "a claim leaves the attempt as it is": tampered("find_one_and_update", _same_attempt),
     "a claim takes what another one holds": tampered("find_one_and_update", _claimed_ones_too),
     "a claim whose reply was lost takes a second task": tampered("find_one", _another_token),
+    "a claim whose answer never came is forgotten": replaced(
+        Claiming, "recover", lambda *_, **__: None
+    ),
+    "a claim that is found again costs an attempt": tampered(
+        "find_one_and_update", _another_attempt
+    ),
+    "a claim that was taken back is found again": tampered("find_one_and_update", _taken_back_too),
     "a hand-back ignores owner and attempt": tampered(
         "update_one", forgetting("owner", "attempt", when=becomes(RETRY, lapsed=False))
     ),

@@ -102,17 +102,25 @@ class Actor:
     claims: list[Task] = field(default_factory=list)
     finished: list[tuple[Task, list[str]]] = field(default_factory=list)
     """Claims that it has completed, and with which rollouts."""
+    hidden: list[Task] = field(default_factory=list)
+    """What the store noted for it, by claims of which it never heard again."""
 
     def __post_init__(self) -> None:
-        self.tasks = TaskStore(self.mongo, retry_look_seconds=0)  # no clock in the model
+        self.restart()
         self.rollouts = RolloutStore(self.mongo, self.objects)
         self.runs, self.batches = RunStore(self.mongo), BatchStore(self.mongo)
+
+    def restart(self) -> None:
+        """Forget what is under way."""
+        self.tasks = TaskStore(self.mongo, retry_look_seconds=0)  # no clock in the model
+        self.claims, self.hidden = [], []
 
     def begin(self) -> None:
         """Forget the run before."""
         self.mongo.skew, self.mongo.lose = 0.0, 0
         self.mongo.lossy, self.mongo.meanwhile = False, None
-        self.claims, self.finished = [], []
+        self.restart()
+        self.finished = []
 
 
 @dataclass

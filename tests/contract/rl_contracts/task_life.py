@@ -94,6 +94,7 @@ class TaskLife(Training, RuleBasedStateMachine):
         before = self.snapshot()
         lost = worker.mongo.lose == FOR_GOOD
         states = Counter(one.state for one in before.values() if one.queue is Queue.TRAIN)
+        hidden = [one for one in worker.hidden if self.is_ours(one)]
         asked = None if worker.mongo.lose or worker.mongo.lossy else worker.mongo.now()
         try:
             task = worker.tasks.claim(
@@ -101,18 +102,38 @@ class TaskLife(Training, RuleBasedStateMachine):
             )
         except StoreUnavailableError:
             assert lost
+            now = self.snapshot().values()
+            worker.hidden += [one for one in now if one.attempt > before[one.id].attempt]
             return
-        if task is None:
+        worker.hidden = []
+        if hidden:
+            assert task is not None, "a claim whose answer never came was forgotten"
+            assert [(task.id, task.attempt)] == [(one.id, one.attempt) for one in hidden]
+        elif task is None:
             assert not states[State.RETRY] + states[State.PENDING]
             return
-        assert before[task.id].state is (State.RETRY if states[State.RETRY] else State.PENDING)
-        assert task.attempt == before[task.id].attempt + 1
+        else:
+            assert before[task.id].state is (State.RETRY if states[State.RETRY] else State.PENDING)
+            assert task.attempt == before[task.id].attempt + 1
         if asked is not None:
             given = task.lease_until - LEASE_SECONDS - asked
             assert -CLOCK_ERROR_SECONDS <= given <= worker.mongo.now() - asked + CLOCK_ERROR_SECONDS
         changed = [one for one in self.snapshot().values() if one != before[one.id]]
         assert changed == [task], "a lost reply cost another task an attempt"
         worker.claims.append(task)
+
+    @rule(who=st.integers(0, 1), late=st.booleans())
+    def claim_unanswered(self, who: int, late: bool) -> None:
+        """The answer never comes; the next claim comes in time, or after the lease was over."""
+        worker = self.workers[who]
+        worker.mongo.lose = FOR_GOOD
+        self.claim_one(worker)
+        self.all_is_well()
+        if late:
+            self.time_passes(40.0)
+            self.reap(3)
+            self.all_is_well()
+        self.claim_one(worker)
 
     @rule(
         who=st.integers(0, 1),
@@ -253,7 +274,7 @@ class TaskLife(Training, RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1))
     def crash(self, who: int) -> None:
-        self.workers[who].claims = []
+        self.workers[who].restart()
 
     @rule(who=st.integers(0, 3))
     def reap(self, who: int) -> None:

@@ -1,0 +1,83 @@
+"""What the store did for an agent that never heard of it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from rl_contracts.documents.task import Cause, Queue, TaskState
+from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.settings import StoreSettings
+from rl_sampler.claimer import Claimer
+from rl_sampler.claims import ClaimBook
+from rl_sampler.problems import Problems
+from rl_sampler.shared import SharedState
+from rl_sampler.slots import Slots
+from tests.contract.rl_sampler.conftest import MakePod
+from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.documents import RUN, a_task
+from tests.mongo_front import Document, Front, front_of
+from tests.servers import StoreServer
+from tests.waiting import until
+
+
+@pytest.fixture
+def front(store_server: StoreServer) -> Iterator[Front]:
+    port = urlsplit(store_server.uri).port
+    assert port is not None
+    with front_of(port) as front:
+        yield front
+
+
+@pytest.fixture
+def behind(front: Front, store_settings: StoreSettings) -> StoreSettings:
+    """The stores as one sees them who asks through the front."""
+    uri = {"mongoUri": f"mongodb://127.0.0.1:{front.port}/"}
+    return StoreSettings.from_mapping(store_settings.to_mapping() | uri)
+
+
+def takes_a_task(command: Document, answer: Document) -> bool:
+    return command.get("findAndModify") == "tasks" and answer.get("value") is not None
+
+
+def test_an_agent_goes_on_with_a_claim_whose_answer_it_never_got(
+    front: Front, behind: StoreSettings, trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod(settings=behind)
+    pod.serve_first_of(trainer)
+    front.lose(takes_a_task)
+    tasks = trainer.insert(1)
+    until(lambda: "store:" in pod.log(), what="the agent to notice")
+    assert trainer.states(tasks) == dict.fromkeys(tasks, TaskState.CLAIMED)
+    front.come_back()
+    until(lambda: trainer.all_done(tasks), what="the group")
+    assert stores.tasks.get(tasks)[tasks[0]].attempt == 1
+    assert pod.signal(signal.SIGTERM) == 0
+
+
+async def test_a_stopped_agent_hands_back_what_it_never_heard_of(
+    front: Front, behind: StoreSettings, stores: Stores
+) -> None:
+    stores.tasks.insert([a_task()])
+    with closing(Stores.connect(behind, patience_seconds=1.0)) as afar:
+        shared = SharedState(afar, problems=Problems())
+        book, nothing = ClaimBook(shared), dict.fromkeys(["runner", "serving", "tally", "outages"])
+        assignment: Any = SimpleNamespace(run=RUN, sampler="a")
+        parts: dict[str, Any] = {"shared": shared, "book": book, "slots": Slots(), **nothing}
+        claimer = Claimer(assignment, **parts)
+        front.lose(takes_a_task)
+        with pytest.raises(StoreUnavailableError):
+            await book.take(RUN, queue=Queue.TRAIN, owner="a")
+        front.come_back()
+        await claimer.drain(seconds=0)
+    task = stores.tasks.get([a_task().id])[a_task().id]
+    assert (task.state, task.cause, task.attempt, task.excused) == (
+        TaskState.RETRY, Cause.STOPPED, 1, 1,
+    )  # fmt: skip
