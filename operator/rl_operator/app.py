@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rl_operator import kinds, metrics, shutdown
 from rl_operator.api_errors import ClusterError
+from rl_operator.async_queue import AsyncWorkQueue
 from rl_operator.cluster import Cluster, connect
 from rl_operator.endpoint import Endpoint
 from rl_operator.feed import Feed
@@ -22,7 +23,7 @@ from rl_operator.kopf_watches import watch
 from rl_operator.lane import Lane
 from rl_operator.leadership import Leadership
 from rl_operator.looks import Looks
-from rl_operator.queue import AsyncWorkQueue, WorkQueue
+from rl_operator.queue import WorkQueue
 from rl_operator.server_time import ServerTime
 from rl_operator.settings import Settings
 from rl_operator.store import Store
@@ -258,11 +259,11 @@ class _Operator:
             stop=self._stop,
         )
 
-    def _look(self, key: Key) -> None:
+    def _look(self, key: Key, within: float = 0.0) -> None:
         if threading.get_ident() == self._loop_thread:
-            self._queue.add(key)
+            self._queue.add(key, within)
         else:
-            self._loop.call_soon_threadsafe(self._queue.add, key)
+            self._loop.call_soon_threadsafe(self._queue.add, key, within)
 
 
 def _until_resync() -> float:

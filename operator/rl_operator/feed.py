@@ -7,6 +7,7 @@ from typing import Any
 
 from rl_operator.excerpt import KINDS
 from rl_operator.kinds import DEPLOYMENT, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
+from rl_operator.news import AT_ONCE, may_wait
 from rl_operator.store import Store
 from rl_operator.watches import keys_of
 
@@ -23,7 +24,7 @@ class Feed:
         self,
         store: Store,
         *,
-        look: Callable[[Key], None],
+        look: Callable[[Key, float], None],
         born: Callable[[Key], None] = lambda key: None,
         listed: Callable[[Key], None] = lambda key: None,
     ) -> None:
@@ -31,7 +32,7 @@ class Feed:
 
         Args:
             store: of what is known.
-            look: asks for a look at an object of ours.
+            look: asks for a look at an object of ours, within some seconds.
             born: told of an object of ours that was just made, before it is looked at.
             listed: told of one that was in a list, before it is looked at.
         """
@@ -44,27 +45,35 @@ class Feed:
         A list tells of one without a change.
         """
         meta, kind = raw["metadata"], BY_NAME[raw["kind"]]
+        place = (kind, meta["namespace"], meta["name"])
         if change == "DELETED":
-            version = int(meta["resourceVersion"])
-            place = (kind, meta["namespace"], meta["name"])
-            news = self._store.end(*place, uid=meta["uid"], version=version)
-        else:
-            news = self._store.put(kind, raw)
-            if news and change == "ADDED":
-                self._note_birth(kind, raw)
-            elif news and change is None and kind in OURS:
-                self._listed(Key(kind.name, meta["namespace"], meta["name"]))
-        if news:
-            for key in keys_of(raw):
-                self._look(key)
+            if self._store.end(*place, uid=meta["uid"], version=int(meta["resourceVersion"])):
+                self._look_at(raw)
+            return
+        before = self._before(*place)
+        if not self._store.put(kind, raw):
+            return
+        if change == "ADDED":
+            self._note_birth(kind, raw)
+        elif change is None and kind in OURS:
+            self._listed(Key(kind.name, meta["namespace"], meta["name"]))
+        for key in keys_of(raw):
+            self._look(key, may_wait(key, before, raw))
+
+    def _before(self, kind: Kind, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """An object as it was known, where that decides how soon it is looked at."""
+        return self._store.get(kind, namespace, name) if kind in OURS else None
+
+    def _look_at(self, raw: Mapping[str, Any]) -> None:
+        for key in keys_of(raw):
+            self._look(key, AT_ONCE)
 
     def listed_all(
         self, kind: str, namespace: str, there: Collection[str], version: int
     ) -> None:  # fmt: skip
         """A list has ended: what it did not show, and no watch has told the end of, has gone."""
         for raw in self._store.keep(BY_NAME[kind], namespace, there, version=version):
-            for key in keys_of(raw):
-                self._look(key)
+            self._look_at(raw)
 
     def stored(self, kind: Kind, raw: Mapping[str, Any], *, subresource: str) -> None:
         """We have written an object: others than the look that wrote it are to know.
@@ -73,7 +82,7 @@ class Feed:
         """
         meta = raw["metadata"]
         place = meta["namespace"], meta["name"]
-        is_new = self._store.seen(kind, *place) is None
+        is_new, before = self._store.seen(kind, *place) is None, self._before(kind, *place)
         if kind not in KINDS or not self._store.put(kind, raw):
             return
         self._note_birth(kind, raw)
@@ -81,7 +90,7 @@ class Feed:
         for key in keys_of(raw):
             knows = key == own and subresource == "status"
             if not knows and (maker is None or key.kind != maker.name):
-                self._look(key)
+                self._look(key, may_wait(key, before, raw))
 
     def _note_birth(self, kind: Kind, raw: Mapping[str, Any]) -> None:
         """One of ours of which no generation was observed was never looked at."""
@@ -95,5 +104,4 @@ class Feed:
             return
         raw = self._store.get(kind, namespace, name)
         if self._store.end(kind, namespace, name, uid=uid) and raw is not None:
-            for key in keys_of(raw):
-                self._look(key)
+            self._look_at(raw)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import marshal
-import threading
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Reads
 from rl_operator.metadata import Child, Meta, Raw
+from rl_operator.parsed_pods import parsed_pod
 from rl_operator.pod import Pod
 from rl_operator.snapshot import Basics, DeploymentState, Job, JobSnapshot, Pool, PoolSnapshot
 
@@ -30,7 +30,6 @@ S = TypeVar("S", bound=BaseModel)
 KEPT_SPECS = KEPT_STATUSES = 1000
 """Parsed ones that are used again: those of the objects that are under way. A spec of a job takes
 35 KB, and those that rest are not read."""
-KEPT_PODS = 4000
 
 
 def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapshot | None:
@@ -85,7 +84,7 @@ def _pods(cluster: Reads, job: Job) -> tuple[Pod, ...]:
         f"{names.POOL_LABEL}={one},{names.beside(meta.run)}={meta.name}" for one in sorted(shared)
     ]
     found = (cluster.select(kinds.POD, meta.namespace, labels=one) for one in wanted)
-    return tuple(_PODS.parse(raw) for some in found for raw in some)
+    return tuple(parsed_pod(raw) for some in found for raw in some)
 
 
 def _may_be_queued(job: Job) -> bool:
@@ -114,7 +113,7 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         job=first,
         children={(one.kind, one.meta.name): one for one in children},
         deployment=_deployment(deployment.raw) if deployment else DeploymentState(),
-        pods=tuple(_PODS.parse(one) for one in pods),
+        pods=tuple(map(parsed_pod, pods)),
         jobs=sharing,
         beside=beside,
     )
@@ -214,29 +213,6 @@ def _status(model: type[S], packed: bytes) -> S:
     found = _parsed_status(model, packed)
     assert isinstance(found, model)
     return found
-
-
-class _Pods:
-    """Parsed pods by uid and version, which tell any two states of objects apart."""
-
-    def __init__(self, kept: int) -> None:
-        self._kept, self._found = kept, dict[tuple[str, str], Pod]()
-        self._lock = threading.Lock()
-
-    def parse(self, raw: Raw) -> Pod:
-        """Parse a pod, or use what was made of this very state; the oldest are forgotten."""
-        known = (raw["metadata"]["uid"], raw["metadata"]["resourceVersion"])
-        found = self._found.get(known)
-        if found is None:
-            found = Pod.parse(raw)
-            with self._lock:
-                self._found[known] = found
-                while len(self._found) > self._kept:
-                    del self._found[next(iter(self._found))]
-        return found
-
-
-_PODS = _Pods(KEPT_PODS)
 
 
 def _deployment(raw: Raw) -> DeploymentState:

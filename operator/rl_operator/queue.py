@@ -2,18 +2,17 @@
 
 A key that is added while it is worked on comes again afterwards: nothing is missed and no key is
 worked on twice at a time. What is under way is finished before what is new is begun, within bounds:
-of many jobs at once the first are soon Ready, instead of all of them late.
+of many jobs at once the first are soon Ready, instead of all of them late. And what has changed
+comes before what is looked at by the clock alone, and before changes that nobody waits for.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import heapq
 import math
-from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from rl_operator.delays import Delays
 
 K = TypeVar("K")
 
@@ -31,6 +30,11 @@ which is waiting for others: if the last ones all began at the end, nothing else
 CROWD = 4
 """Where much is under way, so many new ones come in the time that all of it takes: each of them is
 looked at more than a dozen times, and what begins faster than others end makes all of it late."""
+LEISURE_SECONDS = 2.0
+"""What is asked for so much later, or more, is a look by the clock."""
+LEISURELY_SECONDS = 5.0
+"""So long such a look, and a change that may wait, waits for other work; then one of ``SHARE`` is
+one of these."""
 
 
 class WorkQueue(Generic[K]):
@@ -62,6 +66,10 @@ class WorkQueue(Generic[K]):
         """Since when; a dict keeps the order and holds each key once."""
         self._new: dict[K, float] = {}
         """As these, but they may wait for what is under way."""
+        self._leisure: dict[K, float] = {}
+        """As these, but they wait for what is not leisurely."""
+        self._since_leisure = 0
+        """Keys taken since one of them was."""
         self._begins, self._begun = begins, set[K]()
         self._last_begun = float("-inf")
         self._since_begun = 0
@@ -69,31 +77,41 @@ class WorkQueue(Generic[K]):
         self._working: set[K] = set()
         self._spacing, self._taken = spacing, dict[K, float]()
         self._dirty: set[K] = set()
-        self._delayed: list[tuple[float, int, K]] = []
-        self._due: dict[K, float] = {}
-        self._sequence = 0
+        self._soon, self._later = Delays[K](), Delays[K]()
+        """What comes as soon as it may, and what waits for other work even then."""
         self._failures: dict[K, int] = {}
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._new)
+        return len(self._ready) + len(self._new) + len(self._leisure)
 
     @property
     def busy(self) -> bool:
         """Whether a key waits for work that is due, or is worked on."""
-        return bool(self._ready or self._new or self._working)
+        return bool(len(self) or self._working)
 
-    def add(self, key: K) -> None:
-        """Ask for a key to be worked on as soon as possible."""
+    def add(self, key: K, *, within: float = 0.0) -> None:
+        """Ask for a key to be worked on because something has changed.
+
+        Args:
+            key: of what.
+            within: seconds that the change may wait for others, and then for what may not;
+                0: as soon as possible.
+        """
         now = self._clock()
         wait = self._taken.get(key, -math.inf) + self._spacing(key) - now
-        waits = key in self._ready or key in self._new
-        if wait > 0 and not waits and key not in self._working:
-            self.add_after(key, wait)
+        if key in self._ready or key in self._new:
+            return
+        if within > 0:
+            self._later.add(key, now + max(wait, within))
+        elif wait > 0 and key not in self._working:
+            self._soon.add(key, now + wait)
         else:
             self._add(key, since=now)
 
     def _add(self, key: K, *, since: float) -> None:
-        self._due.pop(key, None)
+        self._soon.drop(key)
+        self._later.drop(key)
+        self._leisure.pop(key, None)
         if key in self._working:
             self._dirty.add(key)
         elif self._begins(key) and key not in self._begun:
@@ -103,12 +121,8 @@ class WorkQueue(Generic[K]):
 
     def add_after(self, key: K, delay_seconds: float) -> None:
         """Ask for a key later; of several such wishes the earliest holds."""
-        due = self._clock() + max(0.0, delay_seconds)
-        if self._due.get(key, due + 1) <= due:
-            return
-        self._due[key] = due
-        self._sequence += 1
-        heapq.heappush(self._delayed, (due, self._sequence, key))
+        wishes = self._later if delay_seconds >= LEISURE_SECONDS else self._soon
+        wishes.add(key, self._clock() + max(0.0, delay_seconds))
 
     def take(self) -> K | None:
         """A key that nobody works on, or None; ``done`` must follow."""
@@ -117,9 +131,14 @@ class WorkQueue(Generic[K]):
         if not waiting:
             return None
         key, now = next(iter(waiting)), self._clock()
+        self._soon.drop(key)
+        self._later.drop(key)
         self._since_begun += 1
+        self._since_leisure += 1
         if waiting is self._new:
             self._last_begun, self._since_begun = now, 0
+        if waiting is self._leisure:
+            self._since_leisure = 0
         self._waited(now - waiting.pop(key))
         self._taken[key] = now
         self._working.add(key)
@@ -127,6 +146,14 @@ class WorkQueue(Generic[K]):
 
     def _first(self) -> dict[K, float]:
         """From which the next key comes; empty when there is none."""
+        changed = self._first_changed()
+        if not self._leisure or not changed:
+            return changed or self._leisure
+        waits = self._clock() - next(iter(self._leisure.values()))
+        has_turn = waits >= LEISURELY_SECONDS and self._since_leisure >= SHARE - 1
+        return self._leisure if has_turn else changed
+
+    def _first_changed(self) -> dict[K, float]:
         if not self._new:
             return self._ready
         oldest, now = next(iter(self._new.values())), self._clock()
@@ -163,78 +190,20 @@ class WorkQueue(Generic[K]):
 
     def seconds_until_due(self) -> float | None:
         """Time until a delayed key is due; None when there is none."""
-        while self._delayed and self._due.get(self._delayed[0][2]) != self._delayed[0][0]:
-            heapq.heappop(self._delayed)
-        return max(0.0, self._delayed[0][0] - self._clock()) if self._delayed else None
+        found = [one for one in (self._soon.first(), self._later.first()) if one is not None]
+        return max(0.0, min(found) - self._clock()) if found else None
 
     def _release_due(self) -> None:
-        while (wait := self.seconds_until_due()) is not None and wait <= 0:
-            due, _, key = heapq.heappop(self._delayed)
-            self._add(key, since=due)
+        now = self._clock()
+        while (news := self._soon.take(now)) is not None:
+            self._add(news[0], since=news[1])
+        while (look := self._later.take(now)) is not None:
+            self._release(*look)
 
-
-class AsyncWorkQueue(Generic[K]):
-    """A work queue that workers wait on. Not for threads, either."""
-
-    def __init__(self, queue: WorkQueue[K]) -> None:
-        self._queue = queue
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    @property
-    def busy(self) -> bool:
-        """As WorkQueue.busy."""
-        return self._queue.busy
-
-    def add(self, key: K) -> None:
-        """As WorkQueue.add."""
-        self._queue.add(key)
-        self._wake()
-
-    def add_after(self, key: K, delay_seconds: float) -> None:
-        """As WorkQueue.add_after."""
-        self._queue.add_after(key, delay_seconds)
-        self._wake()
-
-    async def take(self) -> K:
-        """Wait for a key."""
-        while (key := self._queue.take()) is None:
-            await self._changed(self._queue.seconds_until_due())
-        # The others may wait for something older than the next key that is due.
-        self._wake()
-        return key
-
-    def done(self, key: K, *, again_after: float | None) -> None:
-        """Work on a key has succeeded; ask for it again after some seconds, or not."""
-        if again_after is None:
-            self._queue.forget(key)
-        else:
-            self._queue.succeeded(key)
-        self._queue.done(key)
-        if again_after is not None:
-            self._queue.add_after(key, again_after)
-        self._wake()
-
-    def failed(self, key: K) -> float:
-        """Work on a key has failed; return after how many seconds it comes again."""
-        self._queue.done(key)
-        delay = self._queue.failed(key)
-        self._wake()
-        return delay
-
-    def _wake(self) -> None:
-        """Let one of those that wait look again."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-
-    async def _changed(self, seconds: float | None) -> None:
-        """Wait for a change, or for so long."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(waiter, seconds)
+    def _release(self, key: K, since: float) -> None:
+        """A key is due that may wait for others."""
+        begins = self._begins(key) and key not in self._begun
+        if key in self._working or begins:
+            self._add(key, since=since)
+        elif key not in self._ready:
+            self._leisure.setdefault(key, since)

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rl_operator import logs, metrics
 from rl_operator.api_errors import ApiConflictError, ApiUnavailableError
+from rl_operator.async_queue import AsyncWorkQueue
 from rl_operator.kinds import Key
 from rl_operator.leadership import NotLeaderError
-from rl_operator.queue import AsyncWorkQueue
 
 log = logging.getLogger(__name__)
 

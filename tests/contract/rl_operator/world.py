@@ -88,7 +88,7 @@ class Operator:
     ) -> None:
         self.skew = 0.0
         store = Store()
-        cluster.tells(Feed(store, look=lambda key: None))
+        cluster.tells(Feed(store, look=lambda key, within: None))
         connections = self.connections = Connections(
             cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds
         )

@@ -12,8 +12,9 @@ import pytest
 
 from rl_operator import logs, metrics
 from rl_operator.api_errors import ApiConflictError, ApiMissingError, ApiUnavailableError
+from rl_operator.async_queue import AsyncWorkQueue
 from rl_operator.kinds import Key
-from rl_operator.queue import AsyncWorkQueue, WorkQueue
+from rl_operator.queue import WorkQueue
 from rl_operator.worker import Reconcile, work
 
 log = logging.getLogger("rl_operator.test")

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_operator.async_queue import AsyncWorkQueue
 from rl_operator.queue import (
     CROWD,
+    LEISURE_SECONDS,
+    LEISURELY_SECONDS,
     PATIENCE_SECONDS,
     SHARE,
     TURN_SECONDS,
-    AsyncWorkQueue,
     WorkQueue,
 )
 from tests.waiting import HUNG_SECONDS
@@ -231,9 +233,59 @@ def test_little_begins_while_much_is_under_way(clock: Clock) -> None:
     assert len(taken) == 5 * SHARE
 
 
+def test_looks_by_the_clock_wait_for_what_has_changed(queue: WorkQueue[str], clock: Clock) -> None:
+    queue.add_after("clock", LEISURE_SECONDS)
+    queue.add_after("soon", LEISURE_SECONDS / 2)
+    queue.add("may wait", within=1.0)
+    clock.now = LEISURE_SECONDS
+    queue.add("changed")
+    assert len(queue) == 1
+    taken = [queue.take() for _ in range(5)]
+    assert taken == ["changed", "soon", "may wait", "clock", None]
+
+
+def test_what_waits_and_changes_then_comes_at_once(queue: WorkQueue[str], clock: Clock) -> None:
+    for key in ("a", "b"):
+        queue.add_after(key, LEISURE_SECONDS)
+    clock.now = LEISURE_SECONDS
+    queue.add("c")
+    assert queue.take() == "c"
+    queue.add("d")
+    queue.add("b")
+    assert len(queue) == 3
+    assert [queue.take() for _ in range(4)] == ["d", "b", "a", None]
+
+
+def test_what_is_seen_need_not_be_looked_at_later(queue: WorkQueue[str], clock: Clock) -> None:
+    queue.add("a", within=1.0)
+    queue.add_after("a", LEISURE_SECONDS)
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.add("a", within=1.0)  # it may have been read before
+    queue.done("a")
+    clock.now = 1.0
+    assert queue.take() == "a"
+    queue.done("a")
+    clock.now = 1000.0
+    assert queue.take() is None
+
+
+def test_looks_by_the_clock_have_their_share_in_the_end(
+    queue: WorkQueue[str], clock: Clock
+) -> None:
+    for key in ("clock 1", "clock 2"):
+        queue.add_after(key, LEISURE_SECONDS)
+    clock.now = LEISURE_SECONDS + LEISURELY_SECONDS
+    for number in range(3 * SHARE):
+        queue.add(f"changed {number}")
+    taken = [queue.take() for _ in range(3 * SHARE)]
+    assert [taken.index("clock 1"), taken.index("clock 2")] == [SHARE - 1, 2 * SHARE - 1]
+
+
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "later", "take", "done", "fail", "time"]), st.sampled_from("abc")
+        st.sampled_from(["add", "may wait", "later", "take", "done", "fail", "time"]),
+        st.sampled_from("abc"),
     ),
     max_size=60,
 )
@@ -269,11 +321,13 @@ class Model:
             self.wanted.add(key)
 
     def perform(self, operation: str, key: str) -> None:
-        if operation in ("add", "later"):
+        if operation in ("add", "may wait", "later"):
             self.wanted.add(key)
         match operation:
             case "add":
                 self.queue.add(key)
+            case "may wait":
+                self.queue.add(key, within=2.5)
             case "later":
                 self.queue.add_after(key, 3)
             case "time":

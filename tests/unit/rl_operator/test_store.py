@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator import observe
+from rl_operator import parsed_pods
 from rl_operator.feed import Feed
 from rl_operator.kinds import DEPLOYMENT, POD, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.looks import Looks, Reads
@@ -26,6 +26,7 @@ Raw = dict[str, Any]
 def a_pod(name: str, *, uid: str = "u", version: int = 1, **status: Any) -> Raw:
     labels = {JOB_LABEL: "j", POOL_LABEL: "p", RUN_LABEL: "r"}
     meta = {"namespace": "n", "name": name, "uid": uid, "resourceVersion": str(version)}
+    meta["creationTimestamp"] = "2026-01-01T00:00:00Z"
     return {
         "apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "labels": labels},
         "spec": {"nodeName": "x"}, "status": status,
@@ -93,7 +94,7 @@ def test_ends_are_forgotten_in_their_order() -> None:
 
 def test_own_writes_are_looked_at_but_for_the_status_of_the_writer() -> None:
     looks: list[str] = []
-    feed = Feed(Store(), look=lambda key: looks.append(str(key)))
+    feed = Feed(Store(), look=lambda key, within: looks.append(str(key)))
     meta = {"namespace": "n", "name": "j", "uid": "u"}
     job = {"kind": "RLJob", "spec": {}, "metadata": {**meta, "resourceVersion": "1"}}
     feed.watched("ADDED", job)
@@ -122,7 +123,7 @@ def test_who_makes_an_object_knows_of_it(
     kind: Kind, fields: dict[str, Any], others: list[str]
 ) -> None:
     looks: list[str] = []
-    feed = Feed(Store(), look=lambda key: looks.append(str(key)))
+    feed = Feed(Store(), look=lambda key, within: looks.append(str(key)))
 
     def one(version: int) -> dict[str, Any]:
         labels = {"rl-operator.io/job": "j", **fields.get("labels", {})}
@@ -146,7 +147,7 @@ def test_who_makes_an_object_knows_of_it(
 def test_what_a_list_does_not_show_has_gone_and_is_looked_at() -> None:
     seen: list[str] = []
     store = Store()
-    feed = Feed(store, look=lambda key: seen.append(str(key)))
+    feed = Feed(store, look=lambda key, within: seen.append(str(key)))
     for name, uid, version in (("a", "gone", 3), ("b", "there", 4), ("c", "newer", 9)):
         store.put(POD, a_pod(name, uid=uid, version=version))
     feed.listed_all("Deployment", "", set(), 7)
@@ -174,7 +175,9 @@ def test_births_are_told_before_the_look(
 ) -> None:
     told: list[str] = []
     feed = Feed(
-        Store(), look=lambda key: told.append("look"), born=lambda key: told.append(str(key))
+        Store(),
+        look=lambda key, within: told.append("look"),
+        born=lambda key: told.append(str(key)),
     )
     status = {} if observed is None else {"status": {"observedGeneration": observed}}
     meta = {"namespace": "n", "name": "j", "uid": "u", "resourceVersion": "1"}
@@ -184,7 +187,7 @@ def test_births_are_told_before_the_look(
 
 def test_a_pool_that_we_make_is_born() -> None:
     born: list[str] = []
-    feed = Feed(Store(), look=lambda key: None, born=lambda key: born.append(str(key)))
+    feed = Feed(Store(), look=lambda key, within: None, born=lambda key: born.append(str(key)))
     meta = {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"}
     pool = {"kind": "SamplerPool", "spec": {"job": "j"}, "metadata": meta}
     feed.stored(SAMPLER_POOL, pool, subresource="")
@@ -206,7 +209,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.store = Store()
-        self.feed = Feed(self.store, look=self.seen.append)
+        self.feed = Feed(self.store, look=lambda key, within: self.seen.append(key))
         self.looks = Looks(self, clock=lambda: 0.0, seconds=1.0, store=self.store)
 
     def write(self, name: str, *, ours: bool) -> None:
@@ -347,7 +350,7 @@ def test_a_pod_is_parsed_anew_once_its_version_or_uid_is_another() -> None:
     ]
     for one in states:
         one["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    pods = observe._Pods(kept=2)
+    pods = parsed_pods._Pods(kept=2)
     assert [pods.parse(one).phase for one in states] == ["Pending", "Running", "Failed"]
     assert pods.parse(states[1]) is pods.parse(states[1])
     assert len(pods._found) == 2
