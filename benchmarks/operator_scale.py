@@ -4,18 +4,22 @@ Real etcd, API server, controllers and scheduler; the nodes are kwok's. Store re
 record (``benchmarks/scale/recorded.py``) and trainers' pods are made by the benchmark, for both
 sides alike. Each side has a control plane of its own, made anew. Where the time that a side has is
 over before all jobs are Ready, the sides are compared at as many as both have made Ready, with the
-slope: what the machine holds. ``--alone`` leaves the script out, as for ``--jobs 5000 --alone
---limit-seconds 1500``, of which time and slope are asked alone.
+slope: what the machine holds. Its speed changes by a third from one side to the next: several pairs
+tell more than one. ``--alone`` leaves the script out, as for ``--jobs 5000 --alone --limit-seconds
+1500``, of which time and slope are asked alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.result import Result
 from benchmarks.scale import sides
+from benchmarks.scale.floor import Recipe
 from benchmarks.scale.sides import Side
 
 COUNTS, QUICK = (100, 1000), (20,)
@@ -23,6 +27,8 @@ QUIET_SECONDS, QUICK_QUIET_SECONDS = 120.0, 15.0
 LIMIT_SECONDS = 300.0
 """For each side to make its jobs Ready."""
 RATIO, ADDED_P99_SECONDS, RSS_MB, WRITES, COLD_SECONDS = 1.3, 1.0, 400.0, 20.0, 30.0
+ADDED = ("create_to_ready_p99_s", "asked_to_ready_p99_s")
+"""Times of which the difference counts: from each request, and from the first of all."""
 
 
 def main() -> None:
@@ -34,55 +40,99 @@ def main() -> None:
         "--limit-seconds", type=float, default=LIMIT_SECONDS, help="for each side's jobs"
     )
     parser.add_argument("--alone", action="store_true", help="no script beside it, no ratios")
+    parser.add_argument("--pairs", type=int, default=1, help="of sides, for their medians")
     given = parser.parse_args()
     result = Result("operator_scale")
-    quiet = QUICK_QUIET_SECONDS if given.quick else QUIET_SECONDS
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         recipe = None if given.alone else sides.record(folder / "recording")
+        bench = Bench(
+            folder,
+            recipe,
+            quiet_seconds=QUICK_QUIET_SECONDS if given.quick else QUIET_SECONDS,
+            limit_seconds=given.limit_seconds,
+        )
         for count in given.jobs or (QUICK if given.quick else COUNTS):
-            limit = given.limit_seconds
-            bare = None
-            if recipe is not None:
-                bare = sides.of_floor(folder / f"floor-{count}", recipe, count, seconds=limit)
-            ours = sides.of_operator(
-                folder / f"ours-{count}", count, module=sides.OURS, quiet_seconds=quiet,
-                seconds=limit,
-            )  # fmt: skip
-            tell(result, count, bare, ours)
+            tell(result, count, [bench.pair(count, number) for number in range(given.pairs)])
     result.print()
 
 
-def tell(result: Result, count: int, bare: Side | None, ours: Side) -> None:
-    """Put figures and bars of one size into the result."""
-    found, at = ours.figures(), f"{count} jobs: "
-    result.figures[f"{count} jobs"] = {"ours": found}
-    if bare is not None:
-        compare(result, count, bare, ours)
-    result.at_most(f"{at}highest RSS, MB", ours.memory_mb[1], RSS_MB)
-    if not ours.times.whole:
-        return
-    result.at_most(f"{at}writes per job until it rests", ours.writes_per_job, WRITES)
-    result.at_most(f"{at}writes at rest but Leases", sum(ours.quiet["writes"].values()), 0)
-    result.at_most(f"{at}cold start to synced, s", ours.cold_start_s, COLD_SECONDS)
+@dataclass
+class Pair:
+    """Both sides, one after the other."""
+
+    ours: Side
+    bare: Side | None
+
+    def ratio(self) -> float | None:
+        """Of the times until as many were Ready as both sides have made so."""
+        both = min(len(self.ours.times.ready), len(self.bare.times.ready)) if self.bare else 0
+        if not both or self.bare is None:
+            return None
+        return self.ours.times.reached_s(both) / self.bare.times.reached_s(both)
+
+    def added(self) -> dict[str, float]:
+        """What the operator adds to the script's times, in seconds, and the ratio of the costs."""
+        if self.bare is None or not (self.ours.times.whole and self.bare.times.whole):
+            return {}
+        ours, bare = self.ours.times.figures(), self.bare.times.figures()
+        found = {one: round(ours[one] - bare[one], 2) for one in ADDED}
+        cost = self.ours.processor_s["all"] / self.bare.processor_s["all"]
+        return found | {"processor_ratio": round(cost, 3)}
 
 
-def compare(result: Result, count: int, bare: Side, ours: Side) -> None:
-    """Hold the operator's side against the script's."""
-    floor, at, figures = bare.told(), f"{count} jobs: ", result.figures[f"{count} jobs"]
-    figures["floor"] = floor
-    both = min(len(bare.times.ready), len(ours.times.ready))
-    if both:
-        ratio = ours.times.reached_s(both) / bare.times.reached_s(both)
-        result.at_most(f"{at}{both} Ready, to the floor", ratio, RATIO)
-    if bare.times.whole and ours.times.whole:
-        cost = ours.processor_s["all"] / bare.processor_s["all"]
-        figures["processor_ratio"] = round(cost, 3)
-        found = ours.times.figures()
-        for since in ("create", "asked"):
-            p99 = f"{since}_to_ready_p99_s"
-            added = found[p99] - floor[p99]
-            result.at_most(f"{at}{since} to Ready P99 added, s", added, ADDED_P99_SECONDS)
+@dataclass(frozen=True)
+class Bench:
+    """What all pairs have in common."""
+
+    folder: Path
+    recipe: Recipe | None
+    quiet_seconds: float
+    limit_seconds: float
+
+    def pair(self, count: int, number: int) -> Pair:
+        """Both sides; who is first alternates, and the first pair is looked at when it rests."""
+        bare = self._bare(count, number) if number % 2 == 0 else None
+        ours = sides.of_operator(
+            self.folder / f"ours-{count}-{number}",
+            count,
+            module=sides.OURS,
+            quiet_seconds=self.quiet_seconds,
+            seconds=self.limit_seconds,
+            rests=number == 0,
+        )
+        return Pair(ours, bare if number % 2 == 0 else self._bare(count, number))
+
+    def _bare(self, count: int, number: int) -> Side | None:
+        if self.recipe is None:
+            return None
+        folder = self.folder / f"floor-{count}-{number}"
+        return sides.of_floor(folder, self.recipe, count, seconds=self.limit_seconds)
+
+
+def tell(result: Result, count: int, pairs: list[Pair]) -> None:
+    """Put figures and bars of one size into the result: medians, and the worst of what is ours."""
+    at = f"{count} jobs: "
+    result.figures[f"{count} jobs"] = [
+        {
+            "ours": one.ours.figures(),
+            **({"floor": one.bare.told(), **one.added()} if one.bare else {}),
+        }
+        for one in pairs
+    ]
+    ratios = [ratio for one in pairs if (ratio := one.ratio()) is not None]
+    if ratios:
+        result.at_most(f"{at}time until Ready, to the floor", statistics.median(ratios), RATIO)
+    added = [found for pair in pairs if (found := pair.added())]
+    for what in ADDED if added else ():
+        middle = statistics.median(one[what] for one in added)
+        result.at_most(f"{at}added to {what}", middle, ADDED_P99_SECONDS)
+    ours = [one.ours for one in pairs]
+    result.at_most(f"{at}highest RSS, MB", max(one.memory_mb[1] for one in ours), RSS_MB)
+    for one in filter(lambda one: one.rested, ours):
+        result.at_most(f"{at}writes per job until it rests", one.writes_per_job, WRITES)
+        result.at_most(f"{at}writes at rest but Leases", sum(one.quiet["writes"].values()), 0)
+        result.at_most(f"{at}cold start to synced, s", one.cold_start_s, COLD_SECONDS)
 
 
 if __name__ == "__main__":

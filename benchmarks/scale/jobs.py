@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 import time
@@ -85,8 +86,8 @@ class Times:
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """The value below which a share of the ordered ones lies."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    """The smallest of the ordered values that so many of them do not exceed (nearest rank)."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def names_of(count: int, prefix: str) -> list[tuple[str, str]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rl_contracts.documents.run import Outcome, PolicyPointer, Run
@@ -54,15 +54,22 @@ class RecordedReader:
     """Readings of the record."""
 
     def __init__(self, connections: object, *, clock: Callable[[], float]) -> None:
-        self._folder = Path(os.environ[FOLDER])
+        self._folder = os.environ[FOLDER]
         self._started = time.time()
+        self._read: dict[str, Reading] = {}
+        """By run, of what was said last: the stores themselves are not asked at each look."""
 
     def read(self, run: str, found: StoresOf, *, anew: bool = False) -> Reading:
-        """What the pods of a run have written, which is read anew each time."""
+        """What the pods of a run have written, which is looked up each time."""
+        text, known = self.gist(run, found), self._read.get(run)
+        if known is None or known.gist != text:
+            known = self._read[run] = self._parsed(run, text)
+        return dataclasses.replace(known, now=time.time())
+
+    def _parsed(self, run: str, text: bytes) -> Reading:
         bucket: Reach = REACHED
-        text = self.gist(run, found)
         if not text:
-            return Reading(store=REACHED, bucket=bucket, now=time.time())
+            return Reading(store=REACHED, bucket=bucket)
         said = json.loads(text)
         samplers = tuple(self._sampler(run, pod, pool) for pod, pool in said["samplers"].items())
         return Reading(
@@ -71,14 +78,14 @@ class RecordedReader:
             run=self._run(run, over=said["over"]) if said["trains"] else None,
             samplers=samplers,
             registrations=samplers,
-            now=time.time(),
             gist=text,
         )
 
     def gist(self, run: str, found: StoresOf) -> bytes:
         """The record as it is; empty while nobody has written one."""
         try:
-            return (self._folder / run).read_bytes()
+            with open(f"{self._folder}/{run}", "rb", buffering=0) as file:
+                return file.read()
         except FileNotFoundError:
             return b""
 

@@ -35,12 +35,19 @@ class Side:
     quiet: dict[str, Any] = field(default_factory=dict)
     cold_start_s: float = 0.0
 
+    @property
+    def rested(self) -> bool:
+        """Whether it was looked at when all were Ready, too."""
+        return bool(self.quiet)
+
     def told(self) -> dict[str, Any]:
         """What there is of any side."""
         return {**self.times.figures(), "processor_s": self.processor_s}
 
     def figures(self) -> dict[str, Any]:
         """For the benchmark's result."""
+        if not self.rested:
+            return {**self.told(), "rss_mb": self.memory_mb}
         return {
             **self.told(),
             "writes_per_job": self.writes_per_job,
@@ -81,8 +88,9 @@ def of_operator(
     quiet_seconds: float,
     seconds: float = jobs.LIMIT_SECONDS,
     environment: dict[str, str] | None = None,
+    rests: bool = True,
 ) -> Side:
-    """An operator's times and what it costs, and how ours starts among so many."""
+    """An operator's times and what it costs; also at rest, and how ours starts among so many."""
     with control_plane(folder) as server:
         api, files, wanted = Api(server), folder / "recorded", jobs.names_of(count, "ours")
         with Fleet(api, files).at_work():
@@ -94,7 +102,7 @@ def of_operator(
                 side = Side(times=jobs.bring_up(api, wanted, seconds=seconds))
                 side.processor_s = processor.since(cost)
                 print(f"{module}, {count} jobs: {side.told()}", flush=True)
-                if not side.times.whole:
+                if not (side.times.whole and rests):
                     side.memory_mb = operator.memory_mb()
                     return side
                 settle(api)
