@@ -7,7 +7,7 @@ what comes next, or after a while.
 
 from __future__ import annotations
 
-from rl_operator import kinds
+from rl_operator import kinds, names
 from rl_operator.kinds import Key
 from rl_operator.metadata import Raw
 from rl_operator.parsed_pods import parsed_pod
@@ -15,6 +15,8 @@ from rl_operator.parsed_pods import parsed_pod
 AT_ONCE = 0.0
 SOON_SECONDS = 2.0
 """For what may wait, and is told by another change before long."""
+TOLD_SECONDS = 0.5
+"""For what people are to know, and nothing waits for."""
 DECLARED = (
     "uid", "generation", "labels", "annotations", "ownerReferences", "finalizers",
     "deletionTimestamp",
@@ -34,7 +36,7 @@ def may_wait(key: Key, before: Raw | None, after: Raw) -> float:
         case kinds.POD.name:
             waits = _starts(after) or (key.kind == kinds.SAMPLER_POOL.name and _serves(after))
         case kinds.DEPLOYMENT.name:
-            waits = _grows(after)
+            return _of_deployment(after)
         case kinds.PYTORCH_JOB.name:
             waits = _is_active(after)
         case kinds.SAMPLER_POOL.name:
@@ -64,15 +66,25 @@ def _serves(raw: Raw) -> bool:
     return pod.ready and not (pod.deleting or pod.reason)
 
 
-def _grows(raw: Raw) -> bool:
-    """A Deployment that has fewer pods than it ought to, and goes on."""
-    status = raw.get("status", {})
+def _of_deployment(raw: Raw) -> float:
+    """One that has fewer pods than it ought to, or all of them, and goes on.
+
+    The job itself looks at the pods: that a pool is whole is what the pool says. A shared one's run
+    waits for the pool.
+    """
+    meta, status = raw["metadata"], raw.get("status", {})
+    declared, ready = int(raw["spec"].get("replicas", 1)), int(status.get("readyReplicas", 0))
     fails = any(
         (one["type"], one["status"]) in (("ReplicaFailure", "True"), ("Progressing", "False"))
         for one in status.get("conditions", [])
     )
-    declared = raw["spec"].get("replicas", 1)
-    return not (fails or _goes(raw)) and int(status.get("readyReplicas", 0)) < int(declared)
+    shared = names.ASSIGNMENT_ANNOTATION in meta.get("annotations", {})
+    if fails or shared or _goes(raw) or declared == 0:
+        return AT_ONCE
+    if ready < declared:
+        return SOON_SECONDS
+    whole = ready == declared == int(status.get("updatedReplicas", 0))
+    return TOLD_SECONDS if whole else AT_ONCE
 
 
 def _is_active(raw: Raw) -> bool:

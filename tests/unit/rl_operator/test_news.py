@@ -8,7 +8,8 @@ import pytest
 
 from rl_operator.feed import Feed
 from rl_operator.kinds import DEPLOYMENT, POD, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
-from rl_operator.news import AT_ONCE, SOON_SECONDS, may_wait
+from rl_operator.names import ASSIGNMENT_ANNOTATION
+from rl_operator.news import AT_ONCE, SOON_SECONDS, TOLD_SECONDS, may_wait
 from rl_operator.store import Store
 
 JOB, POOL = Key("RLJob", "n", "j"), Key("SamplerPool", "n", "p")
@@ -87,25 +88,32 @@ def test_a_pod(pod: Raw, job: bool, pool: bool) -> None:
 
 
 def a_deployment(declared: int, ready: int, *conditions: Raw, **metadata: Any) -> Raw:
-    status = {"readyReplicas": ready, "conditions": list(conditions)}
+    updated = metadata.pop("updated", ready)
+    status = {
+        "readyReplicas": ready, "updatedReplicas": updated, "conditions": list(conditions),
+    }  # fmt: skip
     return an_object(DEPLOYMENT, spec={"replicas": declared}, status=status, **metadata)
 
 
-DEPLOYMENTS: dict[str, tuple[Raw, bool]] = {
-    "that grows": (a_deployment(3, 2, says("Progressing")), True),
-    "that was just made": (an_object(DEPLOYMENT, spec={"replicas": 1}), True),
-    "that is whole": (a_deployment(3, 3), False),
-    "that shrinks": (a_deployment(1, 3), False),
-    "that is empty": (a_deployment(0, 0), False),
-    "that is stuck": (a_deployment(3, 2, says("Progressing", "False")), False),
-    "that may have no pods": (a_deployment(3, 2, says("ReplicaFailure")), False),
-    "that goes": (a_deployment(3, 2, deletionTimestamp=GONE), False),
+SHARED = {"annotations": {ASSIGNMENT_ANNOTATION: "2"}}
+DEPLOYMENTS: dict[str, tuple[Raw, float]] = {
+    "that grows": (a_deployment(3, 2, says("Progressing")), SOON_SECONDS),
+    "that was just made": (an_object(DEPLOYMENT, spec={"replicas": 1}), SOON_SECONDS),
+    "that is whole": (a_deployment(3, 3), TOLD_SECONDS),
+    "that is rolled": (a_deployment(3, 3, updated=1), AT_ONCE),
+    "that shrinks": (a_deployment(1, 3), AT_ONCE),
+    "that is empty": (a_deployment(0, 0), AT_ONCE),
+    "of a shared pool, whole": (a_deployment(3, 3, **SHARED), AT_ONCE),
+    "of a shared pool, that grows": (a_deployment(3, 2, **SHARED), AT_ONCE),
+    "that is stuck": (a_deployment(3, 2, says("Progressing", "False")), AT_ONCE),
+    "that may have no pods": (a_deployment(3, 2, says("ReplicaFailure")), AT_ONCE),
+    "that goes": (a_deployment(3, 2, deletionTimestamp=GONE), AT_ONCE),
 }
 
 
-@pytest.mark.parametrize(("deployment", "waits"), DEPLOYMENTS.values(), ids=DEPLOYMENTS.keys())
-def test_a_deployment(deployment: Raw, waits: bool) -> None:
-    assert bool(may_wait(POOL, None, deployment)) == waits
+@pytest.mark.parametrize(("deployment", "seconds"), DEPLOYMENTS.values(), ids=DEPLOYMENTS.keys())
+def test_a_deployment(deployment: Raw, seconds: float) -> None:
+    assert may_wait(POOL, None, deployment) == seconds
 
 
 def a_trainer(*conditions: Raw, **metadata: Any) -> Raw:
