@@ -12,8 +12,9 @@ from rl_operator.operation import at_rest
 from rl_operator.pod import first_trouble
 from rl_operator.progress import Reach
 from rl_operator.scorer_outage import scorer_outage
+from rl_operator.serving import serving_samplers, staleness_bound
 from rl_operator.situation import Situation, over
-from rl_operator.status import fields, serving_samplers, staleness_bound
+from rl_operator.status import fields
 
 
 def compute(situation: Situation) -> RLJobStatus:

@@ -10,8 +10,8 @@ from rl_operator import pool_pods
 from rl_operator.pod import Pod
 from rl_operator.pool_pods import Fault
 from rl_operator.progress import Reading
+from rl_operator.serving import staleness_bound
 from rl_operator.snapshot import Job
-from rl_operator.status import staleness_bound
 
 
 @dataclass(frozen=True, slots=True)

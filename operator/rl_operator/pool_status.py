@@ -13,9 +13,9 @@ from rl_operator.conditions import Said, Truth, merged
 from rl_operator.desired import deployment
 from rl_operator.pod import first_trouble
 from rl_operator.progress import Reading
+from rl_operator.serving import lag, staleness_bound
 from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, PoolSnapshot
-from rl_operator.status import lag, staleness_bound
 
 KEPT_SCALES = 5
 LATE, TIMED_OUT = "WeightsCurrent", "TimedOut"

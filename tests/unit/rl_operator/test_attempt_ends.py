@@ -9,9 +9,9 @@ import pytest
 
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
+from rl_operator.attempt_status import decided
 from rl_operator.attempts import decide
 from rl_operator.decisions import Decision, Ended, Wait
-from rl_operator.status import decided
 from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import (
     NOW,

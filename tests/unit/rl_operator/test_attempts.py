@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
+from rl_operator.attempt_status import recorded
 from rl_operator.attempts import decide
 from rl_operator.decisions import Begin, Complete, Decision, Ended, Halted, Wait
-from rl_operator.status import recorded
 from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import (
     NOW,

@@ -14,12 +14,12 @@ from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
 from rl_contracts.spec.workers import Elastic, Trainer
 from rl_operator import job_conditions, sizing
+from rl_operator.attempt_status import decided
 from rl_operator.attempts import decide
 from rl_operator.decisions import Begin, Decision, Ended, Halted, Wait
 from rl_operator.desired import job as desired
 from rl_operator.pod import Pod
 from rl_operator.situation import Situation
-from rl_operator.status import decided
 from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import (
     IMAGES,

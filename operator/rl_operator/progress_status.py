@@ -1,0 +1,105 @@
+"""How far a run has come, as its documents tell: progress, weights, and what it was measured on."""
+
+from __future__ import annotations
+
+from rl_contracts.documents.run import EvaluationResult, Run, mean_accuracy, mean_pass_rate
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.status import DatasetStatus, ProgressStatus, WeightsStatus
+from rl_operator.serving import lag, serving_samplers
+from rl_operator.situation import Situation
+from rl_operator.timestamps import format_time
+
+
+def of_run(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
+    """Fields of the status that tell of the run; what was known last stands while none is."""
+    reading = situation.reading
+    run = reading.run
+    if not reading.known:
+        before = situation.snapshot.job.status.progress
+        steps = spec.training.steps or before.steps
+        return {"progress": before.model_copy(update={"steps": steps})}
+    if run is None:
+        return {
+            "progress": ProgressStatus(steps=spec.training.steps or 0, backlog=reading.backlog),
+            "weights": WeightsStatus(),
+        }
+    serving, supervised = serving_samplers(situation), spec.algorithm.supervised
+    busy = run.totals.wait_seconds + run.totals.train_seconds
+    last = _last_evaluation(run, spec)
+    accuracy, passed = mean_accuracy(last), mean_pass_rate(last)
+    reward = run.latest.reward_mean if run.latest else run.sampled.reward_mean
+    progress = ProgressStatus(
+        step=run.step or run.sampled.windows,
+        steps=run.steps,
+        reward=None if supervised or reward is None else round(reward, 4),
+        accuracy=None if accuracy is None else round(accuracy, 4),
+        pass_at_k=None if passed is None else round(passed, 4),
+        phase=run.phase[:256],
+        backlog=reading.backlog,
+        tokens_per_second=round(sum(one.tokens_per_second for one in reading.samplers), 1),
+        trainer_wait_share=round(run.totals.wait_seconds / busy, 3) if busy else 0.0,
+        staleness=None if supervised or not run.latest else run.latest.staleness_max,
+        seconds_left=_seconds_left(situation),
+        last_progress_time=format_time(run.progress_at) if run.progress_at else None,
+    )
+    weights = WeightsStatus(
+        version=run.policy.version if run.policy else 0,
+        min_serving_version=min((one.version for one in serving), default=0),
+        lag=lag(run, serving),
+        uri=f"s3://{situation.bucket}/{run.policy.prefix}" if run.policy else "",
+        digest=run.policy.manifest_sha256 if run.policy else "",
+    )
+    return {
+        "progress": progress,
+        "weights": weights,
+        "datasets": _datasets(run, spec),
+        "model_commit": (run.base.commit or None) if run.base else None,
+    }
+
+
+def _datasets(run: Run, spec: RLJobSpec) -> list[DatasetStatus]:
+    first = spec.training.evaluation.temperatures[0]
+    last: dict[tuple[str, str], EvaluationResult] = {
+        (one.split, one.dataset): one for one in run.evaluations if one.temperature == first
+    }  # fmt: skip
+    return [
+        DatasetStatus(
+            name=one.name,
+            split=one.split,
+            records=one.records,
+            skipped=one.skipped,
+            first_skipped=one.first_skipped,
+            **_measured(last.get((one.split, one.name))),
+        )
+        for one in run.datasets
+    ]
+
+
+def _measured(result: EvaluationResult | None) -> dict[str, float | None]:
+    if result is None:
+        return {}
+    passed = mean_pass_rate([result])
+    return {
+        "accuracy": None if result.accuracy is None else round(result.accuracy, 4),
+        "pass_at_k": None if passed is None else round(passed, 4),
+        "loss": None if result.loss is None else round(result.loss, 4),
+    }
+
+
+def _last_evaluation(run: Run, spec: RLJobSpec) -> list[EvaluationResult]:
+    """Of the validation data, at the first temperature."""
+    validation = [one for one in run.evaluations if one.split == "validation"]
+    first = spec.training.evaluation.temperatures[0]
+    return [
+        one
+        for one in validation
+        if (one.version, one.temperature) == (validation[-1].version, first)
+    ]
+
+
+def _seconds_left(situation: Situation) -> int | None:
+    run = situation.reading.run
+    if run is None or run.first_batch_at is None or run.step == 0 or run.latest is None:
+        return None
+    per_step = max(0.0, run.latest.time - run.first_batch_at) / run.step
+    return round(per_step * (run.steps - run.step))
