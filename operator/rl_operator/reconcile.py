@@ -23,7 +23,7 @@ from rl_operator import (
 )
 from rl_operator.admission import Hold
 from rl_operator.api_errors import ApiHookError
-from rl_operator.apply import Applier, Made, StatusWriter
+from rl_operator.apply import Applier, Made
 from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
 from rl_operator.decisions import Begin, Complete, Decision, Ended, Halted, View, Wait
@@ -44,6 +44,7 @@ from rl_operator.settings import Images
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import JobSnapshot
+from rl_operator.status_writer import StatusWriter
 from rl_operator.stillness import Stillness
 from rl_operator.timestamps import parse_time
 from rl_operator.view import must_be_live, needs_no_proof, view_of

@@ -22,7 +22,7 @@ from rl_operator import (
     shared_status,
     stillness,
 )
-from rl_operator.apply import Applier, StatusWriter
+from rl_operator.apply import Applier
 from rl_operator.assignment import Turn
 from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
@@ -43,6 +43,7 @@ from rl_operator.settings import Images
 from rl_operator.shared_pool import SharedPools
 from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, Pool, PoolSnapshot
+from rl_operator.status_writer import StatusWriter
 from rl_operator.stillness import Stillness
 
 RESYNC_SECONDS = 600.0

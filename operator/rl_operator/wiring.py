@@ -9,7 +9,7 @@ from collections.abc import Callable
 from rl_operator import kinds
 from rl_operator.adoption import Adoption
 from rl_operator.api_errors import ApiMissingError, ApiUnavailableError
-from rl_operator.apply import Applier, StatusWriter
+from rl_operator.apply import Applier
 from rl_operator.claims import Claims
 from rl_operator.cluster import Cluster
 from rl_operator.events import Journal
@@ -26,6 +26,7 @@ from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Settings
+from rl_operator.status_writer import StatusWriter
 from rl_operator.stillness import Stillness
 from rl_operator.trial import Trial
 from rl_operator.watches import others_kinds

@@ -9,12 +9,12 @@ import pytest
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator import kinds
 from rl_operator.api_errors import ApiConflictError
-from rl_operator.apply import StatusWriter
 from rl_operator.desired import deployment
 from rl_operator.kinds import Key, Kind
 from rl_operator.metadata import Meta
 from rl_operator.names import ABANDON_ANNOTATION, FINALIZER
 from rl_operator.patience import Patience
+from rl_operator.status_writer import StatusWriter
 from tests.contract.rl_operator.world import World
 
 

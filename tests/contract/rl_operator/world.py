@@ -21,7 +21,7 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_operator import kinds, observe
 from rl_operator.adoption import Adoption
-from rl_operator.apply import Applier, StatusWriter
+from rl_operator.apply import Applier
 from rl_operator.claims import Claims
 from rl_operator.cluster import Cluster
 from rl_operator.events import Journal
@@ -39,6 +39,7 @@ from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images
+from rl_operator.status_writer import StatusWriter
 from rl_operator.stillness import Stillness
 from rl_operator.store import Store
 from rl_operator.trial import Trial

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from rl_operator import assignment, kinds, names, observe
 from rl_operator.api_errors import ApiConflictError
-from rl_operator.apply import Applier, StatusWriter
+from rl_operator.apply import Applier
 from rl_operator.conditions import Said, merged
 from rl_operator.events import Journal
 from rl_operator.kinds import Key, Kind
@@ -20,6 +20,7 @@ from rl_operator.pace import Pace
 from rl_operator.pool_status import Scaled
 from rl_operator.progress import Reading
 from rl_operator.reconcile_pool import PoolReconciler
+from rl_operator.status_writer import StatusWriter
 from rl_operator.stillness import Stillness
 from rl_operator.timestamps import format_time
 from tests.manifests import a_job

@@ -8,9 +8,9 @@ import pytest
 
 from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
 from rl_operator import patience
-from rl_operator.apply import StatusWriter
 from rl_operator.kinds import RLJOB
 from rl_operator.patience import Patience
+from rl_operator.status_writer import StatusWriter
 from tests.unit.rl_operator.builders import a_failure, a_meta
 
 
