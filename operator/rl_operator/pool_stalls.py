@@ -17,12 +17,13 @@ def of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | None:
     job = snapshot.job
     if job is not None and job.spec is None:
         return Stall(reason="JobInvalid", message=f"RLJob {job.meta.name}: {job.spec_error}")
-    bad = (
-        *unsupported.of_pool(spec),
-        *of_template("spec.template", spec.template),
-        *of_several("spec", spec),
+    # One by one: what comes later takes for granted what those before it would refuse.
+    bad = chain(
+        unsupported.of_pool(spec),
+        of_template("spec.template", spec.template),
+        of_several("spec", spec),
     )
-    refusal = next(iter(bad), None)
+    refusal = next(bad, None)
     return Stall.of(refusal) if refusal is not None else None
 
 

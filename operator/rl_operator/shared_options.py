@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import SamplerPoolSpec
 
-OF_EACH_RUN = ("agent", "stage", "sandbox")
-"""Containers that there are for each run, under names of their own."""
-VOLUMES_OF_EACH_RUN = ("weights", "tmp", "code")
+CONTAINERS = re.compile(r"(agent|stage|sandbox)(-.*)?")
+"""Those that there are for each run, under names of their own with its job's behind."""
+VOLUMES = re.compile(
+    r"weights|tmp|code|model|"
+    r"(weights|tmp|code|spec|stores|hub|sandbox|tool-.+|endpoint-.+)-[0-9]"
+)
+"""Likewise, with the run's place at the engine behind; and the one that they share."""
 
 
 def of_several(at: str, spec: SamplerPoolSpec) -> Iterator[Refusal]:
@@ -32,16 +37,16 @@ def of_several(at: str, spec: SamplerPoolSpec) -> Iterator[Refusal]:
     pod = (spec.template.pod_template or {}).get("spec") or {}
     for key in ("containers", "initContainers"):
         for index, one in enumerate(pod.get(key) or []):
-            if one.get("name") in OF_EACH_RUN:
+            if CONTAINERS.fullmatch(one.get("name", "")):
                 yield _own(f"{at}.template.podTemplate.spec.{key}[{index}].name", one["name"])
     for index, one in enumerate(pod.get("volumes") or []):
-        if one.get("name") in VOLUMES_OF_EACH_RUN:
+        if VOLUMES.fullmatch(one.get("name", "")):
             yield _own(f"{at}.template.podTemplate.spec.volumes[{index}].name", one["name"])
 
 
 def _own(field: str, name: str) -> Refusal:
     return Refusal(
         field=field, value=name, reason="PoolRefused",
-        message="With spec.maxRuns above 1 each run has one of its own, under another name.",
-        remedy="Remove it, or set maxRuns to 1.",
+        message="With spec.maxRuns above 1 each run has one of its own, under a name like this.",
+        remedy="Remove it, name it otherwise, or set maxRuns to 1.",
     )  # fmt: skip
