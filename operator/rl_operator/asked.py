@@ -8,7 +8,7 @@ from rl_contracts.spec.base import Resources
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import ResourcesStatus
 from rl_operator import names
-from rl_operator.drift import FACTORS, parse_quantity
+from rl_operator.drift import FACTORS, amount
 from rl_operator.snapshot import JobSnapshot
 
 GPU = "/gpu"
@@ -33,7 +33,7 @@ def resources(snapshot: JobSnapshot, spec: RLJobSpec, *, trainers: int) -> Resou
         for name, value in (wanted.limits | wanted.requests).items():
             key = "gpus" if name.endswith(GPU) else name
             if key in total:
-                total[key] += count * _number(value)
+                total[key] += count * amount(value)
     return ResourcesStatus(
         gpus=min(round(total["gpus"]), MOST_GPUS),
         cpu=f"{total['cpu']:.6g}",
@@ -51,13 +51,6 @@ def _samplers(snapshot: JobSnapshot, spec: RLJobSpec) -> Iterator[tuple[int, Res
             least = group.template.autoscaling.min_replicas
             size = sizes.get(names.pool(snapshot.key.name, group.name), least)
             yield size, group.template.resources
-
-
-def _number(value: int | str) -> float:
-    try:
-        return parse_quantity(value)
-    except ValueError:
-        return 0.0  # refused by its field
 
 
 def _bytes(count: int) -> str:

@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 QUANTITY = re.compile(
-    r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][0-9]+|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+    r"^\+?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+    r"([eE][+-]?[0-9]+|n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 )
 FACTORS = {
-    "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3,
+    "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
 }  # fmt: skip
 MOST = 2.0**63
 
 
-def parse_quantity(value: int | str) -> float:
+def parse_quantity(value: float | str) -> float:
     """A resource quantity as a number; ValueError when it is none.
 
     What is more than ``MOST`` is that much, as the API server has it.
@@ -25,10 +27,18 @@ def parse_quantity(value: int | str) -> float:
     if found is None:
         raise ValueError(f"{value!r} is not a quantity such as 2, 500m or 4Gi")
     number, suffix = float(found[1]), found[2] or ""
-    if suffix[1:].isdigit():
+    if len(suffix) > 1 and suffix[0] in "eE" and suffix != "Ei":
         # Parsed as one, for the power alone may be more than any number.
         return min(float(f"{found[1]}e{suffix[1:]}"), MOST)
     return min(number * FACTORS[suffix], MOST)
+
+
+def amount(value: Any) -> float:
+    """A resource quantity as a number; 0 where it is none, which is refused elsewhere."""
+    try:
+        return parse_quantity(value)
+    except ValueError:
+        return 0.0
 
 
 def holds(observed: Any, declared: Any) -> bool:
@@ -51,7 +61,7 @@ def holds(observed: Any, declared: Any) -> bool:
 
 
 def _same_quantity(observed: Any, declared: Any) -> bool:
-    if not all(isinstance(one, str | int) for one in (observed, declared)):
+    if not all(isinstance(one, str | int | float) for one in (observed, declared)):
         return False
     try:
         return parse_quantity(observed) == parse_quantity(declared)

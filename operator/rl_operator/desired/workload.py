@@ -15,7 +15,7 @@ from rl_contracts.spec.workers import SamplerGroup
 from rl_operator import kinds, names
 from rl_operator.desired import deployment, trainer
 from rl_operator.desired.metadata import labels, owned_by, stamped
-from rl_operator.drift import parse_quantity
+from rl_operator.drift import amount
 from rl_operator.kinds import Kind
 from rl_operator.metadata import Meta
 from rl_operator.settings import Images
@@ -154,7 +154,14 @@ def _suffices(there: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 
 
 def _requests(container: Mapping[str, Any]) -> dict[str, float]:
-    """What a container takes: its limits where it requests nothing."""
-    resources = container.get("resources", {})
-    both = {**resources.get("limits", {}), **resources.get("requests", {})}
-    return {name: parse_quantity(value) for name, value in both.items()}
+    """What a container takes: its limits where it requests nothing.
+
+    Those of a podTemplate may be anything, until the API server has refused such pods.
+    """
+    resources = container.get("resources")
+    found: dict[str, float] = {}
+    for group in ("limits", "requests"):
+        there = resources.get(group) if isinstance(resources, Mapping) else None
+        if isinstance(there, Mapping):
+            found |= {name: amount(value) for name, value in there.items()}
+    return found

@@ -130,6 +130,12 @@ class TestWhatIsAsked:
         assert workload.priority_class(a_spec(**QUEUED)) is None
 
 
+def beside(*resources: str, **groups: Any) -> Raw:
+    """A trainer with a sidecar of these resources."""
+    sidecar = {"name": "sidecar", "image": "x", "resources": (*resources, groups)[0]}
+    return {"podTemplate": {"spec": {"containers": [sidecar]}}}
+
+
 LARGER = {"resources": {"requests": {"cpu": "3"}}}
 CHANGES: dict[str, tuple[Raw, Raw, str]] = {
     "nothing": ({}, {}, ""),
@@ -142,6 +148,16 @@ CHANGES: dict[str, tuple[Raw, Raw, str]] = {
         {}, {"trainer": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
         "Pods of set trainer ask for more",
     ),
+    "more of a sidecar in small units": (
+        {"trainer": beside(requests={"cpu": "5e-1"})},
+        {"trainer": beside(requests={"cpu": "500001u"})},
+        "Pods of set trainer ask for more",
+    ),
+    "a sidecar that the API server will refuse": (
+        {"trainer": beside()}, {"trainer": beside(limits={"cpu": "much", "memory": None})}, "",
+    ),
+    "resources in a word": ({"trainer": beside()}, {"trainer": beside("much")}, ""),
+    "limits in a word": ({"trainer": beside()}, {"trainer": beside(limits="much")}, ""),
     "more pods": ({}, {"trainer": {"replicas": 2}}, "Pod set trainer has 1 pods of 2"),
     "another group": (
         {}, {"samplers": [{"name": "main"}, {"name": "new"}]}, "Pod set sampler-new has 0 pods",
