@@ -19,6 +19,8 @@ from rl_operator.trainer_end import container_of, describe_end, signal_of
 SETTLED_SECONDS = 600.0
 """After an attempt of so long the pauses of ignored failures begin anew."""
 REFUSED_RETRY_SECONDS = 30.0
+SIDECAR_SECONDS = 60.0
+"""Other containers of a pod may go on for so long once the trainer's process has ended."""
 NEVER_CREATED = "The pod was never created: see whether training-operator is at work."
 NEVER_STARTED = "The pod was created, and never started."
 
@@ -49,6 +51,21 @@ def overdue(view: View) -> Ended | None:
     limit = view.lifecycle.active_deadline_seconds
     message = f"The job was active for more than lifecycle.activeDeadlineSeconds, {limit} s."
     return end(view, "DeadlineExceeded", message, action="FailJob")
+
+
+def as_left(view: View, trainer: TrainerJob, outcome: Outcome | None) -> TrainerJob:
+    """The job object as its trainer has left it: another container may keep a pod for ever.
+
+    Of a run that has succeeded its silence tells.
+    """
+    pod = view.pods[-1] if view.pods else None
+    container = container_of(pod)
+    if pod is None or container is None or container.ended_at is None or not pod.live:
+        return trainer
+    succeeded = outcome is not None and outcome.kind == "Succeeded"
+    if trainer.state != "Active" or succeeded or view.now - container.ended_at <= SIDECAR_SECONDS:
+        return trainer
+    return replace(trainer, state="Failed" if container.exit_code else "Succeeded")
 
 
 def conclude(view: View, trainer: TrainerJob, outcome: Outcome | None) -> Decision:

@@ -39,9 +39,10 @@ def decide(view: View) -> Decision:
         return attempt_ends.end(view, "WeightSyncTimeout", message, action="FailJob")
     if view.trainer is None:
         return Wait(why="Running")
-    if view.trainer.state == "Active":
-        return attempt_ends.missed(view, view.trainer) or Wait(why="Running")
-    return attempt_ends.conclude(view, view.trainer, outcome)
+    trainer = attempt_ends.as_left(view, view.trainer, outcome)
+    if trainer.state == "Active":
+        return attempt_ends.missed(view, trainer) or Wait(why="Running")
+    return attempt_ends.conclude(view, trainer, outcome)
 
 
 def lingers(pod: Pod, now: float) -> bool:

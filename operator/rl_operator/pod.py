@@ -33,6 +33,8 @@ class Container:
     """Of its last end, when it has ended."""
     exit_reason: str = ""
     signal: int = 0
+    ended_at: float | None = None
+    """When it ended, seconds since 1970; None while it runs or waits."""
 
     @classmethod
     def parse(cls, raw: Raw) -> Container:
@@ -53,6 +55,7 @@ class Container:
             exit_code=ended.get("exitCode"),
             exit_reason=ended.get("reason", ""),
             signal=ended.get("signal", 0),
+            ended_at=parse_time((state.get("terminated") or {}).get("finishedAt")),
         )
 
 
@@ -141,8 +144,9 @@ class Pod:
         One that was killed tells why the others end, with 1; one that does not start, why they
         wait.
         """
-        if not self.live:
-            codes = {one.exit_code for one in self.containers if one.name == TRAINER_CONTAINER}
+        trainers = [one for one in self.containers if one.name == TRAINER_CONTAINER]
+        if not self.live or any(one.ended_at is not None for one in trainers):
+            codes = {one.exit_code for one in trainers}
             return 1 if codes and codes <= ORDINARY_CODES and not self.reason else 3
         return 2 if self.phase == "Pending" else 0
 

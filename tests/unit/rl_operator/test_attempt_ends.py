@@ -11,7 +11,8 @@ from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
 from rl_operator.attempt_status import decided
 from rl_operator.attempts import decide
-from rl_operator.decisions import Decision, Ended, Wait
+from rl_operator.decisions import Complete, Decision, Ended, Wait
+from rl_operator.pod import Container, Pod
 from rl_operator.timestamps import format_time
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -27,6 +28,13 @@ from tests.unit.rl_operator.builders import (
 ENDED = RLJobStatus(attempt=1, failures=1, last_failure=a_failure())
 LATER = ENDED.model_copy(update={"next_retry_time": format_time(NOW + 10)})
 STUCK = a_pod(phase="Pending", ready=False, started_at=None, created_at=NOW - 1801)
+
+
+def beside_a_sidecar(exit_code: int, ended_at: float) -> Pod:
+    """A pod whose trainer has ended, and that another container keeps."""
+    trainer = Container(name="pytorch", exit_code=exit_code, ended_at=ended_at)
+    return a_pod(ready=False, containers=(trainer, Container(name="log")))
+
 
 ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
     "crash": (
@@ -56,6 +64,16 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         },
         "Evicted", True,
         "Its disk is over the limit. Exit code 137 by SIGKILL. Last words: step 3",
+    ),
+    "a sidecar keeps its pod": (
+        {"pods": (beside_a_sidecar(42, NOW - 61),)}, "TrainerFailed", True, "Exit code 42.",
+    ),
+    "a sidecar keeps one of its pods": (
+        {"pods": (a_pod(created_at=NOW), beside_a_sidecar(42, NOW - 61))},
+        "TrainerFailed", True, "Exit code 42.",
+    ),
+    "a sidecar keeps the pod of a trainer that said nothing": (
+        {"pods": (beside_a_sidecar(0, NOW - 61),)}, "ExitedWithoutOutcome", True, "",
     ),
     "killed for memory": (
         {
@@ -164,6 +182,19 @@ def test_backoff_has_an_upper_bound(most: int) -> None:
     assert decision.retry_at - NOW == most
     after = decided(view.status, decision, NOW)
     assert decide(dataclasses.replace(view, status=after, pods=())) == Wait(why="Backoff")
+
+
+def test_a_sidecar_may_go_on_for_a_minute() -> None:
+    pods = (beside_a_sidecar(42, NOW - 59),)
+    assert decide(a_view(pods=pods)) == Wait(why="Running")
+
+
+def test_a_sidecar_makes_no_failure_of_a_success() -> None:
+    run = with_outcome("Succeeded")
+    pods = (beside_a_sidecar(0, NOW - 61),)
+    assert decide(a_view(pods=pods, run=run)) == Wait(why="Running")
+    later = dataclasses.replace(a_view(pods=pods, run=run), store_now=NOW + 61)
+    assert isinstance(decide(later), Complete)
 
 
 def test_a_store_outage_stops_the_progress_deadline() -> None:

@@ -110,6 +110,15 @@ def ended(code: int, **status: Any) -> Pod:
     return Pod.parse(a_raw_pod({"phase": "Failed", "containerStatuses": [terminated], **status}))
 
 
+def beside_a_sidecar(code: int) -> Pod:
+    at = {"exitCode": code, "finishedAt": "2026-01-01T00:00:10Z"}
+    statuses = [
+        {"name": "pytorch", "state": {"terminated": at}},
+        {"name": "log", "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}},
+    ]
+    return Pod.parse(a_raw_pod({"phase": "Running", "containerStatuses": statuses}))
+
+
 TOLD: dict[str, tuple[Pod, Pod]] = {
     "who waits tells more than who runs": (
         Pod.parse(a_raw_pod({"phase": "Running"})), Pod.parse(a_raw_pod({"phase": "Pending"}))
@@ -118,6 +127,9 @@ TOLD: dict[str, tuple[Pod, Pod]] = {
     "who was killed tells why others end": (ended(1), ended(137)),
     "who was refused tells why": (ended(1), ended(2)),
     "who was evicted tells why others end": (ended(143), ended(143, reason="Evicted")),
+    "whose process has failed tells more than who waits, though a sidecar keeps its pod": (
+        Pod.parse(a_raw_pod({"phase": "Pending"})), beside_a_sidecar(42)
+    ),
 }  # fmt: skip
 
 
