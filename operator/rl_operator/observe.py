@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
-from rl_operator import assignment, kinds, names, nesting, pool_ref
+from rl_operator import assignment, kinds, names, nesting, pool_ref, stored_status
 from rl_operator.api_errors import ApiMissingError
 from rl_operator.conditions import find
 from rl_operator.desired.trainer import parse_trainer_job
@@ -198,7 +198,11 @@ def _section(model: type[BaseModel], packed: bytes) -> BaseModel:
 
 
 _parsed_spec = functools.lru_cache(maxsize=KEPT_SPECS)(_section)
-_parsed_status = functools.lru_cache(maxsize=KEPT_STATUSES)(_section)
+
+
+@functools.lru_cache(maxsize=KEPT_STATUSES)
+def _parsed_status(model: type[BaseModel], packed: bytes) -> BaseModel:
+    return stored_status.read(model, marshal.loads(packed))
 
 
 def _spec(model: type[S], packed: bytes) -> S:
