@@ -26,14 +26,12 @@ from rl_operator.apply import Applier
 from rl_operator.assignment import Turn
 from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
-from rl_operator.desired import deployment, objects
-from rl_operator.desired.shared_engine import PORT_STEP
+from rl_operator.desired import deployment
 from rl_operator.events import Journal, Note
 from rl_operator.kinds import Key
 from rl_operator.looks import Looks
-from rl_operator.metadata import Meta
 from rl_operator.pace import Pace
-from rl_operator.plan import Manifest, Wanted
+from rl_operator.pool_making import PoolMaker
 from rl_operator.pool_runs import Served
 from rl_operator.pool_status import NOTHING_LOST, Lost, Scaled
 from rl_operator.progress import Connections, Reading
@@ -104,6 +102,10 @@ class PoolReconciler:
         new = again and snapshot.pool.status.observed_generation < 0
         return self._advance(snapshot, snapshot.pool.spec, snapshot.job, again=again, new=new)
 
+    @property
+    def _maker(self) -> PoolMaker:
+        return PoolMaker(cluster=self.cluster, applier=self.applier, images=self.images)
+
     def _empty(self, snapshot: PoolSnapshot) -> None:
         there = snapshot.children.get((kinds.DEPLOYMENT.name, snapshot.key.name))
         if there is not None and snapshot.deployment.declared:
@@ -129,7 +131,7 @@ class PoolReconciler:
         stall = pool_stalls.of_shared(snapshot, spec)
         if not given and turn.holder is not None and snapshot.job is not None and stall is None:
             if step == "Create" and not snapshot.children:
-                writes.create(self._deployment(snapshot, spec, snapshot.job, 0))
+                writes.create(self._maker.rendered(snapshot, spec, snapshot.job, 0))
                 return SOON_SECONDS
             if step in ("Create", "Serve"):
                 return self._advance(snapshot, spec, snapshot.job, turn=turn)
@@ -157,7 +159,7 @@ class PoolReconciler:
         ready_to_shrink = self._choose_victims(snapshot, samplers, replicas)
         there = snapshot.deployment.declared
         size = replicas if ready_to_shrink else there
-        stall = self._make(snapshot, spec, job, size, new=new)
+        stall = self._maker.make(snapshot, spec, job, size, new=new)
         told = (reading, *others)
         served = [Served(*one) for one in zip(snapshot.served, told, strict=False)]
         lost = self._replace(snapshot, spec, served, replicas) if replicas else NOTHING_LOST
@@ -179,55 +181,6 @@ class PoolReconciler:
         if self.pace.is_quiet(key) and not faulty:
             seconds = min(self.applier.rest_seconds(key), stillness.of_pool(snapshot, reading))
             self.stillness.note(key, job, reading, seconds=seconds)
-
-    def _make(
-        self,
-        snapshot: PoolSnapshot,
-        spec: SamplerPoolSpec,
-        job: Job,
-        replicas: int,
-        *,
-        new: bool,
-    ) -> Stall | None:
-        assert job.spec is not None
-        meta = snapshot.pool.meta
-        made_from = (
-            *(meta.uid, meta.generation, replicas, snapshot.pool.status.assignment_epoch),
-            *((one.meta.uid, one.meta.run, one.meta.generation) for one in snapshot.served),
-            *(one.declared for one in snapshot.children.values()),
-        )
-        if self.applier.rests(snapshot.key, made_from):
-            return None
-        pods = self._deployment(snapshot, spec, job, replicas)
-        wanted = [Wanted(manifest=pods), *_beside(meta, spec, job)]
-        dropped = objects.of_pool_not_wanted(meta, spec)
-        made = self.applier.make(
-            snapshot.key,
-            wanted=wanted,
-            unwanted=observe.named(self.cluster, snapshot.key, dropped),
-            observed=snapshot.children,
-            owner_uid=meta.uid,
-            new=new,
-            settled=not spec.shared and _is_settled(snapshot.pool),
-        )
-        if not made.done and made.stall is None:
-            self.applier.rested(snapshot.key, made_from)
-        return made.stall
-
-    def _deployment(
-        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
-    ) -> Manifest:
-        assert job.spec is not None
-        return deployment.render(
-            snapshot.pool.meta,
-            spec,
-            job=job.meta,
-            job_spec=job.spec,
-            replicas=replicas,
-            images=self.images,
-            epoch=snapshot.pool.status.assignment_epoch,
-            beside=[(one.meta, one.spec) for one in snapshot.beside if one.spec is not None],
-        )
 
     def _choose_victims(
         self, snapshot: PoolSnapshot, samplers: Sequence[Sampler], replicas: int
@@ -326,24 +279,6 @@ class PoolReconciler:
         return RESYNC_SECONDS if wait is None else wait
 
 
-def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job) -> list[Wanted]:
-    """The small objects that go with a pool's Deployment, as far as it wants them."""
-    found = []
-    if spec.template.disruption.pdb:
-        budget = objects.disruption_budget(
-            meta,
-            job=job.meta.name,
-            run=job.meta.run,
-            max_unavailable=spec.template.disruption.max_unavailable,
-            shared=spec.shared,
-        )
-        found.append(Wanted(manifest=budget))
-    if spec.max_runs > 1 and spec.network_policy != "None":
-        ports = [deployment.AGENT_PORT + PORT_STEP * one for one in range(spec.max_runs)]
-        found.append(Wanted(manifest=objects.pool_policy(meta, ports=ports)))
-    return found
-
-
 def _goes(pool: Pool) -> bool:
     """Whether a pool's deletion waits for nobody."""
     return pool.meta.deleted_at is not None and names.IN_USE_FINALIZER not in pool.meta.finalizers
@@ -352,12 +287,6 @@ def _goes(pool: Pool) -> bool:
 def _is_elsewhere(pool: Pool) -> bool:
     """Whether another controller has the pool."""
     return pool.spec is not None and pool.spec.managed_by != OURS
-
-
-def _is_settled(pool: Pool) -> bool:
-    """Whether the status says that everything was made of this spec."""
-    told = pool.status.observed_generation == pool.meta.generation
-    return told and is_true(pool.status.conditions, "Ready")
 
 
 def _note(snapshot: PoolSnapshot) -> None:

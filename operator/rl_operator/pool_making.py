@@ -1,0 +1,102 @@
+"""Makes what a pool consists of: its Deployment, and the small objects beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_operator import observe
+from rl_operator.apply import Applier
+from rl_operator.cluster import Cluster
+from rl_operator.conditions import is_true
+from rl_operator.desired import deployment, objects
+from rl_operator.desired.shared_engine import PORT_STEP
+from rl_operator.metadata import Meta
+from rl_operator.plan import Manifest, Wanted
+from rl_operator.settings import Images
+from rl_operator.situation import Stall
+from rl_operator.snapshot import Job, Pool, PoolSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolMaker:
+    """Makes them where they are not in order."""
+
+    cluster: Cluster
+    applier: Applier
+    images: Images
+
+    def make(
+        self,
+        snapshot: PoolSnapshot,
+        spec: SamplerPoolSpec,
+        job: Job,
+        replicas: int,
+        *,
+        new: bool,
+    ) -> Stall | None:
+        """Make what is not in order; what stands in the way, if anything does."""
+        assert job.spec is not None
+        meta = snapshot.pool.meta
+        made_from = (
+            *(meta.uid, meta.generation, replicas, snapshot.pool.status.assignment_epoch),
+            *((one.meta.uid, one.meta.run, one.meta.generation) for one in snapshot.served),
+            *(one.declared for one in snapshot.children.values()),
+        )
+        if self.applier.rests(snapshot.key, made_from):
+            return None
+        pods = self.rendered(snapshot, spec, job, replicas)
+        wanted = [Wanted(manifest=pods), *_beside(meta, spec, job)]
+        dropped = objects.of_pool_not_wanted(meta, spec)
+        made = self.applier.make(
+            snapshot.key,
+            wanted=wanted,
+            unwanted=observe.named(self.cluster, snapshot.key, dropped),
+            observed=snapshot.children,
+            owner_uid=meta.uid,
+            new=new,
+            settled=not spec.shared and _is_settled(snapshot.pool),
+        )
+        if not made.done and made.stall is None:
+            self.applier.rested(snapshot.key, made_from)
+        return made.stall
+
+    def rendered(
+        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
+    ) -> Manifest:
+        """The Deployment of a pool that serves a job with so many pods."""
+        assert job.spec is not None
+        return deployment.render(
+            snapshot.pool.meta,
+            spec,
+            job=job.meta,
+            job_spec=job.spec,
+            replicas=replicas,
+            images=self.images,
+            epoch=snapshot.pool.status.assignment_epoch,
+            beside=[(one.meta, one.spec) for one in snapshot.beside if one.spec is not None],
+        )
+
+
+def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job) -> list[Wanted]:
+    """The small objects that go with a pool's Deployment, as far as it wants them."""
+    found = []
+    if spec.template.disruption.pdb:
+        budget = objects.disruption_budget(
+            meta,
+            job=job.meta.name,
+            run=job.meta.run,
+            max_unavailable=spec.template.disruption.max_unavailable,
+            shared=spec.shared,
+        )
+        found.append(Wanted(manifest=budget))
+    if spec.max_runs > 1 and spec.network_policy != "None":
+        ports = [deployment.AGENT_PORT + PORT_STEP * one for one in range(spec.max_runs)]
+        found.append(Wanted(manifest=objects.pool_policy(meta, ports=ports)))
+    return found
+
+
+def _is_settled(pool: Pool) -> bool:
+    """Whether the status says that everything was made of this spec."""
+    told = pool.status.observed_generation == pool.meta.generation
+    return told and is_true(pool.status.conditions, "Ready")
