@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
@@ -20,9 +18,10 @@ from huggingface_hub.errors import (
 )
 
 from rl_contracts.documents.model import Part
-from rl_contracts.errors import IntegrityError, Refusal, RefusedError, StoreUnavailableError
-from rl_contracts.hub.asking import DENIED, PATIENCE_SECONDS, STORE, TIMEOUT_SECONDS, ask
+from rl_contracts.errors import IntegrityError, Refusal, RefusedError
+from rl_contracts.hub.asking import DENIED, TIMEOUT_SECONDS
 from rl_contracts.hub.choice import ModelAddress, NoModelError, files_of
+from rl_contracts.hub.endpoint import HubEndpoint
 
 TOKEN_FIELD = "spec.data.hub.tokenSecretRef"
 MAKE_TOKEN = f"Mend the name, or set {TOKEN_FIELD} to a token that may read it."
@@ -74,23 +73,8 @@ class Wanted:
     """Whether the model's own tokenizer is used."""
 
 
-class HubModels:
-    """One endpoint and one token; the token is shown to that endpoint alone."""
-
-    def __init__(
-        self, endpoint: str, *, token_file: Path | None, patience_seconds: float = PATIENCE_SECONDS
-    ) -> None:
-        """Nothing is asked before the first call.
-
-        Args:
-            endpoint: base URL.
-            token_file: holds the token; None: no token is sent, not even one that lies around.
-            patience_seconds: how long a call is repeated while the endpoint does not answer.
-        """
-        self.endpoint = endpoint.rstrip("/")
-        self._token: str | bool = token_file.read_text().strip() if token_file else False
-        self._api = HfApi(endpoint=self.endpoint, token=self._token)
-        self._patience = patience_seconds
+class HubModels(HubEndpoint):
+    """Models of one endpoint."""
 
     def describe(self, wanted: Wanted, *, commit: str = "") -> tuple[str, list[HubFile]]:
         """The commit that the revision names, and the files in it that a model is made of.
@@ -105,13 +89,12 @@ class HubModels:
         """
         address = wanted.address
         with self._refusing(wanted):
-            info = ask(
+            info = self._ask(
                 f"looking for {address.repo}",
                 lambda: self._api.model_info(
                     address.repo, revision=commit or address.revision, files_metadata=True,
                     timeout=TIMEOUT_SECONDS,
                 ),
-                patience_seconds=self._patience,
             )  # fmt: skip
             there = {one.rfilename: one for one in info.siblings or []}
             chosen = files_of(there, wanted.part, own_tokenizer=wanted.own_tokenizer)
@@ -133,30 +116,7 @@ class HubModels:
         """
         repo = wanted.address.repo
         with self._refusing(wanted):
-            path = ask(
-                f"reading {file.name} of {repo}",
-                lambda: self._fetch(repo, file.name, commit, folder),
-                patience_seconds=self._patience,
-            )
-        return Path(path)
-
-    def _fetch(self, repo: str, name: str, commit: str, folder: Path) -> str:
-        try:
-            found = hf_hub_download(
-                repo,
-                name,
-                revision=commit,
-                endpoint=self.endpoint,
-                token=self._token,
-                local_dir=folder,
-                etag_timeout=TIMEOUT_SECONDS,
-            )
-        except RuntimeError as error:  # the hub's chunked storage has no errors of its own
-            cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-            raise StoreUnavailableError(
-                store=STORE, doing=f"reading {name}", cause=cause
-            ) from error
-        return os.fspath(found)
+            return self._file(repo, file.name, kind="model", commit=commit, folder=folder)
 
     @contextmanager
     def _refusing(self, wanted: Wanted) -> Iterator[None]:

@@ -29,7 +29,7 @@ from tests.chaos.operator_cluster.jobs import (
 )
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import short_job
-from tests.reading_hub import REPO, ReadingHub, commit, serving
+from tests.hub import REPO, FakeHub, commit, serving
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
@@ -54,7 +54,7 @@ class Hub:
             self.files = {
                 PurePosixPath(one.key).name: stores.objects.get(one.key) for one in listed
             }  # fmt: skip
-        self.server = ReadingHub({COMMIT: self.files}, {}, token=TOKEN)
+        self.server = FakeHub({COMMIT: self.files}, {}, token=TOKEN)
         self._open = contextlib.ExitStack()
 
     def start(self) -> None:

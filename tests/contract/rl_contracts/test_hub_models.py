@@ -19,7 +19,7 @@ from rl_contracts.hub.models import HubModels
 from rl_contracts.spec.data import ModelSource
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.model_folder import BasePlaces, ModelFolder
-from tests.reading_hub import REPO, ReadingHub, commit, files_in, serving
+from tests.hub import REPO, FakeHub, commit, files_in, serving
 from tests.tiny_model import save_tiny
 
 URI = f"hf://{REPO}"
@@ -53,9 +53,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def hub(files: dict[str, bytes]) -> Iterator[ReadingHub]:
+def hub(files: dict[str, bytes]) -> Iterator[FakeHub]:
     moved = files | {"generation_config.json": b'{"temperature": 0.5}'}
-    with serving(ReadingHub({OLD: files, NEW: moved}, {"main": OLD, "v1": OLD})) as served:
+    with serving(FakeHub({OLD: files, NEW: moved}, {"main": OLD, "v1": OLD})) as served:
         yield served
 
 
@@ -64,7 +64,7 @@ class Pods:
     """Makes pods of one run."""
 
     stores: Stores
-    hub: ReadingHub
+    hub: FakeHub
     folder: Path
 
     def pod(self, name: str = "a", *, run: str = RUN, **options: Any) -> Bringer:
@@ -85,7 +85,7 @@ class Pods:
 
 
 @pytest.fixture
-def pods(stores: Stores, hub: ReadingHub, tmp_path: Path) -> Pods:
+def pods(stores: Stores, hub: FakeHub, tmp_path: Path) -> Pods:
     return Pods(stores, hub, tmp_path)
 
 
@@ -100,7 +100,7 @@ def loadable(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if not name.endswith((".md", ".py"))}
 
 
-def test_the_stand_in_is_a_hub_to_the_real_client(hub: ReadingHub, tmp_path: Path) -> None:
+def test_the_stand_in_is_a_hub_to_the_real_client(hub: FakeHub, tmp_path: Path) -> None:
     hub.cuts = 1
     folder = snapshot_download(
         REPO, revision="v1", endpoint=hub.url, token=False, local_dir=tmp_path / "all"
@@ -110,7 +110,7 @@ def test_the_stand_in_is_a_hub_to_the_real_client(hub: ReadingHub, tmp_path: Pat
 
 
 def test_a_model_is_read_from_the_hub_once_by_commit(
-    pods: Pods, hub: ReadingHub, files: dict[str, bytes], tmp_path: Path
+    pods: Pods, hub: FakeHub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     first = pods.pod("a").base(ModelSource(uri=URI))
     assert (first.model.named, first.model.commit, first.tokenizer) == (URI, OLD, None)
@@ -128,7 +128,7 @@ def test_a_model_is_read_from_the_hub_once_by_commit(
     assert hub.read("model.safetensors") == 2, "one for each commit"
 
 
-def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: ReadingHub) -> None:
+def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: FakeHub) -> None:
     def move() -> None:
         hub.branches["main"] = NEW
 
@@ -142,7 +142,7 @@ def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: ReadingHub
     assert len(waited) == 3
 
 
-def test_what_another_pod_has_pinned_counts(pods: Pods, hub: ReadingHub) -> None:
+def test_what_another_pod_has_pinned_counts(pods: Pods, hub: FakeHub) -> None:
     """A pod that lost its lease, or its life, after it had asked for the commit."""
 
     def lose() -> None:
@@ -156,7 +156,7 @@ def test_what_another_pod_has_pinned_counts(pods: Pods, hub: ReadingHub) -> None
 
 
 def test_two_that_both_believe_to_hold_the_lease_do_no_harm(
-    pods: Pods, hub: ReadingHub, files: dict[str, bytes], tmp_path: Path,
+    pods: Pods, hub: FakeHub, files: dict[str, bytes], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(bring, "LEASE_SECONDS", -1.0)
@@ -182,7 +182,7 @@ def test_a_wait_ends_and_says_for_what(pods: Pods) -> None:
 
 
 def test_cut_connections_and_stumbles_cost_time_alone(
-    pods: Pods, hub: ReadingHub, files: dict[str, bytes], tmp_path: Path
+    pods: Pods, hub: FakeHub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     hub.cuts, hub.failures = 3, 2
     found = pods.pod().base(ModelSource(uri=URI))
@@ -191,7 +191,7 @@ def test_cut_connections_and_stumbles_cost_time_alone(
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_other_bytes_than_the_hub_describes_are_not_taken(
-    pods: Pods, hub: ReadingHub, name: str
+    pods: Pods, hub: FakeHub, name: str
 ) -> None:
     hub.damaged = frozenset({name})
     with pytest.raises(IntegrityError, match=f"{name} has another digest than the hub says"):
@@ -203,7 +203,7 @@ def test_other_bytes_than_the_hub_describes_are_not_taken(
 
 
 def test_what_went_from_the_bucket_is_brought_again(
-    pods: Pods, hub: ReadingHub, files: dict[str, bytes], tmp_path: Path
+    pods: Pods, hub: FakeHub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     first = pods.pod().base(ModelSource(uri=URI))
     hub.branches["main"] = NEW
@@ -221,7 +221,7 @@ def test_what_rotted_in_the_bucket_is_not_used(pods: Pods, tmp_path: Path) -> No
         content(pods.stores, found, tmp_path / "base")
 
 
-def test_a_tokenizer_of_the_hub_comes_alone(pods: Pods, hub: ReadingHub) -> None:
+def test_a_tokenizer_of_the_hub_comes_alone(pods: Pods, hub: FakeHub) -> None:
     source = ModelSource(uri="s3://bucket/model", tokenizer_uri=f"{URI}@v1")
     found = pods.pod().base(source)
     assert found.model.uri == "s3://bucket/model"
@@ -234,7 +234,7 @@ def test_a_tokenizer_of_the_hub_comes_alone(pods: Pods, hub: ReadingHub) -> None
 
 
 def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
-    pods: Pods, hub: ReadingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pods: Pods, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.token = TOKEN
     monkeypatch.setenv("HF_TOKEN", TOKEN)  # what lies around is not used
@@ -244,7 +244,7 @@ def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
     assert opened.model.commit == OLD
 
 
-def test_a_hub_that_is_silent_is_waited_for_and_named(pods: Pods, hub: ReadingHub) -> None:
+def test_a_hub_that_is_silent_is_waited_for_and_named(pods: Pods, hub: FakeHub) -> None:
     hub.failures = 1000
     with pytest.raises(StoreUnavailableError, match="hub did not answer while looking for"):
         pods.pod().base(ModelSource(uri=URI))
@@ -268,7 +268,7 @@ REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals_name_field_value_and_remedy(
-    case: str, pods: Pods, hub: ReadingHub, files: dict[str, bytes]
+    case: str, pods: Pods, hub: FakeHub, files: dict[str, bytes]
 ) -> None:
     source, told, message = REFUSED[case]
     pickled = {name: one for name, one in files.items() if not name.endswith(".safetensors")}
@@ -280,7 +280,7 @@ def test_refusals_name_field_value_and_remedy(
     assert hub.read("pytorch_model.bin") == 0
 
 
-def test_a_gated_model_says_what_to_do(pods: Pods, hub: ReadingHub) -> None:
+def test_a_gated_model_says_what_to_do(pods: Pods, hub: FakeHub) -> None:
     hub.gated = True
     said = pods.refusal(pods.pod())
     assert "ModelAccessDenied" in said

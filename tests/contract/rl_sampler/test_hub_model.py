@@ -22,7 +22,7 @@ from tests.contract.rl_sampler.conftest import Pod, new_pod
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN as TRAINED
 from tests.contract.rl_trainer.world import World
-from tests.reading_hub import REPO, ReadingHub, commit, files_in, serving
+from tests.hub import REPO, FakeHub, commit, files_in, serving
 from tests.tiny_model import save_tiny
 from tests.waiting import HUNG_SECONDS, until
 
@@ -33,18 +33,18 @@ MakeStage = Callable[..., Pod]
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[ReadingHub]:
+def hub(tmp_path: Path) -> Iterator[FakeHub]:
     commits: dict[str, Mapping[str, bytes]] = {
         COMMIT: files_in(save_tiny(tmp_path / "tiny")),
         MOVED: files_in(save_tiny(tmp_path / "moved", seed=1)),
     }
-    with serving(ReadingHub(commits, {"main": COMMIT})) as served:
+    with serving(FakeHub(commits, {"main": COMMIT})) as served:
         yield served
 
 
 @pytest.fixture
 def make_stage(
-    tmp_path: Path, hub: ReadingHub, stores: Stores, store_settings: StoreSettings
+    tmp_path: Path, hub: FakeHub, stores: Stores, store_settings: StoreSettings
 ) -> MakeStage:
     def make(name: str, **sections: Any) -> Pod:
         ours: dict[str, Any] = {
@@ -60,7 +60,7 @@ def make_stage(
     return make
 
 
-def test_pods_that_start_together_ask_the_hub_once(make_stage: MakeStage, hub: ReadingHub) -> None:
+def test_pods_that_start_together_ask_the_hub_once(make_stage: MakeStage, hub: FakeHub) -> None:
     pods = [make_stage(f"pod-{n}") for n in range(2)]
     stages = [
         subprocess.Popen(
@@ -80,7 +80,7 @@ def test_pods_that_start_together_ask_the_hub_once(make_stage: MakeStage, hub: R
 
 
 def test_trainer_and_samplers_have_the_same_model_whatever_the_branch_names_by_then(
-    make_stage: MakeStage, hub: ReadingHub, stores: Stores, store_settings: StoreSettings,
+    make_stage: MakeStage, hub: FakeHub, stores: Stores, store_settings: StoreSettings,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     (tmp_path / "trainer").mkdir()
@@ -105,7 +105,7 @@ def test_trainer_and_samplers_have_the_same_model_whatever_the_branch_names_by_t
 
 
 def test_a_refusal_is_told_by_a_registration_until_it_is_mended(
-    make_stage: MakeStage, hub: ReadingHub, stores: Stores, monkeypatch: pytest.MonkeyPatch
+    make_stage: MakeStage, hub: FakeHub, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "BEAT_SECONDS", 0.1)
     pod = make_stage("pod", model={"uri": URI, "revision": "v9"})
@@ -126,11 +126,11 @@ def test_a_refusal_is_told_by_a_registration_until_it_is_mended(
 
 
 def test_a_hub_may_have_an_authority_of_its_own(
-    make_stage: MakeStage, hub: ReadingHub, tmp_path: Path
+    make_stage: MakeStage, hub: FakeHub, tmp_path: Path
 ) -> None:
     authority = Authority()
     (tmp_path / "ca.crt").write_text(authority.pem)
-    own = ReadingHub(hub.commits, hub.branches)
+    own = FakeHub(hub.commits, hub.branches)
     with serving(own, context=authority.context(tmp_path / "tls")):
         pod = make_stage("pod", data=TRAIN | {"hub": {"endpoint": own.url}})
         pod.environment["SSL_CERT_FILE"] = str(tmp_path / "ca.crt")
@@ -140,7 +140,7 @@ def test_a_hub_may_have_an_authority_of_its_own(
     assert own.url.startswith("https://")
 
 
-def test_what_lies_there_is_asked_for_by_nobody(make_stage: MakeStage, hub: ReadingHub) -> None:
+def test_what_lies_there_is_asked_for_by_nobody(make_stage: MakeStage, hub: FakeHub) -> None:
     pod = make_stage("pod")
     assert pod.stage().returncode == 0
     asked = len(hub.requests)
@@ -150,7 +150,7 @@ def test_what_lies_there_is_asked_for_by_nobody(make_stage: MakeStage, hub: Read
 
 
 def test_a_model_in_a_bucket_is_nobodys_business_but_the_buckets(
-    make_stage: MakeStage, hub: ReadingHub, stores: Stores
+    make_stage: MakeStage, hub: FakeHub, stores: Stores
 ) -> None:
     for name, data in hub.commits[COMMIT].items():
         stores.objects.put(f"{stores.objects.prefix}tiny/{name}", data)

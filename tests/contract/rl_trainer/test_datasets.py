@@ -48,7 +48,7 @@ def hub() -> Iterator[FakeHub]:
         "lines/train.jsonl": lines(ROWS),
     }
     changed = files | {"lines/train.jsonl": lines(ROWS[:5])}
-    with serving(FakeHub(commits={OLD: files, NEW: changed}, main=OLD)) as served:
+    with serving(FakeHub({OLD: files, NEW: changed}, {"main": OLD}, kind="datasets")) as served:
         yield served
 
 
@@ -119,7 +119,7 @@ def test_splits_of_a_hub_are_read_by_commit(places: Places, hub: FakeHub) -> Non
 
 
 def test_a_run_that_has_begun_keeps_its_commit(places: Places, hub: FakeHub) -> None:
-    hub.main = NEW
+    hub.branches["main"] = NEW
     source = {"uri": f"hf://{REPO}/lines"}
     (moved,) = fetch(places, source)
     assert (moved.revision, len(moved.examples)) == (NEW, 5)
@@ -170,7 +170,7 @@ def test_a_hub_that_stumbles_is_asked_again(places: Places, hub: FakeHub) -> Non
         ({"uri": "file:///no/such.json"}, "DatasetNotFound: .* has no file /no/such.json"),
         (
             {"uri": f"hf://{REPO}/main", "columns": {"query": "prompt"}},
-            r"DatasetMalformed: hf://org/sums@a{12}/main/train-00000-of-00002.parquet: "
+            r"DatasetMalformed: hf://org/tiny@a{12}/main/train-00000-of-00002.parquet: "
             "has no column 'prompt'; it has id, query, answer",
         ),
     ],

@@ -16,7 +16,7 @@ from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_trainer.crash import Crashed, crashing_at
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.reading_hub import REPO, ReadingHub, commit, files_in, serving
+from tests.hub import REPO, FakeHub, commit, files_in, serving
 from tests.tiny_model import save_tiny
 
 URI = f"hf://{REPO}"
@@ -32,7 +32,7 @@ class HubWorld(World):
     def environment(self) -> dict[str, str]:
         return super().environment | {env.HUB_TOKEN_FILE: str(self.folder / "token")}
 
-    def name(self, hub: ReadingHub, **model: Any) -> None:
+    def name(self, hub: FakeHub, **model: Any) -> None:
         """Write a manifest that names the hub."""
         spec = self.spec.model_dump(by_alias=True)
         spec["data"]["hub"] = {"endpoint": hub.url, "tokenSecretRef": {"name": "hub"}}
@@ -49,16 +49,16 @@ def world(stores: Stores, store_settings: StoreSettings, tmp_path: Path) -> HubW
 
 
 @pytest.fixture
-def hub(world: HubWorld, tmp_path: Path) -> Iterator[ReadingHub]:
+def hub(world: HubWorld, tmp_path: Path) -> Iterator[FakeHub]:
     other = files_in(save_tiny(tmp_path / "other", seed=1))
     commits: dict[str, Mapping[str, bytes]] = {OLD: files_in(world.folder / "model"), NEW: other}
-    with serving(ReadingHub(commits, {"main": OLD, "v2": NEW}, token=TOKEN)) as served:
+    with serving(FakeHub(commits, {"main": OLD, "v2": NEW}, token=TOKEN)) as served:
         world.name(served)
         yield served
 
 
 def test_a_branch_that_moves_moves_no_run(
-    world: HubWorld, hub: ReadingHub, monkeypatch: pytest.MonkeyPatch
+    world: HubWorld, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with sampling(TestSampler(world.stores, RUN)):
         with crashing_at("training: step 2", monkeypatch), pytest.raises(Crashed):
@@ -76,7 +76,7 @@ def test_a_branch_that_moves_moves_no_run(
 
 
 def test_a_run_goes_on_with_no_other_commit(
-    world: HubWorld, hub: ReadingHub, monkeypatch: pytest.MonkeyPatch
+    world: HubWorld, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with crashing_at("waiting for rollouts", monkeypatch), pytest.raises(Crashed):
         world.attempt()
@@ -92,7 +92,7 @@ def test_a_run_goes_on_with_no_other_commit(
     [({"revision": "v9"}, "ModelNotFound"), ({"uri": "hf://org/nobody"}, "ModelNotFound")],
 )
 def test_what_the_hub_does_not_have_ends_the_run_before_it_trains(
-    world: HubWorld, hub: ReadingHub, model: dict[str, str], reason: str
+    world: HubWorld, hub: FakeHub, model: dict[str, str], reason: str
 ) -> None:
     world.name(hub, **model)
     assert world.attempt() == 2

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
 
-from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
@@ -20,9 +17,9 @@ from huggingface_hub.errors import (
 )
 
 from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.hub.asking import DENIED, PATIENCE_SECONDS, TIMEOUT_SECONDS, ask
+from rl_contracts.hub.asking import DENIED, TIMEOUT_SECONDS
+from rl_contracts.hub.endpoint import HubEndpoint
 
-T = TypeVar("T")
 SUFFIXES = (".parquet", ".jsonl", ".json")
 URI = re.compile(r"hf://(datasets/)?(?P<repo>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.+))?")
 
@@ -89,23 +86,8 @@ def _is_metadata(name: str) -> bool:
     return PurePosixPath(name).name in ("dataset_infos.json", "dataset_info.json", "state.json")
 
 
-class HubClient:
-    """One endpoint and one token; the token is shown to that endpoint alone."""
-
-    def __init__(
-        self, endpoint: str, *, token_file: Path | None, patience_seconds: float = PATIENCE_SECONDS
-    ) -> None:
-        """Nothing is asked before the first call.
-
-        Args:
-            endpoint: base URL.
-            token_file: holds the token; None: no token is sent, not even one that lies around.
-            patience_seconds: how long a call is repeated while the endpoint does not answer.
-        """
-        self._endpoint = endpoint.rstrip("/")
-        self._token: str | bool = token_file.read_text().strip() if token_file else False
-        self._api = HfApi(endpoint=self._endpoint, token=self._token)
-        self._patience = patience_seconds
+class HubClient(HubEndpoint):
+    """Data sets of one endpoint."""
 
     def files(
         self, address: HubAddress, *, split: str, field: str, commit: str = ""
@@ -139,27 +121,11 @@ class HubClient:
     ) -> Path:
         """Fetch one file of a commit; errors as of ``files``."""
         with self._refusing(address, field):
-            path = self._ask(
-                f"reading {name} of {address.repo}",
-                lambda: hf_hub_download(
-                    address.repo,
-                    name,
-                    repo_type="dataset",
-                    revision=commit,
-                    endpoint=self._endpoint,
-                    token=self._token,
-                    local_dir=folder,
-                    etag_timeout=TIMEOUT_SECONDS,
-                ),
-            )
-        return Path(os.fspath(path))
-
-    def _ask(self, doing: str, call: Callable[[], T]) -> T:
-        return ask(doing, call, patience_seconds=self._patience)
+            return self._file(address.repo, name, kind="dataset", commit=commit, folder=folder)
 
     @contextmanager
     def _refusing(self, address: HubAddress, field: str) -> Iterator[None]:
-        where = f"{self._endpoint}/datasets/{address.repo}"
+        where = f"{self.endpoint}/datasets/{address.repo}"
         try:
             yield
         except (GatedRepoError, RepositoryNotFoundError) as error:
