@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from rl_operator import logs, metrics
-from rl_operator.api_errors import ApiConflictError, ApiUnavailableError
+from rl_operator.api_errors import ApiConflictError, ApiMissingError, ApiUnavailableError
 from rl_operator.async_queue import AsyncWorkQueue
 from rl_operator.kinds import Key
 from rl_operator.leadership import NotLeaderError
@@ -17,6 +17,8 @@ from rl_operator.leadership import NotLeaderError
 log = logging.getLogger(__name__)
 
 Reconcile = Callable[[Key], float | None]
+OTHERS = (ApiUnavailableError, ApiMissingError, NotLeaderError)
+"""No defects of ours: no answer, a kind or a namespace that has just gone, another leader."""
 
 
 async def work(
@@ -55,7 +57,7 @@ def _failed(queue: AsyncWorkQueue[Key], key: Key, error: Exception, words: logs.
         log.debug("changed meanwhile: %s", error, extra=told)
         return
     metrics.RECONCILES.labels(key.kind, "error").inc()
-    if isinstance(error, ApiUnavailableError | NotLeaderError):
+    if isinstance(error, OTHERS):
         log.warning("not reconciled: %s", error, extra=told)
     else:
         log.error("reconcile failed", exc_info=error, extra=told)

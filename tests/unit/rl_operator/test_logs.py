@@ -75,6 +75,7 @@ GONE = ApiMissingError(doing="PATCH /x", status=404, message="not found")
 FAILURES: dict[str, tuple[Exception, str, str]] = {
     "it has changed": (ApiConflictError(doing="PUT /x", status=409, message=""), "DEBUG", ""),
     "it went before it was handed over": (ApiConflictError.of_missing(GONE), "DEBUG", ""),
+    "its kind has just gone": (GONE, "WARNING", ""),
     "no answer": (ApiUnavailableError(doing="GET /x", status=0, message=""), "WARNING", ""),
     "a defect of ours": (KeyError("x"), "ERROR", "KeyError"),
 }
