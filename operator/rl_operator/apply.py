@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import time
@@ -77,12 +78,13 @@ class Applier:
         self._left_in_order: dict[Key, float] = {}
         """Of these, what a former process has left: since when it counts as in order, until this
         process finds it so."""
-        self._rests: dict[Key, tuple[tuple[object, ...], float]] = {}
+        self._rests: dict[Key, tuple[bytes, float]] = {}
+        """Mark of what each was made from, and since when it rests."""
 
     def rests(self, key: Key, made_from: tuple[object, ...]) -> bool:
         """Whether all was in order, not long ago, for these very declarations and objects."""
-        found, at = self._rests.get(key, ((), 0.0))
-        return found == made_from and self._clock() - at < self._trusted_seconds()
+        found, at = self._rests.get(key, (b"", 0.0))
+        return found == _mark(made_from) and self._clock() - at < self._trusted_seconds()
 
     def rested(self, key: Key, made_from: tuple[object, ...]) -> None:
         """Note that there was nothing to do; ``made_from`` says from what that was seen.
@@ -90,7 +92,8 @@ class Applier:
         While it rests nobody has looked, so that saying it again makes the rest no longer.
         """
         if not self.rests(key, made_from):
-            self._rests[key] = (made_from, self._left_in_order.pop(key, self._clock()))
+            since = self._left_in_order.pop(key, self._clock())
+            self._rests[key] = (_mark(made_from), since)
 
     def rest_seconds(self, key: Key) -> float:
         """For how long there will be nothing to do, as long as nothing changes; 0: there may be."""
@@ -216,6 +219,11 @@ class Applier:
         self._seen |= {
             _place(key, one): (_digest(one), now) for one in wanted if one.kind in READ_BY_NAME
         }
+
+
+def _mark(made_from: tuple[object, ...]) -> bytes:
+    """Tells any two of these apart, and takes a hundredth of their memory."""
+    return hashlib.blake2b(repr(made_from).encode(), digest_size=16).digest()
 
 
 def _place(key: Key, wanted: Wanted) -> Place:
