@@ -8,6 +8,7 @@ what comes next, or after a while.
 from __future__ import annotations
 
 from rl_operator import kinds, names
+from rl_operator.deployment_state import deployment_state
 from rl_operator.kinds import Key
 from rl_operator.metadata import Raw
 from rl_operator.parsed_pods import parsed_pod
@@ -72,19 +73,13 @@ def _of_deployment(raw: Raw) -> float:
     The job itself looks at the pods: that a pool is whole is what the pool says. A shared one's run
     waits for the pool.
     """
-    meta, status = raw["metadata"], raw.get("status", {})
-    declared, ready = int(raw["spec"].get("replicas", 1)), int(status.get("readyReplicas", 0))
-    fails = any(
-        (one["type"], one["status"]) in (("ReplicaFailure", "True"), ("Progressing", "False"))
-        for one in status.get("conditions", [])
-    )
-    shared = names.ASSIGNMENT_ANNOTATION in meta.get("annotations", {})
-    if fails or shared or _goes(raw) or declared == 0:
+    state = deployment_state(raw)
+    shared = names.ASSIGNMENT_ANNOTATION in raw["metadata"].get("annotations", {})
+    if state.stuck or shared or _goes(raw) or state.declared == 0:
         return AT_ONCE
-    if ready < declared:
+    if state.ready < state.declared:
         return SOON_SECONDS
-    whole = ready == declared == int(status.get("updatedReplicas", 0))
-    return TOLD_SECONDS if whole else AT_ONCE
+    return TOLD_SECONDS if state.ready == state.declared == state.updated else AT_ONCE
 
 
 def _is_active(raw: Raw) -> bool:

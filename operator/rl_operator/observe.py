@@ -18,6 +18,7 @@ from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator import assignment, kinds, names, nesting, pool_ref, stored_status
 from rl_operator.api_errors import ApiMissingError
 from rl_operator.conditions import find
+from rl_operator.deployment_state import deployment_state
 from rl_operator.desired.trainer import parse_trainer_job
 from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Reads
@@ -112,7 +113,7 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         pool=pool,
         job=first,
         children={(one.kind, one.meta.name): one for one in children},
-        deployment=_deployment(deployment.raw) if deployment else DeploymentState(),
+        deployment=deployment_state(deployment.raw) if deployment else DeploymentState(),
         pods=tuple(map(parsed_pod, pods)),
         jobs=sharing,
         beside=beside,
@@ -217,25 +218,3 @@ def _status(model: type[S], packed: bytes) -> S:
     found = _parsed_status(model, packed)
     assert isinstance(found, model)
     return found
-
-
-def _deployment(raw: Raw) -> DeploymentState:
-    status, generation = raw.get("status", {}), raw["metadata"].get("generation", 0)
-    conditions = {one["type"]: one for one in status.get("conditions", [])}
-    progressing = conditions.get("Progressing", {})
-    failure = conditions.get("ReplicaFailure", {})
-    stuck = failure.get("message", "") if failure.get("status") == "True" else ""
-    if not stuck and progressing.get("status") == "False":
-        stuck = progressing.get("message", "")
-    epoch = raw["metadata"].get("annotations", {}).get(names.ASSIGNMENT_ANNOTATION, "")
-    return DeploymentState(
-        there=True,
-        seen=status.get("observedGeneration", 0) >= generation,
-        epoch=int(epoch) if epoch.isdecimal() else 0,
-        declared=raw["spec"].get("replicas", 1),
-        replicas=status.get("replicas", 0),
-        ready=status.get("readyReplicas", 0),
-        updated=status.get("updatedReplicas", 0),
-        stuck=stuck,
-        behind=status.get("observedGeneration", generation) < generation,
-    )

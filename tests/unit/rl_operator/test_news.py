@@ -105,8 +105,8 @@ DEPLOYMENTS: dict[str, tuple[Raw, float]] = {
     "that is empty": (a_deployment(0, 0), AT_ONCE),
     "of a shared pool, whole": (a_deployment(3, 3, **SHARED), AT_ONCE),
     "of a shared pool, that grows": (a_deployment(3, 2, **SHARED), AT_ONCE),
-    "that is stuck": (a_deployment(3, 2, says("Progressing", "False")), AT_ONCE),
-    "that may have no pods": (a_deployment(3, 2, says("ReplicaFailure")), AT_ONCE),
+    "that is stuck": (a_deployment(3, 2, says("Progressing", "False", message="late")), AT_ONCE),
+    "that may have no pods": (a_deployment(3, 2, says("ReplicaFailure", message="quota")), AT_ONCE),
     "that goes": (a_deployment(3, 2, deletionTimestamp=GONE), AT_ONCE),
 }
 
