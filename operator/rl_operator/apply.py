@@ -83,17 +83,20 @@ class Applier:
 
     def rests(self, key: Key, made_from: tuple[object, ...]) -> bool:
         """Whether all was in order, not long ago, for these very declarations and objects."""
+        return self._holds(key, _mark(made_from))
+
+    def _holds(self, key: Key, mark: bytes) -> bool:
         found, at = self._rests.get(key, (b"", 0.0))
-        return found == _mark(made_from) and self._clock() - at < self._trusted_seconds()
+        return found == mark and self._clock() - at < self._trusted_seconds()
 
     def rested(self, key: Key, made_from: tuple[object, ...]) -> None:
         """Note that there was nothing to do; ``made_from`` says from what that was seen.
 
         While it rests nobody has looked, so that saying it again makes the rest no longer.
         """
-        if not self.rests(key, made_from):
-            since = self._left_in_order.pop(key, self._clock())
-            self._rests[key] = (_mark(made_from), since)
+        mark = _mark(made_from)
+        if not self._holds(key, mark):
+            self._rests[key] = (mark, self._left_in_order.pop(key, self._clock()))
 
     def rest_seconds(self, key: Key) -> float:
         """For how long there will be nothing to do, as long as nothing changes; 0: there may be."""

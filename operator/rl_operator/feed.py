@@ -50,7 +50,7 @@ class Feed:
             if self._store.end(*place, uid=meta["uid"], version=int(meta["resourceVersion"])):
                 self._look_at(raw)
             return
-        before = self._before(*place)
+        before = self._before(*place, version=int(meta["resourceVersion"]))
         if not self._store.put(kind, raw):
             return
         if change == "ADDED":
@@ -60,9 +60,16 @@ class Feed:
         for key in keys_of(raw):
             self._look(key, may_wait(key, before, raw))
 
-    def _before(self, kind: Kind, namespace: str, name: str) -> Mapping[str, Any] | None:
-        """An object as it was known, where that decides how soon it is looked at."""
-        return self._store.get(kind, namespace, name) if kind in OURS else None
+    def _before(
+        self, kind: Kind, namespace: str, name: str, *, version: int
+    ) -> Mapping[str, Any] | None:
+        """An object as it was known, where that decides how soon its change is looked at.
+
+        The echo of a version that is known is no change.
+        """
+        if kind not in OURS or self._store.version(kind, namespace, name) >= version:
+            return None
+        return self._store.get(kind, namespace, name)
 
     def _look_at(self, raw: Mapping[str, Any]) -> None:
         for key in keys_of(raw):
@@ -82,7 +89,8 @@ class Feed:
         """
         meta = raw["metadata"]
         place = meta["namespace"], meta["name"]
-        is_new, before = self._store.seen(kind, *place) is None, self._before(kind, *place)
+        is_new = self._store.seen(kind, *place) is None
+        before = self._before(kind, *place, version=int(meta["resourceVersion"]))
         if kind not in KINDS or not self._store.put(kind, raw):
             return
         self._note_birth(kind, raw)
