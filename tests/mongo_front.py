@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import bson
 
@@ -57,6 +58,11 @@ class Front:
     def of(self, name: str) -> list[Document]:
         """Forwarded commands of one name."""
         return [one for one in self.commands if next(iter(one)) == name]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Keys of the stores' Secret by which one asks through it."""
+        return {"mongoUri": f"mongodb://127.0.0.1:{self.port}/"}
 
     def lose(self, wanted: Callable[[Document, Document], bool]) -> None:
         """Go away with an answer: what the command did stands, and nobody is told."""
@@ -241,3 +247,17 @@ def front_of(backend_port: int, **options: Any) -> Iterator[Front]:
             for one in open_ones:
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def front_before(uri: str) -> Iterator[Front]:
+    """A front before the store of a URI."""
+    port = urlsplit(uri).port
+    assert port is not None
+    with front_of(port) as front:
+        yield front
+
+
+def takes_a_task(command: Document, answer: Document) -> bool:
+    """Whether it is a claim that took something."""
+    return command.get("findAndModify") == "tasks" and answer.get("value") is not None

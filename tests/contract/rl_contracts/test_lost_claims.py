@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,17 +14,12 @@ from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from tests.documents import RUN, a_task
-from tests.mongo_front import Document, Front, front_of
+from tests.mongo_front import Document, Front, front_before, takes_a_task
 from tests.servers import StoreServer
 from tests.waiting import HUNG_SECONDS
 
 PATIENCE_SECONDS = 1.0
 CLAIMED = TaskState.CLAIMED
-
-
-def takes_a_task(command: Document, answer: Document) -> bool:
-    """Whether it is a claim that took something."""
-    return command.get("findAndModify") == "tasks" and answer.get("value") is not None
 
 
 def claim(stores: Stores, owner: str = "a", queue: Queue = Queue.TRAIN) -> Task | None:
@@ -43,17 +37,14 @@ def losing(front: Front) -> Iterator[None]:
 
 @pytest.fixture
 def front(store_server: StoreServer) -> Iterator[Front]:
-    port = urlsplit(store_server.uri).port
-    assert port is not None
-    with front_of(port) as front:
+    with front_before(store_server.uri) as front:
         yield front
 
 
 @pytest.fixture
 def afar(front: Front, store_settings: StoreSettings) -> Iterator[Stores]:
     """Stores of a process whose patience is short."""
-    uri = {"mongoUri": f"mongodb://127.0.0.1:{front.port}/"}
-    settings = StoreSettings.from_mapping(store_settings.to_mapping() | uri)
+    settings = StoreSettings.from_mapping(store_settings.to_mapping() | front.settings)
     with closing(Stores.connect(settings, patience_seconds=PATIENCE_SECONDS)) as stores:
         yield stores
 

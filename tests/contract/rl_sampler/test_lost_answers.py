@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,28 +22,21 @@ from rl_sampler.slots import Slots
 from tests.contract.rl_sampler.conftest import MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.documents import RUN, a_task
-from tests.mongo_front import Document, Front, front_of
+from tests.mongo_front import Front, front_before, takes_a_task
 from tests.servers import StoreServer
 from tests.waiting import until
 
 
 @pytest.fixture
 def front(store_server: StoreServer) -> Iterator[Front]:
-    port = urlsplit(store_server.uri).port
-    assert port is not None
-    with front_of(port) as front:
+    with front_before(store_server.uri) as front:
         yield front
 
 
 @pytest.fixture
 def behind(front: Front, store_settings: StoreSettings) -> StoreSettings:
     """The stores as one sees them who asks through the front."""
-    uri = {"mongoUri": f"mongodb://127.0.0.1:{front.port}/"}
-    return StoreSettings.from_mapping(store_settings.to_mapping() | uri)
-
-
-def takes_a_task(command: Document, answer: Document) -> bool:
-    return command.get("findAndModify") == "tasks" and answer.get("value") is not None
+    return StoreSettings.from_mapping(store_settings.to_mapping() | front.settings)
 
 
 def test_an_agent_goes_on_with_a_claim_whose_answer_it_never_got(
