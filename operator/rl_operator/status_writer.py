@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Callable
 
 from rl_contracts.spec.base import Model
@@ -52,6 +53,8 @@ class StatusWriter:
         self._written: dict[str, float] = {}
         self._put_off: dict[str, float] = {}
         """Since when a change of parts, or a first status, waits."""
+        self._lock = threading.Lock()
+        """Of these times: any number of threads write."""
 
     def write(
         self, kind: Kind, meta: Meta, *, before: Model, after: Model, patience: Patience
@@ -64,10 +67,11 @@ class StatusWriter:
         Raises:
             ApiConflictError: the object has changed, or gone, since it was observed.
         """
-        left = self._left(meta.uid, patience) if before != after else 0.0
-        if left > 0:
-            return left
-        self._put_off.pop(meta.uid, None)
+        with self._lock:
+            left = self._left(meta.uid, patience) if before != after else 0.0
+            if left > 0:
+                return left
+            self._put_off.pop(meta.uid, None)
         if before == after:
             return None
         manifest = {
@@ -81,10 +85,11 @@ class StatusWriter:
             "status": after.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
         self._cluster.apply(kind, manifest, manager=STATUS_MANAGER, subresource="status")
-        now = self._clock()
-        self._written.pop(meta.uid, None)  # the order is that of the times
-        self._written[meta.uid] = now
-        _forget_first(self._written, before=now - WRITTEN_SECONDS)
+        with self._lock:
+            now = self._clock()
+            self._written.pop(meta.uid, None)  # the order is that of the times
+            self._written[meta.uid] = now
+            _forget_first(self._written, before=now - WRITTEN_SECONDS)
         return None
 
     def _left(self, uid: str, patience: Patience) -> float:
@@ -112,8 +117,8 @@ class StatusWriter:
 def _forget_first(times: dict[str, float], *, before: float) -> None:
     """Forget the oldest two of what is in the order of its times, if they are as old as that.
 
-    Two for each one that is added: so none stay. Any number of threads may do this at once.
+    Two for each one that is added: so none stay.
     """
-    for uid, at in itertools.islice(times.copy().items(), 2):
-        if at < before:
-            times.pop(uid, None)
+    old = [uid for uid, at in itertools.islice(times.items(), 2) if at < before]
+    for uid in old:
+        del times[uid]

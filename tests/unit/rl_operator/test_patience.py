@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -203,3 +204,29 @@ def test_parts_of_many_objects_at_once_wait_for_longer() -> None:
         write(number)
     now[0] += 61  # nobody asks for them again: they have gone
     assert [write(100) for _ in range(21)][-1] == 1.0
+
+
+def test_one_write_among_many_objects_takes_no_more_than_one_among_few() -> None:
+    now, cluster = [100.0], Writes()
+    api: Any = cluster
+    writer = StatusWriter(api, clock=lambda: now[0], seconds=5.0)
+    changed = JOB.model_copy(update={"attempt": 2})
+
+    def write(number: int) -> None:
+        meta = a_meta(uid=f"u{number}")
+        writer.write(RLJOB, meta, before=JOB, after=changed, patience=Patience.NONE)
+
+    def taken() -> int:
+        """Bytes that one write holds at most at a time."""
+        tracemalloc.start()
+        try:
+            write(0)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    write(0)
+    among_few = taken()
+    for number in range(5000):
+        write(number)
+    assert taken() < 2 * among_few
