@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rl_operator import kinds, names
 from rl_operator.deployment_state import deployment_state
+from rl_operator.desired import trainer
 from rl_operator.kinds import Key
 from rl_operator.metadata import Raw
 from rl_operator.parsed_pods import parsed_pod
@@ -39,7 +40,7 @@ def may_wait(key: Key, before: Raw | None, after: Raw) -> float:
         case kinds.DEPLOYMENT.name:
             return _of_deployment(after)
         case kinds.PYTORCH_JOB.name:
-            waits = _is_active(after)
+            waits = trainer.state_of(after) == "Active" and not _goes(after)
         case kinds.SAMPLER_POOL.name:
             waits = bool(after["spec"].get("job")) and _is_known(key, before, after)
         case kinds.RLJOB.name:
@@ -80,15 +81,6 @@ def _of_deployment(raw: Raw) -> float:
     if state.ready < state.declared:
         return SOON_SECONDS
     return TOLD_SECONDS if state.ready == state.declared == state.updated else AT_ONCE
-
-
-def _is_active(raw: Raw) -> bool:
-    """A trainer's job that has not ended: what its pods do, they tell themselves."""
-    conditions = raw.get("status", {}).get("conditions") or []
-    ended = any(
-        one["type"] in ("Succeeded", "Failed") and one["status"] == "True" for one in conditions
-    )
-    return not (ended or _goes(raw))
 
 
 def _is_known(key: Key, before: Raw | None, after: Raw) -> bool:

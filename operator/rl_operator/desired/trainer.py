@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from kubeflow.training.configuration import Configuration
 from kubeflow.training.models import (
@@ -182,19 +182,29 @@ def _plain(value: Any) -> Any:
 
 def parse_trainer_job(child: Child) -> TrainerJob:
     """Read a PyTorchJob's state from its conditions."""
-    conditions = child.raw.get("status", {}).get("conditions") or []
-    true = {one["type"]: one for one in conditions if one["status"] == "True"}
-    ended = true.get("Succeeded") or true.get("Failed") or {}
+    state = state_of(child.raw)
     return TrainerJob(
         name=child.meta.name,
         uid=child.meta.uid,
         attempt=child.meta.attempt,
         created_at=child.meta.created_at,
-        state="Succeeded" if "Succeeded" in true else "Failed" if "Failed" in true else "Active",
-        message=ended.get("message", ""),
+        state=state,
+        message=_true(child.raw).get(state, {}).get("message", ""),
         deleting=child.meta.deleted_at is not None,
         config=_config_of(child.raw),
     )
+
+
+def state_of(raw: Raw) -> Literal["Active", "Succeeded", "Failed"]:
+    """Whether a PyTorchJob has ended, and how; what its pods do, they tell themselves."""
+    true = _true(raw)
+    return "Succeeded" if "Succeeded" in true else "Failed" if "Failed" in true else "Active"
+
+
+def _true(raw: Raw) -> dict[str, Raw]:
+    """The conditions that hold, by type."""
+    conditions = raw.get("status", {}).get("conditions") or []
+    return {one["type"]: one for one in conditions if one["status"] == "True"}
 
 
 def _config_of(raw: Raw) -> str:
