@@ -8,14 +8,21 @@ from collections.abc import Sequence
 import urllib3
 
 from rl_contracts.errors import RLError
+from rl_operator.scrub import scrubbed
 
 REFUSED_STATUSES = {400, 403, 405, 415, 422}
 HOOK_WORDS = "failed calling webhook"
 """The API server's, in a 500, for a webhook of failurePolicy Fail that does not answer."""
+READ_CHARACTERS, MESSAGE_CHARACTERS = 4096, 900
+"""Of an error's words at most, and what is shown of them: a secret that was cut looks like none."""
 
 
 class ClusterError(RLError):
-    """The API server did not do what was asked."""
+    """The API server did not do what was asked.
+
+    What webhooks, quotas and proxies say comes through it, and goes on to statuses, events and
+    logs: neither the message nor a cause has a secret.
+    """
 
     def __init__(
         self, *, doing: str, status: int, message: str, causes: Sequence[tuple[str, str]] = ()
@@ -28,9 +35,10 @@ class ClusterError(RLError):
             message: the API server's words, or the connection's.
             causes: path and complaint of each field that is named.
         """
+        message = scrubbed(message[:READ_CHARACTERS])[:MESSAGE_CHARACTERS]
         super().__init__(f"{doing}: {message} ({status})" if status else f"{doing}: {message}")
         self.doing, self.status, self.message = doing, status, message
-        self.causes = tuple(causes)
+        self.causes = tuple((path, scrubbed(said[:READ_CHARACTERS])) for path, said in causes)
 
 
 class ApiUnavailableError(ClusterError):
@@ -78,4 +86,4 @@ def translated(answer: urllib3.BaseHTTPResponse, doing: str) -> ClusterError:
         kind = ApiRefusedError
     elif HOOK_WORDS in message:
         kind = ApiHookError
-    return kind(doing=doing, status=status, message=message[:900], causes=causes)
+    return kind(doing=doing, status=status, message=message, causes=causes)

@@ -132,7 +132,7 @@ def _smaller(view: View, trainer: TrainerJob) -> Ended | None:
     why = next(one.unscheduled for one in view.pods if one.unscheduled)
     message = (
         f"{size} replicas did not fit on the nodes within {seconds:.0f} s; the next attempt has "
-        f"{fitted} (trainer.elastic). {scrubbed(why)}"
+        f"{fitted} (trainer.elastic). {why}"
     )
     return replace(end(view, sizing.DOES_NOT_FIT, message, action="Ignore"), fitted=fitted)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rl_operator import names
 from rl_operator.metadata import Raw
+from rl_operator.scrub import scrubbed
 from rl_operator.snapshot import DeploymentState
 
 
@@ -25,6 +26,6 @@ def deployment_state(raw: Raw) -> DeploymentState:
         replicas=status.get("replicas", 0),
         ready=status.get("readyReplicas", 0),
         updated=status.get("updatedReplicas", 0),
-        stuck=stuck,
+        stuck=scrubbed(stuck),
         behind=status.get("observedGeneration", generation) < generation,
     )

@@ -96,6 +96,7 @@ class Pod:
         disrupted = conditions.get(DISRUPTED, {})
         if disrupted.get("status") != "True":
             disrupted = {}
+        unscheduled = scheduled.get("message", "") if scheduled.get("status") == "False" else ""
         message = status.get("message") or disrupted.get("message", "")
         running = [
             one["state"]["running"].get("startedAt")
@@ -117,7 +118,7 @@ class Pod:
             attempt=meta.attempt,
             created_at=meta.created_at,
             started_at=parse_time(running[0]) if running else None,
-            unscheduled=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
+            unscheduled=scrubbed(unscheduled),
             reason=status.get("reason") or disrupted.get("reason", ""),
             message=scrubbed(message.strip())[:MESSAGE_CHARACTERS],
             deletion_cost=_cost(meta),

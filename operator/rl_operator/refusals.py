@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
@@ -17,6 +18,7 @@ from rl_operator.lora_options import of_lora
 from rl_operator.loss_options import of_loss
 from rl_operator.once import Once
 from rl_operator.scheduling_options import of_scheduling
+from rl_operator.scrub import scrubbed
 
 QUANTIZING = (
     "--quantization", "--quantize-and-serve", "--torchao-config", "--modelopt-quant",
@@ -66,7 +68,8 @@ def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusa
     """What a registered sampler cannot honour: its own word, and scorers that it does not know."""
     known = list(samplers)
     for sampler in known:
-        yield from sampler.refusals
+        for one in sampler.refusals:
+            yield replace(one, message=scrubbed(one.message))
     yield from _of_scorers(spec, known)
 
 

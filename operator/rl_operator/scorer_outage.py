@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rl_contracts.documents.sampler import BROWSE_MODEL, SIMULATED_USER, TOOL_SERVER
 from rl_operator.conditions import Said, find
+from rl_operator.scrub import scrubbed
 from rl_operator.situation import Situation
 
 KIND = "ScorerUnavailable"
@@ -29,7 +30,7 @@ def words(situation: Situation) -> str:
         away |= sampler.unavailable
     if not away:
         return ""
-    told = ". ".join(f"{_named(name)}: {why}" for name, why in sorted(away.items()))
+    told = ". ".join(f"{_named(name)}: {scrubbed(why)}" for name, why in sorted(away.items()))
     who = "Samplers" if stops_all(situation) else "Some samplers"
     return f"{told}. {who} claim nothing and score nothing until it is back; then they go on."
 

@@ -23,7 +23,6 @@ from rl_operator.cluster import Cluster
 from rl_operator.desired import deployment, trainer
 from rl_operator.desired.overrides import reserved_variable
 from rl_operator.metadata import Meta
-from rl_operator.scrub import scrubbed
 from rl_operator.settings import Images
 
 Manifest = dict[str, Any]
@@ -123,7 +122,7 @@ class Trial:
                 field=field_of(at, path, template),
                 value=str(_value(template, path))[:200],
                 reason="PodRefused",
-                message=f"The API server refuses such pods: {scrubbed(said)[:600].rstrip('.')}.",
+                message=f"The API server refuses such pods: {said[:600].rstrip('.')}.",
                 remedy="Mend it as core/v1 says.",
             )
         return None

@@ -23,6 +23,7 @@ from rl_operator.desired.objects import METRICS_PORT
 from rl_operator.desired.overrides import laid_over
 from rl_operator.metadata import Child, Meta, Raw
 from rl_operator.names import COMPONENT_LABEL, RUN_LABEL
+from rl_operator.scrub import scrubbed
 from rl_operator.settings import Images
 from rl_operator.snapshot import TrainerJob
 
@@ -189,7 +190,7 @@ def parse_trainer_job(child: Child) -> TrainerJob:
         attempt=child.meta.attempt,
         created_at=child.meta.created_at,
         state=state,
-        message=_true(child.raw).get(state, {}).get("message", ""),
+        message=scrubbed(_true(child.raw).get(state, {}).get("message", "")),
         deleting=child.meta.deleted_at is not None,
         config=_config_of(child.raw),
     )

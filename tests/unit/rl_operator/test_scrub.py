@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
 
 import pytest
+import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.pod import Container
+from rl_contracts.errors import Refusal
+from rl_operator import scorer_outage
+from rl_operator.api_errors import MESSAGE_CHARACTERS, translated
+from rl_operator.deployment_state import deployment_state
+from rl_operator.desired.trainer import parse_trainer_job
+from rl_operator.metadata import Child, Meta
+from rl_operator.pod import Container, Pod
+from rl_operator.refusals import of_samplers
 from rl_operator.scrub import HIDDEN, scrubbed
+from rl_operator.situation import Situation
+from tests.documents import a_sampler
+from tests.unit.rl_operator.builders import a_reading, a_snapshot, a_spec
 
 SECRET = "s3cr3tV4lue_xyz"
 LEAKS = {
@@ -73,7 +86,82 @@ def test_no_last_words_keep_the_operator_busy(word: str) -> None:
     assert time.thread_time() - began < 1.0
 
 
-def test_a_container_s_last_words_are_scrubbed() -> None:
-    ended = {"exitCode": 1, "message": f"mongodb://u:{SECRET}@h"}
-    parsed = Container.parse({"name": "pytorch", "state": {"terminated": ended}})
-    assert SECRET not in parsed.message
+def an_answer(status: int, message: str, *causes: dict[str, str]) -> urllib3.HTTPResponse:
+    body = json.dumps({"message": message, "details": {"causes": list(causes)}}).encode()
+    return urllib3.HTTPResponse(body, status=status, preload_content=True)
+
+
+def a_container() -> str:
+    ended = {"exitCode": 1, "message": WORDS}
+    return Container.parse({"name": "pytorch", "state": {"terminated": ended}}).message
+
+
+def a_pod_that_fits_no_node() -> str:
+    said = {"type": "PodScheduled", "status": "False", "message": WORDS}
+    raw = {"metadata": META, "status": {"conditions": [said]}}
+    return Pod.parse(raw).trouble()
+
+
+def a_deployment_that_may_have_no_pods() -> str:
+    said = {"type": "ReplicaFailure", "status": "True", "message": WORDS}
+    return deployment_state({"metadata": META, "spec": {}, "status": {"conditions": [said]}}).stuck
+
+
+def a_trainer_s_job() -> str:
+    said = {"type": "Failed", "status": "True", "message": WORDS}
+    raw = {"metadata": META, "status": {"conditions": [said]}}
+    return parse_trainer_job(Child(kind="PyTorchJob", meta=Meta.parse(raw), raw=raw)).message
+
+
+def a_refused_child() -> str:
+    found = translated(an_answer(403, WORDS), "POST /apis/apps/v1/namespaces/n/deployments/d")
+    return f"{found} {found.message}"
+
+
+def a_refused_field() -> str:
+    found = translated(an_answer(422, "no", {"field": "spec.a", "message": WORDS}), "POST /x")
+    return str(found.causes)
+
+
+def a_webhook_that_does_not_answer() -> str:
+    return str(translated(an_answer(500, f"failed calling webhook: {WORDS}"), "POST /x"))
+
+
+def a_sampler_s_refusal() -> str:
+    refusal = Refusal(field="spec.agent", value="x", reason="R", message=WORDS, remedy="Mend it.")
+    sampler = a_sampler(refusals=[refusal])
+    return str(next(of_samplers(a_spec(), [sampler])))
+
+
+def a_scorer_that_is_away() -> str:
+    sampler = a_sampler(unavailable={"Judge": WORDS})
+    return scorer_outage.words(
+        Situation(snapshot=a_snapshot(), reading=a_reading(samplers=(sampler,)), now=0.0)
+    )
+
+
+META = {
+    "namespace": "n", "name": "x", "uid": "u", "resourceVersion": "1",
+    "creationTimestamp": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+WORDS = f"denied by https://u:{SECRET}@policy/"
+SPEAKERS = (
+    a_container, a_pod_that_fits_no_node, a_deployment_that_may_have_no_pods, a_trainer_s_job,
+    a_refused_child, a_refused_field, a_webhook_that_does_not_answer, a_sampler_s_refusal,
+    a_scorer_that_is_away,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("speaker", SPEAKERS, ids=lambda one: one.__name__)
+def test_words_of_others_come_without_secrets(speaker: Callable[[], str]) -> None:
+    shown = speaker()
+    assert "denied by" in shown
+    assert HIDDEN in shown
+    assert SECRET not in shown
+
+
+def test_a_secret_that_the_cut_would_have_halved_is_hidden() -> None:
+    said = "x" * (MESSAGE_CHARACTERS - 20) + f" https://u:{SECRET}@policy/"
+    shown = translated(an_answer(403, said), "POST /x").message
+    assert len(shown) == MESSAGE_CHARACTERS
+    assert SECRET[:4] not in shown
