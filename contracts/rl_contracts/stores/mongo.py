@@ -26,12 +26,11 @@ from pymongo.errors import (
     PyMongoError,
 )
 from pymongo.read_concern import ReadConcern
-from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from rl_contracts.errors import AccessDeniedError, StoreUnavailableError
-from rl_contracts.stores import remedies
+from rl_contracts.stores import mongo_uri, remedies
 from rl_contracts.stores.settings import StoreSettings, malformed
 from rl_contracts.stores.tls import pem_files
 from rl_contracts.stores.waiting import Told
@@ -211,8 +210,7 @@ def _client(settings: StoreSettings, *, timeout_seconds: float) -> MongoClient[S
     }
     uri = settings.mongo_uri.get_secret_value()
     try:
-        if not uri.startswith("mongodb+srv:"):  # whose parsing looks names up
-            parse_uri(uri, warn=False)  # the client itself would leave out what it does not know
+        mongo_uri.check(uri)
         with pem_files(pems) as files:
             return MongoClient(uri, **(options | files))
     except InvalidURI as error:
