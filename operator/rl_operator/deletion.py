@@ -1,4 +1,4 @@
-"""What has to be over before a job goes: pods that hold its queue's quota, a run's data.
+"""When a job goes, and what has to be over before: pods that hold its queue's quota, a run's data.
 
 The latter where ``lifecycle.dataPolicy`` says so.
 """
@@ -17,12 +17,36 @@ from rl_operator.operation import STOP_SECONDS
 from rl_operator.plan import Delete
 from rl_operator.progress import Connections, plain
 from rl_operator.situation import Stall
-from rl_operator.snapshot import JobSnapshot
+from rl_operator.snapshot import Job, JobSnapshot
+from rl_operator.timestamps import parse_time
 
 TRUE = "true"
 
 
-def wants_finalizer(snapshot: JobSnapshot, spec: RLJobSpec, *, may_have_data: bool) -> bool:
+def due(job: Job) -> float | None:
+    """When a job that is over is to be deleted, in seconds since 1970; None: it stays."""
+    ended = parse_time(job.status.completion_time)
+    ttl = job.spec.lifecycle.ttl_seconds_after_finished if job.spec else None
+    return None if ttl is None or ended is None else ended + ttl
+
+
+def has_finalizer(job: Meta) -> bool:
+    """Whether our finalizer holds a job."""
+    return names.FINALIZER in job.finalizers
+
+
+def settle_finalizer(
+    cluster: Cluster, snapshot: JobSnapshot, spec: RLJobSpec, *, checked: bool
+) -> bool:
+    """Hold a job by our finalizer as long as it needs that; whether anything was to be written."""
+    wanted = _wants_finalizer(snapshot, spec, checked=checked)
+    if wanted == has_finalizer(snapshot.job.meta):
+        return False
+    set_finalizer(cluster, snapshot.job.meta, present=wanted)
+    return True
+
+
+def _wants_finalizer(snapshot: JobSnapshot, spec: RLJobSpec, *, checked: bool) -> bool:
     """Whether a job must not go before its pods, and its data, have gone.
 
     One whose pods were never allowed has neither: it goes at once, whatever its stores are like.
@@ -30,19 +54,15 @@ def wants_finalizer(snapshot: JobSnapshot, spec: RLJobSpec, *, may_have_data: bo
     workload = admission.of(snapshot)
     # Its Workload goes with it, and with that the quota.
     quota = workload is not None and workload.reserved and not workload.finished
-    return quota or (spec.lifecycle.data_policy == "Delete" and may_have_data)
+    deletes_data = spec.lifecycle.data_policy == "Delete"
+    return quota or (deletes_data and _may_have_data(snapshot, checked=checked))
 
 
-def may_have_data(snapshot: JobSnapshot, *, checked: bool) -> bool:
+def _may_have_data(snapshot: JobSnapshot, *, checked: bool) -> bool:
     """Whether anything may have been written for a run: its pods are there, or about to be."""
     job = snapshot.job
     adopted = job.finished and job.meta.adopted_run  # it may have been complete as it was found
     return checked or bool(job.status.attempt or snapshot.pools or snapshot.pods or adopted)
-
-
-def has_finalizer(job: Meta) -> bool:
-    """Whether our finalizer holds a job."""
-    return names.FINALIZER in job.finalizers
 
 
 def set_finalizer(cluster: Cluster, job: Meta, *, present: bool) -> None:

@@ -12,6 +12,7 @@ from rl_operator import attempt_records, joint_start, pool_wait
 from rl_operator.adoption import Adoption
 from rl_operator.joint_start import Lack
 from rl_operator.kinds import Key
+from rl_operator.next_look import STALLED_SECONDS
 from rl_operator.pod import first_trouble
 from rl_operator.pool_ref import refusals
 from rl_operator.preflight import Preflight, Verdict
@@ -21,8 +22,6 @@ from rl_operator.refusals import of_samplers, of_spec
 from rl_operator.situation import Stall
 from rl_operator.snapshot import JobSnapshot
 from rl_operator.trial import Trial
-
-STALLED_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

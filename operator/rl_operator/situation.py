@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.status import RLJobStatus
@@ -31,7 +31,7 @@ class Situation:
     """Everything that a job's status is made from."""
 
     snapshot: JobSnapshot
-    reading: Reading
+    reading: Reading = field(default_factory=Reading)
     bucket: str = ""
     """Name of the stores' bucket; empty when it is not known."""
     decision: Decision | None = None
