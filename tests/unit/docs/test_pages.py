@@ -43,7 +43,10 @@ ROOTS: dict[str, list[type[BaseModel]]] = {
 MODELS = reachable(*ROOTS["spec"], *ROOTS["status"], StoreSettings)
 NAMES = {name for model in MODELS for name in fields(model)}
 VALUES = yaml.safe_load((ROOT / "charts" / "rl-operator" / "values.yaml").read_text())
-OF_MONGODB = {"findAndModify", "readPreference", "readWrite", "retryWrites"}
+OF_MONGODB = {
+    "authMechanism", "findAndModify", "readPreference", "readWrite", "retryWrites", "tlsCAFile",
+    "tlsCertificateKeyFile", "tlsCRLFile",
+}  # fmt: skip
 """Words of the server and of its URIs."""
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
