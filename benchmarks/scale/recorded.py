@@ -12,9 +12,10 @@ from typing import Any
 from rl_contracts.documents.run import Outcome, PolicyPointer, Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.stores.connect import Stores
+from rl_operator.connections import StoresOf
 from rl_operator.kinds import Key
 from rl_operator.preflight import Verdict
-from rl_operator.progress import REACHED, Reach, Reading, StoresOf
+from rl_operator.progress import REACHED, Reach, Reading
 
 FOLDER = "RL_RECORDED"
 """Environment variable: where the files are."""

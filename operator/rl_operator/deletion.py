@@ -11,11 +11,12 @@ from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import admission, kinds, names
 from rl_operator.cluster import Cluster
+from rl_operator.connections import Connections
 from rl_operator.kinds import Key
 from rl_operator.metadata import Meta
 from rl_operator.operation import STOP_SECONDS
 from rl_operator.plan import Delete
-from rl_operator.progress import Connections, plain
+from rl_operator.progress import plain
 from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, JobSnapshot
 from rl_operator.timestamps import parse_time

@@ -10,13 +10,14 @@ from rl_contracts.spec.data import model_of_hub
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import attempt_records, joint_start, pool_wait
 from rl_operator.adoption import Adoption
+from rl_operator.connections import Connections
 from rl_operator.joint_start import Lack
 from rl_operator.kinds import Key
 from rl_operator.next_look import STALLED_SECONDS
 from rl_operator.pod import first_trouble
 from rl_operator.pool_ref import refusals
 from rl_operator.preflight import Preflight, Verdict
-from rl_operator.progress import Connections, Reading
+from rl_operator.progress import Reading
 from rl_operator.readings import ProgressReader
 from rl_operator.refusals import of_samplers, of_spec
 from rl_operator.situation import Stall

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import names
+from rl_operator.connections import StoresOf
 from rl_operator.input_checks import InputChecks
 from rl_operator.kinds import Key
-from rl_operator.progress import StoresOf
 
 RETRY_FIRST_SECONDS = 5.0
 RETRY_MAX_SECONDS = 30.0

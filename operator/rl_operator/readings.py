@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from rl_contracts.stores import overview
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.overview import Overview
-from rl_operator.progress import Connections, Reach, Reading, StoresOf, reach
+from rl_operator.connections import Connections, StoresOf
+from rl_operator.progress import Reach, Reading, reach
 
 ANSWER_SECONDS = 8.0
 """Longest wait of a reconcile for a reading; a later one finds it done."""

@@ -19,6 +19,7 @@ from rl_operator import (
 from rl_operator.apply import Applier
 from rl_operator.assignment import Turn
 from rl_operator.cluster import Cluster
+from rl_operator.connections import Connections
 from rl_operator.desired import deployment
 from rl_operator.events import Journal
 from rl_operator.kinds import Key
@@ -30,7 +31,7 @@ from rl_operator.pool_making import PoolMaker
 from rl_operator.pool_runs import Served
 from rl_operator.pool_status import NOTHING_LOST, Scaled
 from rl_operator.pool_telling import PoolTeller
-from rl_operator.progress import Connections, Reading
+from rl_operator.progress import Reading
 from rl_operator.readings import ProgressReader
 from rl_operator.scaling import PoolScaler
 from rl_operator.settings import Images

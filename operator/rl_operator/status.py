@@ -13,8 +13,8 @@ from rl_contracts.spec.status import (
 from rl_operator import admission, asked, names, progress_status, sizing
 from rl_operator.attempt_status import decided
 from rl_operator.conditions import find, is_true
+from rl_operator.lost_samplers import count_lost
 from rl_operator.operation import at_rest, operation
-from rl_operator.progress import count_lost
 from rl_operator.serving import serving_samplers, staleness_bound
 from rl_operator.situation import Situation, over
 from rl_operator.snapshot import JobSnapshot

@@ -12,6 +12,7 @@ from rl_operator.api_errors import ApiMissingError, ApiUnavailableError
 from rl_operator.apply import Applier
 from rl_operator.claims import Claims
 from rl_operator.cluster import Cluster
+from rl_operator.connections import Connections
 from rl_operator.events import Journal
 from rl_operator.first_words import FirstWords
 from rl_operator.inputs import InputsReader
@@ -19,7 +20,6 @@ from rl_operator.kinds import Key, Kind
 from rl_operator.looks import Looks
 from rl_operator.pace import Pace
 from rl_operator.preflight import Preflight
-from rl_operator.progress import Connections
 from rl_operator.queueing import Queueing
 from rl_operator.readings import ProgressReader
 from rl_operator.reconcile import JobReconciler

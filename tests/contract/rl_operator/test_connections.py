@@ -7,7 +7,7 @@ import gc
 import pytest
 from pymongo.errors import InvalidOperation
 
-from rl_operator.progress import Connections
+from rl_operator.connections import Connections
 from tests.contract.rl_operator.world import World
 
 SECRET = "rl-operator-stores"

@@ -15,7 +15,8 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.overview import Overview
 from rl_operator import readings
-from rl_operator.progress import REACHED, Connections, Reach, StoresOf
+from rl_operator.connections import Connections, StoresOf
+from rl_operator.progress import REACHED, Reach
 from rl_operator.readings import ProgressReader
 from tests.documents import a_run, a_sampler, a_task
 from tests.waiting import HUNG_SECONDS, until
