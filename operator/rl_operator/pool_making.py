@@ -9,7 +9,7 @@ from rl_operator import observe
 from rl_operator.apply import Applier
 from rl_operator.cluster import Cluster
 from rl_operator.conditions import is_true
-from rl_operator.desired import deployment, objects
+from rl_operator.desired import agents, deployment, objects
 from rl_operator.desired.shared_engine import PORT_STEP
 from rl_operator.metadata import Meta
 from rl_operator.plan import Manifest, Wanted
@@ -91,7 +91,7 @@ def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job) -> list[Wanted]:
         )
         found.append(Wanted(manifest=budget))
     if spec.max_runs > 1 and spec.network_policy != "None":
-        ports = [deployment.AGENT_PORT + PORT_STEP * one for one in range(spec.max_runs)]
+        ports = [agents.PORT + PORT_STEP * one for one in range(spec.max_runs)]
         found.append(Wanted(manifest=objects.pool_policy(meta, ports=ports)))
     return found
 

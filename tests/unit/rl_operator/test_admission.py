@@ -12,7 +12,7 @@ import pytest
 from rl_contracts.spec.workers import MOST_SAMPLERS
 from rl_operator import admission, gate
 from rl_operator.admission import Workload, hold, parse
-from rl_operator.desired import deployment, workload
+from rl_operator.desired import agents, workload
 from rl_operator.desired.workload import lacking
 from rl_operator.gate import Flavor, Gate
 from rl_operator.kinds import Kind
@@ -110,7 +110,7 @@ class TestWhatIsAsked:
         assert engine == {
             "name": "engine", "image": "e:1", "resources": resources, "restartPolicy": "Always"
         }  # fmt: skip
-        assert pod["containers"][0]["resources"]["requests"] == deployment.AGENT_REQUESTS
+        assert pod["containers"][0]["resources"]["requests"] == agents.REQUESTS
         trainer = asked["trainer"]["template"]["spec"]
         assert [one["name"] for one in trainer["containers"]] == ["pytorch", "sidecar"]
         assert trainer["runtimeClassName"] == "nvidia"

@@ -11,7 +11,7 @@ import pytest
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator import names
-from rl_operator.desired import deployment, objects, pool, trainer
+from rl_operator.desired import agents, objects, pool, trainer
 from rl_operator.desired.engine import ARGUMENTS
 from rl_operator.metadata import Child
 from tests.unit.rl_operator.builders import RUN, a_meta, a_spec
@@ -168,15 +168,15 @@ def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
     pod = pod_of(manifest)
     (agent,), (stage, _) = pod["containers"], pod["initContainers"]
     ports = {one["name"]: one["containerPort"] for one in agent["ports"]}
-    assert ports == {"http": 8080, "relay": deployment.RELAY_PORT}
+    assert ports == {"http": 8080, "relay": agents.RELAY_PORT}
     assert "ports" not in stage
     for container in (agent, stage):
         told = env.SamplerEnv.parse(environment_of(container))
-        assert (told.relay_port, told.pod_ip) == (deployment.RELAY_PORT, "from the pod")
+        assert (told.relay_port, told.pod_ip) == (agents.RELAY_PORT, "from the pod")
     own, anyone = objects.network_policy(JOB)["spec"]["ingress"]
     assert "ports" not in own, "all ports, for the run's own pods"
     assert [one["port"] for one in anyone["ports"]] == [objects.METRICS_PORT]
-    assert deployment.RELAY_PORT != objects.METRICS_PORT
+    assert agents.RELAY_PORT != objects.METRICS_PORT
     without = env.SamplerEnv.parse(environment_of(pod_of(a_deployment())["containers"][0]))
     assert without.relay_port is None
 
@@ -197,8 +197,8 @@ def test_user_code_is_mounted_for_the_agent_alone() -> None:
 def test_people_reach_the_policy_through_the_pods_loopback_alone() -> None:
     (agent,) = pod_of(a_deployment())["containers"]
     told = env.SamplerEnv.parse(environment_of(agent))
-    assert told.chat_port == deployment.CHAT_PORT
-    assert deployment.CHAT_PORT not in {one["containerPort"] for one in agent["ports"]}
+    assert told.chat_port == agents.CHAT_PORT
+    assert agents.CHAT_PORT not in {one["containerPort"] for one in agent["ports"]}
 
 
 def test_a_rollout_never_needs_more_pods_than_there_are() -> None:
