@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from xml.etree.ElementTree import ParseError
 
 import urllib3
 from minio import Minio
@@ -36,6 +37,10 @@ UNAVAILABLE_CODES = {
     "XMinioServerNotInitialized",
     *remedies.S3_FULL,
 }
+NO_ANSWER = (
+    urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, ParseError, OSError,
+)  # fmt: skip
+"""What the client raises when nothing answers, or something that is no S3 server."""
 CHUNK_BYTES = 1 << 20
 
 
@@ -128,9 +133,11 @@ class Bucket:
                     store=STORE, doing=doing, cause=cause, remedy=remedy
                 ) from error
             raise
-        except (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, OSError) as error:
-            remedy = remedies.remedy(str(error), remedies.TLS, ca="s3Ca", address="s3Endpoint")
-            cause = f"{type(error).__name__}: {error}"[:300]
+        except NO_ANSWER as error:
+            said = f"{type(error).__name__}: {error}"
+            remedy = remedies.remedy(said, remedies.S3, ca="s3Ca", address="s3Endpoint")
+            # Whoever writes the Secret names the server: no page of it is shown to them.
+            cause = said.partition(", Body:")[0][:300]
             raise StoreUnavailableError(
                 store=STORE, doing=doing, cause=cause, remedy=remedy
             ) from error

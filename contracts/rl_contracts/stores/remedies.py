@@ -53,6 +53,8 @@ MONGO_CODES: Mapping[int, str] = {
 }
 """By the server's error code."""
 
+_NO_S3 = "What answers is no S3 server: mend host and port of {address}, or what they lead to."
+S3: Mapping[str, str] = {**TLS, "non-XML response": _NO_S3, "ParseError": _NO_S3}
 _KEYS = "Mend s3AccessKey and s3SecretKey."
 S3_CODES: Mapping[str, str] = {
     "AccessDenied": "Mend s3AccessKey and s3SecretKey, or permit them to read, write, list and "
