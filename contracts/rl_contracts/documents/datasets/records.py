@@ -192,7 +192,9 @@ def _clean(text: str, field: str) -> str:
 
 
 def _refuse(field: str, problem: str) -> NoReturn:
-    raise BadRecordError(f"field {field!r} {problem}")
+    # A name in the record may hold half of a surrogate pair, which no status could be written with.
+    readable = problem.encode(errors="backslashreplace").decode()
+    raise BadRecordError(f"field {field!r} {readable}")
 
 
 def _shown(value: object) -> str:

@@ -87,6 +87,7 @@ GOOD = {"id": "a", "query": "q", "answer": "2"}
         ([1], "is not a JSON object"),
         ({"id": "a", "answer": "2"}, "field 'query' is missing; the record has id, answer"),
         ({}, "the record has none"),
+        ({"\ud800": "q"}, "the record has \\ud800"),
         (GOOD | {"query": ""}, "field 'query' is \"\", not a text"),
         (GOOD | {"query": ["x"]}, "field 'query' is [\"x\"], not a text"),
         (GOOD | {"answer": {"value": 2}}, "field 'answer' is {\"value\": 2}, not a text"),
@@ -103,6 +104,7 @@ def test_a_bad_record_names_its_field(record: Any, message: str) -> None:
         parse(record)
     assert message in str(bad.value)
     assert len(str(bad.value)) < 300
+    assert str(bad.value).encode().decode() == str(bad.value), "no document can hold it"
 
 
 @pytest.mark.parametrize(
