@@ -22,6 +22,8 @@ from rl_operator.plan import Action, Create
 log = logging.getLogger(__name__)
 
 COMPONENT = "rl-operator"
+NOTE_BYTES = 1024
+"""The API server takes no longer note, and counts bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class Journal:
             "eventTime": time,
             "type": note.type,
             "reason": note.reason[:128],
-            "note": note.message[:1024],
+            "note": note.message.encode()[:NOTE_BYTES].decode(errors="ignore"),
             "action": "Reconcile",
             "reportingController": COMPONENT,
             "reportingInstance": self._identity[:128],

@@ -26,3 +26,15 @@ def test_the_same_turn_is_counted_and_another_one_told_apart(world: World) -> No
     assert "series" not in told["Suspended"]
     about = told["SamplerLost"]["regarding"]
     assert (about["kind"], about["uid"]) == ("RLJob", raw["metadata"]["uid"])
+
+
+def test_words_of_any_script_are_posted(world: World) -> None:
+    job = world.make_job(suspend=True)
+    raw = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+    assert raw is not None
+    words = "模型" * 512  # as many characters as a condition's message may have
+    journal = Journal(world.cluster, identity="it", now=time.time)
+    journal.post(Meta.parse(raw), kinds.RLJOB, [Note("AttemptFailed", words, "Warning")])
+    (told,) = world.objects(kinds.EVENT)
+    assert len(told["note"]) > 300
+    assert words.startswith(told["note"])
