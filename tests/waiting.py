@@ -20,6 +20,7 @@ def until(
     what: str,
     seconds: float = HUNG_SECONDS,
     seen: Callable[[], object] | None = None,
+    interval: float = POLL_SECONDS,
 ) -> T:
     """Look until there is something true, and return it; the test fails after ``seconds``.
 
@@ -28,6 +29,7 @@ def until(
         what: is waited for.
         seconds: the deadline.
         seen: what to show of the world when the deadline has passed.
+        interval: seconds between two looks.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -37,7 +39,7 @@ def until(
         if time.monotonic() > deadline:
             shown = f"; seen: {seen()}" if seen else f"; last look: {found!r}"
             pytest.fail(f"waited {seconds:.0f} s for {what}{shown}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(interval)
 
 
 def throughout(

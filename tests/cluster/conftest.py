@@ -22,7 +22,7 @@ from rl_console.kube import Cluster
 from rl_console.stores import bucket
 from rl_console.tools import Tools
 from tests.cluster.lab import Lab
-from tests.waiting import until
+from tests.cluster.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "rl-test"

@@ -21,7 +21,8 @@ from rl_contracts.documents.run import Run
 from rl_contracts.errors import RLError
 from rl_contracts.spec.status import Condition
 from rl_contracts.stores.connect import Stores
-from tests.waiting import HUNG_SECONDS, until
+from tests.cluster.waiting import until
+from tests.waiting import HUNG_SECONDS
 
 T = TypeVar("T")
 SYSTEM = "rl-system"

@@ -24,8 +24,9 @@ from rl_contracts.spec.resources import GROUP
 from rl_contracts.stores import reports
 from tests.cluster.lab import SYSTEM, Lab, RunReader
 from tests.cluster.manifests import job
+from tests.cluster.waiting import until
 from tests.cluster.world import api_writes, changed, items, left_behind
-from tests.waiting import HUNG_SECONDS, throughout, until
+from tests.waiting import HUNG_SECONDS, throughout
 
 NAME = "faulted"
 STEPS = 100

@@ -17,7 +17,8 @@ import pytest
 from rl_contracts.spec.status import Condition
 from tests.cluster.lab import SYSTEM, Lab, command_line
 from tests.cluster.manifests import short_job
-from tests.waiting import HUNG_SECONDS, throughout, until
+from tests.cluster.waiting import until
+from tests.waiting import HUNG_SECONDS, throughout
 
 BUCKET = "s3://rl-data"
 GOOD_DATA = f"{BUCKET}/datasets/arithmetic/train.jsonl"

@@ -12,7 +12,8 @@ import pytest
 
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import short_job
-from tests.waiting import HUNG_SECONDS, until
+from tests.cluster.waiting import until
+from tests.waiting import HUNG_SECONDS
 
 NAME = "replicas"
 STEPS = 6

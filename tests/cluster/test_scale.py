@@ -9,7 +9,7 @@ import pytest
 from rl_console.jobs import PoolObject
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import short_job
-from tests.waiting import until
+from tests.cluster.waiting import until
 
 NAME = "scaled"
 POOL = f"{NAME}-main"

@@ -15,7 +15,8 @@ import pytest
 from rl_operator.desired.agents import CHAT_PORT
 from tests.chaos.examples.acting import ALL_SECONDS, Played, Stage, documents, on_cpu, put_inputs
 from tests.cluster.lab import Lab
-from tests.waiting import HUNG_SECONDS, until
+from tests.cluster.waiting import until
+from tests.waiting import HUNG_SECONDS
 
 LEAST_RISE = 0.3
 

@@ -19,8 +19,9 @@ from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.spec.status import Condition
 from tests.chaos.examples.acting import ALL_SECONDS, Stage, documents, put_inputs
 from tests.cluster.lab import SYSTEM, Lab, RunReader
+from tests.cluster.waiting import until
 from tests.servers import ROOT
-from tests.waiting import throughout, until
+from tests.waiting import throughout
 
 OUTAGE_SECONDS = float(os.environ.get("RL_OUTAGE_SECONDS", "60"))
 NAME, STEPS, STEPS_BETWEEN = "calculator-agent", 200, 1

@@ -10,8 +10,9 @@ from rl_console import view
 from rl_contracts.spec.status import Condition, RLJobStatus
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import short_job
+from tests.cluster.waiting import until
 from tests.cluster.world import items
-from tests.waiting import HUNG_SECONDS, until
+from tests.waiting import HUNG_SECONDS
 
 FAULTS = "faults"
 """Name of the ConfigMap with what ends a trainer."""

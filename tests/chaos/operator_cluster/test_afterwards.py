@@ -29,7 +29,7 @@ from tests.chaos.operator_cluster.jobs import (
     taught_job,
 )
 from tests.cluster.lab import Lab
-from tests.waiting import until
+from tests.cluster.waiting import until
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 TWICE = "1=exit:1 2=exit:1 *=succeed"

@@ -51,7 +51,7 @@ from tests.chaos.operator_cluster.jobs import (
 )
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import short_job
-from tests.waiting import until
+from tests.cluster.waiting import until
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 WORKS, SAMPLED = "works", "sampled"

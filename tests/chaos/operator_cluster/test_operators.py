@@ -27,7 +27,8 @@ from tests.chaos.operator_cluster.jobs import (
     taught_job,
 )
 from tests.cluster.lab import SYSTEM, Lab, RunReader
-from tests.waiting import HUNG_SECONDS, until
+from tests.cluster.waiting import until
+from tests.waiting import HUNG_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 NAME = "cared-for"

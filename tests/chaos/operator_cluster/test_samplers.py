@@ -36,7 +36,7 @@ from tests.chaos.operator_cluster.jobs import (
 from tests.chaos.operator_cluster.rolling import watching
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import EXAMPLE, short_job
-from tests.waiting import until
+from tests.cluster.waiting import until
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 NAME = "sampled"

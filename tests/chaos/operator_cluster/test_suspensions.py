@@ -40,7 +40,7 @@ from tests.chaos.operator_cluster.jobs import (
 )
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import short_job
-from tests.waiting import until
+from tests.cluster.waiting import until
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 LATE = "s3://rl-data/rl-test/suspended.jsonl"

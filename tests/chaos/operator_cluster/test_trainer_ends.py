@@ -48,7 +48,7 @@ from tests.chaos.operator_cluster.jobs import (
     trainer_pod,
 )
 from tests.cluster.lab import Lab
-from tests.waiting import until
+from tests.cluster.waiting import until
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 LONG = 40

@@ -28,7 +28,8 @@ from tests.chaos.operator_cluster.jobs import (
     taught_job,
 )
 from tests.cluster.lab import Lab, RunReader
-from tests.waiting import throughout, until
+from tests.cluster.waiting import until
+from tests.waiting import throughout
 
 pytestmark = pytest.mark.timeout(3 * COMPLETE_SECONDS)
 AWAY_SECONDS = 60.0

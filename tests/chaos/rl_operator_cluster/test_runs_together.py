@@ -12,7 +12,8 @@ from rl_contracts.spec.resources import API_VERSION
 from rl_operator.names import POOL_LABEL
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import EXAMPLE, short_job
-from tests.waiting import HUNG_SECONDS, until
+from tests.cluster.waiting import until
+from tests.waiting import HUNG_SECONDS
 
 POOL = "taken-together"
 FIRST, SECOND = "together-first", "together-second"

@@ -14,7 +14,8 @@ from rl_operator.names import POOL_LABEL, RUN_LABEL
 from rl_operator.timestamps import parse_time
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import EXAMPLE, short_job
-from tests.waiting import HUNG_SECONDS, until
+from tests.cluster.waiting import until
+from tests.waiting import HUNG_SECONDS
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from tests import kueue
 from tests.chaos.scheduling.conftest import FLAVOR
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import short_job
-from tests.waiting import HUNG_SECONDS, until
+from tests.cluster.waiting import until
+from tests.waiting import HUNG_SECONDS
 
 NAME = "queued"
 WORKLOAD = f"rljob-{NAME}"
