@@ -63,12 +63,13 @@ def of_new_job(before: RLJobStatus, after: RLJobStatus) -> bool:
     return fine and ready.reason in ON_ITS_WAY
 
 
-def of_pool(before: SamplerPoolStatus, after: SamplerPoolStatus) -> Patience:
+def of_pool(before: SamplerPoolStatus, after: SamplerPoolStatus, *, trouble: str = "") -> Patience:
     """Of a change of a SamplerPool's status.
 
-    The first one of a pool that a job has made has nothing to say yet: it waits for the pods.
+    The first one of a pool that a job has made has nothing to say yet: it waits for the pods, but
+    with ``trouble`` that keeps them from being made or from running.
     """
-    if before.observed_generation < 0 and not _tells(before, after):
+    if before.observed_generation < 0 and not (trouble or _tells(before, after)):
         return Patience.FIRST
     return _of(_pool(before), _pool(after), before.conditions, after.conditions)
 

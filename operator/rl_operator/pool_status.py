@@ -113,6 +113,11 @@ def compute(
     return before.model_copy(update=changes)
 
 
+def trouble(snapshot: PoolSnapshot) -> str:
+    """What keeps pods from being made or from running; empty when nothing is known."""
+    return snapshot.deployment.stuck or first_trouble(snapshot.pods)
+
+
 def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict[str, object]:
     """What the stores say of the pods of one run, as they answered."""
     serving = serving_of(snapshot, reading)
@@ -183,8 +188,7 @@ def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list
         suspended = suspended or _is_suspended(snapshot)
         reason = "AllReady" if replicas else "Suspended" if suspended else "ScaledToZero"
         return [Said("Ready", "True", reason), *said]
-    trouble = state.stuck or first_trouble(snapshot.pods)
-    message = f"{state.ready} of {replicas} pods are ready. {trouble}".strip()
+    message = f"{state.ready} of {replicas} pods are ready. {trouble(snapshot)}".strip()
     return [
         Said("Ready", "False", "PodsStarting", message),
         Said("Reconciling", "True", "PodsStarting", message),

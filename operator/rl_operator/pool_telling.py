@@ -79,7 +79,7 @@ class PoolTeller:
             meta,
             before=before,
             after=after,
-            patience=patience.of_pool(before, after),
+            patience=patience.of_pool(before, after, trouble=pool_status.trouble(snapshot)),
         )
 
 

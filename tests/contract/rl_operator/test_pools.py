@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_operator import kinds
 from rl_operator.kinds import Key
 from rl_operator.names import DELETION_COST
+from rl_operator.status_writer import StatusWriter
 from tests.contract.rl_operator.world import World
+from tests.waiting import HUNG_SECONDS
 
 POLICY = PolicyPointer(version=9, epoch=1, step=9, prefix="p/", manifest_sha256="d")
 PODS = ("job-main-x-1", "job-main-x-2")
@@ -103,6 +107,31 @@ def test_a_late_sampler_stays_and_may_end_the_run(world: World, on_timeout: str)
     failed = world.condition(job, "Failed")
     assert failed["reason"] == "WeightSyncTimeout"
     assert f"Pod {PODS[1]}: it serves version 1" in failed["message"]
+
+
+STUCK: dict[str, list[dict[str, Any]]] = {
+    "a quota": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods=0"}],
+    "its deadline": [{"type": "Progressing", "status": "False", "message": "has timed out"}],
+}
+
+
+@pytest.mark.parametrize("conditions", STUCK.values(), ids=STUCK.keys())
+def test_a_new_pool_whose_pods_cannot_be_made_says_so_at_once(
+    world: World, conditions: list[dict[str, Any]]
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    operator = world.start_operator()
+    patient = StatusWriter(world.cluster, clock=time.monotonic, seconds=HUNG_SECONDS)
+    operator.pools = dataclasses.replace(operator.pools, statuses=patient)
+    world.settle(world.make_job())
+    (pool,) = world.objects(kinds.SAMPLER_POOL)
+    assert "conditions" not in pool["status"]  # it has nothing to say: its pods may come
+    world.set_status("deployment", "job-main", {"conditions": conditions})
+    operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
+    (pool,) = world.objects(kinds.SAMPLER_POOL)
+    told = {one["type"]: one["message"] for one in pool["status"]["conditions"]}
+    assert told["Ready"] == f"0 of 2 pods are ready. {conditions[0]['message']}"
 
 
 def test_a_suspended_pool_has_no_pods_until_it_goes_on(world: World) -> None:

@@ -98,6 +98,15 @@ def test_of_a_pool_that_has_said_nothing_yet(change: dict[str, Any], expected: P
     assert patience.of_pool(NEW, after) == expected
 
 
+def test_a_new_pool_in_trouble_does_not_wait_for_its_pods() -> None:
+    starting = [said("Ready", "False", "PodsStarting", "0 of 1 pods are ready. exceeded quota")]
+    after = NEW.model_copy(update={"observed_generation": 1, "conditions": starting})
+    assert patience.of_pool(NEW, after, trouble="exceeded quota") == Patience.NONE
+    # Once it has said something, its words are as any other's: they may change all the time.
+    later = after.model_copy(update={"ready": 1})
+    assert patience.of_pool(after, later, trouble="exceeded quota") == Patience.LONG
+
+
 class Writes:
     """Counts."""
 
