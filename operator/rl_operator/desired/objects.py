@@ -108,7 +108,11 @@ def of_pool_not_wanted(pool: Meta, spec: SamplerPoolSpec) -> list[tuple[kinds.Ki
 def disruption_budget(
     pool: Meta, *, job: str, run: str, max_unavailable: int = 1, shared: bool = False
 ) -> Manifest:
-    """Lets node drains take a few samplers of a pool at a time."""
+    """Lets node drains take a few samplers of a pool at a time.
+
+    Those that are not ready may always go: they serve nobody, what they still do is handed back,
+    and pods that never get ready must not hold a drain up for ever.
+    """
     selected = {names.POOL_LABEL: pool.name} | ({} if shared else {names.RUN_LABEL: run})
     return stamped(
         {
@@ -123,6 +127,7 @@ def disruption_budget(
             "spec": {
                 "maxUnavailable": max_unavailable,
                 "selector": {"matchLabels": selected},
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
             },
         }
     )

@@ -134,6 +134,32 @@ def test_a_new_pool_whose_pods_cannot_be_made_says_so_at_once(
     assert told["Ready"] == f"0 of 2 pods are ready. {conditions[0]['message']}"
 
 
+def evict(world: World, pod: str) -> bool:
+    """Whether a drain may take a pod."""
+    path = f"/api/v1/namespaces/{world.namespace}/pods/{pod}/eviction"
+    metadata = {"name": pod, "namespace": world.namespace}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    done = world.apiserver.kubectl(
+        "create", "--raw", path, "-f", "-", stdin=json.dumps(eviction), check=False
+    )
+    assert done.returncode == 0 or "disruption budget" in done.stderr
+    return done.returncode == 0
+
+
+def test_pods_that_do_not_get_ready_hold_no_drain_up(world: World) -> None:
+    running(world)
+    world.set_pod(PODS[0], "Running", container={"name": "pytorch", "state": {}}, ready=False)
+    (budget,) = world.objects(kinds.DISRUPTION_BUDGET)
+    # What the disruption controller says while one of two is ready: nothing to spare.
+    counted = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 2}
+    seen = {"observedGeneration": budget["metadata"]["generation"], **counted}
+    world.set_status("pdb", "job-main", seen)
+    assert [evict(world, one) for one in reversed(PODS)] == [False, True]
+    world.set_status("pdb", "job-main", {**seen, "currentHealthy": 0})
+    world.set_pod(PODS[1], "Running", container={"name": "pytorch", "state": {}}, ready=False)
+    assert evict(world, PODS[1])  # nobody is ready, and the node goes all the same
+
+
 def test_a_suspended_pool_has_no_pods_until_it_goes_on(world: World) -> None:
     job = running(world)
 

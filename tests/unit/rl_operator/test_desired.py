@@ -323,7 +323,7 @@ def test_metrics_are_open_and_everything_else_is_the_run_s_own() -> None:
         {"ports": [{"port": 8080, "protocol": "TCP"}]},
     ]
     budget = objects.disruption_budget(POOL, job="job", run=RUN)["spec"]
-    assert budget["maxUnavailable"] == 1
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
 
 
 def test_the_digest_follows_the_manifest() -> None:
