@@ -30,7 +30,7 @@ from rl_contracts.stores import mongo, upgrade
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.settings import StoreSettings
-from rl_trainer import loop, meeting, processors, standalone
+from rl_trainer import leftovers, loop, meeting, processors, standalone
 from rl_trainer.errors import TerminatedError, TrainingFailedError
 from rl_trainer.follower import Follower
 from rl_trainer.heartbeat import Heartbeat
@@ -133,7 +133,7 @@ def _attempt(
     run = _take(env, spec, stores)
     if run is None:
         log.info("run %s has succeeded before", env.run)
-        loop.put_away(stores, env.run)
+        leftovers.put_away(stores, env.run)
         return SUCCEEDED
     heartbeat = Heartbeat(stores, run=env.run, epoch=run.epoch, terminated=team.terminated)
     job = Job(
@@ -157,7 +157,7 @@ def _attempt(
     )  # fmt: skip
     stores.runs.finish(env.run, epoch=run.epoch, outcome=outcome)
     if outcome.kind == "Succeeded":
-        loop.put_away(stores, env.run)
+        leftovers.put_away(stores, env.run)
     return EXIT_CODES[outcome.kind]
 
 

@@ -1,0 +1,136 @@
+"""One training step: a batch is formed, trained and committed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from rl_contracts.documents.batch import Batch, BatchState
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import StepMetrics
+from rl_trainer import assessment
+from rl_trainer.assessment import Assessment, Context
+from rl_trainer.checkpoint import Checkpointer
+from rl_trainer.collect import Collected, Collector
+from rl_trainer.datasets.dataset import Dataset
+from rl_trainer.demonstrations import Demonstrations
+from rl_trainer.groups import Limits, empty_batch, form
+from rl_trainer.heartbeat import Heartbeat
+from rl_trainer.job import Job, Progress
+from rl_trainer.learner import Learner
+from rl_trainer.metrics import Circumstances, add, step_metrics
+from rl_trainer.orders import Assess, Update
+from rl_trainer.phases import FORM, Phases
+from rl_trainer.publish import Publisher, Unpublished
+from rl_trainer.samples import Sample, batch_samples, digest, sequences
+from rl_trainer.tracking.trackers import Trackers
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """Everything that takes part in a step."""
+
+    learner: Learner
+    collector: Collector | Demonstrations
+    publisher: Publisher | Unpublished
+    checkpointer: Checkpointer
+    trackers: Trackers
+    phases: Phases
+    datasets: list[Dataset]
+    limits: Limits
+
+    def watched_by(self, heartbeat: Heartbeat) -> None:
+        """Let what any of them finds wrong end the attempt."""
+        heartbeat.watch(self.collector.check)
+        heartbeat.watch(self.publisher.check)
+        heartbeat.watch(self.checkpointer.check)
+
+    def close(self, *, finished: bool) -> None:
+        """End their threads; after the run's last step, once these have done what they have."""
+        self.collector.close(wait=finished)
+        self.publisher.close(wait=finished)
+        self.checkpointer.close(wait=finished)
+        self.trackers.close(finished=finished)
+
+
+def take_step(job: Job, crew: Crew, progress: Progress, collected: Collected) -> None:
+    """Train one batch: written down before, committed after, its tasks retired last."""
+    rollouts = {one.id: one for group in collected.groups for one in group.rollouts}
+    with crew.phases.of(FORM):
+        batch, samples = _form(job, crew.learner, progress, collected, rollouts)
+    update = job.team.call(
+        Update(samples=samples, step=batch.step),
+        lambda: crew.learner.update(samples, step=batch.step),
+    )
+    members = [rollouts[member.rollout] for member in batch.members]
+    metrics = step_metrics(members, update, _circumstances(job, crew, collected, step=batch.step))
+    progress.totals = add(progress.totals, metrics)
+    job.stores.runs.commit_step(
+        job.run, epoch=job.epoch, head_batch=batch.id, latest=metrics, totals=progress.totals
+    )
+    progress.step, progress.head = batch.step, batch.id
+    progress.metrics.append(metrics)
+    crew.trackers.step(metrics, members)
+    job.stores.batches.mark(batch, BatchState.TRAINED)
+    crew.checkpointer.trained(batch)
+    crew.collector.retire(collected.groups, batch)
+    _log_step(metrics, steps=job.spec.training.total_steps)
+
+
+def _form(
+    job: Job,
+    learner: Learner,
+    progress: Progress,
+    collected: Collected,
+    rollouts: dict[str, Rollout],
+) -> tuple[Batch, list[Sample]]:
+    """The batch as it is written down, with the digest of exactly what it gives to the learner."""
+    assessments: dict[str, Assessment] = {}
+    if assessment.needed(job.spec.algorithm):
+        asked = [sequence for one in rollouts.values() for sequence in sequences(one)]
+        assessments = job.team.call(Assess(samples=asked), lambda: learner.assess(asked))
+    batch = form(
+        collected.groups,
+        batch=empty_batch(
+            run=job.run,
+            step=progress.step + 1,
+            epoch=job.epoch,
+            parent=progress.head,
+            next_sequence=progress.next_sequence,
+            formed_at=job.stores.mongo.now(),
+        ),
+        algorithm=job.spec.algorithm,
+        context=Context(controls=learner.controls, assessments=assessments),
+    )
+    samples = batch_samples(batch, rollouts)
+    batch = batch.model_copy(update={"digest": digest(samples)})
+    job.stores.batches.put([batch])
+    if progress.step == 0:
+        job.stores.runs.mark_first_batch(job.run, epoch=job.epoch)
+    return batch, samples
+
+
+def _circumstances(job: Job, crew: Crew, collected: Collected, *, step: int) -> Circumstances:
+    return Circumstances(
+        step=step,
+        epoch=job.epoch,
+        time=job.stores.mongo.now(),
+        wait_seconds=collected.wait_seconds,
+        seconds=crew.phases.take(),
+        drops=collected.drops,
+        dropped_share=collected.dropped_share,
+        policy_version=crew.publisher.version,
+        tracking_behind=crew.trackers.behind,
+    )
+
+
+def _log_step(metrics: StepMetrics, *, steps: int) -> None:
+    log.info(
+        "step %d of %d: reward %.3f, loss %.4f, gradient norm %.3f, gap %.1e, stale %d, "
+        "waited %.2f s, trained %d tokens in %.2f s",
+        metrics.step, steps, metrics.reward_mean, metrics.loss, metrics.gradient_norm,
+        metrics.logprob_gap_mean, metrics.staleness_max, metrics.wait_seconds, metrics.tokens,
+        metrics.train_seconds,
+    )  # fmt: skip
