@@ -20,7 +20,7 @@ from rl_console.demo.settings import NAMESPACE
 from rl_console.kube import Cluster
 from rl_console.report import read_metrics
 from rl_console.tools import Tools
-from rl_contracts.documents.run import StepMetrics
+from rl_contracts.documents.step_metrics import StepMetrics
 from tests.cluster.conftest import rl_local
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import job

@@ -8,8 +8,9 @@ from rl_contracts import ids
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch, BatchMember
 from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
-from rl_contracts.documents.run import Run, StepMetrics
+from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Message, Queue, Task
 
 RUN = ids.RunId("run1")

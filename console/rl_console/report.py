@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 from rich.table import Table
 
-from rl_contracts.documents.run import EvaluationResult, StepMetrics
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.stores import reports
 from rl_contracts.stores.objects import Objects
 

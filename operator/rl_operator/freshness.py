@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_contracts.documents.run import Drops
+from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause
 from rl_operator.conditions import Said, find
 from rl_operator.situation import Situation

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rl_contracts.documents.run import EvaluationResult, Run, mean_accuracy, mean_pass_rate
+from rl_contracts.documents.evaluation import EvaluationResult, mean_accuracy, mean_pass_rate
+from rl_contracts.documents.run import Run
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import DatasetStatus, ProgressStatus, WeightsStatus
 from rl_operator.serving import lag, serving_samplers

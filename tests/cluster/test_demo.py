@@ -21,8 +21,8 @@ from rl_console.report import Report, read_report
 from rl_console.stores import stores
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32
 from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import EvaluationResult
 from rl_contracts.documents.task import Queue, TaskState
 from tests.cluster.lab import command_line
 from tests.waiting import HUNG_SECONDS

@@ -18,7 +18,8 @@ from rl_console.jobs import JobObject
 from rl_console.pods import PodView
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import Run, StepMetrics
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.spec.resources import GROUP
 from rl_contracts.stores import reports

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from rl_contracts.documents.batch import Batch
-from rl_contracts.documents.run import Drops
+from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause, Queue
 from rl_trainer import reuse
 from rl_trainer.drops import Ledger, describe

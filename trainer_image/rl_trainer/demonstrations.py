@@ -14,8 +14,9 @@ from rl_contracts import ids
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
-from rl_contracts.documents.run import Drops, EvaluationResult
+from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Message, Queue, Task, TaskState
 from rl_contracts.errors import Refusal, RefusedError
 from rl_trainer.chat_template import ChatTemplate, UntrainableError

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import Drops
+from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause
 
 WINDOW_STEPS = 10

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout, tokens_by_version
-from rl_contracts.documents.run import EvaluationResult, PolicyPointer
+from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.ids import RunId, task_id
 from rl_trainer.datasets.dataset import Dataset

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_contracts.documents.run import EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.spec.algorithm import Algorithm
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import artifacts, hub_models, weights

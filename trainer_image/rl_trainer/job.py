@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl_contracts.documents.run import EvaluationResult, StepMetrics, Totals
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.run import Totals
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
 from rl_trainer.heartbeat import Heartbeat

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import Drops, StepMetrics, Totals
+from rl_contracts.documents.run import Totals
+from rl_contracts.documents.step_metrics import Drops, StepMetrics
 from rl_contracts.documents.task import Cause
 from rl_trainer.drops import together
 from rl_trainer.losses.ratios import MAX_LOG_RATIO

@@ -6,7 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rl_contracts.documents.run import EvaluationResult, Run, StepMetrics, mean_accuracy
+from rl_contracts.documents.evaluation import EvaluationResult, mean_accuracy
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import reports
 from rl_contracts.stores.objects import Objects

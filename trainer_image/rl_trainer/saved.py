@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rl_contracts.documents.base import Record
 from rl_contracts.documents.manifest import AdapterEntry
-from rl_contracts.documents.run import StepMetrics, Totals
+from rl_contracts.documents.run import Totals
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import IntegrityError
 from rl_contracts.stores.objects import Objects
 from rl_trainer import artifacts, optimizer, sharding

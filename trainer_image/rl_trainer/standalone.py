@@ -6,7 +6,8 @@ each answer is of the version, fencing and reporting are the same as in training
 
 from __future__ import annotations
 
-from rl_contracts.documents.run import EvaluationResult, Outcome, PolicyPointer, Run
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.run import Outcome, PolicyPointer, Run
 from rl_contracts.stores import reports
 from rl_trainer import beginning, evaluate, report, sampled
 from rl_trainer.datasets.dataset import Dataset

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import StepMetrics
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_trainer import assessment
 from rl_trainer.assessment import Assessment, Context
 from rl_trainer.checkpoint import Checkpointer

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from rl_contracts.documents.base import Document, Record
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.step_metrics import Drops, StepMetrics
 from rl_contracts.errors import Refusal
 
 
@@ -56,140 +57,6 @@ class Outcome(Record):
             value=refusal.value,
             remedy=refusal.remedy,
         )
-
-
-class Drops(Record):
-    """Groups that were sampled, or tried, in vain.
-
-    Biased to long episodes, which are the likelier to grow too old: compare ``tokens / rollouts``
-    with ``response_tokens_mean`` of what was trained.
-    """
-
-    by_cause: dict[str, int] = Field(default_factory=dict)
-    """Groups by class of cause, e.g. ``stale`` or ``lease``: documents/task.py lists them."""
-    by_length: dict[str, int] = Field(default_factory=dict)
-    """Finished groups by the generated tokens of their longest member, up to a power of two."""
-    rollouts: int = 0
-    """Members of the finished ones among them."""
-    tokens: int = 0
-    """Generated tokens of those."""
-
-
-class StepMetrics(Record):
-    """One training step. Written to the run (the last one) and to ``metrics.jsonl`` (all)."""
-
-    step: int
-    epoch: int
-    time: float
-    """Store time, seconds since 1970."""
-    reward_mean: float
-    reward_std: float
-    reward_min: float | None = None
-    reward_max: float | None = None
-    """None in documents of earlier releases, as are further fields below."""
-    reward_parts: dict[str, float] = Field(default_factory=dict)
-    """Mean of what each scorer said, not weighted."""
-    loss: float
-    """Of the policy."""
-    gradient_norm: float
-    learning_rate: float
-    clip_fraction: float
-    """Share of tokens whose gradient the clip removed."""
-    ratio_min: float | None = None
-    ratio_max: float | None = None
-    """Extremes of π/μ over the tokens of all updates, in e^±20; None without an update."""
-    logprob_gap_mean: float
-    """Mean |trainer - sampler| log-probability over the step's tokens, before the update;
-    contains the policy's own movement where tokens are stale."""
-    staleness_mean: float
-    staleness_max: int
-    """Training steps between the oldest token of a rollout and the update."""
-    staleness: dict[str, int] = Field(default_factory=dict)
-    """Rollouts by that number of steps."""
-    tokens: int
-    """Trained (generated) tokens."""
-    rollouts: int
-    dropped_stale: int
-    """Groups dropped since the last step because their oldest token was too old."""
-    dropped_no_signal: int = 0
-    """Groups replaced since the last step because they would have taught nothing."""
-    drops: Drops = Drops()
-    """All groups dropped since the last step."""
-    dropped_share: float = 0.0
-    """Of the groups of the last ten steps, in [0, 1]; those filtered out on purpose not counted."""
-    correction_weight: float = 1.0
-    """Mean over the tokens of what the off-policy correction multiplied by."""
-    kl: float | None = None
-    """Mean divergence of a token from the reference; None without one."""
-    kl_coefficient: float | None = None
-    """Of this step; None without a reference."""
-    entropy: float | None = None
-    """Mean of the tokens' distributions in nats; None without an entropy bonus."""
-    tau: float | None = None
-    """MaxEnt's temperature; None under other estimators."""
-    value_loss: float | None = None
-    """None without a critic."""
-    response_tokens_mean: float
-    wait_seconds: float
-    """Waiting for rollouts."""
-    train_seconds: float
-    """Forward, backward, update."""
-    seconds: dict[str, float] = Field(default_factory=dict)
-    """By phase: the step's own, and what came between the step before and this one (trainer:
-    phases.py)."""
-    tokens_per_second: float | None = None
-    """Trained tokens by train_seconds."""
-    mfu: float | None = None
-    """Model FLOPs utilization, in [0, 1] (trainer: flops.py); None where the chip's peak, or the
-    model's work, is not known."""
-    tracking_behind: dict[str, int] = Field(default_factory=dict)
-    """Entries that a tracker has not taken yet or never will, by tracker; empty: none."""
-    policy_version: int
-    """Newest published version after the step."""
-    replayed: bool = False
-
-
-class EvaluationResult(Record):
-    """One source of data by exactly one policy version at one temperature."""
-
-    step: int
-    version: int
-    split: Literal["validation", "test"] = "validation"
-    dataset: str = ""
-    """Name of the source in the manifest."""
-    temperature: float
-    accuracy: float | None = None
-    """Mean reward of all samples: avg@k with ``samples_per_prompt`` of them."""
-    loss: float | None = None
-    """In its place where nothing is sampled (objective SFT): mean -log π of the records' tokens."""
-    prompts: int
-    samples_per_prompt: int = 1
-    pass_at: dict[str, float] = Field(default_factory=dict)
-    """Share of prompts that some of k samples answer, by k (trainer: pass_rates.py); empty in
-    documents of earlier releases."""
-    tokens: int
-    versions: dict[str, int] = Field(default_factory=dict)
-    """Generated tokens by the policy version that sampled them, as the rollouts' spans say; empty
-    in documents of earlier releases."""
-    logprob_gap_mean: float
-    """Mean |trainer - sampler| log-probability over all generated tokens, equal weights."""
-    logprob_gap_max: float
-    seconds: float
-
-
-def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:
-    """Mean reward over the prompts of several sources; None without any."""
-    found = [(one.accuracy, one.prompts) for one in results if one.accuracy is not None]
-    prompts = sum(number for _, number in found)
-    return sum(mean * number for mean, number in found) / prompts if prompts else None
-
-
-def mean_pass_rate(results: Iterable[EvaluationResult]) -> float | None:
-    """Share of the prompts that some sample answered; None where that was not measured."""
-    known = [one for one in results if one.pass_at]
-    passed = sum(one.pass_at[str(one.samples_per_prompt)] * one.prompts for one in known)
-    prompts = sum(one.prompts for one in known)
-    return passed / prompts if prompts else None
 
 
 class DatasetSummary(Record):

@@ -8,20 +8,20 @@ from typing import Any
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.run import (
     DatasetSummary,
     Deleted,
     DurablePointer,
     EndedSamplers,
-    EvaluationResult,
     Outcome,
     PolicyPointer,
     Run,
     RunBase,
     Sampled,
-    StepMetrics,
     Totals,
 )
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import FencedOutError
 from rl_contracts.stores.mongo import Mongo
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.documents.run import EvaluationResult, Run
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.run import Run
 from rl_contracts.stores import reports
 from tests.chaos.examples.acting import (
     ALL_SECONDS,

@@ -13,7 +13,8 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl_console.report import Report, read_metrics, read_report
-from rl_contracts.documents.run import Run, StepMetrics
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.spec.status import RLJobStatus
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.documents.run import StepMetrics
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_trainer.phases import ANNOTATE, CRITIC, EVALUATE, EXPORT, FORM, HAND_OUT, UPDATE

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.documents.batch import Batch
-from rl_contracts.documents.run import Run, StepMetrics
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import ObjectMissingError
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings

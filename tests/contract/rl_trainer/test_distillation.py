@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.documents.run import StepMetrics
+from rl_contracts.documents.step_metrics import StepMetrics
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.crash import train_over_crashes
 from tests.contract.rl_trainer.sampling import TestSampler, sampling

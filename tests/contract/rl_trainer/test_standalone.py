@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rl_contracts.documents.run import EvaluationResult, Sampled
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.run import Sampled
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores import reports
 from rl_contracts.stores.runs import RunStore

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from rl_contracts.audit import batch as batch_audit
 from rl_contracts.audit import run as run_audit
 from rl_contracts.documents.arrays import unpack_int32
-from rl_contracts.documents.run import StepMetrics
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Queue, TaskState
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.crash import train_over_crashes

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl_contracts.documents.batch import BatchState
-from rl_contracts.documents.run import StepMetrics
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.crash import train_over_crashes

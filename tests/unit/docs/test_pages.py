@@ -10,7 +10,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, TypeAdapter
 
-from rl_contracts.documents.run import Drops, EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.stores.settings import StoreSettings

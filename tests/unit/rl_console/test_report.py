@@ -5,7 +5,8 @@ from rich.console import Console
 
 from rl_console.demo.results import summary
 from rl_console.report import Report, draw, smoothed, table
-from rl_contracts.documents.run import EvaluationResult, StepMetrics
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.step_metrics import StepMetrics
 
 EVALUATION = EvaluationResult(
     step=0, version=1, temperature=1.0, accuracy=0.31, prompts=200, tokens=1100,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl_contracts.documents.run import (
-    Outcome,
-    PolicyPointer,
-)
+from rl_contracts.documents.run import Outcome, PolicyPointer
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import (
     RLJobStatus,

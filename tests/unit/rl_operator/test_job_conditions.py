@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl_contracts.documents.run import (
-    DatasetSummary,
-    Drops,
-    EvaluationResult,
-    Totals,
-)
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.run import DatasetSummary, Totals
+from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.spec.status import (
     DatasetStatus,
 )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_contracts.documents.run import Drops
+from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause
 from rl_trainer.drops import Ledger, describe, length_bucket
 from tests.documents import a_rollout, a_task

@@ -9,7 +9,8 @@ import pytest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 from prometheus_client.parser import text_string_to_metric_families
 
-from rl_contracts.documents.run import Drops, EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.step_metrics import Drops
 from rl_trainer.tracking.endpoint import serving
 from rl_trainer.tracking.figures import MOST_SERIES, Figures
 from tests.documents import a_step

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from rl_contracts.documents.rollout import VersionSpan
-from rl_contracts.documents.run import Drops, Totals
+from rl_contracts.documents.run import Totals
+from rl_contracts.documents.step_metrics import Drops
 from rl_trainer.metrics import Circumstances, add, step_metrics
 from rl_trainer.tally import Gap, Update
 from tests.documents import a_rollout, a_task

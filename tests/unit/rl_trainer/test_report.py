@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rl_contracts.documents.run import EvaluationResult, Totals
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.run import Totals
 from rl_trainer import report
 from tests.documents import a_run, a_step
 from tests.unit.rl_trainer.conftest import MakeSpec

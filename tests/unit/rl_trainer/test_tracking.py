@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from rl_contracts.documents.run import EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_trainer.tracking.entries import MAX_TEXT, Entry, of_evaluations, of_step
 from rl_trainer.tracking.outbox import Outbox
 from rl_trainer.tracking.sample_files import SampleFiles

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import EvaluationResult, StepMetrics
+from rl_contracts.documents.step_metrics import StepMetrics
 
 MAX_TEXT = 4000
 """Characters of a text that are shown."""

@@ -18,7 +18,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from rl_contracts.documents.run import EvaluationResult, StepMetrics
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.step_metrics import StepMetrics
 
 MOST_SERIES = 256
 """Of one metric: what a run may cost its Prometheus. No manifest comes near it."""

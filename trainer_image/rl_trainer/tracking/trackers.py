@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import EvaluationResult, Run, StepMetrics
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.tracking import MLFLOW_KEYS, WANDB_KEY

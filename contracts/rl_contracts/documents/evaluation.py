@@ -1,0 +1,53 @@
+"""What an evaluation has found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field
+
+from rl_contracts.documents.base import Record
+
+
+class EvaluationResult(Record):
+    """One source of data by exactly one policy version at one temperature."""
+
+    step: int
+    version: int
+    split: Literal["validation", "test"] = "validation"
+    dataset: str = ""
+    """Name of the source in the manifest."""
+    temperature: float
+    accuracy: float | None = None
+    """Mean reward of all samples: avg@k with ``samples_per_prompt`` of them."""
+    loss: float | None = None
+    """In its place where nothing is sampled (objective SFT): mean -log π of the records' tokens."""
+    prompts: int
+    samples_per_prompt: int = 1
+    pass_at: dict[str, float] = Field(default_factory=dict)
+    """Share of prompts that some of k samples answer, by k (trainer: pass_rates.py); empty in
+    documents of earlier releases."""
+    tokens: int
+    versions: dict[str, int] = Field(default_factory=dict)
+    """Generated tokens by the policy version that sampled them, as the rollouts' spans say; empty
+    in documents of earlier releases."""
+    logprob_gap_mean: float
+    """Mean |trainer - sampler| log-probability over all generated tokens, equal weights."""
+    logprob_gap_max: float
+    seconds: float
+
+
+def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:
+    """Mean reward over the prompts of several sources; None without any."""
+    found = [(one.accuracy, one.prompts) for one in results if one.accuracy is not None]
+    prompts = sum(number for _, number in found)
+    return sum(mean * number for mean, number in found) / prompts if prompts else None
+
+
+def mean_pass_rate(results: Iterable[EvaluationResult]) -> float | None:
+    """Share of the prompts that some sample answered; None where that was not measured."""
+    known = [one for one in results if one.pass_at]
+    passed = sum(one.pass_at[str(one.samples_per_prompt)] * one.prompts for one in known)
+    prompts = sum(one.prompts for one in known)
+    return passed / prompts if prompts else None
