@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import yaml
@@ -86,6 +87,64 @@ def test_a_secret_outlives_its_place_in_the_list(world: World) -> None:
         if one and one["kind"] == "Secret" and one["metadata"]["name"] == "rl-operator-stores"
     ]
     assert kept == ["keep", "keep"]  # of the namespace and of the release's own
+
+
+def objects(world: World, *values: str) -> list[dict[str, Any]]:
+    """What the chart renders with these values."""
+    done = render(world, more=[f"--set-json={one}" for one in values])
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def test_a_password_of_ones_own_is_the_same_at_each_rendering(world: World) -> None:
+    for value, number in (('""', 2), ('"long enough"', 1)):
+        found = (objects(world, f"stores.password={value}") for _ in range(2))
+        secrets = ([one["data"] for one in each if one["kind"] == "Secret"] for each in found)
+        of_minio = {one["rootPassword"] for each in secrets for one in each if "rootUser" in one}
+        assert len(of_minio) == number
+
+
+def test_extra_labels_are_on_all_that_is_made_and_select_nothing(world: World) -> None:
+    monitors = ("serviceMonitor.enabled=true", "podMonitor.enabled=true", "kueue.enabled=true")
+    found = objects(world, 'extraLabels={"release": "prometheus"}', *monitors)
+    for one in found:
+        if one["kind"] == "CustomResourceDefinition":
+            continue  # of all releases
+        assert one["metadata"]["labels"]["release"] == "prometheus", one["metadata"]["name"]
+        spec = one.get("spec", {})
+        assert "prometheus" not in json.dumps([spec.get("selector"), spec.get("podSelector")])
+
+
+def test_one_that_stands_by_is_on_another_node(world: World) -> None:
+    def pod(replicas: int) -> dict[str, Any]:
+        values = (f"operator.replicas={replicas}", 'operator.priorityClassName="cluster"')
+        (made,) = [one for one in objects(world, *values) if one["kind"] == "Deployment"]
+        return dict(made["spec"]["template"])
+
+    assert "topologySpreadConstraints" not in pod(1)["spec"]
+    (spread,) = pod(2)["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"].items() <= pod(2)["metadata"]["labels"].items()
+    assert pod(2)["spec"]["priorityClassName"] == "cluster"
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ('watchNamespaces=["a", "a"]', "watchNamespaces"),
+        ('watchNamespaces=["A"]', "watchNamespaces"),
+        ('stores.namespaces=["a.b"]', "stores"),
+        ('stores.password="short"', "password"),
+        ('extraLabels={"helm.sh/chart": "mine"}', "helm.sh/chart"),
+        ('extraLabels={"team": 5}', "extraLabels"),
+        ("operator.replica=2", "replica"),
+        ('networkpolicy={"enabled": false}', "networkpolicy"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_name(world: World, value: str, place: str) -> None:
+    done = render(world, more=[f"--set-json={value}"])
+    assert done.returncode != 0
+    assert "schema" in done.stderr
+    assert place in done.stderr
 
 
 def test_helm_itself_knows_that_there_are_jobs(world: World) -> None:
