@@ -1,0 +1,67 @@
+"""The page of the installation: the chart's values, and what GitOps tools make of conditions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from tests.unit.charts.test_values import SCHEMA, declared, declared_below
+from tests.unit.docs.pages import ROOT
+
+PAGE = (ROOT / "docs" / "install.md").read_text()
+CONDITIONS = (ROOT / "docs" / "conditions.md").read_text()
+GITOPS = ROOT / "examples" / "gitops"
+HEALTH = {
+    "at work as declared": "Healthy",
+    "starting, recovering": "Progressing",
+    "suspended as declared": "Suspended",
+    "waits for its queue": "Progressing",
+    "stopping for a suspension, or because its queue says so": "Progressing",
+    "waits for its user": "Degraded",
+    "complete": "Healthy",
+    "given up": "Degraded",
+    "being deleted with its data": "Progressing",
+}
+
+
+def test_the_table_has_each_value_and_no_other() -> None:
+    leaves = {one for one in declared(SCHEMA) if not any(declared_below(one))}
+    rows = re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE)
+    named = {one for row in rows for one in re.findall(r"`([^`]+)`", row)}
+    assert named == leaves
+
+
+def states() -> dict[str, set[str]]:
+    """The conditions that are True, by the state of a job, as the page of conditions says."""
+    table = CONDITIONS.partition("| state |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (\w[\w, ]+) \|([^|]+)\|([^|]+)\|([^|]+)\|", table, re.MULTILINE)
+    found: dict[str, set[str]] = {}
+    for state, *cells in rows:
+        kinds = zip(("Ready", "Reconciling", "Stalled"), cells, strict=True)
+        found[state] = {kind for kind, cell in kinds if "True" in cell}
+        found[state] |= {one for cell in cells for one in re.findall(r"`(\w+)`", cell)}
+    return found
+
+
+def test_every_state_of_a_job_has_its_health() -> None:
+    assert states().keys() == HEALTH.keys()
+
+
+@pytest.mark.parametrize("state", HEALTH)
+@pytest.mark.parametrize("kind", ["RLJob", "SamplerPool"])
+def test_argo_cd_reads_the_first_condition_that_is_true(kind: str, state: str) -> None:
+    shipped = yaml.safe_load((GITOPS / "argocd-health.yaml").read_text())
+    lua = shipped["data"][f"resource.customizations.health.rl-operator.io_{kind}"]
+    order = re.findall(r'\{"(\w+)", "(\w+)"\}', lua)
+    assert len(order) == lua.count('{"')
+    assert next(health for one, health in order if one in states()[state]) == HEALTH[state]
+
+
+def test_flux_waits_for_conditions_that_there_are() -> None:
+    shipped = yaml.safe_load((GITOPS / "flux.yaml").read_text())
+    (check,) = shipped["spec"]["healthCheckExprs"]
+    named = {key: re.findall(r"type == '(\w+)'", check[key]) for key in ("current", "failed")}
+    assert named == {"current": ["Complete"], "failed": ["Failed"]}
+    assert {"Complete", "Failed"} <= set(re.findall(r"`(\w+)`", CONDITIONS))
