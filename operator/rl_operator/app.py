@@ -8,14 +8,13 @@ import gc
 import logging
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from rl_operator import kinds, metrics, shutdown
 from rl_operator.api_errors import ClusterError
-from rl_operator.async_queue import AsyncWorkQueue
+from rl_operator.blocking_queue import BlockingWorkQueue
 from rl_operator.cluster import Cluster, connect
 from rl_operator.endpoint import Endpoint
 from rl_operator.feed import Feed
@@ -86,7 +85,7 @@ class _Operator:
         self._ready = asyncio.Event()
         self._watching = asyncio.Event()
         self._stop = asyncio.Event()
-        self._queue: AsyncWorkQueue[Key] = AsyncWorkQueue(
+        self._queue: BlockingWorkQueue[Key] = BlockingWorkQueue(
             WorkQueue(
                 clock=time.monotonic,
                 jitter=random.random,
@@ -104,7 +103,7 @@ class _Operator:
 
     async def run(self) -> int:
         """Start everything, wait for the first thing that ends, stop the rest."""
-        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        self._loop = asyncio.get_running_loop()
         leadership = self._leadership()
         cluster = self._connect(leadership.check)
         missing = await asyncio.to_thread(require_kinds, cluster, self._settings)
@@ -174,7 +173,7 @@ class _Operator:
         born = listed = lambda key: None
         if not missing:
             born, listed = self._looks.born, self._looks.listed
-        self._feed = Feed(store, look=self._look, born=born, listed=listed)
+        self._feed = Feed(store, look=self._queue.add, born=born, listed=listed)
         cluster.tells(self._feed)
 
     def _leadership(self) -> Leadership:
@@ -229,15 +228,19 @@ class _Operator:
             cluster,
             settings,
             looks=self._looks,
-            wake=self._look,
+            wake=self._queue.add,
             later=events.put,
             now=self._time.now,
         )
-        workers = [work(self._queue, reconciling, executor) for _ in range(settings.workers)]
+        workers = [
+            self._loop.run_in_executor(executor, work, self._queue, reconciling)
+            for _ in range(settings.workers)
+        ]
         try:
             await asyncio.gather(self._resync(cluster), self._let_pass(events), *workers)
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            self._queue.close()  # what is being reconciled ends, and nothing is begun
+            executor.shutdown(wait=False)
             events.release(busy=False)
             await shutdown.ended(posting)  # before the Lease is given up
 
@@ -272,12 +275,6 @@ class _Operator:
             ready=self._watching,
             stop=self._stop,
         )
-
-    def _look(self, key: Key, within: float = 0.0) -> None:
-        if threading.get_ident() == self._loop_thread:
-            self._queue.add(key, within)
-        else:
-            self._loop.call_soon_threadsafe(self._queue.add, key, within)
 
 
 def _until_resync() -> float:

@@ -38,7 +38,7 @@ one of these."""
 
 
 class WorkQueue(Generic[K]):
-    """Keys to be worked on. Not for threads: all calls come from one event loop."""
+    """Keys to be worked on. Not for threads: ``BlockingWorkQueue`` is."""
 
     def __init__(
         self,

@@ -1,16 +1,13 @@
-"""Works the queue: each item in a thread, errors counted and tried again later."""
+"""Works the queue: errors are counted and tried again later."""
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from rl_operator import logs, metrics
 from rl_operator.api_errors import ApiConflictError, ApiMissingError, ApiUnavailableError
-from rl_operator.async_queue import AsyncWorkQueue
+from rl_operator.blocking_queue import BlockingWorkQueue
 from rl_operator.kinds import Key
 from rl_operator.leadership import NotLeaderError
 
@@ -21,20 +18,13 @@ OTHERS = (ApiUnavailableError, ApiMissingError, NotLeaderError)
 """No defects of ours: no answer, a kind or a namespace that has just gone, another leader."""
 
 
-async def work(
-    queue: AsyncWorkQueue[Key],
-    reconcilers: Mapping[str, Reconcile],
-    executor: ThreadPoolExecutor,
-) -> None:
-    """Take keys and reconcile them, for ever."""
-    loop = asyncio.get_running_loop()
-    while True:
-        key = await queue.take()
+def work(queue: BlockingWorkQueue[Key], reconcilers: Mapping[str, Reconcile]) -> None:
+    """Take keys and reconcile them until the queue is closed; one of its worker threads."""
+    while (key := queue.take()) is not None:
         words: logs.Words = {"object": str(key)}
-        look = functools.partial(_reconcile, reconcilers[key.kind], key, words)
         try:
-            with metrics.RECONCILE_SECONDS.labels(key.kind).time():
-                again = await loop.run_in_executor(executor, look)
+            with metrics.RECONCILE_SECONDS.labels(key.kind).time(), logs.about(words):
+                again = reconcilers[key.kind](key)
         except Exception as error:  # noqa: BLE001 - the boundary of a work item
             _failed(queue, key, error, words)
         else:
@@ -42,13 +32,7 @@ async def work(
             queue.done(key, again_after=again)
 
 
-def _reconcile(reconcile: Reconcile, key: Key, words: logs.Words) -> float | None:
-    """Reconcile in a thread; the lines logged meanwhile say of what."""
-    with logs.about(words):
-        return reconcile(key)
-
-
-def _failed(queue: AsyncWorkQueue[Key], key: Key, error: Exception, words: logs.Words) -> None:
+def _failed(queue: BlockingWorkQueue[Key], key: Key, error: Exception, words: logs.Words) -> None:
     delay = queue.failed(key)
     metrics.RETRIES.labels(key.kind).inc()
     told = {**words, "again_in": f"{delay:.1f} s"}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from rl_operator import logs, metrics
 from rl_operator.api_errors import ApiConflictError, ApiMissingError, ApiUnavailableError
-from rl_operator.async_queue import AsyncWorkQueue
+from rl_operator.blocking_queue import BlockingWorkQueue
 from rl_operator.kinds import Key
 from rl_operator.queue import WorkQueue
 from rl_operator.worker import Reconcile, work
@@ -62,7 +60,7 @@ def test_a_failed_reconcile_is_told_with_job_and_attempt_and_counted(
         raise ApiUnavailableError(doing="GET /x", status=500, message="down")
 
     before = _value("rl_operator_retries_total"), _value("rl_operator_queue_seconds_count")
-    asyncio.run(_work_once(reconcile))
+    _work_once(reconcile)
     looked, failed = lines
     assert (looked["job"], looked["attempt"]) == ("ns/job", 3)
     assert (failed["job"], failed["attempt"], failed["level"]) == ("ns/job", "3", "WARNING")
@@ -89,7 +87,7 @@ def test_only_defects_are_errors_with_a_traceback(
         raise error
 
     logging.getLogger("rl_operator").setLevel("DEBUG")
-    asyncio.run(_work_once(reconcile))
+    _work_once(reconcile)
     (line,) = lines
     assert line["level"] == level
     assert traced in str(line.get("traceback", ""))
@@ -101,29 +99,15 @@ def _value(name: str) -> float:
     return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
 
 
-class Queue(AsyncWorkQueue[Key]):
-    """Tells when a worker asks for the next key: it has said all of the one before."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            WorkQueue(clock=lambda: 0.0, jitter=lambda: 0.0, waited=metrics.QUEUE_SECONDS.observe)
-        )
-        self.asked = 0
-        self.asked_again = asyncio.Event()
-
-    async def take(self) -> Key:
-        self.asked += 1
-        if self.asked > 1:
-            self.asked_again.set()
-        return await super().take()
-
-
-async def _work_once(reconcile: Reconcile) -> None:
+def _work_once(reconcile: Reconcile) -> None:
     """Work on one key until it has failed."""
-    queue = Queue()
+    queue: BlockingWorkQueue[Key] = BlockingWorkQueue(
+        WorkQueue(clock=lambda: 0.0, jitter=lambda: 0.0, waited=metrics.QUEUE_SECONDS.observe)
+    )
+
+    def once(key: Key) -> float | None:
+        queue.close()  # a key that is worked on is finished, and the next one is not begun
+        return reconcile(key)
+
     queue.add(KEY)
-    with ThreadPoolExecutor(1) as executor:
-        worker = asyncio.create_task(work(queue, {"RLJob": reconcile}, executor))
-        await queue.asked_again.wait()
-        worker.cancel()
-        await asyncio.gather(worker, return_exceptions=True)
+    work(queue, {"RLJob": once})
