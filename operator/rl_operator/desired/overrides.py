@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from posixpath import normpath
 from typing import Any
 
 from rl_contracts.errors import Refusal
@@ -174,7 +175,7 @@ def _reserved_parts(container: Mapping[str, Any]) -> Iterator[str]:
     own = tuple(f"{one}/" for one in (TRAINER_FOLDERS if trainer else OWN_FOLDERS))
     for index, one in enumerate(container.get("volumeMounts") or []):
         path = one.get("mountPath") if isinstance(one, Mapping) else None
-        if isinstance(path, str) and f"{path}/".startswith(own):
+        if isinstance(path, str) and f"{normpath('/' + path.lstrip('/'))}/".startswith(own):
             yield f"volumeMounts[{index}].mountPath"
 
 

@@ -136,6 +136,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             {"name": "pytorch", "volumeMounts": [{"name": "v", "mountPath": "/etc/rl/spec"}]}]}},
         "spec.containers[0].volumeMounts[0].mountPath",
     ),
+    "a mount there by another name": (
+        {"spec": {"containers": [
+            {"name": "agent", "volumeMounts": [{"name": "v", "mountPath": "//etc/./rl/x/../spec"}]}
+        ]}},
+        "spec.containers[0].volumeMounts[0].mountPath",
+    ),
     "a mount where the policy lies": (
         {"spec": {"containers": [
             {"name": "agent", "volumeMounts": [{"name": "v", "mountPath": "/weights"}]}]}},
