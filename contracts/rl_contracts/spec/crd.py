@@ -52,7 +52,9 @@ POOL_COLUMNS = [
     _column("Serving", "integer", ".status.serving"),
     _column("Policy", "integer", ".status.version"),
     _column("Lag", "integer", ".status.lag"),
+    _column("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
     _column("Age", "date", ".metadata.creationTimestamp"),
+    _column("Mode", "string", ".spec.template.autoscaling.mode", 1),
     _column("Waiting", "integer", ".status.waitingJobs", 1),
 ]
 

@@ -74,6 +74,21 @@ def test_jobs_are_selected_by_phase_and_queue(apiserver: ApiServer) -> None:
     assert selected("status.phase!=Running,spec.scheduling.queueName=team") == []
 
 
+def test_a_pool_shows_why_it_is_not_ready(apiserver: ApiServer) -> None:
+    template = {"autoscaling": {"mode": "Builtin", "minReplicas": 1, "maxReplicas": 2}}
+    pool = {**a_job("shown"), "kind": "SamplerPool", "spec": {"job": "job", "template": template}}
+    assert apply(apiserver, pool) == ""
+    said = {"type": "Ready", "status": "False", "reason": "JobNotFound"}
+    patch = json.dumps({"status": {"observedGeneration": 1, "conditions": [said]}})
+    apiserver.kubectl(
+        "patch", "samplerpool", "shown", "--subresource=status", "--type=merge", "-p", patch
+    )
+    shown = apiserver.kubectl("get", "samplerpool", "shown").stdout
+    assert "JobNotFound" in shown
+    assert "Builtin" not in shown
+    assert "Builtin" in apiserver.kubectl("get", "samplerpool", "shown", "-o", "wide").stdout
+
+
 def test_the_shortest_job_is_accepted(apiserver: ApiServer) -> None:
     source = {"name": "train", "uri": "s3://abc/train.jsonl"}
     shortest = {
