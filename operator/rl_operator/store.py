@@ -6,9 +6,8 @@ the newest version counts, and what has gone does not come back with an old one.
 
 from __future__ import annotations
 
-import marshal
+import sys
 import threading
-import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from rl_operator import kinds, names
 from rl_operator.excerpt import excerpt
 from rl_operator.kinds import Kind
+from rl_operator.packing import Packed, Packing
 
 Manifest = dict[str, Any]
 
@@ -23,13 +23,6 @@ LABELLED = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD)
 """Watched by label alone: one that others made without it is not told of, and is not held."""
 INDEXED = (names.JOB_LABEL, names.POOL_LABEL)
 KEPT_ENDS = 10_000
-FORMAT = 2
-"""Without references: equal objects of equal order are equal bytes."""
-LARGE_BYTES = 1000
-"""What is packed in more is compressed, to 30 or 45 % of it: that takes 4 ns for each byte, and
-1.5 ns each time it is read."""
-ZLIB_MARK = b"x"
-"""First byte of what is compressed; that of a packed mapping is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +31,7 @@ class _Held:
     version: int
     labels: tuple[tuple[str, str], ...]
     """Of those that are indexed."""
-    content: bytes
-    """Packed: there are tens of thousands, and nobody may change what others read."""
+    content: Packed
 
 
 class Store:
@@ -50,6 +42,7 @@ class Store:
         self._names: dict[tuple[str, str, str, str], set[str]] = {}
         self._ended: dict[str, int] = {}
         """Version at its end by uid, oldest first."""
+        self._packing = Packing()
         self._lock = threading.Lock()
 
     def put(self, kind: Kind, raw: Mapping[str, Any]) -> bool:
@@ -60,12 +53,12 @@ class Store:
         meta = raw["metadata"]
         if kind in LABELLED and names.JOB_LABEL not in meta.get("labels", {}):
             return False
-        place, uid = (kind.name, meta["namespace"], meta["name"]), meta["uid"]
+        place, uid = (kind.name, sys.intern(meta["namespace"]), meta["name"]), meta["uid"]
         version = int(meta["resourceVersion"])
         with self._lock:
             if self._is_old(place, uid, version):
                 return False
-        new = _packed(kind, raw)
+        new = self._packed(kind, raw)
         with self._lock:
             if self._is_old(place, uid, version):
                 return False
@@ -74,7 +67,7 @@ class Store:
             self._held[place] = new
             for label, value in new.labels:
                 self._names.setdefault((*place[:2], label, value), set()).add(place[2])
-        return held is None or held.content != new.content
+        return held is None or not held.content.is_like(new.content)
 
     def end(self, kind: Kind, namespace: str, name: str, *, uid: str, version: int = 0) -> bool:
         """Note that an object has gone; whether that is new.
@@ -169,6 +162,18 @@ class Store:
             ]
             return sorted(set.intersection(*found)) if found else []
 
+    def _packed(self, kind: Kind, raw: Mapping[str, Any]) -> _Held:
+        content = excerpt(kind, raw)
+        meta = content["metadata"]
+        version = int(meta.pop("resourceVersion"))
+        labels = meta.get("labels", {})
+        return _Held(
+            uid=meta["uid"],
+            version=version,
+            labels=tuple((one, sys.intern(labels[one])) for one in INDEXED if one in labels),
+            content=self._packing.pack(kind.name, content),
+        )
+
     def _is_old(self, place: tuple[str, str, str], uid: str, version: int) -> bool:
         """Whether this state of an object, or a later one, or its end is known."""
         held = self._held.get(place)
@@ -195,29 +200,7 @@ def parse_selector(labels: str) -> dict[str, str]:
     return dict(one.split("=", 1) for one in labels.split(","))
 
 
-def _packed(kind: Kind, raw: Mapping[str, Any]) -> _Held:
-    content = excerpt(kind, raw)
-    meta = content["metadata"]
-    version = int(meta.pop("resourceVersion"))
-    labels = meta.get("labels", {})
-    return _Held(
-        uid=meta["uid"],
-        version=version,
-        labels=tuple((one, labels[one]) for one in INDEXED if one in labels),
-        content=_shrunk(marshal.dumps(content, FORMAT)),
-    )
-
-
-def _shrunk(content: bytes) -> bytes:
-    """In less memory, where that is worth the time; the same bytes for the same ones."""
-    return zlib.compress(content, 1) if len(content) > LARGE_BYTES else content
-
-
-def _whole(content: bytes) -> bytes:
-    return zlib.decompress(content) if content[:1] == ZLIB_MARK else content
-
-
 def _unpacked(held: _Held) -> Manifest:
-    found: Manifest = marshal.loads(_whole(held.content))
+    found: Manifest = held.content.unpacked()
     found["metadata"]["resourceVersion"] = str(held.version)
     return found

@@ -15,7 +15,7 @@ from rl_operator.feed import Feed
 from rl_operator.kinds import DEPLOYMENT, POD, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.looks import Looks, Reads
 from rl_operator.names import JOB_LABEL, POOL_LABEL, RUN_LABEL
-from rl_operator.store import KEPT_ENDS, LARGE_BYTES, Store
+from rl_operator.store import KEPT_ENDS, Store
 
 NAMES = ("a", "b")
 KEY = Key("RLJob", "n", "j")
@@ -46,19 +46,6 @@ def test_what_is_read_is_a_copy_of_what_matters() -> None:
     assert store.select(POD, "n", labels=SELECTOR)[0]["status"] == {"phase": "Running"}
     assert store.select(POD, "n", labels=f"{JOB_LABEL}=other") == []
     assert store.select(POD, "n", labels=f"{RUN_LABEL}=other,{JOB_LABEL}=j") == []
-
-
-@given(st.integers(0, 3 * LARGE_BYTES), st.characters(codec="utf-8"))
-def test_what_is_large_is_the_same_when_it_is_read(length: int, last: str) -> None:
-    store, message = Store(), "x" * length + last
-    assert store.put(POD, a_pod("a", message=message))
-    assert not store.put(POD, a_pod("a", version=2, message=message))
-    found = store.get(POD, "n", "a")
-    assert found is not None
-    assert found["status"] == {"message": message}
-    held = store._held["Pod", "n", "a"].content
-    assert len(held) < LARGE_BYTES + 100
-    assert store.put(POD, a_pod("a", version=3, message=f"{message}."))
 
 
 def test_news_is_what_differs_in_more_than_its_version() -> None:
