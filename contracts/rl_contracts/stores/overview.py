@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import bson
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
 
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler, is_alive
@@ -20,6 +23,7 @@ from rl_contracts.stores.mongo import Mongo, Stored
 
 OPEN_STATES = (TaskState.PENDING, TaskState.RETRY, TaskState.CLAIMED)
 OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
+AS_STORED = CodecOptions(document_class=RawBSONDocument)
 BEATING = ("heartbeat_at",)
 """Of a run: what moves whether or not it gets on."""
 SAMPLING = ("heartbeat_at", "groups_running", "groups_done", "groups_failed", "tokens_generated")
@@ -28,21 +32,22 @@ SAMPLING = ("heartbeat_at", "groups_running", "groups_done", "groups_failed", "t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """A run's documents as they are stored.
+    """A run's documents as they are stored: BSON, which takes a fifth of the memory of its data.
 
     They are parsed when they are asked for: one that cannot be read concerns its own run alone.
     """
 
-    stored_run: Stored | None = None
-    stored_samplers: tuple[Stored, ...] = ()
+    stored_run: bytes = b""
+    """Empty: there is none."""
+    stored_samplers: tuple[bytes, ...] = ()
 
     def run(self) -> Run | None:
         """The run; raises as ``Document.from_mongo``."""
-        return Run.from_mongo(self.stored_run) if self.stored_run is not None else None
+        return Run.from_mongo(bson.decode(self.stored_run)) if self.stored_run else None
 
     def samplers(self) -> tuple[Sampler, ...]:
         """All registrations by id; raises as ``Document.from_mongo``."""
-        parsed = (Sampler.from_mongo(one) for one in self.stored_samplers)
+        parsed = (Sampler.from_mongo(bson.decode(one)) for one in self.stored_samplers)
         return tuple(sorted(parsed, key=lambda one: one.id))
 
     def gist(self, now: float) -> bytes:
@@ -53,9 +58,11 @@ class Overview:
         Args:
             now: store time.
         """
-        told = sorted(self.stored_samplers, key=lambda one: str(one["_id"]))
+        samplers = map(bson.decode, self.stored_samplers)
+        told = sorted(samplers, key=lambda one: str(one["_id"]))
+        run: Stored = bson.decode(self.stored_run) if self.stored_run else {}
         whole = {
-            "run": _without(self.stored_run or {}, BEATING),
+            "run": _without(run, BEATING),
             "samplers": [_without(one, SAMPLING) for one in told],
             "alive": [
                 is_alive(one.get("state"), one.get("heartbeat_at") or 0.0, now) for one in told
@@ -75,20 +82,24 @@ def of_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
         return {}
     documents = mongo.call(
         f"reading {len(wanted)} runs",
-        lambda: list(mongo.collection("runs").find({"_id": {"$in": wanted}})),
+        lambda: list(_stored(mongo, "runs").find({"_id": {"$in": wanted}})),
     )
     registered = mongo.call(
         f"reading samplers of {len(wanted)} runs",
-        lambda: list(mongo.collection("samplers").find({"run": {"$in": wanted}})),
+        lambda: list(_stored(mongo, "samplers").find({"run": {"$in": wanted}})),
     )
-    by_id = {one["_id"]: one for one in documents}
-    by_run: defaultdict[str, list[Stored]] = defaultdict(list)
+    by_id = {one["_id"]: bytes(one.raw) for one in documents}
+    by_run: defaultdict[str, list[bytes]] = defaultdict(list)
     for one in registered:
-        by_run[one["run"]].append(one)
+        by_run[one["run"]].append(bytes(one.raw))
     return {
-        run: Overview(stored_run=by_id.get(run), stored_samplers=tuple(by_run[run]))
+        run: Overview(stored_run=by_id.get(run, b""), stored_samplers=tuple(by_run[run]))
         for run in wanted
     }
+
+
+def _stored(mongo: Mongo, collection: str) -> Collection[RawBSONDocument]:
+    return mongo.collection(collection).with_options(codec_options=AS_STORED)
 
 
 def backlog(mongo: Mongo, run: str) -> int:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, cast
 
+import bson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -178,7 +179,8 @@ def an_overview(run: dict[str, Any], sampler: dict[str, Any], *more: str) -> Ove
     others = [a_sampler(one, heartbeat_at=NOW).to_mongo() for one in more]
     told = a_sampler("s", heartbeat_at=NOW, state=SamplerState.READY).to_mongo() | sampler
     return Overview(
-        stored_run=a_run(heartbeat_at=NOW).to_mongo() | run, stored_samplers=(told, *others)
+        stored_run=bson.encode(a_run(heartbeat_at=NOW).to_mongo() | run),
+        stored_samplers=tuple(map(bson.encode, (told, *others))),
     )
 
 
