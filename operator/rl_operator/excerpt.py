@@ -28,6 +28,7 @@ KINDS = (
     kinds.RLJOB, kinds.SAMPLER_POOL, kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD,
 )  # fmt: skip
 """Those that are watched."""
+BY_NAME = {kind.name: kind for kind in KINDS}
 METADATA = (
     "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
     "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences",

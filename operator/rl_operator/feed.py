@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from rl_operator.excerpt import KINDS
+from rl_operator.excerpt import BY_NAME, KINDS
 from rl_operator.kinds import DEPLOYMENT, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.news import AT_ONCE, may_wait
 from rl_operator.store import Store
 from rl_operator.watches import keys_of
 
-BY_NAME = {kind.name: kind for kind in KINDS}
 OURS = (RLJOB, SAMPLER_POOL)
 MAKER = {SAMPLER_POOL: RLJOB, PYTORCH_JOB: RLJOB, DEPLOYMENT: SAMPLER_POOL}
 """Whose look makes an object, and goes on with what it has made."""

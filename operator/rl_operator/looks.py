@@ -8,6 +8,7 @@ live look.
 
 from __future__ import annotations
 
+import marshal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Protocol, TypeVar
 
 from rl_operator.api_errors import ApiMissingError
 from rl_operator.api_requests import Manifest
+from rl_operator.excerpt import BY_NAME
 from rl_operator.kinds import Key, Kind
 from rl_operator.store import Store, fits, parse_selector
 
@@ -77,8 +79,10 @@ class _Live:
             self.store.end(kind, namespace, name, uid=seen[0], version=seen[1])
 
 
-Question = tuple[Kind, str, str, bool]
+Question = tuple[str, str, str, bool]
 """Kind, namespace, and a name, or with True a selector."""
+Answer = int | tuple[int, ...]
+"""Version of what was read, or of each."""
 
 
 @dataclass(slots=True)
@@ -89,22 +93,26 @@ class _Noting:
     """
 
     store: Store
-    noted: dict[Question, object] = field(default_factory=dict)
+    noted: dict[Question, Answer] = field(default_factory=dict)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
-        question = (kind, namespace, name, False)
+        question = (kind.name, namespace, name, False)
         self.noted.setdefault(question, _answer(self.store, question))
         return self.store.get(kind, namespace, name)
 
     def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
-        question = (kind, namespace, labels, True)
+        question = (kind.name, namespace, labels, True)
         self.noted.setdefault(question, _answer(self.store, question))
         return self.store.select(kind, namespace, labels=labels)
 
+    def packed(self) -> bytes:
+        """What is noted, in a third of the memory: there are thousands of looks."""
+        return marshal.dumps(list(self.noted.items()))
 
-def _answer(store: Store, question: Question) -> object:
+
+def _answer(store: Store, question: Question) -> Answer:
     kind, namespace, wanted, several = question
-    return (store.versions if several else store.version)(kind, namespace, wanted)
+    return (store.versions if several else store.version)(BY_NAME[kind], namespace, wanted)
 
 
 class Looks:
@@ -139,8 +147,8 @@ class Looks:
         self._untouched: set[Key] = set()
         """Told of from their creation on, and not looked at yet."""
         self._changes: dict[Key, int] = {}
-        self._noted: dict[Key, dict[Question, object]] = {}
-        """Of the last look at each object that was made from the store."""
+        self._noted: dict[Key, bytes] = {}
+        """Of the last look at each object that was made from the store: questions and answers."""
         self._lock = threading.Lock()
 
     def changed(self, key: Key) -> None:
@@ -194,7 +202,7 @@ class Looks:
             found = look(noting)
             with self._lock:
                 if self._changes.get(key, 0) == before:
-                    self._noted[key] = noting.noted
+                    self._noted[key] = noting.packed()
             return found, True
         live = _Live(self._cluster, self._store)
         found = look(live)
@@ -210,7 +218,9 @@ class Looks:
             until, noted = self._live_until.get(key, now), self._noted.get(key)
         if noted is None or not fed or now >= until:
             return False
-        return all(_answer(self._store, one) == answer for one, answer in noted.items())
+        return all(
+            _answer(self._store, question) == answer for question, answer in marshal.loads(noted)
+        )
 
     def _until(self, began: float) -> float:
         seconds = self._seconds * max(1.0, len(self._live_until) / KEPT_IN_PACE)
