@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.scale.recorded import PassedPreflight, RecordedConnections, RecordedReader
-from rl_operator import app, logs, settings, wiring
+from rl_operator import unread_models
+
+unread_models.leave_out()  # as the operator does
+
+from benchmarks.scale.recorded import (  # noqa: E402 - imports the client
+    PassedPreflight,
+    RecordedConnections,
+    RecordedReader,
+)
+from rl_operator import app, logs, settings, wiring  # noqa: E402
 
 
 def main() -> int:
