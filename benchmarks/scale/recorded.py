@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from rl_operator.connections import StoresOf
 from rl_operator.kinds import Key
 from rl_operator.preflight import Verdict
 from rl_operator.progress import REACHED, Reach, Reading
+from rl_operator.readings import INTEREST_SECONDS
 
 FOLDER = "RL_RECORDED"
 """Environment variable: where the files are."""
@@ -56,15 +58,23 @@ class RecordedReader:
 
     def __init__(self, connections: object, *, clock: Callable[[], float]) -> None:
         self._folder = os.environ[FOLDER]
-        self._started = time.time()
-        self._read: dict[str, Reading] = {}
-        """By run, of what was said last: the stores themselves are not asked at each look."""
+        self._clock, self._started = clock, time.time()
+        self._lock = threading.Lock()
+        self._read: dict[str, tuple[Reading, float]] = {}
+        """By run, of what was said last, and when it was asked for, the longest ago first: the
+        stores themselves are not asked at each look, and what nobody asks for is forgotten."""
 
     def read(self, run: str, found: StoresOf, *, anew: bool = False) -> Reading:
         """What the pods of a run have written, which is looked up each time."""
-        text, known = self.gist(run, found), self._read.get(run)
+        text, now = self.gist(run, found), self._clock()
+        with self._lock:
+            known, _ = self._read.pop(run, (None, now))
         if known is None or known.gist != text:
-            known = self._read[run] = self._parsed(run, text)
+            known = self._parsed(run, text)
+        with self._lock:
+            self._read[run] = (known, now)
+            while next(iter(self._read.values()))[1] < now - INTEREST_SECONDS:
+                del self._read[next(iter(self._read))]
         return dataclasses.replace(known, now=time.time())
 
     def _parsed(self, run: str, text: bytes) -> Reading:
