@@ -28,7 +28,7 @@ from rl_operator.pod import Pod
 from rl_operator.snapshot import Basics, DeploymentState, Job, JobSnapshot, Pool, PoolSnapshot
 
 S = TypeVar("S", bound=BaseModel)
-KEPT_SPECS = KEPT_STATUSES = 1000
+KEPT_SPECS = KEPT_STATUSES = 500
 """Parsed ones that are used again: those of the objects that are under way. A spec of a job takes
 35 KB, and those that rest are not read."""
 
