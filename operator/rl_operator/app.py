@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
 import logging
 import random
 import signal
@@ -12,7 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from rl_operator import kinds, metrics, shutdown
+from rl_operator import kinds, memory, metrics, shutdown
 from rl_operator.api_errors import ClusterError
 from rl_operator.blocking_queue import BlockingWorkQueue
 from rl_operator.cluster import Cluster, connect
@@ -49,32 +47,12 @@ LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
 KIND_SECONDS = 2.0
 """Between two looks for a kind that is not installed."""
-M_ARENA_MAX = -8
-"""Option of glibc's ``mallopt``."""
-COLLECTIONS = (20_000, 20, 20)
-"""Objects that come in before the youngest are searched for garbage, and so on.
-
-One parsed pod has hundreds of parts, hardly any of which is ever in a cycle: to search after each
-700 took a sixth of the processor time.
-"""
 
 
 def run(settings: Settings) -> int:
     """Run until told to stop; return the exit status."""
-    _share_memory()
-    gc.freeze()  # what was imported stays: else each full collection goes through all of it
-    gc.set_threshold(*COLLECTIONS)
+    memory.prepare()
     return asyncio.run(_Operator(settings).run())
-
-
-def _share_memory() -> None:
-    """Let all threads take memory from one arena, where the C library has several.
-
-    Each thread's own keeps what it once needed for a large answer: 65 of 450 MB among 5,000 jobs.
-    """
-    found = getattr(ctypes.CDLL(None), "mallopt", None)
-    if found is not None:
-        found(M_ARENA_MAX, 1)
 
 
 class _Operator:
@@ -120,6 +98,7 @@ class _Operator:
                 ("watches", self._watch()),
                 ("reconciling", self._reconcile(cluster, leadership)),
                 ("heartbeat", self._beat()),
+                ("memory", self._give_back_memory()),
                 ("watchdog", self._guard()),
                 ("kinds", self._await_kinds(cluster, missing)),
             )
@@ -188,6 +167,11 @@ class _Operator:
         while True:
             self._loop_alive_at = time.monotonic()
             await asyncio.sleep(1)
+
+    async def _give_back_memory(self) -> None:
+        while True:
+            await asyncio.sleep(memory.SECONDS)
+            await asyncio.to_thread(memory.give_back)
 
     async def _guard(self) -> None:
         """Fail once a watch has fallen silent: its changes would wait for the next resync."""
