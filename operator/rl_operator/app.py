@@ -225,7 +225,7 @@ class _Operator:
         finally:
             self._queue.close()  # what is being reconciled ends, and nothing is begun
             executor.shutdown(wait=False)
-            events.release(busy=False)
+            events.end()
             await shutdown.ended(posting)  # before the Lease is given up
 
     async def _let_pass(self, events: Lane) -> None:

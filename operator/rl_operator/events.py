@@ -142,6 +142,16 @@ def _turned(before: list[Condition], after: list[Condition], kind: str) -> bool:
     return is_true(after, kind) and not is_true(before, kind)
 
 
+@dataclass(frozen=True, slots=True)
+class _About:
+    """Whom an event regards: thousands may wait, and metadata take ten times as much."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+
+
 class Journal:
     """Posts events; the same turn told twice becomes one event with a count."""
 
@@ -168,16 +178,17 @@ class Journal:
 
     def post(self, about: Meta, kind: Kind, notes: Iterable[Note]) -> None:
         """Post notes about an object; an event that cannot be posted is only logged."""
+        regarding = _About(kind, about.namespace, about.name, about.uid)
         for note in notes:
-            self._later(functools.partial(self._try, about, kind, note, self._now()))
+            self._later(functools.partial(self._try, regarding, note, self._now()))
 
-    def _try(self, about: Meta, kind: Kind, note: Note, at: float) -> None:
+    def _try(self, about: _About, note: Note, at: float) -> None:
         try:
-            self._post(about, kind, note, at)
+            self._post(about, note, at)
         except (ClusterError, NotLeaderError) as error:
             log.warning("event %s of %s not posted: %s", note.reason, about.name, error)
 
-    def _post(self, about: Meta, kind: Kind, note: Note, at: float) -> None:
+    def _post(self, about: _About, note: Note, at: float) -> None:
         name = f"{about.name}.{names.digest([about.uid, note.type, note.reason, note.message])}"
         time = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         metadata: dict[str, Any] = {"name": name, "namespace": about.namespace}
@@ -193,8 +204,8 @@ class Journal:
             "reportingController": COMPONENT,
             "reportingInstance": self._identity[:128],
             "regarding": {
-                "apiVersion": kind.api_version,
-                "kind": kind.name,
+                "apiVersion": about.kind.api_version,
+                "kind": about.kind.name,
                 "namespace": about.namespace,
                 "name": about.name,
                 "uid": about.uid,

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.lane import Lane
+from rl_operator.lane import Lane, Task
 
-SECONDS = 10.0
+SECONDS, MOST = 10.0, 50
+
+
+def at_once(task: Task) -> Future[None]:
+    """As an executor that is done with it before anybody asks."""
+    done = Future[None]()
+    try:
+        task()
+    except ArithmeticError as error:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+    return done
 
 
 class Watch:
@@ -15,7 +30,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.now, self.put_in, self.done = 0.0, list[float](), list[tuple[int, float]]()
-        self.lane = Lane(lambda task: task(), clock=lambda: self.now, seconds=SECONDS)
+        self.lane = Lane(at_once, clock=lambda: self.now, seconds=SECONDS, most=MOST)
 
     def put(self) -> None:
         number = len(self.put_in)
@@ -44,7 +59,7 @@ def test_it_waits_while_there_is_other_work() -> None:
 STEP = st.tuples(st.sampled_from(["put", "busy", "idle"]), st.floats(0.0, 3.0))
 
 
-@given(steps=st.lists(STEP))
+@given(steps=st.lists(STEP, max_size=MOST))
 def test_each_is_done_once_in_order_and_in_time(steps: list[tuple[str, float]]) -> None:
     watch = Watch()
     for what, seconds in steps:
@@ -58,3 +73,51 @@ def test_each_is_done_once_in_order_and_in_time(steps: list[tuple[str, float]]) 
     assert watch.numbers() == list(range(len(watch.put_in)))
     late = [at - watch.put_in[number] for number, at in watch.done]
     assert all(one <= SECONDS + 3.0 for one in late)  # and no longer than between two releases
+
+
+def test_of_too_many_the_oldest_are_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch()
+    for _ in range(MOST + 2):
+        watch.put()
+    assert len(watch.lane) == MOST
+    assert len(caplog.records) == 2
+    watch.lane.release(busy=False)
+    assert watch.numbers() == list(range(2, MOST + 2))
+
+
+def test_one_at_a_time_is_under_way() -> None:
+    started, now = list[tuple[Task, Future[None]]](), 0.0
+
+    def start(task: Task) -> Future[None]:
+        started.append((task, Future()))
+        return started[-1][1]
+
+    done = list[str]()
+    lane = Lane(start, clock=lambda: now, seconds=SECONDS)
+    lane.put(lambda: done.append("first"))
+    lane.release(busy=False)
+    lane.put(lambda: done.append("second"))
+    lane.release(busy=False)
+    assert len(started) == 1
+    task, future = started[0]
+    task()
+    assert done == ["first", "second"]  # what came meanwhile passes with it
+    future.set_result(None)
+    lane.release(busy=False)
+    assert len(started) == 1
+
+
+def test_what_fails_is_told_to_the_one_who_lets_pass() -> None:
+    watch = Watch()
+    watch.lane.put(lambda: watch.put_in.append(1 // 0))
+    watch.lane.release(busy=False)
+    with pytest.raises(ZeroDivisionError):
+        watch.lane.release(busy=False)
+
+
+def test_at_the_end_everything_passes() -> None:
+    watch = Watch()
+    watch.put()
+    watch.lane.release(busy=True)
+    watch.lane.end()
+    assert watch.numbers() == [0]
