@@ -11,6 +11,7 @@ from rl_operator import failure_policy, sizing
 from rl_operator.attempt_records import REFUSED_EXIT_CODE, current
 from rl_operator.decisions import Decision, Ended, View, Wait
 from rl_operator.failure_policy import Action
+from rl_operator.pod import Pod
 from rl_operator.scrub import scrubbed
 from rl_operator.snapshot import TrainerJob
 from rl_operator.timestamps import format_time, parse_time
@@ -79,15 +80,11 @@ def conclude(view: View, trainer: TrainerJob, outcome: Outcome | None) -> Decisi
     if outcome is not None and outcome.kind == "Refused" and by_refusal:
         where = f"{outcome.field} = {outcome.value!r}: " if outcome.field else ""
         message = scrubbed(f"{where}{outcome.message} {outcome.remedy}".strip())
-        return end(view, outcome.reason, message, exit_code=REFUSED_EXIT_CODE, refused=True)
+        return _refused(view, pod, outcome.reason, message)
     if trainer.state == "Succeeded":
         message = "The trainer ended with exit code 0 and left no outcome in the run document."
         return end(view, "ExitedWithoutOutcome", message, exit_code=exit_code)
-    action = failure_policy.action(
-        view.lifecycle.failure_policy,
-        exit_code=exit_code,
-        conditions=pod.conditions if pod else (),
-    )
+    action = _action(view, pod, exit_code=exit_code)
     if outcome is not None and outcome.kind == "Failed" and exit_code in (1, None):
         message = scrubbed(outcome.message)
         return _failed(view, outcome.reason, message, exit_code=exit_code, action=action)
@@ -135,6 +132,28 @@ def _smaller(view: View, trainer: TrainerJob) -> Ended | None:
         f"{fitted} (trainer.elastic). {why}"
     )
     return replace(end(view, sizing.DOES_NOT_FIT, message, action="Ignore"), fitted=fitted)
+
+
+def _refused(view: View, pod: Pod | None, reason: str, message: str) -> Ended:
+    """The end of an attempt that found a mistake of the user's, unless a rule makes it a failure.
+
+    By itself it is tried again and not counted, as after ``Ignore``.
+    """
+    code = REFUSED_EXIT_CODE
+    action = _action(view, pod, exit_code=code, otherwise="Ignore")
+    refused = action == "Ignore"
+    return end(view, reason, message, exit_code=code, action=action, refused=refused)
+
+
+def _action(
+    view: View, pod: Pod | None, *, exit_code: int | None, otherwise: Action = "Restart"
+) -> Action:
+    return failure_policy.action(
+        view.lifecycle.failure_policy,
+        exit_code=exit_code,
+        conditions=pod.conditions if pod else (),
+        otherwise=otherwise,
+    )
 
 
 def _failed(

@@ -10,16 +10,23 @@ from rl_contracts.spec.lifecycle import FailurePolicy, FailureRule
 Action = Literal["FailJob", "Ignore", "Restart"]
 
 
-def action(policy: FailurePolicy, *, exit_code: int | None, conditions: Collection[str]) -> Action:
-    """The action of the first rule that matches, ``Restart`` without one.
+def action(
+    policy: FailurePolicy,
+    *,
+    exit_code: int | None,
+    conditions: Collection[str],
+    otherwise: Action = "Restart",
+) -> Action:
+    """The action of the first rule that matches, ``otherwise`` without one.
 
     Args:
         policy: the rules in their order.
         exit_code: of the trainer's container; None when it left none.
         conditions: types of the pod's conditions that are True.
+        otherwise: what follows by itself.
     """
     found = next((one for one in policy.rules if _matches(one, exit_code, conditions)), None)
-    return found.action if found is not None else "Restart"
+    return found.action if found is not None else otherwise
 
 
 def _matches(rule: FailureRule, exit_code: int | None, conditions: Collection[str]) -> bool:

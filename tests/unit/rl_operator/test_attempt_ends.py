@@ -9,6 +9,7 @@ import pytest
 
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
+from rl_operator import attempt_records
 from rl_operator.attempt_status import decided
 from rl_operator.attempts import decide
 from rl_operator.decisions import Complete, Decision, Ended, Wait
@@ -235,6 +236,49 @@ def test_the_failure_policy_decides(
     assert (decision.counts, decision.ignored, decision.final) == (counts, not counts, final)
     assert decision.failure.exit_code == code
     assert decision.failure.container == "pytorch"
+
+
+REFUSED = {"reason": "ModelUnusable", "field": "spec.model.uri", "value": "s3://b/m"}
+ON_2 = {"onExitCodes": {"values": [2]}}
+REFUSALS: dict[str, tuple[Lifecycle, str, float, bool]] = {
+    # how the attempt is recorded, the pause, whether it was the last one
+    "no rule": (ruled(), "Refused", 30, False),
+    "a rule of another code": (ruled(ON_42), "Refused", 30, False),
+    "to be ignored, as it is": (ruled({"action": "Ignore", **ON_2}), "Refused", 30, False),
+    "to fail the job": (ruled({"action": "FailJob", **ON_2}), "Failed", 10, True),
+    "a code of no list": (ruled(ON_OTHERS), "Failed", 10, True),
+    "to be counted": (ruled({"action": "Restart", **ON_2}), "Failed", 10, False),
+    "to be counted, once": (
+        ruled({"action": "Restart", **ON_2}, backoffLimit=0), "Failed", 10, True
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "result", "delay", "final"), REFUSALS.values(), ids=REFUSALS.keys()
+)
+def test_the_failure_policy_is_asked_of_a_refusal(
+    lifecycle: Lifecycle, result: str, delay: float, final: bool
+) -> None:
+    view = a_view(
+        status=RLJobStatus(
+            attempt=1, attempts=[AttemptStatus(attempt=1, start_time=format_time(NOW - 50))]
+        ),
+        trainer=a_trainer(state="Failed"),
+        pods=(an_ended_pod(2),),
+        run=with_outcome("Refused", remedy="Do z.", **REFUSED),
+        lifecycle=lifecycle,
+    )
+    decision = decide(view)
+    assert isinstance(decision, Ended)
+    assert (decision.retry_at - NOW, decision.final) == (delay, final)
+    after = decided(view.status, decision, NOW)
+    assert [one.result for one in after.attempts] == [result]
+    assert after.failures == (result == "Failed")
+    assert (after.completion_time is not None) is final
+    # Whatever follows, people are told what to mend.
+    assert attempt_records.refused(after)
+    assert decision.failure.message == "spec.model.uri = 's3://b/m': So. Do z."
 
 
 @pytest.mark.parametrize(
