@@ -34,6 +34,12 @@ class RecordedConnections:
         """Nothing that anybody needs."""
         return StoresOf(place=f"{namespace}/{secret}")
 
+    def use(self, job: Key, secret: str) -> None:
+        """Nothing is held."""
+
+    def release(self, job: Key) -> None:
+        """Nothing was held."""
+
     def last(self, namespace: str, secret: str) -> Stores | None:
         """Nothing."""
         return None

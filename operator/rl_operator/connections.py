@@ -16,7 +16,7 @@ from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.settings import StoreSettings
 from rl_operator.api_errors import ApiRefusedError
 from rl_operator.cluster import Cluster
-from rl_operator.kinds import SECRET
+from rl_operator.kinds import SECRET, Key
 from rl_operator.progress import NOT_ASKED, Reach, reach
 
 PATIENCE_SECONDS = 2.0
@@ -47,8 +47,8 @@ class StoresOf:
 class Connections:
     """Clients of the stores, one set for each version of a Secret.
 
-    Those of a version that is no more are closed when the last of their readers lets go of them:
-    a Secret may change while a long read is under way.
+    Those of a version that is no more, or of a Secret that no job names any more, are closed when
+    the last of their readers lets go of them: a Secret may change while a long read is under way.
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class Connections:
         self._open: dict[tuple[str, str], _Connection] = {}
         self._buckets: dict[int, tuple[float, Reach]] = {}
         self._found: dict[tuple[str, str], tuple[float, StoresOf]] = {}
+        self._jobs: dict[str, dict[Key, str]] = {}
+        """By namespace: the Secret that each job names."""
         self._clock, self._secret_seconds = clock, secret_seconds
         self._lock = threading.Lock()
 
@@ -98,6 +100,31 @@ class Connections:
             return StoresOf(refusal=error.refusal, version=version)
         place = f"{namespace}/{secret}@{version}"
         return StoresOf(stores=stores, settings=settings, version=version, place=place)
+
+    def use(self, job: Key, secret: str) -> None:
+        """Keep what a Secret names, even when it is gone, until ``release`` of the job."""
+        with self._lock:
+            jobs = self._jobs.setdefault(job.namespace, {})
+            before, jobs[job] = jobs.get(job), secret
+            unused = self._forgotten(job.namespace, before)
+        del unused  # closing them takes time: not under the lock
+
+    def release(self, job: Key) -> None:
+        """A job is gone: forget what no other one of its namespace uses."""
+        with self._lock:
+            jobs = self._jobs.get(job.namespace, {})
+            secret = jobs.pop(job, None)
+            unused = self._forgotten(job.namespace, secret)
+            if not jobs:
+                self._jobs.pop(job.namespace, None)
+        del unused
+
+    def _forgotten(self, namespace: str, secret: str | None) -> object:
+        """What was held of a Secret that no job names any more."""
+        if secret is None or secret in self._jobs[namespace].values():
+            return None
+        place = namespace, secret
+        return self._open.pop(place, None), self._found.pop(place, None)
 
     def last(self, namespace: str, secret: str) -> Stores | None:
         """The stores that a Secret named when it was read last."""

@@ -57,8 +57,18 @@ class InputsReader:
     """Seconds since 1970."""
 
     def forget(self, key: Key) -> None:
-        """Drop what is held of a job."""
+        """Look at a job's inputs anew."""
         self.preflight.forget(key)
+
+    def keep(self, snapshot: JobSnapshot) -> None:
+        """A job is there, whether or not anything of it is to be read now."""
+        if snapshot.job.spec is not None:
+            self.connections.use(snapshot.key, snapshot.job.spec.storage.secret_name)
+
+    def drop(self, key: Key) -> None:
+        """A job is gone: hold nothing of it, and no clients that it alone has used."""
+        self.preflight.forget(key)
+        self.connections.release(key)
 
     def read(self, snapshot: JobSnapshot, spec: RLJobSpec, *, anew: bool = False) -> Inputs:
         """What is known now; waits for nothing longer than a few seconds.

@@ -78,6 +78,7 @@ class JobReconciler:
             self._forget(key)
             return None
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
+        self.inputs.keep(snapshot)
         snapshot, gate = self.queueing.look(snapshot)
         if again and must_be_live(snapshot.job):
             return self._look_live(key)
@@ -104,7 +105,7 @@ class JobReconciler:
         return self.reconcile(key)
 
     def _forget(self, key: Key) -> None:
-        self.inputs.forget(key)
+        self.inputs.drop(key)
         self.pace.forget(key)
         self.looks.forget(key)
         self.applier.forget(key)
