@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from rl_contracts.spec.resources import API_VERSION
+from rl_operator.api_errors import ApiMissingError
+
+NAME = re.compile(r"(?!\.{1,2}\Z)[\w.:-]+", re.ASCII)
+"""What any object's name is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,16 @@ class Kind:
         return self.api_version.rpartition("/")[2]
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
-        """URL path of one object, of its subresource, or of a namespace's collection."""
+        """URL path of one object, of its subresource, or of a namespace's collection.
+
+        Raises:
+            ApiMissingError: nothing can be called so. Manifests name Secrets, pools and classes,
+                and ``../../other/secrets/stores`` would be another namespace's on its way through
+                a proxy.
+        """
+        if name and not NAME.fullmatch(name):
+            doing, said = f"{self.plural} of {namespace}", f"none can be called {name[:253]!r}"
+            raise ApiMissingError(doing=doing, status=404, message=said)
         root = "/apis" if self.group else "/api"
         place = ["namespaces", namespace] if self.namespaced else []
         parts = [root, self.api_version, *place, self.plural, name, subresource]
