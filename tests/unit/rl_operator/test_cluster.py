@@ -179,6 +179,10 @@ def test_an_error_names_the_object_that_was_to_be_created() -> None:
     assert caught.value.doing == "POST /api/v1/namespaces/n/pods/x"
 
 
+BETWEEN = (0.2, 0.4, 0.8, 1.6)
+"""Seconds between two tries, at most."""
+
+
 @pytest.mark.parametrize(
     ("status", "writes", "reads"),
     [(429, TRIES, TRIES), (500, 1, TRIES), (503, 1, TRIES), (409, 1, 1), (422, 1, 1)],
@@ -192,6 +196,16 @@ def test_only_what_changes_nothing_is_asked_again(status: int, writes: int, read
     with pytest.raises(ClusterError):
         a_cluster(answer)[0].get(POD, "n", "x")
     assert answer.asked == reads
+
+
+def test_tries_are_further_and_further_apart() -> None:
+    slept: list[float] = []
+    cluster, _ = a_cluster(Answer(429))
+    cluster._requests._sleep = slept.append
+    with pytest.raises(ClusterError):
+        cluster.get(POD, "n", "x")
+    assert [seconds <= most for seconds, most in zip(slept, BETWEEN, strict=True)] == [True] * 4
+    assert min(slept) >= 0
 
 
 def test_who_leads_no_longer_writes_no_second_time() -> None:
