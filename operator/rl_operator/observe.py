@@ -43,35 +43,27 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
         return None
     found, shared = _with_pool(cluster, _job(raw))
     labels = f"{names.JOB_LABEL}={key.name}"
-    children = _children(cluster, key, [kinds.SAMPLER_POOL], labels=labels)
-    has_trainer_kind = True
-    try:
-        children += _children(cluster, key, [kinds.PYTORCH_JOB], labels=labels)
-    except ApiMissingError:
-        has_trainer_kind = False
-    has_queue_kind = True
-    if queues and _may_be_queued(found):
-        try:
-            children += _children(cluster, key, [kinds.WORKLOAD], labels=labels)
-        except ApiMissingError:
-            has_queue_kind = False
+    groups = _children(cluster, key, kinds.SAMPLER_POOL, labels=labels)
+    attempts = _if_served(cluster, key, kinds.PYTORCH_JOB, labels=labels)
+    asks = queues and _may_be_queued(found)
+    queued = _if_served(cluster, key, kinds.WORKLOAD, labels=labels) if asks else []
+    children = [*groups, *(attempts or []), *(queued or [])]
     # Not those of an earlier job of this name, nor what somebody has labelled like them.
-    own = [one for one in children if one.meta.owner_uid == found.meta.uid]
-    of_kind = {kind.name: [one for one in own if one.kind == kind.name] for kind in kinds.WRITTEN}
-    trainers = [parse_trainer_job(one) for one in of_kind[kinds.PYTORCH_JOB.name]]
+    pools = [_pool(one.raw) for one in groups if one.meta.owner_uid == found.meta.uid]
+    if shared is not None and assignment.holds(shared, found):
+        pools.append(shared)
+    own = [one for one in attempts or [] if one.meta.owner_uid == found.meta.uid]
+    trainers = [parse_trainer_job(one) for one in own]
     return JobSnapshot(
         key=key,
         job=found,
         children={(one.kind, one.meta.name): one for one in children},
-        pools=(
-            *(_pool(one.raw) for one in of_kind[kinds.SAMPLER_POOL.name]),
-            *([shared] if shared is not None and assignment.holds(shared, found) else []),
-        ),
+        pools=tuple(pools),
         shared=shared,
         trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
         pods=_pods(cluster, found),
-        has_trainer_kind=has_trainer_kind,
-        has_queue_kind=has_queue_kind,
+        has_trainer_kind=attempts is not None,
+        has_queue_kind=queued is not None,
     )
 
 
@@ -154,14 +146,17 @@ def named(cluster: Reads, key: Key, wanted: Iterable[tuple[Kind, str]]) -> list[
     return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for kind, raw in found if raw]
 
 
-def _children(
-    cluster: Reads, key: Key, wanted: Iterable[Kind], *, labels: str
-) -> list[Child]:  # fmt: skip
-    return [
-        Child(kind=kind.name, meta=Meta.parse(raw), raw=raw)
-        for kind in wanted
-        for raw in cluster.select(kind, key.namespace, labels=labels)
-    ]
+def _children(cluster: Reads, key: Key, kind: Kind, *, labels: str) -> list[Child]:
+    found = cluster.select(kind, key.namespace, labels=labels)
+    return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for raw in found]
+
+
+def _if_served(cluster: Reads, key: Key, kind: Kind, *, labels: str) -> list[Child] | None:
+    """Children of a kind of others; None where the API server does not know it."""
+    try:
+        return _children(cluster, key, kind, labels=labels)
+    except ApiMissingError:
+        return None
 
 
 def _job(raw: Raw) -> Job:
