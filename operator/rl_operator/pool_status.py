@@ -72,41 +72,20 @@ def compute(
         others: what the stores say of the runs that it serves beside that one.
         now: seconds since 1970.
     """
-    before, meta, state = snapshot.pool.status, snapshot.pool.meta, snapshot.deployment
-    changes: dict[str, object] = {
-        "observed_generation": meta.generation,
-        "replicas": state.replicas,
-        "ready": state.ready,
-        "updated": state.updated,
-        "unavailable": max(0, replicas - state.ready),
-        "draining": _draining(snapshot, reading),
-        "replaced": before.replaced + lost.replaced,
-    }
-    if snapshot.job is not None:
-        run = "" if turn is not None else snapshot.job.meta.run
-        chosen = deployment.selector(meta.name, run)
-        changes["selector"] = ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
-    if reading.known:
-        changes |= _counters(snapshot, snapshot.job, reading)
+    before, meta = snapshot.pool.status, snapshot.pool.meta
+    changes = _fields(snapshot, reading, replicas=replicas, shared=turn is not None)
+    changes["replaced"] = before.replaced + lost.replaced
     if turn is not None:
-        changes["runs"] = _of_each(snapshot, [reading, *others])
+        changes |= {"runs": _of_each(snapshot, [reading, *others]), **shared_status.fields(turn)}
     if scaled is not None and scaled.record is not None:
         changes["last_scale"] = [*before.last_scale, scaled.record][-KEPT_SCALES:]
     said = _said(snapshot, stall=stall, replicas=replicas)
     if lost.late:
         said.append(Said(LATE, "False", TIMED_OUT, lost.late))
     if turn is not None:
-        changes |= shared_status.fields(turn)
         said = shared_status.said(turn, said, namespace=meta.namespace)
-    if scaled is not None and scaled.limited:
-        message = "The trainer waits; spec.template.autoscaling.maxReplicas allows no more pods."
-        said.append(Said("ScalingLimited", "True", "AtMaximum", message))
-    elif scaled is not None and replicas < scaled.replicas:
-        message = (
-            f"/scale asks for {scaled.replicas} pods; the job's queue has admitted {replicas}. It "
-            "is asked for autoscaling.maxReplicas, without one for autoscaling.minReplicas."
-        )
-        said.append(Said("ScalingLimited", "True", "QueueAdmitsFewer", message))
+    if scaled is not None:
+        said += _limited(scaled, replicas)
     changes["conditions"] = merged(
         before.conditions, said, generation=meta.generation, now=now
     )  # fmt: skip
@@ -116,6 +95,41 @@ def compute(
 def trouble(snapshot: PoolSnapshot) -> str:
     """What keeps pods from being made or from running; empty when nothing is known."""
     return snapshot.deployment.stuck or first_trouble(snapshot.pods)
+
+
+def _fields(
+    snapshot: PoolSnapshot, reading: Reading, *, replicas: int, shared: bool
+) -> dict[str, object]:
+    """What any pool's status says of its pods, but what it remembers."""
+    meta, state = snapshot.pool.meta, snapshot.deployment
+    found: dict[str, object] = {
+        "observed_generation": meta.generation,
+        "replicas": state.replicas,
+        "ready": state.ready,
+        "updated": state.updated,
+        "unavailable": max(0, replicas - state.ready),
+        "draining": _draining(snapshot, reading),
+    }
+    if snapshot.job is not None:
+        chosen = deployment.selector(meta.name, "" if shared else snapshot.job.meta.run)
+        found["selector"] = ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
+    if reading.known:
+        found |= _counters(snapshot, snapshot.job, reading)
+    return found
+
+
+def _limited(scaled: Scaled, replicas: int) -> list[Said]:
+    """Why the pool is smaller than it ought to be."""
+    if scaled.limited:
+        message = "The trainer waits; spec.template.autoscaling.maxReplicas allows no more pods."
+        return [Said("ScalingLimited", "True", "AtMaximum", message)]
+    if replicas < scaled.replicas:
+        message = (
+            f"/scale asks for {scaled.replicas} pods; the job's queue has admitted {replicas}. It "
+            "is asked for autoscaling.maxReplicas, without one for autoscaling.minReplicas."
+        )
+        return [Said("ScalingLimited", "True", "QueueAdmitsFewer", message)]
+    return []
 
 
 def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict[str, object]:

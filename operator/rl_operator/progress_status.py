@@ -24,17 +24,25 @@ def of_run(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
             "progress": ProgressStatus(steps=spec.training.steps or 0, backlog=reading.backlog),
             "weights": WeightsStatus(),
         }
-    serving, supervised = serving_samplers(situation), spec.algorithm.supervised
+    return {
+        "progress": _progress(situation, run, spec),
+        "weights": _weights(situation, run),
+        "datasets": _datasets(run, spec),
+        "model_commit": (run.base.commit or None) if run.base else None,
+    }
+
+
+def _progress(situation: Situation, run: Run, spec: RLJobSpec) -> ProgressStatus:
+    reading, supervised = situation.reading, spec.algorithm.supervised
     busy = run.totals.wait_seconds + run.totals.train_seconds
     last = _last_evaluation(run, spec)
-    accuracy, passed = mean_accuracy(last), mean_pass_rate(last)
     reward = run.latest.reward_mean if run.latest else run.sampled.reward_mean
-    progress = ProgressStatus(
+    return ProgressStatus(
         step=run.step or run.sampled.windows,
         steps=run.steps,
-        reward=None if supervised or reward is None else round(reward, 4),
-        accuracy=None if accuracy is None else round(accuracy, 4),
-        pass_at_k=None if passed is None else round(passed, 4),
+        reward=None if supervised else _rounded(reward),
+        accuracy=_rounded(mean_accuracy(last)),
+        pass_at_k=_rounded(mean_pass_rate(last)),
         phase=run.phase[:256],
         backlog=reading.backlog,
         tokens_per_second=round(sum(one.tokens_per_second for one in reading.samplers), 1),
@@ -43,19 +51,21 @@ def of_run(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
         seconds_left=_seconds_left(situation),
         last_progress_time=format_time(run.progress_at) if run.progress_at else None,
     )
-    weights = WeightsStatus(
+
+
+def _weights(situation: Situation, run: Run) -> WeightsStatus:
+    serving = serving_samplers(situation)
+    return WeightsStatus(
         version=run.policy.version if run.policy else 0,
         min_serving_version=min((one.version for one in serving), default=0),
         lag=lag(run, serving),
         uri=f"s3://{situation.bucket}/{run.policy.prefix}" if run.policy else "",
         digest=run.policy.manifest_sha256 if run.policy else "",
     )
-    return {
-        "progress": progress,
-        "weights": weights,
-        "datasets": _datasets(run, spec),
-        "model_commit": (run.base.commit or None) if run.base else None,
-    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 def _datasets(run: Run, spec: RLJobSpec) -> list[DatasetStatus]:
@@ -79,11 +89,10 @@ def _datasets(run: Run, spec: RLJobSpec) -> list[DatasetStatus]:
 def _measured(result: EvaluationResult | None) -> dict[str, float | None]:
     if result is None:
         return {}
-    passed = mean_pass_rate([result])
     return {
-        "accuracy": None if result.accuracy is None else round(result.accuracy, 4),
-        "pass_at_k": None if passed is None else round(passed, 4),
-        "loss": None if result.loss is None else round(result.loss, 4),
+        "accuracy": _rounded(result.accuracy),
+        "pass_at_k": _rounded(mean_pass_rate([result])),
+        "loss": _rounded(result.loss),
     }
 
 
