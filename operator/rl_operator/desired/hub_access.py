@@ -23,6 +23,11 @@ def of_trainer(spec: RLJobSpec) -> bool:
     return pushes or uses_hub(spec.data) or model_of_hub(spec.model)
 
 
+def token_of_trainer(spec: RLJobSpec) -> HubTokenReference | None:
+    """By what token the trainer asks it, if it asks and there is one."""
+    return spec.data.hub.token_secret_ref if of_trainer(spec) else None
+
+
 def told(spec: RLJobSpec) -> dict[str, str]:
     """Variables of a container that asks it."""
     token = spec.data.hub.token_secret_ref

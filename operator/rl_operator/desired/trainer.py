@@ -83,6 +83,52 @@ def render(
 
 def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
     """The template of the trainer's pods."""
+    config = names.spec_config(job.name, spec)
+    hub, tracking = hub_access.token_of_trainer(spec), spec.training.tracking.secret_name
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **pods.pull_secrets(images),
+        "securityContext": pods.pod_security(),
+        "terminationGracePeriodSeconds": spec.lifecycle.suspend_grace_seconds,
+        "containers": [_container(job, spec, attempt=attempt, images=images)],
+        "volumes": [
+            *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
+            {"name": "tmp", "emptyDir": {}},
+            *([hub_access.volume(hub)] if hub else []),
+            *([_tracking_volume(tracking)] if tracking else []),
+        ],
+    }
+    mine = labels(job=job.name, run=job.run, component="trainer", attempt=attempt)
+    placed = pods.placed(pod, spec.trainer, like={RUN_LABEL: job.run, COMPONENT_LABEL: "trainer"})
+    template = {"metadata": {"labels": mine}, "spec": placed}
+    return laid_over(template, spec.trainer.pod_template)
+
+
+def _container(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
+    told = _told(job, spec, attempt=attempt)
+    container = {
+        "name": CONTAINER,
+        "image": spec.trainer.image or images.trainer,
+        "imagePullPolicy": images.pull_policy,
+        "command": ["python", "-m", "rl_trainer"],
+        "env": pods.environment(told, spec.trainer.env) + _place(spec.trainer),
+        "ports": [{"name": "http", "containerPort": METRICS_PORT, "protocol": "TCP"}],
+        "resources": spec.trainer.resources.to_kubernetes(),
+        "securityContext": pods.container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            *pods.spec_mounts(),
+            {"name": "tmp", "mountPath": "/tmp"},
+            *([hub_access.mount()] if hub_access.token_of_trainer(spec) else []),
+            *([_tracking_mount()] if spec.training.tracking.secret_name else []),
+        ],
+    }
+    return pods.reading(container, spec.trainer.env_from)
+
+
+def _told(job: Meta, spec: RLJobSpec, *, attempt: int) -> dict[str, str]:
+    """What the operator itself says to the container, by environment variable."""
     told = {
         env.NAMESPACE: job.namespace,
         env.JOB: job.name,
@@ -97,50 +143,11 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         env.REPLICAS: spec.trainer.replicas, env.PROCESSES: spec.trainer.processes_per_replica,
     }  # fmt: skip
     told |= {name: str(size) for name, size in sizes.items() if size > 1}
-    asks_hub = hub_access.of_trainer(spec)
-    hub = spec.data.hub.token_secret_ref if asks_hub else None
-    if asks_hub:
+    if hub_access.of_trainer(spec):
         told |= hub_access.told(spec)
-    tracking = spec.training.tracking.secret_name
-    if tracking:
+    if spec.training.tracking.secret_name:
         told[env.TRACKING_FOLDER] = TRACKING_FOLDER
-    container = {
-        "name": CONTAINER,
-        "image": spec.trainer.image or images.trainer,
-        "imagePullPolicy": images.pull_policy,
-        "command": ["python", "-m", "rl_trainer"],
-        "env": pods.environment(told, spec.trainer.env) + _place(spec.trainer),
-        "ports": [{"name": "http", "containerPort": METRICS_PORT, "protocol": "TCP"}],
-        "resources": spec.trainer.resources.to_kubernetes(),
-        "securityContext": pods.container_security(),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [
-            *pods.spec_mounts(),
-            {"name": "tmp", "mountPath": "/tmp"},
-            *([hub_access.mount()] if hub else []),
-            *([_tracking_mount()] if tracking else []),
-        ],
-    }
-    container = pods.reading(container, spec.trainer.env_from)
-    config = names.spec_config(job.name, spec)
-    pod = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        **pods.pull_secrets(images),
-        "securityContext": pods.pod_security(),
-        "terminationGracePeriodSeconds": spec.lifecycle.suspend_grace_seconds,
-        "containers": [container],
-        "volumes": [
-            *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
-            {"name": "tmp", "emptyDir": {}},
-            *([hub_access.volume(hub)] if hub else []),
-            *([_tracking_volume(tracking)] if tracking else []),
-        ],
-    }
-    mine = labels(job=job.name, run=job.run, component="trainer", attempt=attempt)
-    placed = pods.placed(pod, spec.trainer, like={RUN_LABEL: job.run, COMPONENT_LABEL: "trainer"})
-    template = {"metadata": {"labels": mine}, "spec": placed}
-    return laid_over(template, spec.trainer.pod_template)
+    return told
 
 
 def _rendezvous(trainer: Trainer, size: int) -> KubeflowOrgV1ElasticPolicy:
