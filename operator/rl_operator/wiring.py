@@ -59,18 +59,9 @@ def reconcilers(
     """
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
     reader = ProgressReader(connections, clock=time.monotonic)
-    preflight = Preflight(clock=time.monotonic, wake=wake)
     applier = Applier(cluster, trust_seconds=TRUST_SECONDS, jitter=random.random)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
     journal = Journal(cluster, identity=settings.identity, now=now, later=later)
-    inputs = InputsReader(
-        connections=connections,
-        reader=reader,
-        preflight=preflight,
-        trial=Trial(cluster=cluster, images=settings.images, clock=time.monotonic),
-        adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
-        now=now,
-    )
     stillness = Stillness(
         looks,
         gist=lambda of: reader.gist(of.run, connections.of(of.namespace, of.secret)),
@@ -81,7 +72,7 @@ def reconcilers(
         applier=applier,
         statuses=statuses,
         first_words=FirstWords(clock=time.monotonic, seconds=settings.progress_seconds),
-        inputs=inputs,
+        inputs=_inputs(cluster, settings, connections, reader, wake=wake, now=now),
         queueing=Queueing(cluster=cluster, images=settings.images, enabled=settings.kueue, now=now),
         journal=journal,
         images=settings.images,
@@ -112,6 +103,25 @@ def reconcilers(
         kinds.RLJOB.name: looks.guarded(jobs.reconcile),
         kinds.SAMPLER_POOL.name: looks.guarded(pools.reconcile),
     }
+
+
+def _inputs(
+    cluster: Cluster,
+    settings: Settings,
+    connections: Connections,
+    reader: ProgressReader,
+    *,
+    wake: Callable[[Key], None],
+    now: Callable[[], float],
+) -> InputsReader:
+    return InputsReader(
+        connections=connections,
+        reader=reader,
+        preflight=Preflight(clock=time.monotonic, wake=wake),
+        trial=Trial(cluster=cluster, images=settings.images, clock=time.monotonic),
+        adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
+        now=now,
+    )
 
 
 def require_kinds(cluster: Cluster, settings: Settings) -> list[Kind]:
