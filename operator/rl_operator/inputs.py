@@ -76,11 +76,7 @@ class InputsReader:
         With ``anew`` the run's documents are read after the snapshot was taken.
         """
         key, meta = snapshot.key, snapshot.job.meta
-        refusal = next(of_spec(spec), None) or next(refusals(spec, snapshot.shared), None)
-        refusal = refusal or self.trial.refusal(meta, spec)
-        stall = Stall.of(refusal) if refusal else None
-        if stall is None and not snapshot.has_trainer_kind:
-            stall = NO_TRAINING_OPERATOR
+        stall = self._of_spec(snapshot, spec)
         found = self.connections.of(key.namespace, spec.storage.secret_name)
         reading = self.reader.read(meta.run, found, anew=anew)
         verdict = Verdict(passed=True)
@@ -112,6 +108,14 @@ class InputsReader:
             lacks=lacks if _starts(snapshot) else (),
             again_after=_again(verdict, stall),
         )
+
+    def _of_spec(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Stall | None:
+        """Why nothing can be made of the spec; None: it can be."""
+        refusal = next(of_spec(spec), None) or next(refusals(spec, snapshot.shared), None)
+        refusal = refusal or self.trial.refusal(snapshot.job.meta, spec)
+        if refusal is not None:
+            return Stall.of(refusal)
+        return None if snapshot.has_trainer_kind else NO_TRAINING_OPERATOR
 
     def _adopt(
         self, snapshot: JobSnapshot, reading: Reading, *, ask: bool

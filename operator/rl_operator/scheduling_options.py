@@ -51,13 +51,7 @@ def _of_names(spec: RLJobSpec) -> Iterator[Refusal]:
     }
     for field, value in named.items():
         if value and not wanted.queued:
-            yield Refusal(
-                field=f"spec.scheduling.{field}",
-                value=value[:200],
-                reason="QueueUnused",
-                message="Without spec.scheduling.provider Kueue no queue is asked.",
-                remedy="Set the provider, or remove it.",
-            )
+            yield _unused(field, value)
         elif value and (len(value) > LONGEST_NAME or not OBJECT_NAME.fullmatch(value)):
             yield Refusal(
                 field=f"spec.scheduling.{field}",
@@ -67,13 +61,7 @@ def _of_names(spec: RLJobSpec) -> Iterator[Refusal]:
                 remedy=f"Use at most {LONGEST_NAME} lower-case letters, digits, '-' and '.'.",
             )
     if wanted.sampler_quota != "MaxReplicas" and not wanted.queued:
-        yield Refusal(
-            field="spec.scheduling.samplerQuota",
-            value=wanted.sampler_quota,
-            reason="QueueUnused",
-            message="Without spec.scheduling.provider Kueue no queue is asked.",
-            remedy="Set the provider, or remove it.",
-        )
+        yield _unused("samplerQuota", wanted.sampler_quota)
     if wanted.queued and not wanted.queue_name:
         yield Refusal(
             field="spec.scheduling.queueName",
@@ -82,6 +70,16 @@ def _of_names(spec: RLJobSpec) -> Iterator[Refusal]:
             message="Kueue admits a job to a queue.",
             remedy="Name a LocalQueue of the job's namespace.",
         )
+
+
+def _unused(field: str, value: str) -> Refusal:
+    return Refusal(
+        field=f"spec.scheduling.{field}",
+        value=value[:200],
+        reason="QueueUnused",
+        message="Without spec.scheduling.provider Kueue no queue is asked.",
+        remedy="Set the provider, or remove it.",
+    )
 
 
 def _beyond_queue(spec: RLJobSpec) -> Iterator[Refusal]:
