@@ -21,7 +21,7 @@ from rl_sampler.passthrough import Passthrough
 from rl_sampler.playing import Player
 from rl_sampler.probes import Probes
 from rl_sampler.problems import Problems
-from rl_sampler.prompt import PromptError, load_prompts
+from rl_sampler.prompt import PromptError, Prompts, load_prompts
 from rl_sampler.reaper import Reaper
 from rl_sampler.serving import Serving
 from rl_sampler.shared import SharedState
@@ -108,33 +108,59 @@ async def claiming_of(agent: Agent, brought: Brought, watch: EngineWatch) -> Cla
     except PromptError as error:
         agent.problems.note("tokenizer", str(error))
         return None
-    spec = agent.assignment.spec
-    toolbox = PatientToolbox(
-        Toolbox(
-            spec.agent.mcp_servers,
-            secrets=agent.assignment.env.tool_secrets_folder,
-            longest=spec.agent.result_characters,
-            tally=agent.tally,
-            own=brought.tools,
-            browser=brought.browser,
-        ),
+    slots, toolbox = Slots(), _toolbox(agent, brought)
+    book = ClaimBook(agent.shared)
+    claimer = Claimer(
+        agent.assignment,
+        shared=agent.shared,
+        book=book,
+        runner=_runner(agent, brought, watch, prompts=prompts, toolbox=toolbox, slots=slots),
+        serving=agent.serving,
+        slots=slots,
+        tally=agent.tally,
         outages=agent.outages,
     )
-    slots = Slots()
-    runner = EpisodeRunner(
+    return Claiming(claimer, book, toolbox)
+
+
+def _toolbox(agent: Agent, brought: Brought) -> PatientToolbox:
+    spec = agent.assignment.spec
+    tools = Toolbox(
+        spec.agent.mcp_servers,
+        secrets=agent.assignment.env.tool_secrets_folder,
+        longest=spec.agent.result_characters,
+        tally=agent.tally,
+        own=brought.tools,
+        browser=brought.browser,
+    )
+    return PatientToolbox(tools, outages=agent.outages)
+
+
+def _runner(
+    agent: Agent,
+    brought: Brought,
+    watch: EngineWatch,
+    *,
+    prompts: Prompts,
+    toolbox: PatientToolbox,
+    slots: Slots,
+) -> EpisodeRunner:
+    spec = agent.assignment.spec
+    player = Player(
+        spec=spec,
+        act=brought.own.agent or AGENTS[spec.agent.kind],
+        scorers=brought.scorers,
+        serving=agent.serving,
+        tally=agent.tally,
+    )
+    return EpisodeRunner(
         spec=spec,
         engine=agent.engine,
         watch=watch,
         chats=Chats(prompts),
         stop_tokens=prompts.stop_tokens,
         toolbox=toolbox,
-        player=Player(
-            spec=spec,
-            act=brought.own.agent or AGENTS[spec.agent.kind],
-            scorers=brought.scorers,
-            serving=agent.serving,
-            tally=agent.tally,
-        ),
+        player=player,
         users=brought.users,
         shared=agent.shared,
         serving=agent.serving,
@@ -142,15 +168,3 @@ async def claiming_of(agent: Agent, brought: Brought, watch: EngineWatch) -> Cla
         tally=agent.tally,
         problems=agent.problems,
     )
-    book = ClaimBook(agent.shared)
-    claimer = Claimer(
-        agent.assignment,
-        shared=agent.shared,
-        book=book,
-        runner=runner,
-        serving=agent.serving,
-        slots=slots,
-        tally=agent.tally,
-        outages=agent.outages,
-    )
-    return Claiming(claimer, book, toolbox)
