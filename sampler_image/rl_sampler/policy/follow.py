@@ -22,6 +22,7 @@ from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.policy.adapters import Adapters
+from rl_sampler.policy.backoff import Backoff
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
 from rl_sampler.policy.fetch import StagingEndedError
 from rl_sampler.policy.stage import Stager
@@ -33,8 +34,6 @@ from rl_sampler.weights import Staged, WeightsFolder
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-FIRST_BACKOFF_SECONDS = 0.5
-LONGEST_BACKOFF_SECONDS = 30.0
 BUCKET_ERRORS = (AccessDeniedError, StoreUnavailableError)
 STAGING_ERRORS = (
     AccessDeniedError,
@@ -44,30 +43,6 @@ STAGING_ERRORS = (
     StagingEndedError,
     StoreUnavailableError,
 )
-
-
-class Backoff:
-    """How long to leave a failing version alone. ``now`` is monotonic, in seconds."""
-
-    def __init__(self) -> None:
-        self._failures: dict[int, int] = {}
-        self._until: dict[int, float] = {}
-
-    def failed(self, version: int, *, now: float) -> None:
-        """Note a failure; doubles the wait for the same version."""
-        failures = self._failures.get(version, 0)
-        wait = FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 10)
-        self._failures[version] = failures + 1
-        self._until[version] = now + min(wait, LONGEST_BACKOFF_SECONDS)
-
-    def due(self, version: int, *, now: float) -> bool:
-        """Whether this version may be tried; one that has not failed always may."""
-        return now >= self._until.get(version, now)
-
-    def succeeded(self, version: int) -> None:
-        """Forget this version's failures and those of the ones before it."""
-        for older in [one for one in self._until if one <= version]:
-            del self._until[older], self._failures[older]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

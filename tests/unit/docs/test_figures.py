@@ -21,7 +21,7 @@ from rl_operator import (
     preflight,
 )
 from rl_sampler import claims, heartbeat, run_watch
-from rl_sampler.policy import fetch, follow
+from rl_sampler.policy import backoff, fetch
 from rl_sampler.scorers.mathematics import PROCESSOR_SECONDS
 from rl_trainer import attempt, collect, policy_collector
 from tests.unit.docs.pages import ROOT
@@ -45,7 +45,7 @@ FIGURES = [
     ("sampler.md", "Leases of {} s are renewed every {} s", [
         claims.LEASE_SECONDS, claims.RENEW_SECONDS]),
     ("sampler.md", "tried again after {} s, doubling up to {} s", [
-        follow.FIRST_BACKOFF_SECONDS, follow.LONGEST_BACKOFF_SECONDS]),
+        backoff.FIRST_SECONDS, backoff.LONGEST_SECONDS]),
     ("sampler.md", "more than {} s of processor time", [PROCESSOR_SECONDS]),
     ("sampler.md", "ranges of {} MiB", [fetch.PART_BYTES >> 20]),
     ("stores.md", "heartbeat is younger than {} s", [sampler.SILENT_SECONDS]),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rl_sampler.policy.follow import Backoff
+from rl_sampler.policy.backoff import Backoff
 
 
 def test_a_failing_version_is_left_alone_longer_and_longer() -> None:
