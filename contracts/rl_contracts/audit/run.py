@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from rl_contracts.audit.lineage import HEADER_FIELDS, Header, Lineage, trace
-from rl_contracts.documents.batch import Batch, BatchState
-from rl_contracts.documents.manifest import PolicyRecord
-from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.run import Run
-from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.audit.facts import Facts, gather
+from rl_contracts.documents.batch import BatchState
+from rl_contracts.documents.sampler import SamplerState
+from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.listing import fields_of
-from rl_contracts.stores.orphans import Orphans, find_orphans
 
 FORMAT = "rl-operator/audit-run/1"
-BATCHES_PER_READ = 32
 SHOWN_IDS = 10
 SILENT_SECONDS = 60.0
-TASK_FIELDS = ("queue", "state", "rollouts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,43 +27,6 @@ class Finding:
     count: int
     ids: tuple[str, ...] = ()
     """The first few."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """What the audit keeps of a batch of the lineage."""
-
-    batch: str
-    tasks: tuple[str, ...]
-    rollouts: tuple[str, ...]
-    generated: int | None
-    """Trained tokens; None: no digest was recorded."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Everything that a run's audit looks at."""
-
-    run: Run
-    now: float
-    """Store time."""
-    headers: tuple[Header, ...]
-    members: tuple[Member, ...]
-    """Of the lineage, in order."""
-    tasks: Mapping[str, Mapping[str, Any]]
-    """By id: TASK_FIELDS."""
-    rollouts: Mapping[str, str]
-    """Task by rollout."""
-    policies: tuple[PolicyRecord, ...]
-    samplers: tuple[Sampler, ...]
-    orphans: Orphans
-    max_trainings: int = 1
-    """Steps that may train one rollout."""
-
-    @property
-    def lineage(self) -> Lineage:
-        """The batches that lead to the head."""
-        return trace(self.run, self.headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,49 +79,8 @@ class RunAudit:
 
 def audit(stores: Stores, run: str, *, max_trainings: int = 1) -> RunAudit:
     """Look at all of a run's documents; raises LookupError when there is no such run."""
-    facts = replace(gather(stores, run), max_trainings=max_trainings)
+    facts = gather(stores, run, max_trainings=max_trainings)
     return RunAudit(facts=facts, findings=judge(facts))
-
-
-def gather(stores: Stores, run: str) -> Facts:
-    """Read a run's documents, without the arrays of its rollouts.
-
-    Parts that refer to others are read first: what they refer to is there by then.
-    """
-    found = stores.runs.get(run)
-    if found is None:
-        raise LookupError(f"there is no run {run}")
-    stored = fields_of(stores.mongo, Batch.collection, run, HEADER_FIELDS)
-    headers = tuple(Header.of(one) for one in stored)
-    chain = [one.id for one in trace(found, headers).steps]
-    tasks = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
-    rollouts = fields_of(stores.mongo, Rollout.collection, run, ["task"])
-    later = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
-    return Facts(
-        run=found,
-        now=stores.mongo.now(),
-        headers=headers,
-        members=tuple(_members(stores, chain)),
-        tasks={one["_id"]: one for one in [*later, *tasks]},
-        rollouts={one["_id"]: one["task"] for one in rollouts},
-        policies=tuple(stores.policies.of_run(run)),
-        samplers=tuple(stores.samplers.of_run(run)),
-        orphans=find_orphans(stores.mongo, run),
-    )
-
-
-def _members(stores: Stores, chain: list[str]) -> Iterable[Member]:
-    for first in range(0, len(chain), BATCHES_PER_READ):
-        page = chain[first : first + BATCHES_PER_READ]
-        found = stores.batches.get(page)
-        for name in page:
-            batch = found[name]
-            yield Member(
-                batch=name,
-                tasks=tuple(batch.tasks),
-                rollouts=tuple(member.rollout for member in batch.members),
-                generated=batch.digest.generated if batch.digest else None,
-            )
 
 
 def judge(facts: Facts) -> list[Finding]:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rl_contracts.audit import lineage
+from rl_contracts.audit.facts import Facts, Member
 from rl_contracts.audit.lineage import Header
-from rl_contracts.audit.run import Facts, Member, RunAudit, judge
+from rl_contracts.audit.run import RunAudit, judge
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import DurablePointer, PolicyPointer, Totals
 from rl_contracts.documents.task import Queue, TaskState

@@ -1,0 +1,105 @@
+"""What the audit of a run looks at: its documents, without the arrays of its rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_contracts.audit.lineage import HEADER_FIELDS, Header, Lineage, trace
+from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.documents.task import Task
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.listing import fields_of
+from rl_contracts.stores.orphans import Orphans, find_orphans
+
+BATCHES_PER_READ = 32
+TASK_FIELDS = ("queue", "state", "rollouts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What the audit keeps of a batch of the lineage."""
+
+    batch: str
+    tasks: tuple[str, ...]
+    rollouts: tuple[str, ...]
+    generated: int | None
+    """Trained tokens; None: no digest was recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything that a run's audit looks at."""
+
+    run: Run
+    now: float
+    """Store time."""
+    headers: tuple[Header, ...]
+    members: tuple[Member, ...]
+    """Of the lineage, in order."""
+    tasks: Mapping[str, Mapping[str, Any]]
+    """By id: TASK_FIELDS."""
+    rollouts: Mapping[str, str]
+    """Task by rollout."""
+    policies: tuple[PolicyRecord, ...]
+    samplers: tuple[Sampler, ...]
+    orphans: Orphans
+    max_trainings: int = 1
+    """Steps that may train one rollout."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """The batches that lead to the head."""
+        return trace(self.run, self.headers)
+
+
+def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
+    """Read a run's documents; raises LookupError when there is no such run.
+
+    Parts that refer to others are read first: what they refer to is there by then.
+
+    Args:
+        stores: where.
+        run: its id.
+        max_trainings: steps that may train one rollout.
+    """
+    found = stores.runs.get(run)
+    if found is None:
+        raise LookupError(f"there is no run {run}")
+    stored = fields_of(stores.mongo, Batch.collection, run, HEADER_FIELDS)
+    headers = tuple(Header.of(one) for one in stored)
+    chain = [one.id for one in trace(found, headers).steps]
+    tasks = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
+    rollouts = fields_of(stores.mongo, Rollout.collection, run, ["task"])
+    later = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
+    return Facts(
+        run=found,
+        now=stores.mongo.now(),
+        headers=headers,
+        members=tuple(_members(stores, chain)),
+        tasks={one["_id"]: one for one in [*later, *tasks]},
+        rollouts={one["_id"]: one["task"] for one in rollouts},
+        policies=tuple(stores.policies.of_run(run)),
+        samplers=tuple(stores.samplers.of_run(run)),
+        orphans=find_orphans(stores.mongo, run),
+        max_trainings=max_trainings,
+    )
+
+
+def _members(stores: Stores, chain: list[str]) -> Iterable[Member]:
+    for first in range(0, len(chain), BATCHES_PER_READ):
+        page = chain[first : first + BATCHES_PER_READ]
+        found = stores.batches.get(page)
+        for name in page:
+            batch = found[name]
+            yield Member(
+                batch=name,
+                tasks=tuple(batch.tasks),
+                rollouts=tuple(member.rollout for member in batch.members),
+                generated=batch.digest.generated if batch.digest else None,
+            )
