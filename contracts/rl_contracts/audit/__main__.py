@@ -11,17 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import IO, Any
 
-from pydantic import ValidationError
-
 from rl_contracts import env
-from rl_contracts.audit import batch, run, settings, text
+from rl_contracts.audit import batch, bounds, run, settings, text
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32
 from rl_contracts.documents.migrations import SCHEMA_VERSION
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run
-from rl_contracts.errors import IntegrityError, Refusal, RefusedError, RLError
+from rl_contracts.errors import IntegrityError, RefusedError, RLError
 from rl_contracts.retention.sweep import Sweeper
-from rl_contracts.spec.retention import Retention
 from rl_contracts.stores import upgrade
 from rl_contracts.stores.connect import Stores
 
@@ -127,7 +124,7 @@ def _retention(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int
     sweeper = Sweeper(
         stores,
         run=run.id,
-        bounds=_bounds(options.bounds),
+        bounds=bounds.parse(options.bounds),
         reusable_steps=0 if over else MOST_REUSABLE_STEPS,
     )
     found = sweeper.sweep(epoch=run.epoch) if options.write else sweeper.plan()
@@ -143,37 +140,6 @@ def _retention(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int
     header = ["collection", verb, "beyond bounds but needed", "oldest", "newest"]
     _write_lines(text.table(header, rows), out)
     return GOOD
-
-
-def _bounds(given: str) -> Retention:
-    try:
-        bounds = Retention.model_validate_json(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        message = f"{'.'.join(map(str, first['loc']))}: {first['msg']}."
-        raise _malformed(
-            given, message, remedy="Write it as spec.lifecycle.retention of an RLJob, in JSON."
-        ) from error
-    for kind in ("policies", "checkpoints"):
-        if kind in bounds.model_fields_set:
-            raise _malformed(
-                given,
-                f"{kind}: they are no documents.",
-                remedy="Leave it out here and set it in the RLJob: its trainer deletes them.",
-            )
-    return bounds
-
-
-def _malformed(given: str, message: str, *, remedy: str) -> RefusedError:
-    return RefusedError(
-        Refusal(
-            field="--bounds",
-            value=given[:200],
-            reason="BoundsMalformed",
-            message=message,
-            remedy=remedy,
-        )
-    )
 
 
 def _migrate(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
