@@ -10,6 +10,7 @@ from xml.etree.ElementTree import ParseError
 import urllib3
 from minio import Minio
 from minio.error import InvalidResponseError, S3Error, ServerError
+from minio.helpers import check_bucket_name
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from rl_contracts.errors import (
@@ -66,6 +67,7 @@ class Bucket:
         endpoint = urlsplit(settings.s3_endpoint)
         self._settings, self._server_name = settings, server_name
         self.bucket = bucket or settings.s3_bucket
+        self._may_be = _may_be(self.bucket)
         self.prefix = settings.s3_prefix
         self._patience = patience_seconds
         access = settings.s3_access_key.get_secret_value()
@@ -115,6 +117,8 @@ class Bucket:
 
     def send(self, operation: Callable[[], T], doing: str, key: str) -> T:
         """Run one request once; raises as ``call`` does."""
+        if not self._may_be:  # such as the address of a server
+            raise ObjectMissingError(f"s3://{self.bucket}")
         try:
             return operation()
         except S3Error as error:
@@ -173,6 +177,15 @@ class Bucket:
         finally:
             response.close()
             response.release_conn()
+
+
+def _may_be(bucket: str) -> bool:
+    """Whether a bucket can be called so."""
+    try:
+        check_bucket_name(bucket)
+    except ValueError:
+        return False
+    return True
 
 
 def _pool(
