@@ -21,7 +21,7 @@ from rl_contracts.errors import (
 )
 from rl_contracts.stores import remedies
 from rl_contracts.stores.multipart import Requests
-from rl_contracts.stores.settings import StoreSettings
+from rl_contracts.stores.settings import StoreSettings, malformed
 from rl_contracts.stores.tls import trusting
 from rl_contracts.stores.waiting import Told
 
@@ -63,8 +63,10 @@ class Bucket:
             bucket: another bucket of the same endpoint; default the settings' own.
             patience_seconds: how long a call is repeated while the bucket does not answer.
             server_name: whose certificate is wanted, where the endpoint is a tunnel's.
+
+        Raises:
+            RefusedError: the endpoint cannot be one.
         """
-        endpoint = urlsplit(settings.s3_endpoint)
         self._settings, self._server_name = settings, server_name
         self.bucket = bucket or settings.s3_bucket
         self._may_be = _may_be(self.bucket)
@@ -77,14 +79,18 @@ class Bucket:
             connect_seconds=max(1.0, min(5.0, patience_seconds)),
             server_name=server_name,
         )
-        self._client = Minio(
-            endpoint.netloc,
-            access_key=access,
-            secret_key=secret,
-            secure=endpoint.scheme == "https",
-            region=settings.s3_region,
-            http_client=http,
-        )
+        try:
+            endpoint = urlsplit(settings.s3_endpoint)
+            self._client = Minio(
+                endpoint.netloc,
+                access_key=access,
+                secret_key=secret,
+                secure=endpoint.scheme == "https",
+                region=settings.s3_region,
+                http_client=http,
+            )
+        except ValueError as error:
+            raise malformed("s3Endpoint: no host with or without a port") from error
         self._requests = Requests(
             self._client, http, bucket=self.bucket, access=access, secret=secret
         )

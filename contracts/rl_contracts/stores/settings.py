@@ -62,6 +62,14 @@ class StoreSettings(BaseModel):
                 raise ValueError("holds no certificate in PEM form") from None
         return pem
 
+    @field_validator("s3_access_key", "s3_secret_key")
+    @classmethod
+    def _fits_a_header(cls, key: SecretStr) -> SecretStr:
+        text = key.get_secret_value()
+        if not (text and text.isascii() and text.isprintable()):
+            raise ValueError("must be printable ASCII characters, at least one")
+        return key
+
     @field_validator("mongo_client_certificate")
     @classmethod
     def _certificate_and_key(cls, pem: SecretStr) -> SecretStr:

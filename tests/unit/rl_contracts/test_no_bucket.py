@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from rl_contracts.errors import ObjectMissingError, StoreUnavailableError
+from rl_contracts.errors import ObjectMissingError, RefusedError, StoreUnavailableError
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.settings import StoreSettings
 from tests.loopback import listening
@@ -30,13 +30,12 @@ def answering(status: HTTPStatus) -> type[BaseHTTPRequestHandler]:
     return Page
 
 
-def objects(endpoint: str) -> Objects:
-    settings = StoreSettings.from_mapping(
-        {
-            "mongoUri": "mongodb://db", "mongoDatabase": "rl_team", "s3Endpoint": endpoint,
-            "s3Bucket": "abc", "s3AccessKey": "key", "s3SecretKey": "secret",
-        }
-    )  # fmt: skip
+def objects(endpoint: str, **changes: str) -> Objects:
+    values = {
+        "mongoUri": "mongodb://db", "mongoDatabase": "rl_team", "s3Endpoint": endpoint,
+        "s3Bucket": "abc", "s3AccessKey": "key", "s3SecretKey": "secret",
+    }  # fmt: skip
+    settings = StoreSettings.from_mapping(values | changes)
     return Objects(settings, patience_seconds=0.0)
 
 
@@ -55,3 +54,23 @@ def test_a_bucket_that_none_can_be_is_not_there(name: str) -> None:
     for ask in (bucket.check, lambda: bucket.list("m/"), lambda: bucket.stat("m/x")):
         with pytest.raises(ObjectMissingError, match=f"s3://{name} does not exist"):
             ask()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("s3Endpoint", "http://s3:99999"),
+        ("s3Endpoint", "http://s3:http"),
+        ("s3Endpoint", "http://[::1"),
+        ("s3Endpoint", "http://key:s3cret@s3"),
+        ("s3Endpoint", "https://data.s3-accelerate.amazonaws.com"),
+        ("s3AccessKey", ""),
+        ("s3AccessKey", "key\nX-Other: header"),
+        ("s3SecretKey", ""),
+        ("s3SecretKey", "s3cret\x00"),
+    ],
+)
+def test_what_no_client_can_be_made_of_is_refused_by_key(key: str, value: str) -> None:
+    with pytest.raises(RefusedError, match=f"malformed keys: {key}: ") as refused:
+        objects(**{"endpoint": "http://s3", key: value})
+    assert "s3cret" not in str(refused.value)
