@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections import Counter
 from typing import ClassVar
 
 import hypothesis
@@ -26,12 +25,10 @@ from hypothesis.stateful import (
 from rl_contracts import ids
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Cause, Queue, Task
-from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.orphans import find_orphans
 from rl_contracts.stores.settings import StoreSettings
 from rl_contracts.stores.tasks import LONGEST_LEASE_SECONDS
-from rl_sampler.rollout import adopted
 from tests.contract.rl_contracts.actors import (
     FOR_GOOD,
     Actor,
@@ -39,22 +36,16 @@ from tests.contract.rl_contracts.actors import (
     Done,
     FaultyMongo,
     Learner,
-    State,
-    check_end,
-    check_move,
 )
 from tests.contract.rl_contracts.training_life import MAX_TASKS, PER_BATCH, Training
 from tests.contract.rl_contracts.watching import GROUP
+from tests.contract.rl_contracts.working_life import LEASE_SECONDS, Working
 from tests.documents import a_rollout, a_run
 
-LEASE_SECONDS = 30.0
-MAX_STALENESS = 1
-CLOCK_ERROR_SECONDS = 1.0
-"""A client measures the store's clock anew once a minute."""
 RUNS = itertools.count()
 
 
-class TaskLife(Training, RuleBasedStateMachine):
+class TaskLife(Training, Working, RuleBasedStateMachine):
     """See the module. ``settings`` is set by the test."""
 
     store_settings: ClassVar[StoreSettings]
@@ -82,45 +73,6 @@ class TaskLife(Training, RuleBasedStateMachine):
         self.trainers: list[Learner] = []
         self.new_trainer()
         self.insert_some(self.trainers[0], number=4, attempts=attempts)
-
-    @rule(who=st.integers(0, 1), times=st.integers(1, 3), lossy=st.booleans())
-    def claim(self, who: int, times: int, lossy: bool) -> None:
-        self.workers[who].mongo.lossy = lossy
-        for _ in range(times):
-            self.claim_one(self.workers[who])
-        self.workers[who].mongo.lossy = False
-
-    def claim_one(self, worker: Actor) -> None:
-        before = self.snapshot()
-        lost = worker.mongo.lose == FOR_GOOD
-        states = Counter(one.state for one in before.values() if one.queue is Queue.TRAIN)
-        hidden = [one for one in worker.hidden if self.is_ours(one)]
-        asked = None if worker.mongo.lose or worker.mongo.lossy else worker.mongo.now()
-        try:
-            task = worker.tasks.claim(
-                self.run, queue=Queue.TRAIN, owner=worker.name, lease_seconds=LEASE_SECONDS
-            )
-        except StoreUnavailableError:
-            assert lost
-            now = self.snapshot().values()
-            worker.hidden += [one for one in now if one.attempt > before[one.id].attempt]
-            return
-        worker.hidden = []
-        if hidden:
-            assert task is not None, "a claim whose answer never came was forgotten"
-            assert [(task.id, task.attempt)] == [(one.id, one.attempt) for one in hidden]
-        elif task is None:
-            assert not states[State.RETRY] + states[State.PENDING]
-            return
-        else:
-            assert before[task.id].state is (State.RETRY if states[State.RETRY] else State.PENDING)
-            assert task.attempt == before[task.id].attempt + 1
-        if asked is not None:
-            given = task.lease_until - LEASE_SECONDS - asked
-            assert -CLOCK_ERROR_SECONDS <= given <= worker.mongo.now() - asked + CLOCK_ERROR_SECONDS
-        changed = [one for one in self.snapshot().values() if one != before[one.id]]
-        assert changed == [task], "a lost reply cost another task an attempt"
-        worker.claims.append(task)
 
     @rule(who=st.integers(0, 1), late=st.booleans())
     def claim_unanswered(self, who: int, late: bool) -> None:
@@ -166,82 +118,6 @@ class TaskLife(Training, RuleBasedStateMachine):
             self.all_is_well()
 
     @precondition(lambda self: any(one.claims for one in self.workers))
-    @rule(data=st.data(), member=st.integers(0, GROUP - 1), age=st.integers(0, 2))
-    def write(self, data: st.DataObject, member: int, age: int) -> None:
-        worker, task = self.a_claim(data)
-        rollout = self.a_member(task, member, step=self.known_run().step - age)
-        with self.changing(task, ours=False):
-            self.quietly(lambda: worker.rollouts.put([rollout]))
-
-    @precondition(lambda self: any(one.claims for one in self.workers))
-    @rule(data=st.data())
-    def complete(self, data: st.DataObject) -> None:
-        self.finish(*self.a_claim(data))
-
-    def finish(self, worker: Actor, task: Task) -> None:
-        """Adopt what is there of earlier attempts and fresh, write the rest, finish."""
-        step = self.known_run().step
-        try:
-            found = adopted(
-                worker.rollouts.of_task(task.id), task=task, oldest_step=step - MAX_STALENESS
-            )
-            for member in range(GROUP):
-                if member not in found:
-                    found[member] = self.a_member(task, member, step=step)
-            wanted = [found[member].id for member in range(GROUP)]
-            worker.rollouts.put(list(found.values()))
-            with self.changing(task, ours=self.is_ours(task)):
-                done = worker.tasks.complete(task, rollouts=wanted)
-        except StoreUnavailableError:
-            return
-        fresh = [self.written[one].oldest_step >= step - MAX_STALENESS for one in wanted]
-        own = [self.written[one].attempt == task.attempt for one in wanted]
-        assert all(a or b for a, b in zip(fresh, own, strict=True)), "a stale member was adopted"
-        if done:
-            assert self.promised.setdefault(task.id, (task.attempt, wanted)) == (
-                task.attempt, wanted,
-            ), "completed twice"  # fmt: skip
-            worker.claims.remove(task)
-            worker.finished.append((task, wanted))
-
-    @precondition(lambda self: any(one.finished for one in self.workers))
-    @rule(who=st.integers(0, 1))
-    def complete_again(self, who: int) -> None:
-        """A process that thaws says once more what is long done, and something else."""
-        worker = self.workers[who]
-        for task, wanted in worker.finished[-1:]:
-            with self.changing(task, ours=False):
-                self.quietly(lambda: worker.tasks.complete(task, rollouts=wanted[::-1]))  # noqa: B023
-
-    @precondition(lambda self: any(one.claims for one in self.workers))
-    @rule(data=st.data(), cause=st.sampled_from([Cause.FAILED, Cause.STOPPED, Cause.PROMPT]))
-    def give_up(self, data: st.DataObject, cause: Cause) -> None:
-        worker, task = self.a_claim(data)
-        self.give_back(worker, task, cause)
-        # Sometimes it goes on all the same: a process that was paused knows nothing.
-        if data.draw(st.booleans()):
-            worker.claims.remove(task)
-
-    def give_back(self, worker: Actor, task: Task, cause: Cause = Cause.FAILED) -> None:
-        end = worker.tasks.kill if cause is Cause.PROMPT else worker.tasks.hand_back
-        with self.changing(task, ours=self.is_ours(task)):
-            self.quietly(lambda: end(task, reason="tested", cause=cause))
-
-    @precondition(lambda self: any(one.claims for one in self.workers))
-    @rule(data=st.data())
-    def renew(self, data: st.DataObject) -> None:
-        self.extend(*self.a_claim(data))
-
-    def extend(self, worker: Actor, task: Task) -> None:
-        ours = self.is_ours(task)
-        try:
-            with self.changing(task, ours=ours):
-                renewed = worker.tasks.renew(task, lease_seconds=LEASE_SECONDS)
-        except StoreUnavailableError:
-            return
-        assert renewed == ours
-
-    @precondition(lambda self: any(one.claims for one in self.workers))
     @rule(data=st.data())
     def freeze(self, data: st.DataObject) -> None:
         """A process sleeps past its lease, somebody else takes its task, and it knows nothing."""
@@ -271,10 +147,6 @@ class TaskLife(Training, RuleBasedStateMachine):
         self.all_is_well()
         for taken in heir.claims[held:]:
             self.finish(heir, taken)
-
-    @rule(who=st.integers(0, 1))
-    def crash(self, who: int) -> None:
-        self.workers[who].restart()
 
     @rule(who=st.integers(0, 3))
     def reap(self, who: int) -> None:
@@ -342,38 +214,6 @@ class TaskLife(Training, RuleBasedStateMachine):
             self.counts_are_queries()
         self.nothing_is_trained_twice()
 
-    def every_change_is_a_move(self) -> None:
-        after = self.snapshot()
-        assert set(self.before) <= set(after), "a task was lost"
-        for name, task in after.items():
-            assert task.attempt - task.excused <= task.max_attempts
-            check_end(task)
-            if name in self.before:
-                check_move(self.before[name], task)
-        self.before = after
-
-    def what_was_promised_stands(self) -> None:
-        for name, (attempt, chosen) in self.promised.items():
-            task = self.before[name]
-            assert (task.attempt, task.rollouts) == (attempt, chosen), "completed twice"
-        done = [one for one in self.before.values() if one.state is Done]
-        for task in done:  # also where the reply to the completion was lost for good
-            assert len(set(task.rollouts)) == GROUP
-            self.promised.setdefault(task.id, (task.attempt, task.rollouts))
-
-    def nothing_is_trained_twice(self) -> None:
-        run = self.known_run()
-        if run.head_batch == self.head:
-            return
-        self.head = run.head_batch
-        lineage = self.watcher.batches.lineage(run.head_batch)
-        assert [batch.step for batch in lineage] == list(range(1, run.step + 1))
-        tasks = [task for batch in lineage for task in batch.tasks]
-        assert len(tasks) == len(set(tasks)), "a task was trained twice"
-        for batch in lineage:
-            promised = [one for task in batch.tasks for one in self.promised[task][1]]
-            assert [one.rollout for one in batch.members] == promised
-
     def teardown(self) -> None:
         """From wherever it stands, honest workers bring every group to its end."""
         if not hasattr(self, "run"):
@@ -399,10 +239,6 @@ class TaskLife(Training, RuleBasedStateMachine):
         kept = honest.rollouts.get(list(self.written))
         assert kept == self.written, "a late writer changed what was written"
         assert not find_orphans(honest.mongo, self.run)
-
-    def a_claim(self, data: st.DataObject) -> tuple[Actor, Task]:
-        held = [(one, task) for one in self.workers for task in one.claims]
-        return held[data.draw(st.integers(0, len(held) - 1))]
 
 
 def play(store: StoreSettings, *, settings: hypothesis.settings) -> None:

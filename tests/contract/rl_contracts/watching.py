@@ -1,4 +1,4 @@
-"""What the life of tasks sees of the store between its steps."""
+"""What the life of tasks sees of the store between its steps, and what must hold there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl_contracts.documents.rollout import Rollout, VersionSpan
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.task import Queue, Task
 from rl_contracts.errors import StoreUnavailableError
-from tests.contract.rl_contracts.actors import Actor, Claimed, Done, Learner
+from tests.contract.rl_contracts.actors import Actor, Claimed, Done, Learner, check_end, check_move
 from tests.documents import a_rollout, a_task
 
 GROUP = 2
@@ -25,6 +25,12 @@ class Watching:
     watcher: Actor
     written: dict[str, Rollout]
     """By id, as each was written first."""
+    promised: dict[str, tuple[int, list[str]]]
+    """Attempt and rollouts of each task that was ever seen finished."""
+    before: dict[str, Task]
+    """As the last look saw them."""
+    head: str | None
+    """Of the lineage, as the last look saw it."""
 
     def task(self, sequence: int, attempts: int) -> Task:
         name = ids.task_id(self.run, "train", sequence)
@@ -61,6 +67,38 @@ class Watching:
         run = self.watcher.runs.get(self.run)
         assert run is not None
         return run
+
+    def every_change_is_a_move(self) -> None:
+        after = self.snapshot()
+        assert set(self.before) <= set(after), "a task was lost"
+        for name, task in after.items():
+            assert task.attempt - task.excused <= task.max_attempts
+            check_end(task)
+            if name in self.before:
+                check_move(self.before[name], task)
+        self.before = after
+
+    def what_was_promised_stands(self) -> None:
+        for name, (attempt, chosen) in self.promised.items():
+            task = self.before[name]
+            assert (task.attempt, task.rollouts) == (attempt, chosen), "completed twice"
+        done = [one for one in self.before.values() if one.state is Done]
+        for task in done:  # also where the reply to the completion was lost for good
+            assert len(set(task.rollouts)) == GROUP
+            self.promised.setdefault(task.id, (task.attempt, task.rollouts))
+
+    def nothing_is_trained_twice(self) -> None:
+        run = self.known_run()
+        if run.head_batch == self.head:
+            return
+        self.head = run.head_batch
+        lineage = self.watcher.batches.lineage(run.head_batch)
+        assert [batch.step for batch in lineage] == list(range(1, run.step + 1))
+        tasks = [task for batch in lineage for task in batch.tasks]
+        assert len(tasks) == len(set(tasks)), "a task was trained twice"
+        for batch in lineage:
+            promised = [one for task in batch.tasks for one in self.promised[task][1]]
+            assert [one.rollout for one in batch.members] == promised
 
     def counts_are_queries(self) -> None:
         open_ones = [one for one in self.snapshot().values() if one.queue is Queue.TRAIN]
