@@ -61,9 +61,9 @@ def _api(job: Job) -> HfApi:
 
 
 def _asked(job: Job, doing: str, call: Callable[[], T]) -> T:
-    name = job.spec.training.checkpoint.hub_repo
+    name, endpoint = job.spec.training.checkpoint.hub_repo, job.spec.data.hub.endpoint
     try:
-        return ask(f"{doing} {name}", call, patience_seconds=PATIENCE_SECONDS)
+        return ask(endpoint, f"{doing} {name}", call, patience_seconds=PATIENCE_SECONDS)
     except HfHubHTTPError as error:
         status = error.response.status_code
         raise RefusedError(
@@ -71,7 +71,7 @@ def _asked(job: Job, doing: str, call: Callable[[], T]) -> T:
                 field=FIELD,
                 value=f"{name}",
                 reason="HubAccessDenied" if status in DENIED else "HubRefused",
-                message=f"{job.spec.data.hub.endpoint} answered HTTP {status}: "
+                message=f"{endpoint} answered HTTP {status}: "
                 f"{error.server_message or 'no reason given'}."[:500],
                 remedy="Name a repository that the token of spec.data.hub.tokenSecretRef may "
                 "write to.",

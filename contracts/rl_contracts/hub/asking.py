@@ -14,20 +14,30 @@ from huggingface_hub.errors import (
 )
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.errors import Refusal, RefusedError, StoreUnavailableError
+from rl_contracts.stores import remedies
 
 T = TypeVar("T")
 STORE = "hub"
 TIMEOUT_SECONDS = 30.0
 PATIENCE_SECONDS = 300.0
 DENIED = (401, 403)
+FIELD = "spec.data.hub.endpoint"
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+"""OpenSSL's word in every error of this kind."""
+TLS = {
+    **remedies.TLS,
+    UNTRUSTED: "Name a file with the PEM of the authority that signed it in SSL_CERT_FILE of the "
+    "trainer's container pytorch and of each sampler's container stage, as docs/models.md shows.",
+}
 
 
-def ask(doing: str, call: Callable[[], T], *, patience_seconds: float) -> T:
+def ask(endpoint: str, doing: str, call: Callable[[], T], *, patience_seconds: float) -> T:
     """Call the hub's client, again while the hub does not answer.
 
     Raises:
         StoreUnavailableError: it did not for so long.
+        RefusedError: its certificate is not trusted, which no waiting mends.
         HfHubHTTPError: it answered that it will not.
     """
     attempts = Retrying(
@@ -36,11 +46,11 @@ def ask(doing: str, call: Callable[[], T], *, patience_seconds: float) -> T:
         wait=wait_random_exponential(multiplier=0.5, max=10.0),
         reraise=True,
     )
-    result: T = attempts(_send, doing, call)
+    result: T = attempts(_send, endpoint, doing, call)
     return result
 
 
-def _send(doing: str, call: Callable[[], T]) -> T:
+def _send(endpoint: str, doing: str, call: Callable[[], T]) -> T:
     try:
         return call()
     except OfflineModeIsEnabled as error:
@@ -53,12 +63,26 @@ def _send(doing: str, call: Callable[[], T]) -> T:
         raise
     except EntryNotFoundError as error:
         if isinstance(error, LocalEntryNotFoundError):  # the hub's word for "no answer"
-            raise _silent(doing, error.__cause__ or error) from error
+            raise _silent(endpoint, doing, error.__cause__ or error) from error
         raise
     except (httpx2.HTTPError, OSError) as error:
-        raise _silent(doing, error) from error
+        raise _silent(endpoint, doing, error) from error
 
 
-def _silent(doing: str, error: BaseException) -> StoreUnavailableError:
+def _silent(
+    endpoint: str, doing: str, error: BaseException
+) -> StoreUnavailableError | RefusedError:  # fmt: skip
     cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    if UNTRUSTED in cause:
+        return RefusedError(_untrusted(endpoint, cause))
     return StoreUnavailableError(store=STORE, doing=doing, cause=cause)
+
+
+def _untrusted(endpoint: str, cause: str) -> Refusal:
+    return Refusal(
+        field=FIELD,
+        value=endpoint[:200],
+        reason="HubUntrusted",
+        message=f"The hub's certificate is not trusted: {cause.rstrip('.')}.",
+        remedy=remedies.remedy(cause, TLS, ca="", address=FIELD),
+    )

@@ -34,7 +34,7 @@ class HubEndpoint:
         self._patience = patience_seconds
 
     def _ask(self, doing: str, call: Callable[[], T]) -> T:
-        return ask(doing, call, patience_seconds=self._patience)
+        return ask(self.endpoint, doing, call, patience_seconds=self._patience)
 
     def _file(
         self, repo: str, name: str, *, kind: Literal["model", "dataset"], commit: str, folder: Path

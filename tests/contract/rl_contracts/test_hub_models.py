@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import snapshot_download
+from huggingface_hub import close_session, snapshot_download
 
 from rl_contracts.errors import IntegrityError, RefusedError, StoreUnavailableError
 from rl_contracts.hub import bring
@@ -19,6 +19,7 @@ from rl_contracts.hub.models import HubModels
 from rl_contracts.spec.data import ModelSource
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.model_folder import BasePlaces, ModelFolder
+from tests.authority import Authority
 from tests.hub import REPO, FakeHub, commit, files_in, serving
 from tests.tiny_model import save_tiny
 
@@ -248,6 +249,50 @@ def test_a_hub_that_is_silent_is_waited_for_and_named(pods: Pods, hub: FakeHub) 
     hub.failures = 1000
     with pytest.raises(StoreUnavailableError, match="hub did not answer while looking for"):
         pods.pod().base(ModelSource(uri=URI))
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Iterator[Authority]:
+    """One whose certificate is in ``ca.pem``; the hub's client keeps what it trusts."""
+    made = Authority()
+    (tmp_path / "ca.pem").write_text(made.pem)
+    close_session()
+    yield made
+    close_session()
+
+
+UNTRUSTED: dict[str, tuple[bool, str, str]] = {
+    # whether the certificate has expired, the host that is asked, the remedy
+    "an unknown authority": (False, "127.0.0.1", "SSL_CERT_FILE"),
+    "an expired one": (True, "127.0.0.1", "Renew the server's certificate"),
+    "one of another name": (False, "127.0.0.2", "Use a name in spec.data.hub.endpoint"),
+}
+
+
+@pytest.mark.parametrize(("expired", "host", "remedy"), UNTRUSTED.values(), ids=UNTRUSTED.keys())
+def test_a_certificate_that_is_not_trusted_is_refused_at_once(
+    authority: Authority, pods: Pods, hub: FakeHub, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, expired: bool, host: str, remedy: str,
+) -> None:  # fmt: skip
+    if remedy != "SSL_CERT_FILE":
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    context = authority.context(tmp_path / "tls", expired=expired)
+    with serving(FakeHub(hub.commits, hub.branches), host=host, context=context) as closed:
+        pods.hub = closed
+        told = pods.refusal(pods.pod())
+        assert told.startswith(f"spec.data.hub.endpoint = {closed.url} HubUntrusted: ")
+        assert remedy in told
+    assert closed.requests == []
+
+
+def test_a_certificate_of_an_authority_that_is_named_is_trusted(
+    authority: Authority, pods: Pods, hub: FakeHub, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    context = authority.context(tmp_path / "tls")
+    with serving(FakeHub(hub.commits, hub.branches), context=context) as pods.hub:
+        assert pods.pod().base(ModelSource(uri=URI)).model.commit == OLD
 
 
 REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
