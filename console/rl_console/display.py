@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rl_console.view import Snapshot, duration, fields, line
+from rl_console.view import Snapshot, count, duration, fields, line
 
 LINE_SECONDS = 5.0
 BAR_WIDTH = 40
@@ -113,5 +113,5 @@ def _pools(snapshot: Snapshot) -> Table:
     for pool in snapshot.pools:
         status = pool.status
         numbers = (pool.replicas, status.ready, status.serving, status.version, status.lag)
-        pools.add_row(pool.name, *map(str, numbers))
+        pools.add_row(pool.name, *map(count, numbers))
     return pools

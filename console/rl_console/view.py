@@ -45,6 +45,11 @@ def number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def count(value: int | None) -> str:
+    """A count, or a dash where nobody knows it now."""
+    return "–" if value is None else str(value)
+
+
 def fields(snapshot: Snapshot) -> list[tuple[str, str]]:
     """Label and text of everything that is shown of a running job, in order."""
     status = snapshot.job.status
@@ -55,10 +60,11 @@ def fields(snapshot: Snapshot) -> list[tuple[str, str]]:
         ("step", f"{progress.step}/{progress.steps}"),
         ("reward", number(progress.reward, 3)),
         ("accuracy", number(progress.accuracy, 3)),
-        ("policy", f"version {weights.version}, lag {weights.lag}"),
+        ("policy", f"version {weights.version}, lag {count(weights.lag)}"),
         (
             "samplers",
-            f"{samplers.serving} serving, {samplers.ready} ready, {samplers.desired} desired",
+            f"{count(samplers.serving)} serving, {samplers.ready} ready, "
+            f"{samplers.desired} desired",
         ),
         ("backlog", str(progress.backlog)),
         ("tokens/s", f"{progress.tokens_per_second:,.0f}"),
@@ -84,8 +90,8 @@ def line(snapshot: Snapshot) -> str:
         status.phase,
         f"step {progress.step}/{progress.steps}",
         f"reward {number(progress.reward, 3)}",
-        f"policy {status.weights.version} lag {status.weights.lag}",
-        f"samplers {samplers.serving}/{samplers.ready}/{samplers.desired}",
+        f"policy {status.weights.version} lag {count(status.weights.lag)}",
+        f"samplers {count(samplers.serving)}/{samplers.ready}/{samplers.desired}",
         f"backlog {progress.backlog}",
         f"{progress.tokens_per_second:,.0f} tokens/s",
         f"waits {progress.trainer_wait_share:.0%}",

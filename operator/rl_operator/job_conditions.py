@@ -12,9 +12,11 @@ from rl_operator.operation import at_rest
 from rl_operator.pod import first_trouble
 from rl_operator.progress import Reach
 from rl_operator.scorer_outage import scorer_outage
-from rl_operator.serving import serving_samplers, staleness_bound
+from rl_operator.serving import is_told, serving_samplers, staleness_bound
 from rl_operator.situation import Situation, over
 from rl_operator.status import fields
+
+UNTOLD = "What samplers serve is not known while the state store does not tell."
 
 
 def compute(situation: Situation) -> RLJobStatus:
@@ -141,12 +143,8 @@ def _samplers_ready(situation: Situation, after: RLJobStatus) -> Said:
 
 
 def _policy(situation: Situation) -> list[Said]:
-    if not situation.reading.known:  # what was known last stands
-        before = situation.snapshot.job.status.conditions
-        kept = [find(before, kind) for kind in ("PolicyPublished", "WeightsCurrent")]
-        return [
-            Said(one.type, one.status, one.reason, one.message) for one in kept if one is not None
-        ]
+    if not situation.reading.known:
+        return _policy_as_known(situation)
     run = situation.reading.run
     if run is None or run.policy is None:
         return [
@@ -162,3 +160,17 @@ def _policy(situation: Situation) -> list[Said]:
         return [published, Said("WeightsCurrent", "True", "WithinBound")]
     message = f"A sampler is more than {bound} training steps behind the trainer."
     return [published, Said("WeightsCurrent", "False", "Lagging", message)]
+
+
+def _policy_as_known(situation: Situation) -> list[Said]:
+    """A policy that was published stays so; who serves it, the state store would have to tell."""
+    before = situation.snapshot.job.status.conditions
+    published, current = (find(before, one) for one in ("PolicyPublished", "WeightsCurrent"))
+    said = []
+    if published is not None:
+        said.append(Said(published.type, published.status, published.reason, published.message))
+    if current is not None and is_told(situation):
+        said.append(Said(current.type, "False", "NobodyServes"))
+    elif current is not None:
+        said.append(Said(current.type, "Unknown", situation.reading.store.reason, UNTOLD))
+    return said

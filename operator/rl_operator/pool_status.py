@@ -18,6 +18,8 @@ from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, PoolSnapshot
 
 KEPT_SCALES = 5
+SERVED = ("serving", "lagging", "version", "lag")
+"""Counters of what pods serve now, which the state store alone can tell."""
 LATE, TIMED_OUT = "WeightsCurrent", "TimedOut"
 """Condition and reason by which a pool tells its job that the run is to fail."""
 
@@ -113,8 +115,7 @@ def _fields(
     if snapshot.job is not None:
         chosen = deployment.selector(meta.name, "" if shared else snapshot.job.meta.run)
         found["selector"] = ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
-    if reading.known:
-        found |= _counters(snapshot, snapshot.job, reading)
+    found |= _counters(snapshot, snapshot.job, reading)
     return found
 
 
@@ -133,7 +134,10 @@ def _limited(scaled: Scaled, replicas: int) -> list[Said]:
 
 
 def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict[str, object]:
-    """What the stores say of the pods of one run, as they answered."""
+    """What the stores say of the pods of one run, as they answered; None while they do not."""
+    if not reading.known:
+        gone = all(one.deleting for one in snapshot.pods)
+        return dict.fromkeys(SERVED, 0 if gone else None)
     serving = serving_of(snapshot, reading)
     step = reading.run.step if reading.run else 0
     bound = staleness_bound(job.spec if job else None)
@@ -148,7 +152,7 @@ def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict
 
 
 def _of_each(snapshot: PoolSnapshot, readings: Sequence[Reading]) -> list[ServedStatus]:
-    """The counters of each run, where there are several; those last known while nothing is."""
+    """The counters of each run, where there are several."""
     if not snapshot.beside:
         return []
     before = {one.job: one for one in snapshot.pool.status.runs}
@@ -156,8 +160,7 @@ def _of_each(snapshot: PoolSnapshot, readings: Sequence[Reading]) -> list[Served
     for job, reading in zip(snapshot.served, readings, strict=False):
         name = job.meta.name
         last = before.get(name, ServedStatus(job=name))
-        told = _counters(snapshot, job, reading) if reading.known else {}
-        found.append(last.model_copy(update=told))
+        found.append(last.model_copy(update=_counters(snapshot, job, reading)))
     return found
 
 

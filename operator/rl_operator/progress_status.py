@@ -6,23 +6,32 @@ from rl_contracts.documents.evaluation import EvaluationResult, mean_accuracy, m
 from rl_contracts.documents.run import Run
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import DatasetStatus, ProgressStatus, WeightsStatus
-from rl_operator.serving import lag, serving_samplers
+from rl_operator.serving import is_told, lag, serving_samplers
 from rl_operator.situation import Situation
 from rl_operator.timestamps import format_time
 
+SERVED = ("min_serving_version", "lag")
+
 
 def of_run(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
-    """Fields of the status that tell of the run; what was known last stands while none is."""
+    """Fields of the status that tell of the run.
+
+    What the run has reached stands while its store does not tell; what is served is not known then.
+    """
     reading = situation.reading
     run = reading.run
     if not reading.known:
-        before = situation.snapshot.job.status.progress
-        steps = spec.training.steps or before.steps
-        return {"progress": before.model_copy(update={"steps": steps})}
+        before = situation.snapshot.job.status
+        steps = spec.training.steps or before.progress.steps
+        served = dict.fromkeys(SERVED, 0 if is_told(situation) else None)
+        return {
+            "progress": before.progress.model_copy(update={"steps": steps}),
+            "weights": before.weights.model_copy(update=served),
+        }
     if run is None:
         return {
             "progress": ProgressStatus(steps=spec.training.steps or 0, backlog=reading.backlog),
-            "weights": WeightsStatus(),
+            "weights": WeightsStatus(min_serving_version=0, lag=0),
         }
     return {
         "progress": _progress(situation, run, spec),

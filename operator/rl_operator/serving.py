@@ -20,6 +20,12 @@ def serving_samplers(situation: Situation) -> list[Sampler]:
     ]
 
 
+def is_told(situation: Situation) -> bool:
+    """Whether it is known who serves: the state store tells, or there is no pod that could."""
+    pods = situation.snapshot.sampler_pods()
+    return situation.reading.known or all(one.deleting for one in pods)
+
+
 def staleness_bound(spec: RLJobSpec | None) -> int:
     """Training steps that a served policy may be behind while all is well."""
     if spec is None:

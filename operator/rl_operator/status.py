@@ -15,7 +15,7 @@ from rl_operator.attempt_status import decided
 from rl_operator.conditions import find, is_true
 from rl_operator.lost_samplers import count_lost
 from rl_operator.operation import at_rest, operation
-from rl_operator.serving import serving_samplers, staleness_bound
+from rl_operator.serving import is_told, serving_samplers, staleness_bound
 from rl_operator.situation import Situation, over
 from rl_operator.snapshot import JobSnapshot
 from rl_operator.timestamps import parse_time
@@ -85,18 +85,16 @@ def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
     restarts = max(lost, after.samplers.restarts)
     kept = snapshot.job.keeps_samplers
     if (over(after) and not kept) or (snapshot.job.suspended and not snapshot.sampler_pods()):
-        return SamplersStatus(summary="0/0", restarts=restarts)
+        return SamplersStatus(serving=0, summary="0/0", restarts=restarts)
     desired = 0 if snapshot.job.suspended else _declared(snapshot)
     ready = sum(one.ready and not one.deleting for one in snapshot.sampler_pods())
-    serving = after.samplers.serving
-    if reading.known:
-        bound = staleness_bound(snapshot.job.spec)
-        step = reading.run.step if reading.run else 0
-        serving = sum(step - one.step <= bound for one in serving_samplers(situation))
+    bound = staleness_bound(snapshot.job.spec)
+    step = reading.run.step if reading.run else 0
+    serving = sum(step - one.step <= bound for one in serving_samplers(situation))
     return SamplersStatus(
         desired=desired,
         ready=ready,
-        serving=serving,
+        serving=serving if is_told(situation) else None,
         summary=f"{ready}/{desired}",
         restarts=restarts,
     )

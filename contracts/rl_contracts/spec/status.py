@@ -52,8 +52,8 @@ class SamplersStatus(Model):
 
     desired: int = 0
     ready: int = 0
-    serving: int = 0
-    """Ready and at an allowed policy version."""
+    serving: int | None = None
+    """Ready and at an allowed policy version; absent: unknown."""
     summary: ShortText = ""
     restarts: int = 0
     """Pods that died or had to be replaced."""
@@ -107,8 +107,8 @@ class WeightsStatus(Model):
     """Which policy is published and which ones are served."""
 
     version: int = 0
-    min_serving_version: int = 0
-    lag: int = 0
+    min_serving_version: int | None = None
+    lag: int | None = None
     """Steps between the published policy and the oldest one served."""
     uri: Text = ""
     digest: ShortText = ""
@@ -229,11 +229,11 @@ class ServedStatus(Model):
     """One of several runs that a shared pool serves."""
 
     job: ShortText
-    serving: int = 0
-    lagging: int = 0
-    version: int = 0
+    serving: int | None = None
+    lagging: int | None = None
+    version: int | None = None
     target_version: int = 0
-    lag: int = 0
+    lag: int | None = None
 
 
 class WaitingStatus(Model):
@@ -252,7 +252,8 @@ class SamplerPoolStatus(Model):
     replicas: int = 0
     selector: Text = ""
     ready: int = 0
-    serving: int = 0
+    serving: int | None = None
+    """Absent, as version and lag: unknown, while the state store is away."""
     updated: int = 0
     unavailable: int = 0
     draining: int = 0
@@ -261,11 +262,11 @@ class SamplerPoolStatus(Model):
     """Pods that were deleted because they stayed stale or silent."""
     target_version: int = 0
     """The published policy version."""
-    lagging: int = 0
+    lagging: int | None = None
     """Pods that serve a policy too old to train with."""
-    version: int = 0
+    version: int | None = None
     """Oldest policy version that a ready pod serves; 0 when none does."""
-    lag: int = 0
+    lag: int | None = None
     """Training steps between the published policy and that one."""
     last_scale: Annotated[list[ScaleStatus], Field(max_length=5)] = Field(default_factory=list)
     """The newest last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from rl_contracts.documents.evaluation import EvaluationResult
@@ -104,9 +105,37 @@ def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
 def test_what_is_known_stands_while_the_store_is_down() -> None:
     before = compute(a_situation())
     after = compute(a_situation(before, Reading(store=DOWN, bucket=REACHED)))
-    assert (after.progress, after.weights) == (before.progress, before.weights)
+    unknown = {"min_serving_version": None, "lag": None}
+    assert after.progress == before.progress
+    assert after.weights == before.weights.model_copy(update=unknown)
     assert after.trainer.restarts == before.trainer.restarts
     assert find(after.conditions, "PolicyPublished") == find(before.conditions, "PolicyPublished")
+
+
+def test_who_serves_is_not_known_while_the_store_is_down() -> None:
+    before = compute(a_situation())
+    assert (before.samplers.serving, before.weights.lag) == (1, 0)
+    away = compute(a_situation(before, Reading(store=DOWN, bucket=REACHED)))
+    assert (away.samplers.ready, away.samplers.serving, away.weights.lag) == (1, None, None)
+    current = find(away.conditions, "WeightsCurrent")
+    assert current is not None
+    assert (current.status, current.reason) == ("Unknown", "StateStoreUnreachable")
+    assert "is not known while the state store does not tell" in current.message
+    back = compute(a_situation(away))
+    assert (back.samplers.serving, back.weights.lag) == (1, 0)
+    assert find(back.conditions, "WeightsCurrent") == find(before.conditions, "WeightsCurrent")
+
+
+def test_nobody_serves_where_no_pod_is_whatever_the_store_says() -> None:
+    before = compute(a_situation())
+    nobody = a_situation(before, Reading(store=DOWN, bucket=REACHED))
+    snapshot = dataclasses.replace(nobody.snapshot, pods=())
+    away = compute(dataclasses.replace(nobody, snapshot=snapshot))
+    assert (away.samplers.serving, away.weights.lag) == (0, 0)
+    assert away.weights.version == before.weights.version
+    current = find(away.conditions, "WeightsCurrent")
+    assert current is not None
+    assert (current.status, current.reason) == ("False", "NobodyServes")
 
 
 def test_times_change_with_the_status_only() -> None:

@@ -131,13 +131,31 @@ def test_each_runs_counters_are_told() -> None:
         dataclasses.replace(snapshot, pool=dataclasses.replace(snapshot.pool, status=after)),
         one, stall=None, replicas=2, turn=turn, others=[Reading()], now=NOW,
     )  # fmt: skip
-    assert unknown.runs == after.runs, "what was known last stands"
+    assert unknown.runs[0] == after.runs[0]
+    served = (unknown.runs[1].serving, unknown.runs[1].version, unknown.runs[1].lag)
+    assert served == (None, None, None), "nobody tells"
+    assert unknown.runs[1].target_version == after.runs[1].target_version
     moved = [one.model_copy(update={"lag": 7}) for one in after.runs]
     later = after.model_copy(update={"runs": moved})
     assert patience.of_pool(after, later) is patience.Patience.LONG, "numbers"
     assert patience.of_pool(after, after.model_copy(update={"runs": moved[:1]})) is (
         patience.Patience.NONE
     )
+
+
+@pytest.mark.parametrize(("pods", "serving"), [(PODS, None), ([], 0)], ids=["pods", "no pods"])
+def test_what_pods_serve_is_not_known_while_the_store_is_down(
+    pods: list[Pod], serving: int | None
+) -> None:
+    before = pool_status.compute(
+        a_shared_snapshot(PODS), reading(sampler("a"), sampler("b", step=4)),
+        stall=None, replicas=2, now=NOW,
+    )  # fmt: skip
+    assert (before.serving, before.lagging, before.version, before.lag) == (2, 0, 4, 1)
+    snapshot = a_shared_snapshot(pods, **before.model_dump())
+    after = pool_status.compute(snapshot, Reading(), stall=None, replicas=2, now=NOW)
+    assert (after.serving, after.lagging, after.version, after.lag) == (serving,) * 4
+    assert after.target_version == before.target_version
 
 
 def test_who_joins_is_no_counter() -> None:
