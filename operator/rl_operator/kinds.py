@@ -1,9 +1,13 @@
-"""The kinds of objects that the operator reads or writes, and their places in the API."""
+"""The kinds of objects that the operator reads or writes, and their places in the API.
+
+Kinds and keys are tuples: they are looked up hundreds of times for each job, and what is a
+dataclass is hashed and compared in Python.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rl_contracts.spec.resources import API_VERSION
 from rl_operator.api_errors import ApiMissingError
@@ -12,8 +16,7 @@ NAME = re.compile(r"(?!\.{1,2}\Z)[\w.:-]+", re.ASCII)
 """What any object's name is made of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """One kind of object."""
 
     api_version: str
@@ -77,8 +80,7 @@ WRITTEN = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
+class Key(NamedTuple):
     """What a work item is about: an object of ours by name."""
 
     kind: str
