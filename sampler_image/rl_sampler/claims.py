@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -44,6 +44,8 @@ class Claim:
     """The same as a class."""
     kept: bool = False
     """Tokens were sampled for it that stay."""
+    ends: bool = False
+    """Its completion is being written: that its lease is over is no news then."""
     lost: bool = False
     """Somebody else may have it: nothing that we write for it counts."""
     _work: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -153,6 +155,21 @@ class ClaimBook:
             return  # told by SharedState; the store decides when it is back
         if ours:
             claim.renewed = now
-        elif claim in self._claims:
+        elif claim in self._claims and not claim.ends:
             logger.warning("lost the lease of %s", claim.task.id)
             claim.lose()
+
+
+async def complete(shared: SharedState, claim: Claim, rollouts: Sequence[str]) -> bool:
+    """Make a claim's rollouts data, through outages; False when it is not ours.
+
+    The store alone knows: a renewal that meets a task which is done says the same as one whose
+    lease was taken by somebody else.
+    """
+    claim.ends = True
+    write = shared.stores.tasks.complete
+    return await shared.insist(
+        lambda: write(claim.task, rollouts=rollouts),
+        wanted=lambda: not claim.lost,
+        otherwise=False,
+    )

@@ -17,7 +17,7 @@ from rl_sampler.agents.errors import UnusableError
 from rl_sampler.agents.member import Group
 from rl_sampler.agents.policy import Policy
 from rl_sampler.agents.user import Users
-from rl_sampler.claims import LEASE_SECONDS, Claim, EpisodeEndedError
+from rl_sampler.claims import LEASE_SECONDS, Claim, EpisodeEndedError, complete
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.watch import EngineWatch
@@ -106,7 +106,7 @@ class EpisodeRunner:
         chosen = completion.chosen(members, task, seconds_left=_seconds_left(claim))
         if chosen is None:
             raise UnusableError("; ".join(failures))
-        return await self._complete(claim, [members[one].id for one in chosen])
+        return await complete(self.shared, claim, [members[one].id for one in chosen])
 
     async def _group(self, claim: Claim) -> Group:
         agent, task = self.spec.agent, claim.task
@@ -169,14 +169,6 @@ class EpisodeRunner:
         put = self.shared.stores.rollouts.put
         await self.shared.insist(
             lambda: put(rollouts), wanted=lambda: not claim.lost, otherwise=None
-        )
-
-    async def _complete(self, claim: Claim, chosen: Sequence[str]) -> bool:
-        complete = self.shared.stores.tasks.complete
-        return await self.shared.insist(
-            lambda: complete(claim.task, rollouts=chosen),
-            wanted=lambda: not claim.lost,
-            otherwise=False,
         )
 
     async def _give_up(self, claim: Claim, reason: str, cause: Cause = Cause.FAILED) -> None:

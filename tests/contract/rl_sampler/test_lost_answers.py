@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.settings import StoreSettings
 from rl_sampler.claimer import Claimer
-from rl_sampler.claims import ClaimBook
+from rl_sampler.claims import ClaimBook, complete
 from rl_sampler.problems import Problems
 from rl_sampler.shared import SharedState
 from rl_sampler.slots import Slots
@@ -73,3 +74,34 @@ async def test_a_stopped_agent_hands_back_what_it_never_heard_of(
     assert (task.state, task.cause, task.attempt, task.excused) == (
         TaskState.RETRY, Cause.STOPPED, 1, 1,
     )  # fmt: skip
+
+
+class Deaf(SharedState):
+    """Once told to be, it never hears one answer; leases are renewed before it asks again."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def ask(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        found = await super().ask(call, *args, **kwargs)
+        if self.meanwhile is None:
+            return found
+        meanwhile, self.meanwhile = self.meanwhile, None
+        await meanwhile()
+        raise StoreUnavailableError(store="document store", doing="asking", cause="hung up")
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["ours", "taken by another"])
+async def test_a_renewal_that_meets_a_completed_task_takes_nothing_from_it(
+    stores: Stores, taken: bool
+) -> None:
+    stores.tasks.insert([a_task()])
+    shared = Deaf(stores, problems=Problems())
+    book = ClaimBook(shared)
+    claim = await book.take(RUN, queue=Queue.TRAIN, owner="a")
+    assert claim is not None
+    if taken:
+        assert stores.tasks.hand_back(claim.task, reason="its lease was over")
+    shared.meanwhile = functools.partial(book._renew, claim)
+    assert await complete(shared, claim, ["r"]) is not taken
+    done = stores.tasks.get([claim.task.id])[claim.task.id].state == TaskState.DONE
+    assert done is not taken
