@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 
 HIDDEN = "[hidden]"
+_COUNT = r"s(?:per\w{1,20})?[\"']?\s{0,3}[=:]\s{0,3}[\"']?\d{1,9}\b"
+"""What follows "token" where it counts them."""
 _NAMES = (
-    r"(?<![\w.-])(?=[\w.-]*(?:passw(?:or)?d|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|"
+    r"(?<![\w.-])(?=[\w.-]*(?:passw(?:or)?d|passwd|pwd|secret(?!name)|"
+    rf"token(?!izer|{_COUNT})|api[_-]?key|access[_-]?key|"
     r"private[_-]?key|credential|authorization))[\w.-]++"
 )
 PATTERNS = (

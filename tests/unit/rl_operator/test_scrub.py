@@ -35,6 +35,8 @@ LEAKS = {
     "JSON": f'{{"api_key": "{SECRET}", "user": "ann"}}',
     "Python": f"connect(token='{SECRET}')",
     "an option": f"--hf-token={SECRET}",
+    "what begins with a number": f"api_tokens=40960{SECRET}",
+    "a number": f"tokenizer_password=12345678{SECRET}",
     "a signed address": f"GET https://s3/b/k?X-Amz-Signature={SECRET}&x=1",
     "a Hugging Face token": f"login with hf_{SECRET}{SECRET}",
     "a GitHub token": f"ghp_{SECRET.replace('_', 'a')}{SECRET.replace('_', 'a')}",
@@ -58,6 +60,10 @@ HARMLESS = (
     "step 3: tokens: 512, 99 tokens/s, loss 0.1",
     "http://minio.rl-system.svc:9000/rl-data does not answer",
     "maxTokensPerTurn=512 is larger than the context",
+    "spec.agent.sampling.maxContextTokens = 40960: more than the model has",
+    "spec.agent.sampling.maxTokensPerTurn = '40960': more than the model has",
+    "spec.model.tokenizerUri = 's3://rl-data/tokenizer': there is no such file",
+    "spec.storage.secretName = 'team-stores': there is no such Secret",
 )
 
 
@@ -72,8 +78,8 @@ def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
 
 
 ENDLESS = (
-    "token", "token_", "password.", "a", "a.", "a://", "://a:b", "eyJ-", "-----BEGIN ", "?X-Amz-",
-    "bearer ", "hf_",
+    "token", "token_", "tokensper", "tokens ", "password.", "a", "a.", "a://", "://a:b", "eyJ-",
+    "-----BEGIN ", "?X-Amz-", "bearer ", "hf_",
 )  # fmt: skip
 LAST_WORDS = 4096
 """Characters that the kubelet keeps of them."""
