@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.foreign import understood
 from rl_operator import admission, kinds, names
 from rl_operator.cluster import Cluster
 from rl_operator.connections import Connections
@@ -123,8 +124,9 @@ def proceed(
         return Progress(stall=_blocked(key, str(found.refusal)))
     run = snapshot.job.meta.run
     try:
-        stores.objects.delete_prefix(stores.run_prefix(run))
-        stores.mongo.delete_run(run)
+        with understood():
+            stores.objects.delete_prefix(stores.run_prefix(run))
+            stores.mongo.delete_run(run)
     except RLError as error:
         return Progress(stall=_blocked(key, plain(str(error))))
     return Progress(done=True)

@@ -22,6 +22,7 @@ from rl_contracts.errors import (
 from rl_contracts.spec.data import HUB_SCHEME, DatasetSource
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.foreign import ForeignAnswerError, understood
 from rl_contracts.stores.objects import Objects, split_uri
 from rl_operator.progress import plain
 
@@ -61,15 +62,16 @@ class InputChecks:
         bucket, key = split_uri(source.uri)
         objects = stores.objects.of_bucket(bucket)
         try:
-            found = objects.stat(key)
-            known = (field, source.model_dump_json(), f"{found.etag} {skip}")
-            verdict = self._parsed.get(known)
-            if verdict is None:
-                verdict = _parse(objects, key, source, field=field, skip=skip)
-                if len(self._parsed) >= KEPT_FILES:
-                    self._parsed.clear()
-                self._parsed[known] = verdict
-            return verdict
+            with understood():
+                found = objects.stat(key)
+                known = (field, source.model_dump_json(), f"{found.etag} {skip}")
+                verdict = self._parsed.get(known)
+                if verdict is None:
+                    verdict = _parse(objects, key, source, field=field, skip=skip)
+                    if len(self._parsed) >= KEPT_FILES:
+                        self._parsed.clear()
+                    self._parsed[known] = verdict
+                return verdict
         except RLError as error:
             return (_refused(error, f"{field}.uri", source.uri, what="Dataset"),)
 
@@ -140,11 +142,13 @@ def _beginning(chunks: Iterator[bytes]) -> Iterator[RawRecord]:
 
 def _stores(stores: Stores) -> tuple[Refusal, ...]:
     try:
-        stores.mongo.ensure_indexes()
-    except (StoreUnavailableError, AccessDeniedError) as error:
+        with understood():
+            stores.mongo.ensure_indexes()
+    except (StoreUnavailableError, AccessDeniedError, ForeignAnswerError) as error:
         return (_refused(error, SECRET, "mongoUri", what="StateStore"),)
     try:
-        stores.objects.check()
+        with understood():
+            stores.objects.check()
     except RLError as error:
         return (_refused(error, SECRET, stores.objects.bucket, what="Bucket"),)
     return ()
@@ -170,7 +174,9 @@ def _folder(
     bucket, key = split_uri(uri)
     prefix = key.rstrip("/") + "/"
     try:
-        found = {one.key[len(prefix) :] for one in stores.objects.of_bucket(bucket).list(prefix)}
+        with understood():
+            listed = stores.objects.of_bucket(bucket).list(prefix)
+        found = {one.key[len(prefix) :] for one in listed}
     except RLError as error:
         return (_refused(error, field, uri, what=what),)
     if not found:
@@ -201,6 +207,8 @@ def _refused(error: RLError, field: str, value: str, *, what: str) -> Refusal:
     elif isinstance(error, StoreUnavailableError):
         reason = f"{what}Unreachable"
         remedy = error.remedy or "Mend the address in the stores' Secret, or bring the server up."
+    elif isinstance(error, ForeignAnswerError):
+        reason, remedy = f"{what}Refused", "Mend what the store names, there or in its Secret."
     else:
         reason, remedy = f"{what}Unreadable", "Upload it again."
     said = (

@@ -15,6 +15,7 @@ from rl_contracts.errors import (
     SchemaTooNewError,
     StoreUnavailableError,
 )
+from rl_contracts.stores.foreign import ForeignAnswerError, understood
 from rl_operator.scrub import scrubbed
 
 
@@ -62,7 +63,8 @@ class Reading:
 def reach(ask: Callable[[], None]) -> Reach:
     """Ask a store something and tell how it went."""
     try:
-        ask()
+        with understood():
+            ask()
     except StoreUnavailableError as error:
         reason = "StorageUnreachable" if error.store == "bucket" else "StateStoreUnreachable"
         return Reach("False", reason, f"{plain(error.cause)} {error.remedy}".rstrip())
@@ -72,6 +74,8 @@ def reach(ask: Callable[[], None]) -> Reach:
         return Reach("False", "BucketNotFound", str(error))
     except SchemaTooNewError as error:
         return Reach("False", error.refusal.reason, str(error))
+    except ForeignAnswerError as error:
+        return Reach("False", "Refused", plain(str(error)))
     return REACHED
 
 
