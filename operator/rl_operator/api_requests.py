@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import urllib3
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from rl_operator.api_errors import ApiUnavailableError, translated
 from rl_operator.kinds import Kind
@@ -48,7 +48,7 @@ class Requests:
         """
         self._transport = Transport(api)
         self._may_write, self._asked, self._dated = may_write, asked, dated
-        self._sleep = sleep
+        self._tries = {one: _tries(reading=one, sleep=sleep) for one in (True, False)}
 
     def send(
         self,
@@ -79,19 +79,15 @@ class Requests:
             ClusterError: what came of it.
         """
         reading, doing = asking[0] in READING, f"{method} {named or path}"
-        tried = 0
-        while True:
+
+        def once() -> Manifest:
             if not reading:
                 self._may_write()
-            try:
-                return self._once(
-                    method, path, query, asking=asking, body=body, content=content, doing=doing
-                )
-            except ApiUnavailableError as error:
-                tried += 1
-                if tried == TRIES or not _may_go_again(error, reading=reading):
-                    raise
-            self._sleep(random.uniform(0, min(WAIT_SECONDS * 2.0 ** (tried - 1), MAX_WAIT_SECONDS)))
+            return self._once(
+                method, path, query, asking=asking, body=body, content=content, doing=doing
+            )
+
+        return self._tries[reading](once)
 
     def _once(
         self,
@@ -120,6 +116,19 @@ class Requests:
         return found
 
 
-def _may_go_again(error: ApiUnavailableError, *, reading: bool) -> bool:
+def _tries(*, reading: bool, sleep: Callable[[float], None]) -> Retrying:
+    """Tries of requests that read, or of others; for any number of threads."""
+    return Retrying(
+        retry=retry_if_exception(lambda error: _may_go_again(error, reading=reading)),
+        stop=stop_after_attempt(TRIES),
+        wait=wait_random_exponential(multiplier=WAIT_SECONDS, max=MAX_WAIT_SECONDS),
+        sleep=sleep,
+        reraise=True,
+    )
+
+
+def _may_go_again(error: BaseException, *, reading: bool) -> bool:
     """What was turned away has not been begun; a write that failed otherwise may be done."""
+    if not isinstance(error, ApiUnavailableError):
+        return False
     return error.status == TOO_MANY or (reading and error.status >= 500)

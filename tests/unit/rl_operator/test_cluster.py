@@ -61,7 +61,12 @@ class Answer:
 
 
 def a_cluster(
-    answer: Answer, *, leads: bool = True, dates: bool = False, host: str = "https://here:6443/x"
+    answer: Answer,
+    *,
+    leads: bool = True,
+    dates: bool = False,
+    host: str = "https://here:6443/x",
+    sleep: Callable[[float], None] = lambda _: None,
 ) -> tuple[Cluster, list[tuple[str, str, int]]]:
     requests: list[tuple[str, str, int]] = []
 
@@ -75,7 +80,7 @@ def a_cluster(
         api, may_write=may_write, count=lambda verb, kind: None,
         asked=lambda verb, kind, status: requests.append((verb, kind, status)),
         dated=lambda date: requests.append(("dated", date, 0)) if dates else None,
-        sleep=lambda seconds: None,
+        sleep=sleep,
     )  # fmt: skip
     return made, requests
 
@@ -179,10 +184,6 @@ def test_an_error_names_the_object_that_was_to_be_created() -> None:
     assert caught.value.doing == "POST /api/v1/namespaces/n/pods/x"
 
 
-BETWEEN = (0.2, 0.4, 0.8, 1.6)
-"""Seconds between two tries, at most."""
-
-
 @pytest.mark.parametrize(
     ("status", "writes", "reads"),
     [(429, TRIES, TRIES), (500, 1, TRIES), (503, 1, TRIES), (409, 1, 1), (422, 1, 1)],
@@ -198,10 +199,13 @@ def test_only_what_changes_nothing_is_asked_again(status: int, writes: int, read
     assert answer.asked == reads
 
 
+BETWEEN = (0.2, 0.4, 0.8, 1.6)
+"""Seconds between two tries, at most."""
+
+
 def test_tries_are_further_and_further_apart() -> None:
     slept: list[float] = []
-    cluster, _ = a_cluster(Answer(429))
-    cluster._requests._sleep = slept.append
+    cluster, _ = a_cluster(Answer(429), sleep=slept.append)
     with pytest.raises(ClusterError):
         cluster.get(POD, "n", "x")
     assert [seconds <= most for seconds, most in zip(slept, BETWEEN, strict=True)] == [True] * 4
