@@ -1,0 +1,68 @@
+"""Worker threads that wait on the queue miss nothing, and no key has two of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from rl_operator.blocking_queue import BlockingWorkQueue
+from rl_operator.queue import WorkQueue
+from tests.waiting import HUNG_SECONDS
+
+
+def a_blocking_queue() -> BlockingWorkQueue[str]:
+    return BlockingWorkQueue(WorkQueue(clock=time.monotonic, jitter=lambda: 0.0))
+
+
+def test_workers_wake_for_keys_and_for_time() -> None:
+    queue = a_blocking_queue()
+    with ThreadPoolExecutor(3) as threads:
+        taken = [threads.submit(queue.take) for _ in range(3)]
+        queue.add_after("later", 0.05)
+        queue.add("now")
+        queue.add("also")
+        found = [one.result(HUNG_SECONDS) for one in taken]
+        assert sorted(filter(None, found)) == ["also", "later", "now"]
+        queue.done("now", again_after=0.01)
+        assert threads.submit(queue.take).result(HUNG_SECONDS) == "now"
+        assert queue.failed("now") == 0.5
+
+
+def test_workers_of_a_closed_queue_go() -> None:
+    queue = a_blocking_queue()
+    with ThreadPoolExecutor(3) as threads:
+        taken = [threads.submit(queue.take) for _ in range(3)]
+        queue.add_after("later", 100)
+        queue.close()
+        assert [one.result(HUNG_SECONDS) for one in taken] == [None] * 3
+    queue.add("now")
+    assert queue.take() is None  # nothing is begun any more
+    assert len(queue) == 1
+
+
+def test_many_workers_take_every_key_and_never_one_at_a_time() -> None:
+    queue, keys = a_blocking_queue(), [str(one) for one in range(20)]
+    at_work = {key: threading.Lock() for key in keys}
+    done = threading.Semaphore(0)
+
+    def work() -> None:
+        while (key := queue.take()) is not None:
+            assert at_work[key].acquire(blocking=False)
+            at_work[key].release()  # here, for from ``done`` on another one may have it
+            queue.done(key, again_after=None)
+            done.release()
+
+    with ThreadPoolExecutor(8) as threads:
+        workers = [threads.submit(work) for _ in range(8)]
+        for key in keys:
+            queue.add(key)
+        for _ in keys:
+            assert done.acquire(timeout=HUNG_SECONDS)
+        for key in keys * 10:  # while they are worked on
+            queue.add(key)
+        while queue.busy:
+            assert done.acquire(timeout=HUNG_SECONDS)
+        queue.close()
+        for one in workers:
+            one.result(HUNG_SECONDS)
