@@ -21,7 +21,8 @@ def action(
 
     Args:
         policy: the rules in their order.
-        exit_code: of the trainer's container; None when it left none.
+        exit_code: of the trainer's container; None when it left none. As with a Job of Kubernetes,
+            no rule about exit codes matches 0.
         conditions: types of the pod's conditions that are True.
         otherwise: what follows by itself.
     """
@@ -32,6 +33,6 @@ def action(
 def _matches(rule: FailureRule, exit_code: int | None, conditions: Collection[str]) -> bool:
     if rule.on_pod_condition is not None:
         return rule.on_pod_condition.type in conditions
-    if rule.on_exit_codes is None or exit_code is None:
-        return False
+    if rule.on_exit_codes is None or not exit_code:
+        return False  # code 0 is no failure's, and NotIn is about failures alone
     return (exit_code in rule.on_exit_codes.values) is (rule.on_exit_codes.operator == "In")

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
@@ -220,6 +221,8 @@ RULED: dict[str, tuple[Lifecycle, int, dict[str, Any], bool, bool]] = {
     "the first rule decides": (ruled(ON_DISRUPTION, ON_OTHERS), 42, EVICTED, False, False),
     "a code of no list": (ruled(ON_OTHERS), 42, {}, True, True),
     "a code of the list": (ruled(ON_OTHERS), 137, {}, True, False),
+    "a code that is no failure": (ruled(ON_OTHERS), 0, {}, True, False),
+    "no failure, but a condition": (ruled(ON_OTHERS, ON_DISRUPTION), 0, EVICTED, False, False),
     "ignored beyond the limit": (ruled(ON_DISRUPTION, backoffLimit=0), 1, EVICTED, False, False),
 }  # fmt: skip
 
@@ -236,6 +239,12 @@ def test_the_failure_policy_decides(
     assert (decision.counts, decision.ignored, decision.final) == (counts, not counts, final)
     assert decision.failure.exit_code == code
     assert decision.failure.container == "pytorch"
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn"])
+def test_no_rule_lists_the_code_of_a_success(operator: str) -> None:
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        ruled({"action": "Ignore", "onExitCodes": {"operator": operator, "values": [0]}})
 
 
 REFUSED = {"reason": "ModelUnusable", "field": "spec.model.uri", "value": "s3://b/m"}
