@@ -50,6 +50,11 @@ def count(value: int | None) -> str:
     return "–" if value is None else str(value)
 
 
+def rate(value: float | None) -> str:
+    """A rate in whole numbers, or a dash where nobody knows it now."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
 def fields(snapshot: Snapshot) -> list[tuple[str, str]]:
     """Label and text of everything that is shown of a running job, in order."""
     status = snapshot.job.status
@@ -66,8 +71,8 @@ def fields(snapshot: Snapshot) -> list[tuple[str, str]]:
             f"{count(samplers.serving)} serving, {samplers.ready} ready, "
             f"{samplers.desired} desired",
         ),
-        ("backlog", str(progress.backlog)),
-        ("tokens/s", f"{progress.tokens_per_second:,.0f}"),
+        ("backlog", count(progress.backlog)),
+        ("tokens/s", rate(progress.tokens_per_second)),
         ("trainer waits", f"{progress.trainer_wait_share:.0%}"),
         ("time left", left),
         ("trainer", doing(status)),
@@ -92,8 +97,8 @@ def line(snapshot: Snapshot) -> str:
         f"reward {number(progress.reward, 3)}",
         f"policy {status.weights.version} lag {count(status.weights.lag)}",
         f"samplers {count(samplers.serving)}/{samplers.ready}/{samplers.desired}",
-        f"backlog {progress.backlog}",
-        f"{progress.tokens_per_second:,.0f} tokens/s",
+        f"backlog {count(progress.backlog)}",
+        f"{rate(progress.tokens_per_second)} tokens/s",
         f"waits {progress.trainer_wait_share:.0%}",
     ]
     if progress.seconds_left is not None:

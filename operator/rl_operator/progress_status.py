@@ -13,24 +13,19 @@ from rl_operator.timestamps import format_time
 SERVED = ("min_serving_version", "lag")
 
 
-def of_run(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
-    """Fields of the status that tell of the run.
-
-    What the run has reached stands while its store does not tell; what is served is not known then.
-    """
+def of_run(situation: Situation, spec: RLJobSpec | None) -> dict[str, object]:
+    """Fields of the status that tell of the run; ``spec`` is None where it cannot be read."""
     reading = situation.reading
     run = reading.run
-    if not reading.known:
-        before = situation.snapshot.job.status
-        steps = spec.training.steps or before.progress.steps
-        served = dict.fromkeys(SERVED, 0 if is_told(situation) else None)
-        return {
-            "progress": before.progress.model_copy(update={"steps": steps}),
-            "weights": before.weights.model_copy(update=served),
-        }
+    if spec is None or not reading.known:
+        return _untold(situation, spec)
     if run is None:
         return {
-            "progress": ProgressStatus(steps=spec.training.steps or 0, backlog=reading.backlog),
+            "progress": ProgressStatus(
+                steps=spec.training.steps or 0,
+                backlog=reading.backlog,
+                tokens_per_second=_tokens_per_second(situation),
+            ),
             "weights": WeightsStatus(min_serving_version=0, lag=0),
         }
     return {
@@ -38,6 +33,28 @@ def of_run(situation: Situation, spec: RLJobSpec) -> dict[str, object]:
         "weights": _weights(situation, run),
         "datasets": _datasets(run, spec),
         "model_commit": (run.base.commit or None) if run.base else None,
+    }
+
+
+def _untold(situation: Situation, spec: RLJobSpec | None) -> dict[str, object]:
+    """While the store does not tell.
+
+    What the run has reached stands; what it does now, how fast and for how long still, and what is
+    served, is not known.
+    """
+    before = situation.snapshot.job.status
+    progress, weights = before.progress, before.weights
+    now_only: dict[str, object] = {
+        "phase": "",
+        "backlog": None,
+        "tokens_per_second": 0.0 if is_told(situation) else None,
+        "seconds_left": None,
+    }
+    steps = (spec.training.steps if spec else None) or progress.steps
+    served = dict.fromkeys(SERVED, 0 if is_told(situation) else None)
+    return {
+        "progress": progress.model_copy(update={"steps": steps, **now_only}),
+        "weights": weights.model_copy(update=served),
     }
 
 
@@ -54,7 +71,7 @@ def _progress(situation: Situation, run: Run, spec: RLJobSpec) -> ProgressStatus
         pass_at_k=_rounded(mean_pass_rate(last)),
         phase=run.phase[:256],
         backlog=reading.backlog,
-        tokens_per_second=round(sum(one.tokens_per_second for one in reading.samplers), 1),
+        tokens_per_second=_tokens_per_second(situation),
         trainer_wait_share=round(run.totals.wait_seconds / busy, 3) if busy else 0.0,
         staleness=None if supervised or not run.latest else run.latest.staleness_max,
         seconds_left=_seconds_left(situation),
@@ -71,6 +88,10 @@ def _weights(situation: Situation, run: Run) -> WeightsStatus:
         uri=f"s3://{situation.bucket}/{run.policy.prefix}" if run.policy else "",
         digest=run.policy.manifest_sha256 if run.policy else "",
     )
+
+
+def _tokens_per_second(situation: Situation) -> float:
+    return round(sum(one.tokens_per_second for one in situation.reading.samplers), 1)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -37,7 +37,7 @@ def fields(situation: Situation) -> RLJobStatus:
             "resources": _resources(situation, trainers=trainer.desired, samplers=samplers.desired),
             **_queued(situation.snapshot),
             "operation": operation(situation, after),
-            **(progress_status.of_run(situation, job.spec) if job.spec else {}),
+            **progress_status.of_run(situation, job.spec),
         }
     )
 

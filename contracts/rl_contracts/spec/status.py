@@ -73,9 +73,9 @@ class ProgressStatus(Model):
     """Prompts that some sample answered, of all."""
     phase: ShortText = ""
     """The trainer's own words for what it does or waits for."""
-    backlog: int = 0
-    """Tasks that wait or are being sampled."""
-    tokens_per_second: float = 0.0
+    backlog: int | None = None
+    """Tasks that wait or are sampled; absent: unknown."""
+    tokens_per_second: float | None = None
     """Generated, over all samplers."""
     trainer_wait_share: float = 0.0
     """Share of the trainer's time spent waiting for rollouts, in [0, 1]."""
