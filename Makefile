@@ -52,7 +52,7 @@ test: unit contract cluster ## All tiers
 
 soak: venv images ## Long faults, the local cluster's own among them: it is replaced
 	$(VENV)/pytest tests/unit -q --hypothesis-profile explore
-	$(VENV)/pytest tests/chaos -q --hypothesis-profile explore
+	$(VENV)/pytest tests/chaos -v --durations=0 --hypothesis-profile explore
 	cd local/go/store && go test -tags ferretdb_no_postgresql ./...
 
 BENCHMARKS := $(filter-out __init__ asynchrony bucket result samplers,$(basename $(notdir $(wildcard benchmarks/*.py))))
