@@ -71,7 +71,7 @@ def of_pool(before: SamplerPoolStatus, after: SamplerPoolStatus, *, trouble: str
     """
     if before.observed_generation < 0 and not (trouble or _tells(before, after)):
         return Patience.FIRST
-    return _of(_pool(before), _pool(after), before.conditions, after.conditions)
+    return _of(_pool(before), _pool(after), _of_pods(before), _of_pods(after))
 
 
 def _of(
@@ -101,6 +101,11 @@ def _pool(status: SamplerPoolStatus) -> SamplerPoolStatus:
     served = [ServedStatus(job=one.job) for one in status.runs]
     still: dict[str, object] = {**dict.fromkeys(NUMBERS, 0), "runs": served, "conditions": []}
     return status.model_copy(update=still)
+
+
+def _of_pods(pool: SamplerPoolStatus) -> list[Condition]:
+    """A pool's conditions but that the store is away, which says why numbers are absent."""
+    return [one for one in pool.conditions if one.type not in KEEP_WORDS]
 
 
 def _whole(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:

@@ -12,7 +12,7 @@ from rl_operator.assignment import Turn
 from rl_operator.conditions import Said, Truth, merged
 from rl_operator.desired import deployment
 from rl_operator.pod import first_trouble
-from rl_operator.progress import Reading
+from rl_operator.progress import NOT_ASKED, Reading
 from rl_operator.serving import lag, staleness_bound
 from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, PoolSnapshot
@@ -22,6 +22,7 @@ SERVED = ("serving", "lagging", "version", "lag")
 """Counters of what pods serve now, which the state store alone can tell."""
 LATE, TIMED_OUT = "WeightsCurrent", "TimedOut"
 """Condition and reason by which a pool tells its job that the run is to fail."""
+UNTOLD = "What its pods serve is not known meanwhile."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,7 @@ def compute(
         said = shared_status.said(turn, said, namespace=meta.namespace)
     if scaled is not None:
         said += _limited(scaled, replicas)
+    said += _store_away([reading, *others])
     changes["conditions"] = merged(
         before.conditions, said, generation=meta.generation, now=now
     )  # fmt: skip
@@ -131,6 +133,16 @@ def _limited(scaled: Scaled, replicas: int) -> list[Said]:
         )
         return [Said("ScalingLimited", "True", "QueueAdmitsFewer", message)]
     return []
+
+
+def _store_away(readings: Sequence[Reading]) -> list[Said]:
+    """Why nobody knows what pods serve; nothing where the stores of all runs tell."""
+    asked = (one.store for one in readings if one.store != NOT_ASKED)
+    away = next((one for one in asked if one.status != "True"), None)
+    if away is None:
+        return []
+    why = f"{away.message.rstrip('.')}. " if away.message else ""
+    return [Said("StateStoreReachable", away.status, away.reason, f"{why}{UNTOLD}")]
 
 
 def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict[str, object]:

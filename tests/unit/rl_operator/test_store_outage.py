@@ -9,12 +9,12 @@ from rl_contracts.spec.status import ProgressStatus
 from rl_operator import patience
 from rl_operator.job_conditions import compute
 from rl_operator.kinds import RLJOB
-from rl_operator.progress import NOT_ASKED, REACHED, Reach, Reading
+from rl_operator.progress import NOT_ASKED, REACHED, Reading
 from rl_operator.situation import Situation
-from rl_operator.status_writer import StatusWriter
 from tests.documents import a_step
-from tests.unit.rl_operator.builders import NOW, a_job_object, a_meta, a_reading, a_snapshot
+from tests.unit.rl_operator.builders import NOW, a_job_object, a_reading, a_snapshot
 from tests.unit.rl_operator.situations import AT_WORK, COMPLETE, DOWN, RUN, SAMPLER, a_situation
+from tests.unit.rl_operator.written import outage, written
 
 AWAY = Reading(store=DOWN, bucket=REACHED)
 LATEST = a_step(3, reward_mean=0.5, time=NOW, staleness_max=2)
@@ -81,31 +81,12 @@ def test_what_was_told_at_the_end_of_a_job_stands() -> None:
     assert finished.progress == before.progress
 
 
-class Writes:
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        self.written: list[dict[str, Any]] = []
-
-    def apply(self, _kind: object, manifest: dict[str, Any], **_: object) -> None:
-        self.written.append(manifest["status"])
-
-
-def outage(looks: int) -> list[Reading]:
-    """A store that is away: a client's words differ from one look to the next."""
-    words = (f"db:27017: Connection refused ({one})" for one in range(looks))
-    return [Reading(store=Reach("False", "StateStoreUnreachable", one)) for one in words]
-
-
 def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:
-    cluster: Any = Writes()
-    seconds = iter(range(0, 10_000, 5))
-    writer = StatusWriter(cluster, clock=lambda: float(next(seconds)), seconds=5)
-    status = compute(a_situation(reading=TOLD))
-    for reading in [TOLD, *outage(20), *[TOLD] * 10]:
-        after = compute(a_situation(status, reading))
-        waited = writer.write(
-            RLJOB, a_meta(), before=status, after=after, patience=patience.of_job(status, after)
-        )
-        status = after if waited is None else status
-    assert [one["progress"].get("backlog") for one in cluster.written] == [None, 7]
+    found = written(
+        RLJOB,
+        compute(a_situation(reading=TOLD)),
+        [TOLD, *outage(20), *[TOLD] * 10],
+        lambda before, reading: compute(a_situation(before, reading)),
+        patience.of_job,
+    )
+    assert [one["progress"].get("backlog") for one in found] == [None, 7]
