@@ -10,6 +10,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from rl_operator.watchdog import WatchLostError
+
 log = logging.getLogger(__name__)
 
 STOP_SECONDS, LAST_WORDS_SECONDS = 10.0, 5.0
@@ -48,5 +50,8 @@ async def end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> 
     if pending:
         late, _ = await asyncio.wait(pending, timeout=STOP_SECONDS)
     for task in (*done, *late):
-        if not task.cancelled() and task.exception() is not None:
-            log.error("%s ended", task.get_name(), exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, WatchLostError):
+            log.error("%s ended: %s", task.get_name(), error)
+        elif error is not None:
+            log.error("%s ended", task.get_name(), exc_info=error)

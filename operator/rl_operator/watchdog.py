@@ -6,6 +6,7 @@ so every piece of every watch's answer is noted here.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -18,7 +19,11 @@ from rl_operator.stream import Lists, Stream, Told, Whole
 from rl_operator.transport import parsed
 
 
-class WatchSilentError(RLError):
+class WatchLostError(RLError):
+    """What ends a process in which nothing is wrong: its words are all that there is to tell."""
+
+
+class WatchSilentError(WatchLostError):
     """Changes of some kinds may not be told any more; a new process begins with a new list."""
 
     def __init__(self, paths: Iterable[str], *, seconds: float) -> None:
@@ -27,8 +32,8 @@ class WatchSilentError(RLError):
         super().__init__(f"nothing was heard from the watches of {told} for {seconds:.0f} s")
 
 
-class KindGoneError(RLError):
-    """The API server knows a watched kind no more; kopf watches none of the others then, either."""
+class KindGoneError(WatchLostError):
+    """The API server knows a watched kind no more, and kopf would watch none of the others."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = tuple(sorted(paths))
@@ -65,12 +70,13 @@ class Streams:
             self._heard[known] = self._clock()
             self._begun.add(known)
 
-    def lose(self, path: str) -> None:
-        """Note that the API server knows no such path, which counts where it is watched."""
+    def lose(self, path: str) -> bool:
+        """Note that the API server knows no such path; whether it counts, for it is watched."""
         known = path[path.index("/api") :] if "/api" in path else path
         with self._lock:
             if known in self._heard:
                 self._gone.add(known)
+            return known in self._gone
 
     def have_begun(self, paths: Iterable[str]) -> bool:
         """Whether all of these watches have been heard of: whatever changes from now on is told."""
@@ -100,15 +106,18 @@ def session_for(
     """A session, with aiohttp's options, whose watches are listened to. For a running loop.
 
     ``told`` is called with what is listed, and with each change that watches tell of; ``whole`` at
-    the end of each list.
+    the end of each list. A request whose watched kind is gone is not answered until it is
+    cancelled: ``Streams.check`` has raised by then.
     """
     lists = Lists(told=told, whole=whole)
 
     class Response(aiohttp.ClientResponse):
         async def start(self, connection: Any) -> aiohttp.ClientResponse:
             started = await super().start(connection)
-            if self.method == "GET" and self.status == 404:
-                streams.lose(self.url.path)
+            if self.method == "GET" and self.status == 404 and streams.lose(self.url.path):
+                # Kopf takes it for a defect: it leaves its other watches alone, cancels them in no
+                # order after 5 s, and logs a traceback for each. It is told to stop instead.
+                await asyncio.Event().wait()
             if self.url.query.get("watch") == "true" and self.status == 200:
                 streams.hear(self.url.path)
                 path = self.url.path

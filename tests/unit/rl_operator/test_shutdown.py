@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rl_operator import shutdown
+from rl_operator.watchdog import KindGoneError
 
 
 async def fail() -> None:
@@ -35,6 +36,17 @@ TASKS: dict[str, tuple[dict[str, Coroutine[Any, Any, None]], list[str]]] = {
     ),
     "none": ({"first": asyncio.sleep(0), "other": go_on()}, []),
 }  # fmt: skip
+
+
+async def test_a_watch_that_is_lost_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def guard() -> None:
+        raise KindGoneError(["/api/v1/pods"])
+
+    done, _ = await asyncio.wait({asyncio.create_task(guard(), name="watchdog")})
+    await shutdown.end(done, set())
+    (told,) = caplog.records
+    assert told.getMessage().startswith("watchdog ended: the API server does not know /api/v1/pods")
+    assert told.exc_info is None
 
 
 @pytest.mark.parametrize(("tasks", "told"), TASKS.values(), ids=TASKS.keys())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import ANY
 
 import pytest
 from aiohttp import web
@@ -49,11 +50,17 @@ class Counted(Streams):
 
     def __init__(self) -> None:
         super().__init__([JOBS], clock=Clock(), seconds=180)
-        self.times = 0
+        self.times, self.lost = 0, asyncio.Event()
 
     def hear(self, path: str) -> None:
         super().hear(path)
         self.times += 1
+
+    def lose(self, path: str) -> bool:
+        lost = super().lose(path)
+        if lost:
+            self.lost.set()
+        return lost
 
 
 def test_a_watched_kind_that_is_gone_is_named() -> None:
@@ -80,7 +87,9 @@ def ignored(*_: object) -> None:
     """No object is told."""
 
 
-async def _read(query: str, *, of: str = PODS) -> tuple[bytes, Counted]:
+async def _read(
+    query: str, *, of: str = PODS, streams: Counted | None = None
+) -> tuple[bytes, Counted]:
     """What a client reads of the stream, and what was heard of the watch meanwhile."""
     application = web.Application()
     application.router.add_get(PODS, _answer)
@@ -89,13 +98,15 @@ async def _read(query: str, *, of: str = PODS) -> tuple[bytes, Counted]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     server = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    streams = Counted()
-    async with (
-        session_for(streams, told=ignored, whole=ignored) as session,
-        session.get(f"{server}{of}{query}") as response,
-    ):
-        read = b"".join([piece async for piece in response.content.iter_chunked(1 << 20)])
-    await runner.cleanup()
+    streams = streams or Counted()
+    try:
+        async with (
+            session_for(streams, told=ignored, whole=ignored) as session,
+            session.get(f"{server}{of}{query}") as response,
+        ):
+            read = b"".join([piece async for piece in response.content.iter_chunked(1 << 20)])
+    finally:
+        await runner.cleanup()
     return read, streams
 
 
@@ -110,8 +121,19 @@ def test_a_list_is_no_watch() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?watch=true"])
-def test_a_kind_that_nobody_knows_is_no_watch_any_more(query: str) -> None:
-    streams = asyncio.run(_read(query, of=JOBS))[1]
+async def test_a_kind_that_nobody_knows_is_no_watch_any_more(query: str) -> None:
+    streams = Counted()
+    asking = asyncio.create_task(_read(query, of=JOBS, streams=streams))
+    await streams.lost.wait()
     assert streams.times == 0
     with pytest.raises(KindGoneError, match="rljobs"):
         streams.check()
+    _, waits = await asyncio.wait({asking}, timeout=0.05)
+    assert waits == {asking}  # kopf, which would fail in many words, is told nothing
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_another_kind_that_nobody_knows_is_told() -> None:
+    assert await _read("", of="/apis/elsewhere") == (b"404: Not Found", ANY)
