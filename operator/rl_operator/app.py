@@ -16,6 +16,7 @@ from rl_operator.blocking_queue import BlockingWorkQueue
 from rl_operator.cluster import Cluster, connect
 from rl_operator.endpoint import Endpoint
 from rl_operator.feed import Feed
+from rl_operator.given_up import GivenUp
 from rl_operator.kinds import Key, Kind
 from rl_operator.kopf_watches import watch
 from rl_operator.lane import Lane
@@ -207,13 +208,15 @@ class _Operator:
         await self._synced()
         executor = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         posting = ThreadPoolExecutor(1, thread_name_prefix="events")
-        events = Lane(posting.submit, clock=time.monotonic, seconds=EVENT_SECONDS)
+        lost = GivenUp(clock=time.monotonic)
+        events = Lane(posting.submit, clock=time.monotonic, seconds=EVENT_SECONDS, given_up=lost)
         reconciling = reconcilers(
             cluster,
             settings,
             looks=self._looks,
             wake=self._queue.add,
             later=events.put,
+            given_up=lost.add,
             now=self._time.now,
         )
         workers = [
@@ -224,9 +227,10 @@ class _Operator:
             await asyncio.gather(self._resync(cluster), self._let_pass(events), *workers)
         finally:
             self._queue.close()  # what is being reconciled ends, and nothing is begun
-            executor.shutdown(wait=False)
+            await shutdown.ended(executor, seconds=shutdown.LAST_LOOKS_SECONDS)  # it may tell more
             events.end()
-            await shutdown.ended(posting)  # before the Lease is given up
+            await shutdown.ended(posting, seconds=shutdown.LAST_WORDS_SECONDS)
+            events.close()  # before the Lease is given up
 
     async def _let_pass(self, events: Lane) -> None:
         while True:

@@ -162,6 +162,7 @@ class Journal:
         identity: str,
         now: Callable[[], float],
         later: Callable[[Callable[[], None]], object] = lambda task: task(),
+        given_up: Callable[[str], object] = log.warning,
     ) -> None:
         """Prepare.
 
@@ -170,14 +171,15 @@ class Journal:
             identity: of this operator process.
             now: seconds since 1970.
             later: does what it is given, in its order and one at a time; by default at once.
+            given_up: told which event was not posted, and why.
         """
         self._cluster = cluster
         self._identity = identity
         self._now = now
-        self._later = later
+        self._later, self._given_up = later, given_up
 
     def post(self, about: Meta, kind: Kind, notes: Iterable[Note]) -> None:
-        """Post notes about an object; an event that cannot be posted is only logged."""
+        """Post notes about an object; an event that cannot be posted is given up."""
         regarding = _About(kind, about.namespace, about.name, about.uid)
         for note in notes:
             self._later(functools.partial(self._try, regarding, note, self._now()))
@@ -186,7 +188,7 @@ class Journal:
         try:
             self._post(about, note, at)
         except (ClusterError, NotLeaderError) as error:
-            log.warning("event %s of %s not posted: %s", note.reason, about.name, error)
+            self._given_up(f"{note.reason} of {about.namespace}/{about.name}: {error}")
 
     def _post(self, about: _About, note: Note, at: float) -> None:
         name = f"{about.name}.{names.digest([about.uid, note.type, note.reason, note.message])}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from rl_operator.given_up import GivenUp
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +23,14 @@ class UnderWay(Protocol):
     def done(self) -> bool:
         """Whether it has ended."""
 
+    def cancelled(self) -> bool:
+        """Whether it was never begun, and will not be."""
+
     def result(self) -> object:
         """Raises what it has ended with."""
+
+    def exception(self) -> BaseException | None:
+        """What it has ended with."""
 
 
 class Lane:
@@ -33,53 +42,83 @@ class Lane:
         *,
         clock: Callable[[], float],
         seconds: float,
+        given_up: GivenUp,
         most: int = MOST,
     ) -> None:
         """Make an empty lane.
 
         Args:
-            start: does what it is given in another thread, one at a time.
+            start: does what it is given in another thread, in its order and one at a time.
             clock: monotonic seconds.
             seconds: that a task waits at most, as long as ``release`` is called and those before
                 it are done.
-            most: that wait; of more the oldest are dropped, which is logged.
+            given_up: hears of those that are not done.
+            most: that wait; of more the oldest are given up.
         """
         self._start, self._clock, self._seconds, self._most = start, clock, seconds, most
+        self._given_up = given_up
+        self._lock = threading.Lock()
         self._waiting: deque[tuple[float, Task]] = deque()
-        self._busy = True
+        self._busy, self._ended = True, False
         self._under_way: UnderWay | None = None
+        self._last: Sequence[UnderWay] = ()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, task: Task) -> None:
-        """Have a task done by and by."""
-        self._waiting.append((self._clock(), task))
-        if len(self._waiting) > self._most:
-            self._waiting.popleft()
-            log.warning("one of %d that wait is given up", self._most)
+        """Have a task done by and by; of one that comes after the end it is told that it is not."""
+        with self._lock:
+            ended = self._ended
+            if not ended:
+                self._waiting.append((self._clock(), task))
+            full = len(self._waiting) > self._most
+            if full:
+                self._waiting.popleft()
+        if ended or full:
+            why = "the process ends" if ended else f"{self._most} wait already"
+            self._given_up.add(why)
 
     def release(self, *, busy: bool) -> None:
         """Let pass what has waited long enough, or everything where nothing else is to be done.
 
         Raises what a task has raised.
         """
+        self._given_up.tell()
         self._busy = busy
         if self._under_way is not None:
             if not self._under_way.done():
                 return  # it goes on with what may pass now
-            self._under_way.result()
+            ended, self._under_way = self._under_way, None
+            ended.result()
         self._under_way = self._start(self._pass) if self._may_pass() else None
 
     def end(self) -> None:
-        """Let everything pass after what is under way, without waiting for it."""
-        self._busy = False
-        self._start(self._pass)
+        """Have all that wait done after what is under way, without waiting for it."""
+        with self._lock:
+            self._ended = True
+            rest, self._waiting = self._waiting, deque()
+        last = [] if self._under_way is None else [self._under_way]
+        self._last = [*last, *(self._start(task) for _, task in rest)]
+
+    def close(self) -> None:
+        """Tell of those which the end has left undone, and what the others have raised."""
+        undone = [one for one in self._last if one.cancelled() or not one.done()]
+        if undone:
+            self._given_up.add("no time was left for it", len(undone))
+        self._given_up.tell(at_last=True)
+        done = (one for one in self._last if one.done() and not one.cancelled())
+        errors = [error for one in done if (error := one.exception()) is not None]
+        if errors:
+            log.error("%d failed at the end, the first with this", len(errors), exc_info=errors[0])
 
     def _pass(self) -> None:
-        while self._may_pass():
-            _, task = self._waiting.popleft()
+        while (task := self._next()) is not None:
             task()
+
+    def _next(self) -> Task | None:
+        with self._lock:
+            return self._waiting.popleft()[1] if self._may_pass() else None
 
     def _may_pass(self) -> bool:
         late = self._clock() - self._seconds

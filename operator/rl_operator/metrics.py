@@ -49,5 +49,10 @@ WATCH_SILENCE = Gauge(
     ["path"],
     registry=REGISTRY,
 )
+EVENTS_GIVEN_UP = Counter(
+    "rl_operator_events_given_up",
+    "Events that were not posted: refused, too many, or too late at the end of the process.",
+    registry=REGISTRY,
+)
 QUEUED = Gauge("rl_operator_queue_length", "Objects that wait for a worker.", registry=REGISTRY)
 LEADER = Gauge("rl_operator_leader", "1 while this operator holds the Lease.", registry=REGISTRY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import threading
@@ -14,8 +13,8 @@ from rl_operator.watchdog import WatchLostError
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS, LAST_WORDS_SECONDS = 10.0, 5.0
-"""For all that has to end, and of that for the events that wait."""
+STOP_SECONDS, LAST_LOOKS_SECONDS, LAST_WORDS_SECONDS = 10.0, 3.0, 5.0
+"""For all that has to end, and of that for the looks under way and for the events that wait."""
 EXIT_SECONDS = 20.0
 """From the first failure to the end of the process; within a pod's grace."""
 ASKED_EXIT_SECONDS = 120.0
@@ -35,10 +34,13 @@ def end_in_time(status: int) -> None:
     timer.start()
 
 
-async def ended(executor: ThreadPoolExecutor) -> None:
-    """Wait for what an executor has to do, for a while."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.to_thread(executor.shutdown), LAST_WORDS_SECONDS)
+async def ended(executor: ThreadPoolExecutor, *, seconds: float) -> None:
+    """Wait for what an executor has to do, for a while; what is not begun then never is."""
+    # No task: kopf, which ends meanwhile, cancels those that are younger than itself.
+    waiting = asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
+    _, late = await asyncio.wait({waiting}, timeout=seconds)
+    if late:
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 async def end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> None:

@@ -45,6 +45,7 @@ def reconcilers(
     looks: Looks,
     wake: Callable[[Key], None],
     later: Callable[[Callable[[], None]], object],
+    given_up: Callable[[str], object],
     now: Callable[[], float],
 ) -> dict[str, Reconcile]:
     """What reconciles each of our kinds, by the kind's name.
@@ -55,13 +56,14 @@ def reconcilers(
         looks: what is read of the cluster.
         wake: asks for another turn of an object.
         later: does what nothing waits for: events.
+        given_up: told which of these was not posted, and why.
         now: seconds since 1970, as the API server counts them.
     """
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
     reader = ProgressReader(connections, clock=time.monotonic)
     applier = Applier(cluster, trust_seconds=TRUST_SECONDS, jitter=random.random)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
-    journal = Journal(cluster, identity=settings.identity, now=now, later=later)
+    journal = Journal(cluster, identity=settings.identity, now=now, later=later, given_up=given_up)
     stillness = Stillness(
         looks,
         gist=lambda of: reader.gist(of.run, connections.of(of.namespace, of.secret)),

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kubernetes import client
 
 from rl_contracts.spec.status import Condition, RLJobStatus, TrainerStatus, WeightsStatus
 from rl_operator import kinds
+from rl_operator.api_errors import ApiUnavailableError
+from rl_operator.api_requests import Manifest
+from rl_operator.cluster import Cluster
 from rl_operator.desired import pool, trainer
-from rl_operator.events import Note, of_actions, of_change
+from rl_operator.events import Journal, Note, of_actions, of_change
+from rl_operator.kinds import Kind
 from rl_operator.plan import Action, Apply, Create, Delete
 from tests.unit.rl_operator.builders import IMAGES, a_failure, a_meta, a_spec
 
@@ -102,3 +107,17 @@ def test_creations_are_told() -> None:
         Note("PoolCreated", "Sampler pool job-main starts with 2 pods."),
         Note("AttemptStarted", "Attempt 3: trainer job-3 is created."),
     ]
+
+
+def test_an_event_that_is_refused_is_named_where_they_are_counted() -> None:
+    class Away(Cluster):
+        def create(self, kind: Kind, manifest: Manifest, *, manager: str = "") -> Manifest:
+            raise ApiUnavailableError(doing="POST events", status=503, message="away")
+
+    lost = list[str]()
+    api = client.ApiClient(client.Configuration())
+    away = Away(api, may_write=lambda: None, count=lambda verb, kind: None)
+    journal = Journal(away, identity="i", now=lambda: 0.0, given_up=lost.append)
+    journal.post(a_meta(), kinds.RLJOB, [Note("Mended", "It goes on."), Note("Resumed", "Again.")])
+    assert [one.split(" of ")[0] for one in lost] == ["Mended", "Resumed"]
+    assert all("away" in one for one in lost)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_operator.given_up import GivenUp
 from rl_operator.lane import Lane, Task
 
 SECONDS, MOST = 10.0, 50
@@ -28,9 +30,10 @@ def at_once(task: Task) -> Future[None]:
 class Watch:
     """A lane, and when each of its tasks was put in and done."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Callable[[Task], Future[None]] = at_once) -> None:
         self.now, self.put_in, self.done = 0.0, list[float](), list[tuple[int, float]]()
-        self.lane = Lane(at_once, clock=lambda: self.now, seconds=SECONDS, most=MOST)
+        lost = GivenUp(clock=lambda: self.now)
+        self.lane = Lane(start, clock=lambda: self.now, seconds=SECONDS, given_up=lost, most=MOST)
 
     def put(self) -> None:
         number = len(self.put_in)
@@ -77,12 +80,17 @@ def test_each_is_done_once_in_order_and_in_time(steps: list[tuple[str, float]]) 
 
 def test_of_too_many_the_oldest_are_given_up(caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch()
-    for _ in range(MOST + 2):
+    for _ in range(MOST + 2000):
         watch.put()
     assert len(watch.lane) == MOST
-    assert len(caplog.records) == 2
+    watch.now = 31.0
+    watch.lane.release(busy=True)
+    assert [one.getMessage() for one in caplog.records] == [
+        "events given up: 1; the last one: 50 wait already",
+        "events given up: 1999; the last one: 50 wait already",
+    ]
     watch.lane.release(busy=False)
-    assert watch.numbers() == list(range(2, MOST + 2))
+    assert watch.numbers() == list(range(2000, MOST + 2000))
 
 
 def test_one_at_a_time_is_under_way() -> None:
@@ -93,7 +101,8 @@ def test_one_at_a_time_is_under_way() -> None:
         return started[-1][1]
 
     done = list[str]()
-    lane = Lane(start, clock=lambda: now, seconds=SECONDS)
+    lost = GivenUp(clock=lambda: now)
+    lane = Lane(start, clock=lambda: now, seconds=SECONDS, given_up=lost)
     lane.put(lambda: done.append("first"))
     lane.release(busy=False)
     lane.put(lambda: done.append("second"))
@@ -121,3 +130,47 @@ def test_at_the_end_everything_passes() -> None:
     watch.lane.release(busy=True)
     watch.lane.end()
     assert watch.numbers() == [0]
+
+
+def test_what_fails_at_the_end_is_told_and_the_rest_is_done(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch = Watch()
+    for _ in range(2):
+        watch.lane.put(lambda: watch.put_in.append(1 // 0))
+    watch.put()
+    watch.lane.end()
+    watch.lane.close()
+    assert watch.numbers() == [0]
+    (told,) = caplog.records
+    assert told.getMessage() == "2 failed at the end, the first with this"
+    assert told.exc_info is not None
+    assert told.exc_info[0] is ZeroDivisionError
+
+
+def test_what_fails_while_the_process_ends_already_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    under_way = Future[None]()
+    watch = Watch(lambda task: under_way)
+    watch.put()
+    watch.lane.release(busy=False)
+    watch.lane.end()
+    under_way.set_exception(ZeroDivisionError())
+    watch.lane.close()
+    assert len(caplog.records) == 1
+
+
+def test_what_the_end_has_no_time_for_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    never = Future[None]()
+    never.cancel()
+    watch = Watch(lambda task: never)
+    for _ in range(3):
+        watch.put()
+    watch.lane.end()
+    watch.put()  # by a look that goes on
+    watch.lane.close()
+    assert [one.getMessage() for one in caplog.records] == [
+        "events given up: 1; the last one: the process ends",
+        "events given up: 3; the last one: no time was left for it",
+    ]

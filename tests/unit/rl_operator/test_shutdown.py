@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -36,6 +38,19 @@ TASKS: dict[str, tuple[dict[str, Coroutine[Any, Any, None]], list[str]]] = {
     ),
     "none": ({"first": asyncio.sleep(0), "other": go_on()}, []),
 }  # fmt: skip
+
+
+async def test_of_an_executor_that_hangs_what_has_not_begun_never_does() -> None:
+    executor, hangs = ThreadPoolExecutor(1), threading.Event()
+    first, second = executor.submit(hangs.wait), executor.submit(hangs.wait)
+    before = asyncio.all_tasks()
+    ending = asyncio.create_task(shutdown.ended(executor, seconds=0.05))
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before | {ending}  # kopf would cancel any other one
+    await ending
+    assert (first.done(), second.cancelled()) == (False, True)
+    hangs.set()
+    first.result()
 
 
 async def test_a_watch_that_is_lost_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
