@@ -2,7 +2,7 @@
 
 What is to be made is recorded from one job that the operator has brought up, statuses and Events
 included. The script keeps the operator's one order that costs time: a trainer is made when the
-samplers of its job are ready.
+samplers of its job are ready. Its jobs are Ready when users see it, as the operator's are.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale.api import MERGE, Api
+from benchmarks.scale.api import MERGE, Api, Manifest
 from benchmarks.scale.fleet import Fleet, Team
 from benchmarks.scale.jobs import (
-    CREATORS,
     LIMIT_SECONDS,
     SAMPLERS,
     Times,
     manifest,
     path,
+    users,
     wait_ready,
+    watched,
 )
 
 MAKERS = 16
@@ -52,6 +53,7 @@ class Recipe:
     before: list[tuple[str, str]]
     trainer: tuple[str, str]
     events: list[tuple[str, str]]
+    first_status: str
     job_status: str
     pool_status: str
 
@@ -67,8 +69,8 @@ class Recipe:
         return cls(**{**found, **pairs, "trainer": tuple(found["trainer"])})
 
     @classmethod
-    def recorded(cls, api: Api) -> Recipe:
-        """What there is for the recorded job."""
+    def recorded(cls, api: Api, first_status: Manifest) -> Recipe:
+        """What there is for the recorded job, whose first status the last one has replaced."""
         namespace, name = RECORDED
         job = api.send("GET", path(namespace, name))
 
@@ -91,6 +93,7 @@ class Recipe:
                 for one in listed(EVENTS)
                 if one["reportingController"] == "rl-operator"
             ],
+            first_status=json.dumps({"status": first_status}),
             job_status=json.dumps({"status": job["status"]}),
             pool_status=json.dumps({"status": pool["status"]}),
         )
@@ -108,26 +111,35 @@ class Script:
         self._api, self._recipe = api, recipe
         self._times = Times()
         self._jobs: dict[str, tuple[str, str, str]] = {}
+        self._taken: set[tuple[str, str]] = set()
+        """Steps of runs."""
         self._lock = threading.Lock()
 
     def told(self, run: str, team: Team) -> None:
         """Go on with a job when its samplers, or its trainer, have become ready."""
-        namespace, name, pool_uid = self._jobs[run]
-        with self._lock:
-            starts = len(team.ready) == SAMPLERS and not team.trainer_ready
-        if starts:
-            self._status(path(namespace, name), self._recipe.job_status, run, pool_uid, name)
+        if len(team.ready) == SAMPLERS and self._is_first(run, "trainer"):
+            namespace, name, pool_uid = self._jobs[run]
+            self._status(path(namespace, name), self._recipe.first_status, run, pool_uid, name)
             self._make(self._recipe.trainer, namespace, name, run, pool_uid)
-        elif team.trainer_ready:
-            self._finish(namespace, name, run, pool_uid)
+        if team.trainer_ready and self._is_first(run, "end"):
+            self._finish(*self._jobs[run], run)
 
-    def _finish(self, namespace: str, name: str, run: str, pool_uid: str) -> None:
+    def _is_first(self, run: str, step: str) -> bool:
+        """Whether a job is told to take a step for the first time: several pods are ready at once.
+
+        Whoever is told that the second of three is ready may find all of them so.
+        """
+        with self._lock:
+            taken = (run, step) in self._taken
+            self._taken.add((run, step))
+        return not taken
+
+    def _finish(self, namespace: str, name: str, pool_uid: str, run: str) -> None:
         pool = POOLS.format(f"namespaces/{namespace}") + f"/{name}-main"
         self._status(pool, self._recipe.pool_status, run, pool_uid, name)
         for event in self._recipe.events:
             self._make(event, namespace, name, run, pool_uid)
         self._status(path(namespace, name), self._recipe.job_status, run, pool_uid, name)
-        self._times.ready[(namespace, name)] = time.monotonic()
 
     def _status(self, at: str, text: str, run: str, pool_uid: str, name: str) -> None:
         filled = self._filled(text, at.split("/")[5], name, run, pool_uid)
@@ -166,11 +178,12 @@ class Script:
 
     def run(self, jobs: list[tuple[str, str]], *, seconds: float) -> Times:
         """Make jobs that are asked for all at once, as they are of the operator."""
-        with ThreadPoolExecutor(CREATORS) as users, ThreadPoolExecutor(MAKERS) as makers:
-            making = [makers.submit(self.begin, *one) for one in users.map(self.ask, jobs)]
-        for one in making:
-            one.result()
-        wait_ready(self._times, seconds=seconds)
+        with watched(self._api, self._times):
+            with users(len(jobs)) as asking, ThreadPoolExecutor(MAKERS) as makers:
+                making = [makers.submit(self.begin, *one) for one in asking.map(self.ask, jobs)]
+            for one in making:
+                one.result()
+            wait_ready(self._times, seconds=seconds)
         return self._times
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.scale.api import Api
+from benchmarks.scale.api import Api, Manifest
 from tests.manifests import a_job
 
+Told = Callable[[Manifest], None]
 RLJOBS = "/apis/rl-operator.io/v1alpha1/rljobs"
 PER_NAMESPACE = 100
-CREATORS = 16
+USERS = 100
+"""Threads that ask for jobs. No more than these wait for an answer before they ask for the next."""
+ASSEMBLED_SECONDS = 30.0
 SAMPLERS = 3
 LIMIT_SECONDS = 1800.0
 TELL_SECONDS = 30.0
@@ -48,8 +53,9 @@ class Times:
     def waits(self) -> list[float]:
         """Seconds from when all were asked for to Ready, sorted.
 
-        That is the first request: of some threads each sends its next one when the last has been
-        answered, so that the slower requests are answered, the less ``latencies`` count.
+        That is the first request: of more jobs than there are users each user asks for the next
+        one when the last has been answered, so that the slower requests are answered, the less
+        ``latencies`` count.
         """
         began = min(self.asked.values())
         return sorted(at - began for at in self.ready.values())
@@ -70,6 +76,7 @@ class Times:
         """
         count = len(self.ready)
         found = {"ready": float(count), "asked": float(len(self.asked))}
+        found["asked_s"] = round(max(self.asked.values()) - min(self.asked.values()), 2)
         if count > 1:
             half = count // 2
             slope = (self.reached_s(count) - self.reached_s(half)) / (count - half)
@@ -110,17 +117,47 @@ def create(api: Api, jobs: list[tuple[str, str]], times: Times) -> None:
         times.asked[job] = time.monotonic()
         api.send("POST", path(namespace), manifest(name, namespace))
 
-    with ThreadPoolExecutor(CREATORS) as threads:
+    with users(len(jobs)) as threads:
         list(threads.map(one, jobs))
 
 
-def watch_ready(api: Api, times: Times, ended: threading.Event) -> None:
-    """Note when each job is Ready, and no longer Reconciling."""
-    for _, job in api.watch(RLJOBS, ended):
-        key = (job["metadata"]["namespace"], job["metadata"]["name"])
-        conditions = job.get("status", {}).get("conditions", [])
-        if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
-            times.ready.setdefault(key, time.monotonic())
+def users(jobs: int) -> ThreadPoolExecutor:
+    """Threads that ask for so many jobs, all of which ask for their first one at once."""
+    count = min(jobs, USERS)
+    together = threading.Barrier(count, timeout=ASSEMBLED_SECONDS)
+    return ThreadPoolExecutor(count, initializer=together.wait)
+
+
+@contextlib.contextmanager
+def watched(api: Api, times: Times, told: Told = lambda job: None) -> Iterator[None]:
+    """Note when users see each job Ready and no longer Reconciling, until the end of the block.
+
+    Args:
+        api: where.
+        times: where it is noted.
+        told: called with each job at each of its changes.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        for _, job in api.watch(RLJOBS, ended):
+            told(job)
+            key = (job["metadata"]["namespace"], job["metadata"]["name"])
+            if _is_ready(job):
+                times.ready.setdefault(key, time.monotonic())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _is_ready(job: Manifest) -> bool:
+    conditions = job.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def wait_ready(times: Times, *, seconds: float) -> None:
@@ -137,16 +174,15 @@ def wait_ready(times: Times, *, seconds: float) -> None:
 
 
 def bring_up(
-    api: Api, jobs: list[tuple[str, str]], *, seconds: float = LIMIT_SECONDS
-) -> Times:  # fmt: skip
+    api: Api,
+    jobs: list[tuple[str, str]],
+    *,
+    seconds: float = LIMIT_SECONDS,
+    told: Told = lambda job: None,
+) -> Times:
     """Create jobs and wait until an operator has made them all Ready, or time is over."""
-    times, ended = Times(), threading.Event()
-    watcher = threading.Thread(target=watch_ready, args=(api, times, ended))
-    watcher.start()
-    try:
+    times = Times()
+    with watched(api, times, told):
         create(api, jobs, times)
         wait_ready(times, seconds=seconds)
-    finally:
-        ended.set()
-        watcher.join()
     return times

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale import floor, jobs, processor, writes
-from benchmarks.scale.api import Api
+from benchmarks.scale.api import Api, Manifest
 from benchmarks.scale.control_plane import control_plane
 from benchmarks.scale.fleet import Fleet
 from benchmarks.scale.idiomatic_operator import RECIPE
@@ -63,9 +63,11 @@ def record(folder: Path) -> floor.Recipe:
         api, files = Api(server), folder / "recorded"
         with Fleet(api, files).at_work(), running(server, folder, module=OURS, recorded=files):
             jobs.make_namespaces(api, [floor.RECORDED])
-            if not jobs.bring_up(api, [floor.RECORDED]).whole:
+            seen: list[Manifest] = []
+            if not jobs.bring_up(api, [floor.RECORDED], told=seen.append).whole:
                 raise TimeoutError("the job whose objects are to be recorded is not Ready")
-            return floor.Recipe.recorded(api)
+            first = next(job["status"] for job in seen if "status" in job)
+            return floor.Recipe.recorded(api, first)
 
 
 def of_floor(folder: Path, recipe: floor.Recipe, count: int, *, seconds: float) -> Side:
