@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from rl_operator import kinds, memory, metrics, shutdown
-from rl_operator.api_errors import ClusterError
 from rl_operator.blocking_queue import BlockingWorkQueue
 from rl_operator.cluster import Cluster, connect
 from rl_operator.endpoint import Endpoint
@@ -105,16 +104,14 @@ class _Operator:
             )
         ]
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        failed = tasks[1] in done or any(task.exception() for task in done)
+        failed = tasks[1] in done or shutdown.failed(done)
         log.info("stopping", extra={"because_of": ", ".join(one.get_name() for one in done)})
         shutdown.end_in_time(1 if failed else 0)
         self._stop.set()  # kopf ends its watches by itself; cancelled, it may hang
         await shutdown.end(done, pending)
-        try:
-            await asyncio.to_thread(leadership.release)
-        except ClusterError as error:
-            log.warning("lease not released: %s", error)
+        await shutdown.released(leadership.release)
         endpoint.close()
+        shutdown.leave_in_time(1 if failed else 0)
         return 1 if failed else 0
 
     async def _stopped(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -69,6 +70,7 @@ class Leadership:
         self._clock = clock
         self._sighting = Sighting(holder="?", version="", seen_at=clock())
         self._writes_until: float | None = None
+        self._turn = threading.Lock()
         self.gained = asyncio.Event()
         """Set while this process is the leader."""
 
@@ -93,15 +95,22 @@ class Leadership:
 
     def release(self) -> None:
         """Give the Lease up, so that the next operator need not wait."""
-        if self._writes_until is None:
-            return
         self._writes_until = None
+        with self._turn:  # what is under way would take the Lease later, or make this a conflict
+            self._writes_until = None
+            self._give_up()
+
+    def _give_up(self) -> None:
         lease = self._cluster.get(LEASE, self._namespace, _NAME)
         if lease and lease["spec"].get("holderIdentity") == self._identity:
             lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
             self._cluster.replace(LEASE, lease)
 
     def _try(self) -> bool:
+        with self._turn:
+            return self._renew()
+
+    def _renew(self) -> bool:
         began = self._clock()
         try:
             taken = self._take(began)

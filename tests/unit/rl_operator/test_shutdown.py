@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ import pytest
 
 from rl_operator import shutdown
 from rl_operator.watchdog import KindGoneError
+from tests.waiting import HUNG_SECONDS
 
 
 async def fail() -> None:
@@ -75,3 +78,48 @@ async def test_what_fails_is_told(
     del begun, done, pending
     gc.collect()  # of a task whose failure nobody has read asyncio tells then
     assert [one.getMessage() for one in caplog.records] == told
+
+
+async def test_what_kopf_has_cancelled_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    done, _ = await asyncio.wait({asyncio.create_task(cancelled(), name="reconciling")})
+    assert shutdown.failed(done)
+    await shutdown.end(done, set())
+    assert [one.getMessage() for one in caplog.records] == [
+        "reconciling was cancelled, and not by us"
+    ]
+
+
+async def test_what_does_not_end_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutdown, "STOP_SECONDS", 0.05)
+    hangs = asyncio.create_task(go_on(), name="watches")  # which is not cancelled
+    await shutdown.end(set(), {hangs})
+    assert [one.getMessage() for one in caplog.records] == ["watches did not end within 0 s"]
+    hangs.cancel()
+
+
+A_PROCESS = """
+import asyncio, threading
+from rl_operator import shutdown
+
+async def run() -> None:
+    await shutdown.released(threading.Event().wait)
+    shutdown.leave_in_time(3)
+
+asyncio.run(run())
+"""
+
+
+def test_a_process_ends_whose_api_server_does_not_answer() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", A_PROCESS], capture_output=True, text=True, timeout=HUNG_SECONDS
+    )
+    assert ended.returncode == 3
+    released, left = ended.stderr.splitlines()
+    assert released == "lease not released within 3 s: the next one waits for it"
+    assert left.startswith("the process ends while these wait for answers: ")
+    assert "asyncio_0" in left
