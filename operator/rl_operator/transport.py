@@ -55,6 +55,9 @@ class Transport:
         text = text_of(body) if body is not None else None
         headers = self._headers(content)
         options: dict[str, Any] = {"body": text, "headers": headers, "timeout": TIMEOUT}
+        if method != "GET":
+            # The client would send a write again after 15 s: the Lease may be another's by then.
+            options["retries"] = False
         answer: urllib3.BaseHTTPResponse
         if self._pool is None:
             answer = self._manager.request(method, self._url + path, **options)

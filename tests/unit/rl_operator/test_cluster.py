@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from typing import Any
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,8 @@ from rl_operator.cluster import Cluster
 from rl_operator.kinds import POD, RLJOB
 from rl_operator.leadership import NotLeaderError
 from rl_operator.transport import text_of
+from tests.loopback import listening
+from tests.servers import deaf_port
 
 DATE = "Sun, 22 Nov 2026 03:00:00 GMT"
 MANIFEST = {"metadata": {"name": "x", "namespace": "n"}}
@@ -233,3 +236,38 @@ def test_the_time_of_every_answer_is_told(status: int) -> None:
     with contextlib.suppress(ClusterError):
         cluster.create(POD, MANIFEST)
     assert told == [("dated", DATE, 0), ("create", "Pod", status)]
+
+
+class Silent(BaseHTTPRequestHandler):
+    """Reads a request, and closes the connection."""
+
+    asked: ClassVar[list[str]] = []
+
+    def parse_request(self) -> bool:
+        super().parse_request()
+        self.asked.append(self.command)
+        self.close_connection = True
+        return False
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_a_write_without_an_answer_leaves_once(write: Callable[[Cluster], Any]) -> None:
+    Silent.asked.clear()
+    with listening(Silent) as url:
+        api = client.ApiClient(client.Configuration(host=url))
+        cluster = Cluster(api, may_write=lambda: None, count=lambda verb, kind: None)
+        with pytest.raises(ApiUnavailableError):
+            write(cluster)
+    assert len(Silent.asked) == 1
+
+
+def test_a_write_is_not_tried_again_where_nobody_listens() -> None:
+    """Each try of a connection may take 5 s: the last one may come when the Lease is another's."""
+    asked: list[int] = []
+    api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{deaf_port()}"))
+    cluster = Cluster(
+        api, may_write=lambda: asked.append(1), count=lambda verb, kind: None
+    )  # fmt: skip
+    with pytest.raises(ApiUnavailableError, match=": NewConnectionError: "):
+        cluster.create(POD, MANIFEST)
+    assert asked == [1]
