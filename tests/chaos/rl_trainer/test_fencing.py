@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ MODES = (fencing.both_take_turns, fencing.old_resumes_last)
 QUIET = ("asking for", "reading its clock", "indexing")
 """Commands that change nothing and come between the same two that do."""
 MakeWorld = Callable[[str], World]
+Mode = Callable[[World, Trainers, Point], bool]
 
 
 @pytest.fixture(scope="module")
@@ -30,49 +32,66 @@ def trainers() -> Iterator[Trainers]:
         yield started
 
 
-@pytest.fixture
-def a_world(
-    tmp_path: Path, store_server: StoreServer, minio_server: MinioServer
-) -> Iterator[MakeWorld]:
+@contextmanager
+def worlds(folder: Path, store: StoreServer, minio: MinioServer) -> Iterator[MakeWorld]:
     """Makes runs, each with stores of its own."""
     made: list[Stores] = []
 
     def make(name: str) -> World:
         for one in made:
             one.close()
-        (tmp_path / name).mkdir()
-        settings = settings_of(store_server, minio_server)
+        (folder / name).mkdir()
+        settings = settings_of(store, minio)
         made[:] = [Stores.connect(settings, patience_seconds=20)]
         made[0].mongo.ensure_indexes()
         made[0].objects.make_bucket()
-        return World.make(tmp_path / name, made[0], settings, **TRAINING)
+        return World.make(folder / name, made[0], settings, **TRAINING)
 
-    yield make
-    for one in made:
-        one.close()
+    try:
+        yield make
+    finally:
+        for one in made:
+            one.close()
 
 
-def phases(world: World, trainers: Trainers) -> Counter[str]:
+@pytest.fixture
+def a_world(
+    tmp_path: Path, store_server: StoreServer, minio_server: MinioServer
+) -> Iterator[MakeWorld]:
+    with worlds(tmp_path, store_server, minio_server) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def sent(
+    trainers: Trainers,
+    tmp_path_factory: pytest.TempPathFactory,
+    store_server: StoreServer,
+    minio_server: MinioServer,
+) -> Counter[str]:
     """Every kind of command that a whole attempt sends, and how often."""
-    with sampling(TestSampler(world.stores, RUN)):
-        assert trainers.start(world).await_end() == 0
-    lines = (world.folder / "commands.txt").read_text().splitlines()
-    return Counter(one for one in lines if not one.startswith(QUIET))
-
-
-@pytest.mark.timeout(3600)
-def test_wherever_the_older_one_sleeps(a_world: MakeWorld, trainers: Trainers) -> None:
-    found = phases(a_world("recorded"), trainers)
+    with worlds(tmp_path_factory.mktemp("sent"), store_server, minio_server) as make:
+        world = make("recorded")
+        with sampling(TestSampler(world.stores, RUN)):
+            assert trainers.start(world).await_end() == 0
+        lines = (world.folder / "commands.txt").read_text().splitlines()
+    found = Counter(one for one in lines if not one.startswith(QUIET))
     assert len(found) > 20
+    return found
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("mode", MODES, ids=lambda one: one.__name__)
+def test_wherever_the_older_one_sleeps(
+    a_world: MakeWorld, trainers: Trainers, sent: Counter[str], mode: Mode, when: str
+) -> None:
     pauses = 0
-    for number, (doing, count) in enumerate(found.items()):
-        for when in ("before", "after"):
-            point = Point(re.escape(doing), when, min(count, 2))
-            for mode in MODES:
-                world = a_world(f"{number}-{when}-{mode.__name__}")
-                try:
-                    pauses += mode(world, trainers, point)
-                except Exception as error:
-                    raise AssertionError(f"{mode.__name__}: {point}") from error
-    sys.stdout.write(f"{len(found)} kinds of commands, {pauses} pauses\n")
-    assert pauses > len(found)
+    for number, (doing, count) in enumerate(sent.items()):
+        point = Point(re.escape(doing), when, min(count, 2))
+        try:
+            pauses += mode(a_world(str(number)), trainers, point)
+        except Exception as error:
+            raise AssertionError(str(point)) from error
+    sys.stdout.write(f"{len(sent)} kinds of commands, {pauses} pauses\n")
+    assert 2 * pauses > len(sent)
