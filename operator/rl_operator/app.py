@@ -42,7 +42,8 @@ SPACING_SECONDS = {kinds.RLJOB.name: 0.25, kinds.SAMPLER_POOL.name: 1.0}
 are for the most part of its Deployment and its pods, which change a dozen times while they start,
 and which its job looks at itself."""
 EVENT_SECONDS, EVENT_POLL_SECONDS = 10.0, 0.25
-"""While there is other work an event waits so long at most; and how often one asks for that."""
+"""While there is other work an event that is no warning waits so long at most; and how often one
+asks for that."""
 LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
 KIND_SECONDS = 2.0

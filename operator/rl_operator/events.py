@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_operator import kinds, names
@@ -152,6 +152,13 @@ class _About:
     uid: str
 
 
+class Later(Protocol):
+    """Does what it is given when there is time for it."""
+
+    def __call__(self, task: Callable[[], None], /, *, urgent: bool) -> object:
+        """Do it by and by, and before others if it is urgent."""
+
+
 class Journal:
     """Posts events; the same turn told twice becomes one event with a count."""
 
@@ -161,7 +168,7 @@ class Journal:
         *,
         identity: str,
         now: Callable[[], float],
-        later: Callable[[Callable[[], None]], object] = lambda task: task(),
+        later: Later = lambda task, *, urgent: task(),
         given_up: Callable[[str], object] = log.warning,
     ) -> None:
         """Prepare.
@@ -170,7 +177,8 @@ class Journal:
             cluster: where to.
             identity: of this operator process.
             now: seconds since 1970.
-            later: does what it is given, in its order and one at a time; by default at once.
+            later: does what it is given, one at a time and in its order, but what is urgent first;
+                by default at once.
             given_up: told which event was not posted, and why.
         """
         self._cluster = cluster
@@ -179,10 +187,11 @@ class Journal:
         self._later, self._given_up = later, given_up
 
     def post(self, about: Meta, kind: Kind, notes: Iterable[Note]) -> None:
-        """Post notes about an object; an event that cannot be posted is given up."""
+        """Post notes about an object, warnings before others; what cannot be posted is given up."""
         regarding = _About(kind, about.namespace, about.name, about.uid)
         for note in notes:
-            self._later(functools.partial(self._try, regarding, note, self._now()))
+            task = functools.partial(self._try, regarding, note, self._now())
+            self._later(task, urgent=note.type == "Warning")
 
     def _try(self, about: _About, note: Note, at: float) -> None:
         try:

@@ -1,4 +1,7 @@
-"""A lower lane: what nobody waits for is done when nothing else is to be done, or late enough."""
+"""A lower lane: what nobody waits for is done when nothing else is to be done, or late enough.
+
+What is urgent passes it.
+"""
 
 from __future__ import annotations
 
@@ -53,36 +56,42 @@ class Lane:
             seconds: that a task waits at most, as long as ``release`` is called and those before
                 it are done.
             given_up: hears of those that are not done.
-            most: that wait; of more the oldest are given up.
+            most: that wait; of more the oldest are given up, urgent ones last.
         """
         self._start, self._clock, self._seconds, self._most = start, clock, seconds, most
         self._given_up = given_up
         self._lock = threading.Lock()
+        self._urgent: deque[Task] = deque()
         self._waiting: deque[tuple[float, Task]] = deque()
         self._busy, self._ended = True, False
         self._under_way: UnderWay | None = None
         self._last: Sequence[UnderWay] = ()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._urgent) + len(self._waiting)
 
-    def put(self, task: Task) -> None:
-        """Have a task done by and by; of one that comes after the end it is told that it is not."""
+    def put(self, task: Task, *, urgent: bool = False) -> None:
+        """Have a task done by and by, or, if it is urgent, before those that are not.
+
+        Of one that comes after the end it is told that it is not done.
+        """
         with self._lock:
             ended = self._ended
-            if not ended:
+            if urgent and not ended:
+                self._urgent.append(task)
+            elif not ended:
                 self._waiting.append((self._clock(), task))
-            full = len(self._waiting) > self._most
+            full = len(self) > self._most
             if full:
-                self._waiting.popleft()
+                (self._waiting or self._urgent).popleft()
         if ended or full:
             why = "the process ends" if ended else f"{self._most} wait already"
             self._given_up.add(why)
 
     def release(self, *, busy: bool) -> None:
-        """Let pass what has waited long enough, or everything where nothing else is to be done.
+        """Let pass what is urgent and what has waited long enough.
 
-        Raises what a task has raised.
+        Or everything where nothing else is to be done. Raises what a task has raised.
         """
         self._given_up.tell()
         self._busy = busy
@@ -97,9 +106,10 @@ class Lane:
         """Have all that wait done after what is under way, without waiting for it."""
         with self._lock:
             self._ended = True
-            rest, self._waiting = self._waiting, deque()
+            rest = [*self._urgent, *(task for _, task in self._waiting)]
+            self._urgent, self._waiting = deque(), deque()
         last = [] if self._under_way is None else [self._under_way]
-        self._last = [*last, *(self._start(task) for _, task in rest)]
+        self._last = [*last, *(self._start(task) for task in rest)]
 
     def close(self) -> None:
         """Tell of those which the end has left undone, and what the others have raised."""
@@ -118,8 +128,11 @@ class Lane:
 
     def _next(self) -> Task | None:
         with self._lock:
-            return self._waiting.popleft()[1] if self._may_pass() else None
+            if not self._may_pass():
+                return None
+            return self._urgent.popleft() if self._urgent else self._waiting.popleft()[1]
 
     def _may_pass(self) -> bool:
         late = self._clock() - self._seconds
-        return bool(self._waiting) and (not self._busy or self._waiting[0][0] <= late)
+        waits = bool(self._waiting) and self._busy and self._waiting[0][0] > late
+        return bool(self._urgent) or (bool(self._waiting) and not waits)

@@ -13,7 +13,7 @@ from rl_operator.apply import Applier
 from rl_operator.claims import Claims
 from rl_operator.cluster import Cluster
 from rl_operator.connections import Connections
-from rl_operator.events import Journal
+from rl_operator.events import Journal, Later
 from rl_operator.first_words import FirstWords
 from rl_operator.inputs import InputsReader
 from rl_operator.kinds import Key, Kind
@@ -44,7 +44,7 @@ def reconcilers(
     *,
     looks: Looks,
     wake: Callable[[Key], None],
-    later: Callable[[Callable[[], None]], object],
+    later: Later,
     given_up: Callable[[str], object],
     now: Callable[[], float],
 ) -> dict[str, Reconcile]:

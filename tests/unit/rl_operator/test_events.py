@@ -121,3 +121,15 @@ def test_an_event_that_is_refused_is_named_where_they_are_counted() -> None:
     journal.post(a_meta(), kinds.RLJOB, [Note("Mended", "It goes on."), Note("Resumed", "Again.")])
     assert [one.split(" of ")[0] for one in lost] == ["Mended", "Resumed"]
     assert all("away" in one for one in lost)
+
+
+def test_warnings_are_urgent() -> None:
+    asked = list[bool]()
+    api = client.ApiClient(client.Configuration())
+    cluster = Cluster(api, may_write=lambda: None, count=lambda verb, kind: None)
+    journal = Journal(
+        cluster, identity="i", now=lambda: 0.0, later=lambda task, *, urgent: asked.append(urgent)
+    )
+    notes = [Note("Resumed", "It goes on."), Note("ChildRefused", "No.", "Warning")]
+    journal.post(a_meta(), kinds.RLJOB, notes)
+    assert asked == [False, True]

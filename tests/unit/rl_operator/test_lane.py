@@ -35,10 +35,10 @@ class Watch:
         lost = GivenUp(clock=lambda: self.now)
         self.lane = Lane(start, clock=lambda: self.now, seconds=SECONDS, given_up=lost, most=MOST)
 
-    def put(self) -> None:
+    def put(self, *, urgent: bool = False) -> None:
         number = len(self.put_in)
         self.put_in.append(self.now)
-        self.lane.put(lambda: self.done.append((number, self.now)))
+        self.lane.put(lambda: self.done.append((number, self.now)), urgent=urgent)
 
     def numbers(self) -> list[int]:
         return [number for number, _ in self.done]
@@ -57,6 +57,35 @@ def test_it_waits_while_there_is_other_work() -> None:
     watch.lane.release(busy=False)
     assert watch.numbers() == [0, 1]
     assert len(watch.lane) == 0
+
+
+def test_what_is_urgent_waits_for_nothing_and_passes_the_others() -> None:
+    watch = Watch()
+    watch.put()
+    for _ in range(2):
+        watch.put(urgent=True)
+    watch.lane.release(busy=True)
+    assert watch.numbers() == [1, 2]
+    watch.put(urgent=True)
+    watch.lane.release(busy=False)
+    assert watch.numbers() == [1, 2, 3, 0]
+
+
+def test_at_the_end_what_is_urgent_comes_first() -> None:
+    watch = Watch()
+    watch.put()
+    watch.put(urgent=True)
+    watch.lane.end()
+    assert watch.numbers() == [1, 0]
+
+
+def test_of_too_many_urgent_ones_are_given_up_last() -> None:
+    watch = Watch()
+    for number in range(MOST + 2):
+        watch.put(urgent=number != 1)
+    assert len(watch.lane) == MOST
+    watch.lane.release(busy=False)
+    assert watch.numbers() == list(range(2, MOST + 2))
 
 
 STEP = st.tuples(st.sampled_from(["put", "busy", "idle"]), st.floats(0.0, 3.0))
