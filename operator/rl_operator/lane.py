@@ -37,7 +37,10 @@ class UnderWay(Protocol):
 
 
 class Lane:
-    """Tasks in their order. Any thread may put some in, one lets them pass, one does them."""
+    """Tasks in their order, but what is urgent first.
+
+    Any thread may put some in, one lets them pass, one does them.
+    """
 
     def __init__(
         self,
@@ -89,9 +92,9 @@ class Lane:
             self._given_up.add(why)
 
     def release(self, *, busy: bool) -> None:
-        """Let pass what is urgent and what has waited long enough.
+        """Let pass what is urgent or has waited long enough; all, where there is no other work.
 
-        Or everything where nothing else is to be done. Raises what a task has raised.
+        Raises what a task has raised.
         """
         self._given_up.tell()
         self._busy = busy
@@ -133,6 +136,6 @@ class Lane:
             return self._urgent.popleft() if self._urgent else self._waiting.popleft()[1]
 
     def _may_pass(self) -> bool:
-        late = self._clock() - self._seconds
-        waits = bool(self._waiting) and self._busy and self._waiting[0][0] > late
-        return bool(self._urgent) or (bool(self._waiting) and not waits)
+        if self._urgent or not self._waiting:
+            return bool(self._urgent)
+        return not self._busy or self._waiting[0][0] <= self._clock() - self._seconds
