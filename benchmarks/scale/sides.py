@@ -66,7 +66,8 @@ def record(folder: Path) -> floor.Recipe:
             seen: list[Manifest] = []
             if not jobs.bring_up(api, [floor.RECORDED], told=seen.append).whole:
                 raise TimeoutError("the job whose objects are to be recorded is not Ready")
-            first = next(job["status"] for job in seen if "status" in job)
+            # A new job has a status by default, which nobody has written.
+            first = next(job["status"] for job in seen if "conditions" in job["status"])
             return floor.Recipe.recorded(api, first)
 
 
