@@ -188,12 +188,18 @@ class SamplerPoolSpec(Model):
 
 
 def _fixed(sections: tuple[str, ...], unless: str, message: str) -> dict[str, str]:
-    """One rule for all of these sections, whose message names the one that was changed."""
+    """One rule for all of these sections, whose message names the one that was changed.
+
+    A write changes either the spec or the status. To compare the sections takes a seventh of what
+    the API server does for a status, and of those there are many: that the status is another one
+    says that these are the same.
+    """
     *others, last = sections
     named = "".join(f"self.spec.{one} != oldSelf.spec.{one} ? '{one}' : " for one in others)
     same = " && ".join(f"self.spec.{one} == oldSelf.spec.{one}" for one in sections)
     return {
-        "rule": f"{unless}oldSelf.?status.attempt.orValue(0) == 0 || ({same})",
+        "rule": f"self.status != oldSelf.status || {unless}"
+        f"oldSelf.?status.attempt.orValue(0) < 1 || ({same})",
         "messageExpression": f"'spec.' + ({named}'{last}') + ' {message}'",
     }
 
@@ -203,10 +209,9 @@ class RLJob(Model):
 
     model_config = rules(
         rule(
-            "size(self.metadata.name) <= 40 && "
-            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')",
             "metadata.name must be a DNS-1035 label of at most 40 characters: "
-            "names of pods are made from it",
+            "pods are named after it",
         ),
         rule(
             "self.spec.samplers.all(one, size(one.name) + size(self.metadata.name) <= 62)",

@@ -45,6 +45,21 @@ def test_a_section_is_fixed_once_the_trainer_has_started(
     assert f"spec.{section} cannot change once the trainer has been started" in edited(started=True)
 
 
+def test_no_write_brings_a_fixed_section_in_beside_a_status(apiserver: ApiServer) -> None:
+    name = "fixed-beside"
+    assert apply(apiserver, a_job(name)) == ""
+    _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
+    both = json.dumps({"spec": {"training": {"steps": 70}}, "status": {"attempt": 2}})
+    refused = apiserver.kubectl("patch", "rljob", name, "--type=merge", "-p", both, check=False)
+    assert "spec.training cannot change once the trainer has been started" in refused.stderr
+    apiserver.kubectl(
+        "patch", "rljob", name, "--subresource=status", "--type=merge", "-p", both
+    )  # fmt: skip
+    stored = apiserver.get("rljob", name)
+    assert stored["status"]["attempt"] == 2
+    assert stored["spec"]["training"]["steps"] == a_job()["spec"]["training"]["steps"]
+
+
 def test_pools_and_deadlines_may_change_after_the_start(apiserver: ApiServer) -> None:
     assert apply(apiserver, a_job("mutable")) == ""
     _set_status(apiserver, "mutable", {"attempt": 1, "observedGeneration": 1})
