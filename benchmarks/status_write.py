@@ -1,0 +1,132 @@
+"""What the API server does for one status of an RLJob at work, and how much of it is our rules.
+
+A real API server with the definitions as they are installed, and with the same ones without their
+CEL rules, in turns: each of some jobs has its two statuses written again and again, as the operator
+writes them. Processor time of the API server alone, and of the script that asks.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result import Result, is_quick
+from benchmarks.scale import jobs, processor, sides
+from benchmarks.scale.api import Api, ApiError, Manifest
+from benchmarks.scale.control_plane import control_plane
+from rl_operator.names import STATUS_MANAGER
+from tests.manifests import changed
+from tests.waiting import until
+
+COUNT, QUICK_COUNT = 100, 40
+ROUNDS, QUICK_ROUNDS = 5, 2
+RULES = "x-kubernetes-validations"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rljobs.rl-operator.io"
+AS_OPERATOR = f"?fieldManager={STATUS_MANAGER}&force=true&fieldValidation=Ignore"
+
+
+def main() -> None:
+    """Measure and print."""
+    quick = is_quick(__doc__)
+    count, rounds = (QUICK_COUNT, QUICK_ROUNDS) if quick else (COUNT, ROUNDS)
+    result = Result("status_write")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        recipe = sides.record(folder / "recording")
+        statuses = [json.loads(one)["status"] for one in (recipe.first_status, recipe.job_status)]
+        with control_plane(folder / "control-plane", nodes=1) as server:
+            costs = measured(Api(server), statuses, count=count, rounds=rounds)
+    result.figures = {
+        what: {"milliseconds": found, "median": statistics.median(found)}
+        for what, found in costs.items()
+    }
+    whole, bare = (result.figures[what]["median"] for what in ("with rules", "without"))
+    result.figures["share of the rules"] = round(1 - bare / whole, 3)
+    result.print()
+
+
+def measured(
+    api: Api, statuses: list[Manifest], *, count: int, rounds: int
+) -> dict[str, list[float]]:
+    """Milliseconds of the API server's processor time per write of each round."""
+    names = jobs.names_of(count, "bare")
+    jobs.make_namespaces(api, names)
+    stored = [api.send("POST", jobs.path(one), jobs.manifest(name, one)) for one, name in names]
+    writer = Writer(api, stored, itertools.cycle(statuses))
+    installed = api.send("GET", DEFINITION)["spec"]
+    definitions = {"with rules": installed, "without": _without_rules(installed)}
+    costs: dict[str, list[float]] = {what: [] for what in definitions}
+    for _ in range(rounds):
+        for what, definition in definitions.items():
+            _install(api, definition, refuses=what == "with rules")
+            writer.write()  # the first one with this definition reads the old one's objects
+            before = processor.spent()
+            for _ in statuses:
+                writer.write()
+            spent = processor.spent()["kube-apiserver"] - before["kube-apiserver"]
+            costs[what].append(round(1000 * spent / count / len(statuses), 2))
+            print(f"{what}: {costs[what][-1]} ms of the API server per status", flush=True)
+    return costs
+
+
+class Writer:
+    """Writes statuses of some jobs as the operator does."""
+
+    def __init__(self, api: Api, stored: list[Manifest], statuses: Iterator[Manifest]) -> None:
+        self._api, self._stored, self._statuses = api, stored, statuses
+
+    def write(self) -> None:
+        """The next status, to all of them."""
+        status = next(self._statuses)
+        self._stored = [self._write(one, status) for one in self._stored]
+
+    def _write(self, job: Manifest, status: Manifest) -> Manifest:
+        meta = job["metadata"]
+        body = {
+            "apiVersion": job["apiVersion"],
+            "kind": job["kind"],
+            "metadata": {one: meta[one] for one in ("name", "namespace", "resourceVersion")},
+            "status": status,
+        }
+        path = f"{jobs.path(meta['namespace'], meta['name'])}/status{AS_OPERATOR}"
+        return self._api.send("PATCH", path, body, content="application/apply-patch+yaml")
+
+
+def _without_rules(definition: Manifest) -> Manifest:
+    found = copy.deepcopy(definition)
+    left: list[Any] = [found]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            one.pop(RULES, None)
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return found
+
+
+def _install(api: Api, definition: Manifest, *, refuses: bool) -> None:
+    """Put a definition in place and wait until it is what the API server goes by."""
+    stored = api.send("GET", DEFINITION)
+    api.send("PUT", DEFINITION, {**stored, "spec": definition})
+    wrong = changed("spec.weightSync.everySteps", 100)  # more than the staleness that is allowed
+    wrong["metadata"] = {"name": "wrong", "namespace": "default"}
+
+    def is_in_place() -> bool:
+        try:
+            api.send("POST", jobs.path("default") + "?dryRun=All", wrong)
+        except ApiError:
+            return refuses
+        return not refuses
+
+    until(is_in_place, what="the definition")
+
+
+if __name__ == "__main__":
+    main()
