@@ -19,6 +19,10 @@ MERGE = "application/merge-patch+json"
 class ApiError(Exception):
     """The API server refused."""
 
+    def __init__(self, doing: str, status: int, answer: bytes) -> None:
+        self.status = status
+        super().__init__(f"{doing}: {status} {answer[:300]!r}")
+
 
 class Api:
     """Requests as an administrator."""
@@ -39,7 +43,7 @@ class Api:
             method, self._url + path, body=data, headers={**self._headers, "Content-Type": content}
         )
         if answer.status >= 400:
-            raise ApiError(f"{method} {path}: {answer.status} {answer.data[:300]!r}")
+            raise ApiError(f"{method} {path}", answer.status, answer.data)
         found: Manifest = json.loads(answer.data)
         return found
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from benchmarks.scale.api import Api, ApiError, Manifest
 from rl_operator import names
 
 THREADS = 8
+CONFLICT = 409
 PYTORCHJOBS = "/apis/kubeflow.org/v1/pytorchjobs"
 
 
@@ -52,10 +53,11 @@ class Fleet:
         self._teams: dict[str, Team] = {}
         self._ended = threading.Event()
         self._executor = ThreadPoolExecutor(THREADS)
+        self._doing: list[Future[None]] = []
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[Fleet]:
-        """Play until the end of the block."""
+        """Play until the end of the block; raises what went wrong meanwhile."""
         self._folder.mkdir(parents=True, exist_ok=True)
         loops = [threading.Thread(target=one) for one in (self._pods, self._trainers)]
         for one in loops:
@@ -67,6 +69,8 @@ class Fleet:
             for one in loops:
                 one.join()
             self._executor.shutdown()
+        for done in self._doing:
+            done.result()
 
     def finish(self) -> None:
         """All trainers say that they have succeeded."""
@@ -111,7 +115,7 @@ class Fleet:
             news = name not in team.ready
             team.ready.add(name)
         if news:
-            self._executor.submit(self._told, run, team)
+            self._doing.append(self._executor.submit(self._told, run, team))
 
     def _write(self, run: str, team: Team) -> None:
         said = {"samplers": team.samplers, "trains": team.trains, "over": team.over}
@@ -122,13 +126,15 @@ class Fleet:
     def _trainers(self) -> None:
         for kind, job in self._api.watch(PYTORCHJOBS, self._ended):
             if kind == "ADDED":
-                self._executor.submit(self._make, job)
+                self._doing.append(self._executor.submit(self._make, job))
 
     def _make(self, job: Manifest) -> None:
-        with contextlib.suppress(ApiError):  # it is there already
-            self._api.send(
-                "POST", f"/api/v1/namespaces/{job['metadata']['namespace']}/pods", _pod(job)
-            )
+        collection = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
+        try:
+            self._api.send("POST", collection, _pod(job))
+        except ApiError as error:
+            if error.status != CONFLICT:  # else it is there already
+                raise
 
 
 def _pod(job: Manifest) -> dict[str, Any]:
