@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from benchmarks.scale.api import Api, ApiError, Manifest
 from rl_operator import names
 
 THREADS = 8
-CONFLICT = 409
 PYTORCHJOBS = "/apis/kubeflow.org/v1/pytorchjobs"
 
 
@@ -69,8 +69,8 @@ class Fleet:
             for one in loops:
                 one.join()
             self._executor.shutdown()
-        for done in self._doing:
-            done.result()
+            for done in self._doing:
+                done.result()  # tells why, too, where the block has ended because it waited
 
     def finish(self) -> None:
         """All trainers say that they have succeeded."""
@@ -133,7 +133,7 @@ class Fleet:
         try:
             self._api.send("POST", collection, _pod(job))
         except ApiError as error:
-            if error.status != CONFLICT:  # else it is there already
+            if error.status != HTTPStatus.CONFLICT:  # else it is there already
                 raise
 
 
