@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.scale import processor
 from benchmarks.scale.api import Api, Manifest
 from tests.manifests import a_job
 
@@ -45,6 +46,8 @@ class Times:
 
     asked: dict[tuple[str, str], float] = field(default_factory=dict)
     ready: dict[tuple[str, str], float] = field(default_factory=dict)
+    spent: dict[str, float] = field(default_factory=dict)
+    """Processor seconds by process when the last one was Ready, or time was over."""
 
     def latencies(self) -> list[float]:
         """Seconds from create to Ready, sorted."""
@@ -161,7 +164,10 @@ def _is_ready(job: Manifest) -> bool:
 
 
 def wait_ready(times: Times, *, seconds: float) -> None:
-    """Wait until all are Ready, or as long as there is time; tell now and then how many are."""
+    """Wait until all are Ready, or as long as there is time; tell now and then how many are.
+
+    Notes what has been spent by then: it takes the watches seconds to end.
+    """
     began = told = time.monotonic()
     while not times.whole and time.monotonic() - began < seconds:
         time.sleep(0.05)
@@ -171,6 +177,7 @@ def wait_ready(times: Times, *, seconds: float) -> None:
                 f"{len(times.ready)} of {len(times.asked)} Ready after {told - began:.0f} s",
                 flush=True,
             )
+    times.spent = processor.spent()
 
 
 def bring_up(

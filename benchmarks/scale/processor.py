@@ -23,9 +23,9 @@ def spent() -> dict[str, float]:
     return found
 
 
-def since(before: dict[str, float]) -> dict[str, float]:
-    """Processor seconds since ``spent`` was called, by process, and in all."""
-    moved = {key: round(at - before.get(key, 0.0), 1) for key, at in spent().items()}
+def between(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """Processor seconds from one call of ``spent`` to the other, by process, and in all."""
+    moved = {key: round(at - before.get(key, 0.0), 1) for key, at in after.items()}
     return {**moved, "all": round(sum(moved.values()), 1)}
 
 

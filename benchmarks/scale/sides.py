@@ -78,7 +78,7 @@ def of_floor(folder: Path, recipe: floor.Recipe, count: int, *, seconds: float) 
         jobs.make_namespaces(api, wanted)
         before = processor.spent()
         times = floor.bring_up(api, recipe, folder / "recorded", wanted, seconds=seconds)
-        side = Side(times=times, processor_s=processor.since(before))
+        side = Side(times=times, processor_s=processor.between(before, times.spent))
     print(f"floor, {count} jobs: {side.told()}", flush=True)
     return side
 
@@ -103,7 +103,7 @@ def of_operator(
                 jobs.make_namespaces(api, wanted)
                 before, cost = writes.counted(api), processor.spent()
                 side = Side(times=jobs.bring_up(api, wanted, seconds=seconds))
-                side.processor_s = processor.since(cost)
+                side.processor_s = processor.between(cost, side.times.spent)
                 print(f"{module}, {count} jobs: {side.told()}", flush=True)
                 if not (side.times.whole and rests):
                     side.memory_mb = operator.memory_mb()
