@@ -9,6 +9,7 @@ comes before what is looked at by the clock alone, and before changes that nobod
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -32,9 +33,13 @@ CROWD = 4
 looked at more than a dozen times, and what begins faster than others end makes all of it late."""
 LEISURE_SECONDS = 2.0
 """What is asked for so much later, or more, is a look by the clock."""
-LEISURELY_SECONDS = 5.0
-"""So long such a look, and a change that may wait, waits for other work; then one of ``SHARE`` is
-one of these."""
+LEISURELY_SECONDS = 10.0
+"""So long such a look, and a change that may wait, waits for other work, or for the end of a rush;
+then, of work that is due, one of ``SHARE`` is one of these."""
+RUSH, RUSH_SECONDS = 8, 1.0
+"""So many changes that are looked at within so long are a rush. While many objects start, most of
+the time goes by in waiting for an API server that has too much to do: that no work is due here does
+not mean that there is time for what may wait."""
 
 
 class WorkQueue(Generic[K]):
@@ -70,6 +75,8 @@ class WorkQueue(Generic[K]):
         """As these, but they wait for what is not leisurely."""
         self._since_leisure = 0
         """Keys taken since one of them was."""
+        self._changes = deque[float](maxlen=RUSH)
+        """When keys were taken last that had changed."""
         self._begins, self._begun = begins, set[K]()
         self._last_begun = float("-inf")
         self._since_begun = 0
@@ -139,6 +146,8 @@ class WorkQueue(Generic[K]):
             self._last_begun, self._since_begun = now, 0
         if waiting is self._leisure:
             self._since_leisure = 0
+        else:
+            self._changes.append(now)
         self._waited(now - waiting.pop(key))
         self._taken[key] = now
         self._working.add(key)
@@ -147,11 +156,20 @@ class WorkQueue(Generic[K]):
     def _first(self) -> dict[K, float]:
         """From which the next key comes; empty when there is none."""
         changed = self._first_changed()
-        if not self._leisure or not changed:
-            return changed or self._leisure
+        if not self._leisure:
+            return changed
+        if not changed:
+            return self._leisure if self._seconds_of_rush() <= 0 else changed
         waits = self._clock() - next(iter(self._leisure.values()))
         has_turn = waits >= LEISURELY_SECONDS and self._since_leisure >= SHARE - 1
         return self._leisure if has_turn else changed
+
+    def _seconds_of_rush(self) -> float:
+        """Until what is leisurely, and has waited the longest, need not wait for a rush to end."""
+        if len(self._changes) < RUSH:
+            return 0.0
+        waited_enough = next(iter(self._leisure.values())) + LEISURELY_SECONDS
+        return min(waited_enough, self._changes[0] + RUSH_SECONDS) - self._clock()
 
     def _first_changed(self) -> dict[K, float]:
         if not self._new:
@@ -189,9 +207,12 @@ class WorkQueue(Generic[K]):
         return delay
 
     def seconds_until_due(self) -> float | None:
-        """Time until a delayed key is due; None when there is none."""
-        found = [one for one in (self._soon.first(), self._later.first()) if one is not None]
-        return max(0.0, min(found) - self._clock()) if found else None
+        """Time until a key is due, where none is; None when there will be none."""
+        now = self._clock()
+        found = [one - now for one in (self._soon.first(), self._later.first()) if one is not None]
+        if self._leisure:
+            found.append(self._seconds_of_rush())
+        return max(0.0, min(found)) if found else None
 
     def _release_due(self) -> None:
         now = self._clock()

@@ -11,6 +11,8 @@ from rl_operator.queue import (
     LEISURE_SECONDS,
     LEISURELY_SECONDS,
     PATIENCE_SECONDS,
+    RUSH,
+    RUSH_SECONDS,
     SHARE,
     TURN_SECONDS,
     WorkQueue,
@@ -277,9 +279,46 @@ def test_looks_by_the_clock_have_their_share_in_the_end(
     assert [taken.index("clock 1"), taken.index("clock 2")] == [SHARE - 1, 2 * SHARE - 1]
 
 
+def look_at_changes(queue: WorkQueue[str], count: int) -> None:
+    """Of as many objects, none of which is left."""
+    for number in range(count):
+        queue.add(f"changed {number}")
+        assert queue.take() == f"changed {number}"
+        queue.done(f"changed {number}")
+
+
+@pytest.mark.parametrize(("changes", "waits"), [(RUSH, True), (RUSH - 1, False)])
+def test_looks_by_the_clock_wait_for_the_end_of_a_rush(
+    queue: WorkQueue[str], clock: Clock, changes: int, waits: bool
+) -> None:
+    queue.add_after("clock", LEISURE_SECONDS)
+    clock.now = LEISURE_SECONDS
+    look_at_changes(queue, changes)
+    if waits:
+        assert (queue.take(), queue.seconds_until_due()) == (None, RUSH_SECONDS)
+        queue.add("changed")
+        assert queue.take() == "changed"  # which is not kept waiting
+        clock.now += RUSH_SECONDS
+    assert queue.take() == "clock"
+    assert queue.seconds_until_due() is None
+
+
+def test_no_rush_is_waited_for_for_long(queue: WorkQueue[str], clock: Clock) -> None:
+    queue.add_after("clock", LEISURE_SECONDS)
+    clock.now = LEISURE_SECONDS
+    for _ in range(int(LEISURELY_SECONDS / RUSH_SECONDS)):
+        look_at_changes(queue, RUSH)
+        assert (queue.take(), queue.seconds_until_due()) == (None, RUSH_SECONDS)
+        clock.now += RUSH_SECONDS - 0.125
+        look_at_changes(queue, RUSH)
+        clock.now += 0.125
+    assert queue.seconds_until_due() == 0
+    assert queue.take() == "clock"
+
+
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "may wait", "later", "take", "done", "fail", "time"]),
+        st.sampled_from(["add", "may wait", "later", "take", "done", "fail", "time", "rush"]),
         st.sampled_from("abc"),
     ),
     max_size=60,
@@ -315,6 +354,12 @@ class Model:
             self.queue.failed(key)
             self.wanted.add(key)
 
+    def rush(self) -> None:
+        for number in range(RUSH):
+            self.queue.add(f"other {number}")
+        while (other := self.take()) is not None:
+            self.end(other, failed=False)
+
     def perform(self, operation: str, key: str) -> None:
         if operation in ("add", "may wait", "later"):
             self.wanted.add(key)
@@ -327,6 +372,8 @@ class Model:
                 self.queue.add_after(key, 3)
             case "time":
                 self.clock.now += 2
+            case "rush":
+                self.rush()
             case "take":
                 self.take()
             case _ if key in self.working:
