@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rl_operator.excerpt import event_reader
 from rl_operator.kinds import POD
-from rl_operator.stream import CHANGES, Lists, Stream
+from rl_operator.stream import CHANGES, GATHER_SECONDS, MUCH_BYTES, Lists, Stream
 
 KINDS = (*CHANGES, "BOOKMARK", "ERROR")
 
@@ -35,10 +35,16 @@ def an_event(kind: str, version: int, filling: str = "") -> dict[str, Any]:
     return {"type": kind, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}}
 
 
-def read(pieces: list[bytes]) -> tuple[list[tuple[str | None, Mapping[str, Any]]], bytes, int]:
+def read(
+    pieces: list[bytes], *, pauses: list[float] | None = None
+) -> tuple[list[tuple[str | None, Mapping[str, Any]]], bytes, int]:
     """What was told, what kopf reads, and how often the stream was heard."""
     told: list[tuple[str | None, Mapping[str, Any]]] = []
     heard: list[None] = []
+
+    async def pause(seconds: float) -> None:
+        if pauses is not None:
+            pauses.append(seconds)
 
     async def one() -> bytes:
         body: Any = Body(pieces)
@@ -47,6 +53,7 @@ def read(pieces: list[bytes]) -> tuple[list[tuple[str | None, Mapping[str, Any]]
             read=event_reader(POD.path("n")),
             heard=lambda: heard.append(None),
             told=lambda change, raw: told.append((change, raw)),
+            pause=pause,
         )
         return b"".join([piece async for piece in stream.iter_chunked(1 << 20)])
 
@@ -76,6 +83,15 @@ def test_each_object_is_told_once_and_in_order(
     versions = [one["object"]["metadata"]["resourceVersion"] for one in seen]
     assert versions[-1:] == [str(one) for one in [len(events)] if events]
     assert {one["type"] for one in seen} <= {"BOOKMARK", "ERROR"}
+
+
+def test_what_follows_is_waited_for_unless_much_has_come() -> None:
+    line = json.dumps(an_event("ADDED", 7)).encode() + b"\n"
+    much = line.replace(b"{", b"{" + b" " * MUCH_BYTES, 1)
+    pauses: list[float] = []
+    told, _, heard = read([line, much, line[:9], line[9:]], pauses=pauses)
+    assert (len(told), heard) == (3, 4)
+    assert pauses == [GATHER_SECONDS] * 3
 
 
 def test_an_answer_that_breaks_off_is_kopf_s_to_judge() -> None:
