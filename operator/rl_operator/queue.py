@@ -159,7 +159,7 @@ class WorkQueue(Generic[K]):
         if not self._leisure:
             return changed
         if not changed:
-            return self._leisure if self._seconds_of_rush() <= 0 else changed
+            return self._leisure if self._seconds_of_rush() <= 0 else {}
         waits = self._clock() - next(iter(self._leisure.values()))
         has_turn = waits >= LEISURELY_SECONDS and self._since_leisure >= SHARE - 1
         return self._leisure if has_turn else changed
