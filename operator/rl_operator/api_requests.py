@@ -128,7 +128,14 @@ def _tries(*, reading: bool, sleep: Callable[[float], None]) -> Retrying:
 
 
 def _may_go_again(error: BaseException, *, reading: bool) -> bool:
-    """What was turned away has not been begun; a write that failed otherwise may be done."""
+    """What was turned away has not been begun; a write that failed otherwise may be done.
+
+    A connection that breaks may have been one of a server that has just stopped; an answer that
+    does not come is not waited for again.
+    """
     if not isinstance(error, ApiUnavailableError):
         return False
-    return error.status == TOO_MANY or (reading and error.status >= 500)
+    if error.status == TOO_MANY:
+        return True
+    broken = isinstance(error.__cause__, urllib3.exceptions.ProtocolError)
+    return reading and (error.status >= 500 or broken)

@@ -21,6 +21,8 @@ from rl_operator.nesting import any_depth
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 TIMEOUT = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
+READS = urllib3.Retry(total=None, connect=1, read=False)
+"""An answer is waited for once: to a server that hangs four would hold a worker for a minute."""
 Client: TypeAlias = client.ApiClient
 
 
@@ -55,9 +57,8 @@ class Transport:
         text = text_of(body) if body is not None else None
         headers = self._headers(content)
         options: dict[str, Any] = {"body": text, "headers": headers, "timeout": TIMEOUT}
-        if method != "GET":
-            # The client would send a write again after 15 s: the Lease may be another's by then.
-            options["retries"] = False
+        # The client would send a write again after 15 s: the Lease may be another's by then.
+        options["retries"] = READS if method == "GET" else False
         answer: urllib3.BaseHTTPResponse
         if self._pool is None:
             answer = self._manager.request(method, self._url + path, **options)

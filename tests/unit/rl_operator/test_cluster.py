@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 
 import pytest
+import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes import client
 
+from rl_operator import transport
 from rl_operator.api_errors import (
     ApiConflictError,
     ApiHookError,
@@ -28,6 +31,7 @@ from rl_operator.leadership import NotLeaderError
 from rl_operator.transport import text_of
 from tests.loopback import listening
 from tests.servers import deaf_port
+from tests.waiting import HUNG_SECONDS
 
 DATE = "Sun, 22 Nov 2026 03:00:00 GMT"
 MANIFEST = {"metadata": {"name": "x", "namespace": "n"}}
@@ -259,6 +263,46 @@ def test_a_write_without_an_answer_leaves_once(write: Callable[[Cluster], Any]) 
         with pytest.raises(ApiUnavailableError):
             write(cluster)
     assert len(Silent.asked) == 1
+
+
+def a_reader(url: str) -> Cluster:
+    api = client.ApiClient(client.Configuration(host=url))
+    return Cluster(
+        api, may_write=lambda: None, count=lambda verb, kind: None, sleep=lambda _: None
+    )  # fmt: skip
+
+
+def test_what_reads_goes_again_where_a_connection_breaks() -> None:
+    Silent.asked.clear()
+    with listening(Silent) as url, pytest.raises(ApiUnavailableError):
+        a_reader(url).get(POD, "n", "x")
+    assert Silent.asked == ["GET"] * TRIES
+
+
+class Hanging(BaseHTTPRequestHandler):
+    """Reads a request, and answers nothing while somebody waits."""
+
+    asked: ClassVar[list[str]] = []
+    left: ClassVar[threading.Event] = threading.Event()
+
+    def parse_request(self) -> bool:
+        super().parse_request()
+        self.asked.append(self.command)
+        self.close_connection = True
+        self.left.wait(HUNG_SECONDS)
+        return False
+
+
+def test_an_answer_that_does_not_come_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times 15 s held a worker for a minute."""
+    monkeypatch.setattr(transport, "TIMEOUT", urllib3.Timeout(connect=HUNG_SECONDS, read=0.05))
+    with listening(Hanging) as url:
+        try:
+            with pytest.raises(ApiUnavailableError, match=": ReadTimeoutError: "):
+                a_reader(url).get(POD, "n", "x")
+        finally:
+            Hanging.left.set()
+    assert Hanging.asked == ["GET"]
 
 
 def test_a_write_is_not_tried_again_where_nobody_listens() -> None:
