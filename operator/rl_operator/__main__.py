@@ -1,6 +1,11 @@
+import signal
 import sys
 
-from rl_operator import unread_models
+# The first process of a container is sent no signal that it has not asked for: what is told to stop
+# while it imports would be killed at the end of its pod's grace.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+
+from rl_operator import unread_models  # noqa: E402 - takes the time
 
 unread_models.leave_out()
 

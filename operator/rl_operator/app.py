@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -83,9 +82,14 @@ class _Operator:
     async def run(self) -> int:
         """Start everything, wait for the first thing that ends, stop the rest."""
         self._loop = asyncio.get_running_loop()
+        shutdown.on_signals(self._stop.set)
         leadership = self._leadership()
         cluster = self._connect(leadership.check)
-        missing = await asyncio.to_thread(require_kinds, cluster, self._settings)
+        asking = asyncio.to_thread(require_kinds, cluster, self._settings)
+        missing = await shutdown.unless(self._stop, asking)
+        if missing is None:
+            shutdown.leave_in_time(0)
+            return 0
         self._remember(cluster, missing=missing)
         endpoint = Endpoint(
             self._settings.listen_port, healthy=self._is_alive, ready=self._watching.is_set
@@ -94,7 +98,7 @@ class _Operator:
         tasks = [
             asyncio.create_task(task, name=name)
             for name, task in (
-                ("stop", self._stopped()),
+                ("stop", self._stop.wait()),
                 ("leadership", leadership.run()),
                 ("watches", self._watch()),
                 ("reconciling", self._reconcile(cluster, leadership)),
@@ -102,6 +106,7 @@ class _Operator:
                 ("memory", self._give_back_memory()),
                 ("watchdog", self._guard()),
                 ("kinds", self._await_kinds(cluster, missing)),
+                ("signals", self._keep_signals()),
             )
         ]
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -115,12 +120,9 @@ class _Operator:
         shutdown.leave_in_time(1 if failed else 0)
         return 1 if failed else 0
 
-    async def _stopped(self) -> None:
-        await (
-            self._watching.wait()
-        )  # kopf has just taken the signals, and would end in its own time
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._stop.set)
+    async def _keep_signals(self) -> None:
+        await self._watching.wait()
+        shutdown.on_signals(self._stop.set)  # kopf has taken them, and would end in its own time
         await self._stop.wait()
 
     def _connect(self, check: Callable[[], None]) -> Cluster:

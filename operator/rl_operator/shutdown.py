@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from rl_operator.api_errors import ClusterError
 from rl_operator.watchdog import WatchLostError
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 STOP_SECONDS, LAST_LOOKS_SECONDS, LAST_WORDS_SECONDS = 10.0, 3.0, 5.0
 """For all that has to end, and of that for the looks under way and for the events that wait."""
@@ -23,6 +26,23 @@ EXIT_SECONDS = 20.0
 """From the first failure to the end of the process; within a pod's grace."""
 ASKED_EXIT_SECONDS = 120.0
 """From the wish that it stops to its end, where the kubelet does not set a limit."""
+
+
+def on_signals(tell: Callable[[], None]) -> None:
+    """From now on, instead of whoever had them, be told of the signals that end a process."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, tell)
+
+
+async def unless(stop: asyncio.Event, asking: Coroutine[Any, Any, T]) -> T | None:
+    """What an API server says, or None where one is told to stop before it has said so."""
+    asked, stopping = asyncio.create_task(asking), asyncio.create_task(stop.wait())
+    await asyncio.wait({asked, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not asked.done():
+        log.info("stopping", extra={"because_of": "stop"})
+        return None
+    stopping.cancel()
+    return await asked
 
 
 def end_in_time(status: int) -> None:
