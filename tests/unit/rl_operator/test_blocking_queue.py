@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from rl_operator.blocking_queue import BlockingWorkQueue
 from rl_operator.queue import WorkQueue
@@ -15,9 +17,19 @@ def a_blocking_queue() -> BlockingWorkQueue[str]:
     return BlockingWorkQueue(WorkQueue(clock=time.monotonic, jitter=lambda: 0.0))
 
 
+@contextmanager
+def threads_of(queue: BlockingWorkQueue[str], count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that wait on a queue; they go at the end, also when what they are for has failed."""
+    with ThreadPoolExecutor(count) as threads:
+        try:
+            yield threads
+        finally:
+            queue.close()
+
+
 def test_workers_wake_for_keys_and_for_time() -> None:
     queue = a_blocking_queue()
-    with ThreadPoolExecutor(3) as threads:
+    with threads_of(queue, 3) as threads:
         taken = [threads.submit(queue.take) for _ in range(3)]
         queue.add_after("later", 0.05)
         queue.add("now")
@@ -31,7 +43,7 @@ def test_workers_wake_for_keys_and_for_time() -> None:
 
 def test_workers_of_a_closed_queue_go() -> None:
     queue = a_blocking_queue()
-    with ThreadPoolExecutor(3) as threads:
+    with threads_of(queue, 3) as threads:
         taken = [threads.submit(queue.take) for _ in range(3)]
         queue.add_after("later", 100)
         queue.close()
@@ -53,7 +65,7 @@ def test_many_workers_take_every_key_and_never_one_at_a_time() -> None:
             queue.done(key, again_after=None)
             done.release()
 
-    with ThreadPoolExecutor(8) as threads:
+    with threads_of(queue, 8) as threads:
         workers = [threads.submit(work) for _ in range(8)]
         for key in keys:
             queue.add(key)
