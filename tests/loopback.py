@@ -7,6 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
+
+from tests.waiting import HUNG_SECONDS
 
 
 @contextmanager
@@ -39,3 +42,23 @@ def listening(
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def hanging() -> Iterator[tuple[str, SimpleQueue[str]]]:
+    """Serve, and answer nothing until the block ends; gives the base URL and what was asked."""
+    asked, left = SimpleQueue[str](), threading.Event()
+
+    class Hanging(BaseHTTPRequestHandler):
+        def parse_request(self) -> bool:
+            super().parse_request()
+            asked.put(self.command)
+            self.close_connection = True
+            left.wait(HUNG_SECONDS)
+            return False
+
+    with listening(Hanging) as url:
+        try:
+            yield url, asked
+        finally:
+            left.set()

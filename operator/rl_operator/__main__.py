@@ -5,7 +5,7 @@ import sys
 # while it imports would be killed at the end of its pod's grace.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
-from rl_operator import unread_models  # noqa: E402 - takes the time
+from rl_operator import unread_models  # noqa: E402 - what follows takes a second
 
 unread_models.leave_out()
 

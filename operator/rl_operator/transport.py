@@ -21,8 +21,9 @@ from rl_operator.nesting import any_depth
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 TIMEOUT = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
-READS = urllib3.Retry(total=None, connect=1, read=False)
-"""An answer is waited for once: to a server that hangs four would hold a worker for a minute."""
+READS = urllib3.Retry(3, connect=1, read=False, respect_retry_after_header=False)
+"""An answer is waited for once: to a server that hangs four would hold a worker for a minute. And
+nobody sleeps here for as long as an answer asks for; redirects count."""
 Client: TypeAlias = client.ApiClient
 
 

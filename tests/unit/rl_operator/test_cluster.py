@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
@@ -29,7 +28,7 @@ from rl_operator.cluster import Cluster
 from rl_operator.kinds import POD, RLJOB
 from rl_operator.leadership import NotLeaderError
 from rl_operator.transport import text_of
-from tests.loopback import listening
+from tests.loopback import hanging, listening
 from tests.servers import deaf_port
 from tests.waiting import HUNG_SECONDS
 
@@ -279,30 +278,37 @@ def test_what_reads_goes_again_where_a_connection_breaks() -> None:
     assert Silent.asked == ["GET"] * TRIES
 
 
-class Hanging(BaseHTTPRequestHandler):
-    """Reads a request, and answers nothing while somebody waits."""
-
-    asked: ClassVar[list[str]] = []
-    left: ClassVar[threading.Event] = threading.Event()
-
-    def parse_request(self) -> bool:
-        super().parse_request()
-        self.asked.append(self.command)
-        self.close_connection = True
-        self.left.wait(HUNG_SECONDS)
-        return False
-
-
 def test_an_answer_that_does_not_come_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times 15 s held a worker for a minute."""
     monkeypatch.setattr(transport, "TIMEOUT", urllib3.Timeout(connect=HUNG_SECONDS, read=0.05))
-    with listening(Hanging) as url:
-        try:
-            with pytest.raises(ApiUnavailableError, match=": ReadTimeoutError: "):
-                a_reader(url).get(POD, "n", "x")
-        finally:
-            Hanging.left.set()
-    assert Hanging.asked == ["GET"]
+    with hanging() as (url, asked):
+        with pytest.raises(ApiUnavailableError, match=": ReadTimeoutError: "):
+            a_reader(url).get(POD, "n", "x")
+        assert asked.get(timeout=HUNG_SECONDS) == "GET"
+        assert asked.empty()
+
+
+class Redirecting(BaseHTTPRequestHandler):
+    """Sends whoever asks back to itself."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(302)
+        self.send_header("Location", self.path)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Not to the console."""
+
+
+def test_a_circle_of_redirects_is_left() -> None:
+    Redirecting.asked.clear()
+    with listening(Redirecting) as url, pytest.raises(ApiUnavailableError, match="redirects"):
+        a_reader(url).get(POD, "n", "x")
+    assert len(Redirecting.asked) == 4
 
 
 def test_a_write_is_not_tried_again_where_nobody_listens() -> None:

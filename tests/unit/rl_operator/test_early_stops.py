@@ -7,28 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import ClassVar
 
-from tests.loopback import listening
+from tests.loopback import hanging
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS
-
-
-class Hanging(BaseHTTPRequestHandler):
-    """An API server that answers nothing while somebody waits."""
-
-    asked: ClassVar[threading.Event] = threading.Event()
-    left: ClassVar[threading.Event] = threading.Event()
-
-    def parse_request(self) -> bool:
-        super().parse_request()
-        self.asked.set()
-        self.close_connection = True
-        self.left.wait(HUNG_SECONDS)
-        return False
 
 
 def a_kubeconfig(folder: Path, url: str) -> Path:
@@ -68,14 +51,13 @@ def test_while_it_imports() -> None:
 
 
 def test_while_an_api_server_hangs(tmp_path: Path) -> None:
-    with listening(Hanging) as url:
+    with hanging() as (url, asked):
         process = started(KUBECONFIG=str(a_kubeconfig(tmp_path, url)))
         try:
-            assert Hanging.asked.wait(HUNG_SECONDS)
+            asked.get(timeout=HUNG_SECONDS)
             process.send_signal(signal.SIGTERM)
             _, said = process.communicate(timeout=HUNG_SECONDS)
         finally:
-            Hanging.left.set()
             process.kill()
     assert process.returncode == 0, said
     told = [json.loads(line)["message"] for line in said.splitlines()]
