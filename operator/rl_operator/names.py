@@ -47,7 +47,7 @@ OPERATORS_OWN: dict[str, bool | set[str]] = {
     "managed_by": True,
     "network_policy": True,
     "weight_sync": {"on_timeout"},
-    "scheduling": {"sampler_quota", "gang"},
+    "scheduling": True,
 }
 """Of an RLJob: what no sampler pod reads."""
 

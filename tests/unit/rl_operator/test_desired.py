@@ -295,7 +295,7 @@ ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
     "the trainer's image": ({"trainer": {"image": "mine"}}, False),
     "what becomes of late samplers": ({"weightSync": {"onTimeout": "Exclude"}}, False),
     "what a queue is asked for": ({"scheduling": {"samplerQuota": "MinReplicas"}}, False),
-    "a queue": ({"scheduling": {"queueName": "mine"}}, True),
+    "a queue": ({"scheduling": {"provider": "Kueue", "queueName": "mine"}}, False),
     "who may reach them": ({"networkPolicy": "None"}, False),
     "the tokenizer": (
         {"model": {"uri": "s3://rl-data/models/arithmetic", "tokenizerUri": "s3://abc/t"}}, True

@@ -172,6 +172,7 @@ def test_evictions_are_no_failures(history: list[str]) -> None:
     assert life.live_trainers() == [life.status.attempt]
 
 
+@example(["crash at once", "another queue"], ["a stale look"])
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.sampled_from(sorted(ALL)), max_size=15),
