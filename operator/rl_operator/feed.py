@@ -50,7 +50,7 @@ class Feed:
                 self._look_at(raw)
             return
         before = self._before(*place, version=int(meta["resourceVersion"]))
-        if not self._store.put(kind, raw):
+        if not self._store.put(kind, raw, in_turn=True):
             return
         if change == "ADDED":
             self._note_birth(kind, raw)

@@ -42,13 +42,21 @@ class Store:
         self._names: dict[tuple[str, str, str, str], set[str]] = {}
         self._ended: dict[str, int] = {}
         """Version at its end by uid, oldest first."""
+        self._listed: dict[tuple[str, str], int] = {}
+        """By kind and namespace, or none: as of which version a list showed last what there is."""
         self._packing = Packing()
         self._lock = threading.Lock()
 
-    def put(self, kind: Kind, raw: Mapping[str, Any]) -> bool:
+    def put(self, kind: Kind, raw: Mapping[str, Any], *, in_turn: bool = False) -> bool:
         """Note a state of an object; whether it says anything new.
 
         A state that differs in nothing but its version, or in nothing that is read, does not.
+
+        Args:
+            kind: its kind.
+            raw: the state.
+            in_turn: a list or a watch tells it. The answer to a request may come late: what has
+                gone before a list was made, and of whose end nobody tells then, is not there.
         """
         meta = raw["metadata"]
         if kind in LABELLED and names.JOB_LABEL not in meta.get("labels", {}):
@@ -56,11 +64,11 @@ class Store:
         place, uid = (kind.name, sys.intern(meta["namespace"]), meta["name"]), meta["uid"]
         version = int(meta["resourceVersion"])
         with self._lock:
-            if self._is_old(place, uid, version):
+            if self._is_old(place, uid, version, in_turn=in_turn):
                 return False
         new = self._packed(kind, raw)
         with self._lock:
-            if self._is_old(place, uid, version):
+            if self._is_old(place, uid, version, in_turn=in_turn):
                 return False
             held = self._held.get(place)
             self._remove(place)
@@ -109,6 +117,7 @@ class Store:
             What has gone, as it was held.
         """
         with self._lock:
+            self._listed[kind.name, namespace] = version
             unlisted = [
                 (place, held)
                 for place, held in self._held.items()
@@ -174,10 +183,15 @@ class Store:
             content=self._packing.pack(kind.name, content),
         )
 
-    def _is_old(self, place: tuple[str, str, str], uid: str, version: int) -> bool:
+    def _is_old(
+        self, place: tuple[str, str, str], uid: str, version: int, *, in_turn: bool
+    ) -> bool:
         """Whether this state of an object, or a later one, or its end is known."""
         held = self._held.get(place)
         known = held.version if held is not None else -1
+        if not in_turn and (held is None or held.uid != uid):
+            listed = (self._listed.get((place[0], one), -1) for one in ("", place[1]))
+            known = max(known, *listed)  # a list would have shown it
         return max(known, self._ended.get(uid, -1)) >= version
 
     def _remove(self, place: tuple[str, str, str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rl_operator import parsed_pods
@@ -313,6 +313,7 @@ def state(found: list[Raw]) -> dict[str, tuple[str, str]]:
     return {one["name"]: (one["uid"], one["resourceVersion"]) for one in metas}
 
 
+@example([("write", "a", True), ("remove", "a", None), ("relist", [])])
 @given(st.lists(st.one_of(STEPS, MEANWHILE), max_size=30))
 def test_once_all_is_told_the_store_is_the_server(
     steps: list[Step | tuple[str, list[Step]]],
