@@ -65,9 +65,10 @@ class ModelCluster:
         there |= {part: manifest[part] for part in ("spec", "data") if part in manifest}
 
     def snapshot(self, job: Job) -> JobSnapshot:
+        """What there is now: whoever looks at it later sees nothing newer."""
         children = {
             key: Child(kind=key[0], meta=Meta.parse(raw), raw=raw)
-            for key, raw in self.objects.items()
+            for key, raw in copy.deepcopy(self.objects).items()
         }
         trainers = [
             parse_trainer_job(one) for one in children.values() if one.kind == PYTORCH_JOB.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -193,6 +194,21 @@ def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> 
         one.settle()
     assert world_of(life) == world_of(spared)
     assert life.holds_quota() == spared.holds_quota()
+
+
+def test_a_trainer_that_has_ended_unseen_is_evicted_and_has_succeeded_all_the_same() -> None:
+    """What is told of the queue may be newer than what is told of pods."""
+    life = QueuedLife()
+    come_up(life)
+    before = life.snapshot()
+    EVENTS["succeed"](life)
+    life.evict()
+    life.earlier = dataclasses.replace(life.snapshot(), pods=before.pods, trainers=before.trainers)
+    life.reconcile(stale=True)
+    assert ("PyTorchJob", "job-1") not in life.cluster.objects
+    life.settle()
+    assert is_true(life.status.conditions, "Complete")
+    assert (life.status.attempt, life.status.failures, life.holds_quota()) == (1, 0, False)
 
 
 def test_an_eviction_gives_the_quota_back_when_the_pods_have_gone() -> None:
