@@ -77,7 +77,8 @@ def evaluate(
         assert statistics.entropies is not None
         entropies = statistics.entropies
         losses = losses - algorithm.entropy_coefficient * entropies
-    weighted = losses * (packed.weights * aggregation.scales(inputs.sequences, algorithm.loss))
+    scales = aggregation.scales(inputs.sequences, algorithm.loss, dtype=losses.dtype)
+    weighted = losses * (packed.weights * scales)
     total = weighted.sum()
     changes = inputs.logprobs.detach() - packed.logprobs
     if algorithm.supervised:  # no sampler said anything
@@ -159,7 +160,7 @@ def _inputs(logprobs: Tensor, packed: Packed, algorithm: Algorithm, *, step: int
         old_logprobs=before if algorithm.off_policy.correction.weighs else packed.logprobs,
         advantages=packed.advantages,
         sequences=packed.sequences,
-        ages=(step - 1 - packed.policy_steps).float(),
+        ages=(step - 1 - packed.policy_steps).to(logprobs.dtype),
     )
 
 

@@ -132,10 +132,16 @@ NEARLY_NOTHING = [
     Token(pi=-200.0, mu=0.0, p=0.0, advantage=-2.0),
 ]
 """With SAPO the last two make up for each other but for a hundredth, so that rounding shows."""
+NOTHING = [
+    [Token(pi=0.0, mu=0.0, p=0.0, advantage=one) for one in advantages]
+    for advantages in ([0.0, 0.3, 0.3], [-0.5], [0.3])
+]
+"""The means of these make up for each other."""
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=repr)
 @example(batch=[NEARLY_NOTHING])
+@example(batch=NOTHING)
 @settings(max_examples=10, deadline=None)
 @given(batch=BATCHES)
 def test_value_and_gradient_are_those_of_the_reference(

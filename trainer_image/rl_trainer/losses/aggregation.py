@@ -21,11 +21,11 @@ from rl_contracts.spec.loss import Loss
 from rl_trainer.losses.ratios import lengths
 
 
-def scales(sequences: Tensor, section: Loss) -> Tensor:
-    """Factor of each token's loss in the sum, float32 ``[N]``."""
+def scales(sequences: Tensor, section: Loss, *, dtype: torch.dtype) -> Tensor:
+    """Factor of each token's loss in the sum: ``[N]``, of the losses' own ``dtype``."""
     if section.averaged == "SequenceMean":
-        return 1 / lengths(sequences).float()
-    return torch.ones(len(sequences), device=sequences.device)
+        return 1 / lengths(sequences).to(dtype)
+    return torch.ones(len(sequences), dtype=dtype, device=sequences.device)
 
 
 def denominator(counts: Sequence[int], section: Loss) -> int:
