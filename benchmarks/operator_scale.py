@@ -6,7 +6,8 @@ sides alike. Each side has a control plane of its own, made anew. Where the time
 over before all jobs are Ready, the sides are compared at as many as both have made Ready, with the
 slope: what the machine holds. Its speed changes by a third from one side to the next: several pairs
 tell more than one. ``--alone`` leaves the script out, as for ``--jobs 5000 --alone --limit-seconds
-1500``, of which time and slope are asked alone.
+1500``, of which time and slope are asked alone. ``--over-seconds 60`` has the jobs come one after
+the other, so that the cores are not full: what is added then is time that nobody works.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ def main() -> None:
         "--limit-seconds", type=float, default=LIMIT_SECONDS, help="for each side's jobs"
     )
     parser.add_argument("--alone", action="store_true", help="no script beside it, no ratios")
+    parser.add_argument(
+        "--over-seconds", type=float, default=0.0, help="in which jobs are asked for, evenly"
+    )
     parser.add_argument("--pairs", type=int, default=1, help="of sides, for their medians")
     given = parser.parse_args()
     result = Result("operator_scale")
@@ -51,9 +55,12 @@ def main() -> None:
             recipe,
             quiet_seconds=QUICK_QUIET_SECONDS if given.quick else QUIET_SECONDS,
             limit_seconds=given.limit_seconds,
+            over_seconds=given.over_seconds,
         )
         for count in given.jobs or (QUICK if given.quick else COUNTS):
-            tell(result, count, [bench.pair(count, number) for number in range(given.pairs)])
+            pairs = [bench.pair(count, number) for number in range(given.pairs)]
+            over = f" over {given.over_seconds:g} s" if given.over_seconds else ""
+            tell(result, f"{count} jobs{over}", pairs)
     result.print()
 
 
@@ -89,6 +96,7 @@ class Bench:
     recipe: Recipe | None
     quiet_seconds: float
     limit_seconds: float
+    over_seconds: float
 
     def pair(self, count: int, number: int) -> Pair:
         """Both sides; who is first alternates, and the first pair is looked at when it rests."""
@@ -99,6 +107,7 @@ class Bench:
             module=sides.OURS,
             quiet_seconds=self.quiet_seconds,
             seconds=self.limit_seconds,
+            over_seconds=self.over_seconds,
             rests=number == 0,
         )
         return Pair(ours, bare if number % 2 == 0 else self._bare(count, number))
@@ -107,13 +116,19 @@ class Bench:
         if self.recipe is None:
             return None
         folder = self.folder / f"floor-{count}-{number}"
-        return sides.of_floor(folder, self.recipe, count, seconds=self.limit_seconds)
+        return sides.of_floor(
+            folder,
+            self.recipe,
+            count,
+            seconds=self.limit_seconds,
+            over_seconds=self.over_seconds,
+        )
 
 
-def tell(result: Result, count: int, pairs: list[Pair]) -> None:
+def tell(result: Result, what: str, pairs: list[Pair]) -> None:
     """Put figures and bars of one size into the result: medians, and the worst of what is ours."""
-    at = f"{count} jobs: "
-    result.figures[f"{count} jobs"] = [
+    at = f"{what}: "
+    result.figures[what] = [
         {
             "ours": one.ours.figures(),
             **({"floor": one.bare.told(), **one.added()} if one.bare else {}),
@@ -124,9 +139,9 @@ def tell(result: Result, count: int, pairs: list[Pair]) -> None:
     if ratios:
         result.at_most(f"{at}time until Ready, to the floor", statistics.median(ratios), RATIO)
     added = [found for pair in pairs if (found := pair.added())]
-    for what in ADDED if added else ():
-        middle = statistics.median(one[what] for one in added)
-        result.at_most(f"{at}added to {what}", middle, ADDED_P99_SECONDS)
+    for time in ADDED if added else ():
+        middle = statistics.median(one[time] for one in added)
+        result.at_most(f"{at}added to {time}", middle, ADDED_P99_SECONDS)
     ours = [one.ours for one in pairs]
     result.at_most(f"{at}highest RSS, MB", max(one.memory_mb[1] for one in ours), RSS_MB)
     for one in filter(lambda one: one.rested, ours):

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from benchmarks.scale.jobs import (
     LIMIT_SECONDS,
     SAMPLERS,
     Times,
+    arriving,
     manifest,
     path,
     users,
@@ -159,12 +160,12 @@ class Script:
             .replace(self._recipe.pool_uid, pool_uid or self._recipe.pool_uid)
         )
 
-    def ask(self, job: tuple[str, str]) -> tuple[tuple[str, str], str]:
-        """What a user does: create a job. Returns it with its uid."""
+    def ask(self, job: tuple[str, str], makers: ThreadPoolExecutor) -> Future[None]:
+        """What a user does: create a job, which is begun then."""
         namespace, name = job
         self._times.asked[job] = time.monotonic()
         stored = self._api.send("POST", path(namespace), manifest(name, namespace))
-        return job, stored["metadata"]["uid"]
+        return makers.submit(self.begin, job, stored["metadata"]["uid"])
 
     def begin(self, job: tuple[str, str], run: str) -> None:
         """Make all that needs no pod."""
@@ -176,11 +177,12 @@ class Script:
             else:
                 self._make(what, namespace, name, run, pool_uid)
 
-    def run(self, jobs: list[tuple[str, str]], *, seconds: float) -> Times:
-        """Make jobs that are asked for all at once, as they are of the operator."""
+    def run(self, jobs: list[tuple[str, str]], *, seconds: float, over_seconds: float) -> Times:
+        """Make jobs that are asked for as they are of the operator."""
         with watched(self._api, self._times):
-            with users(len(jobs)) as asking, ThreadPoolExecutor(MAKERS) as makers:
-                making = [makers.submit(self.begin, *one) for one in asking.map(self.ask, jobs)]
+            with users(len(jobs), over_seconds) as asking, ThreadPoolExecutor(MAKERS) as makers:
+                come = arriving(jobs, over_seconds)
+                making = list(asking.map(lambda job: self.ask(job, makers), come))
             for one in making:
                 one.result()
             wait_ready(self._times, seconds=seconds)
@@ -194,8 +196,9 @@ def bring_up(
     jobs: list[tuple[str, str]],
     *,
     seconds: float = LIMIT_SECONDS,
+    over_seconds: float = 0.0,
 ) -> Times:
     """Make jobs and wait until all that belongs to them is there and ready, or time is over."""
     script = Script(api, recipe)
     with Fleet(api, folder, told=script.told).at_work():
-        return script.run(jobs, seconds=seconds)
+        return script.run(jobs, seconds=seconds, over_seconds=over_seconds)

@@ -112,7 +112,7 @@ def make_namespaces(api: Api, jobs: list[tuple[str, str]]) -> None:
         api.send("POST", "/api/v1/namespaces", body)
 
 
-def create(api: Api, jobs: list[tuple[str, str]], times: Times) -> None:
+def create(api: Api, jobs: list[tuple[str, str]], times: Times, *, over_seconds: float) -> None:
     """Create jobs from some threads; times count from the request."""
 
     def one(job: tuple[str, str]) -> None:
@@ -120,15 +120,29 @@ def create(api: Api, jobs: list[tuple[str, str]], times: Times) -> None:
         times.asked[job] = time.monotonic()
         api.send("POST", path(namespace), manifest(name, namespace))
 
-    with users(len(jobs)) as threads:
-        list(threads.map(one, jobs))
+    with users(len(jobs), over_seconds) as threads:
+        list(threads.map(one, arriving(jobs, over_seconds)))
 
 
-def users(jobs: int) -> ThreadPoolExecutor:
-    """Threads that ask for so many jobs, all of which ask for their first one at once."""
+def users(jobs: int, over_seconds: float) -> ThreadPoolExecutor:
+    """Threads that ask for so many jobs, all of which ask for their first one at once.
+
+    Where there is time for jobs to come one after the other, each thread starts with its first.
+    """
     count = min(jobs, USERS)
+    if over_seconds:
+        return ThreadPoolExecutor(count)
     together = threading.Barrier(count, timeout=ASSEMBLED_SECONDS)
     return ThreadPoolExecutor(count, initializer=together.wait)
+
+
+def arriving(jobs: list[tuple[str, str]], over_seconds: float) -> Iterator[tuple[str, str]]:
+    """Each job when it is to be asked for: evenly over a time, or at once."""
+    began = time.monotonic()
+    for number, job in enumerate(jobs):
+        due = began + over_seconds * number / len(jobs)
+        time.sleep(max(0.0, due - time.monotonic()))
+        yield job
 
 
 @contextlib.contextmanager
@@ -185,11 +199,12 @@ def bring_up(
     jobs: list[tuple[str, str]],
     *,
     seconds: float = LIMIT_SECONDS,
+    over_seconds: float = 0.0,
     told: Told = lambda job: None,
 ) -> Times:
     """Create jobs and wait until an operator has made them all Ready, or time is over."""
     times = Times()
     with watched(api, times, told):
-        create(api, jobs, times)
+        create(api, jobs, times, over_seconds=over_seconds)
         wait_ready(times, seconds=seconds)
     return times

@@ -71,13 +71,17 @@ def record(folder: Path) -> floor.Recipe:
             return floor.Recipe.recorded(api, first)
 
 
-def of_floor(folder: Path, recipe: floor.Recipe, count: int, *, seconds: float) -> Side:
+def of_floor(
+    folder: Path, recipe: floor.Recipe, count: int, *, seconds: float, over_seconds: float
+) -> Side:
     """The script's times and what they cost."""
     with control_plane(folder) as server:
         api, wanted = Api(server), jobs.names_of(count, "bare")
         jobs.make_namespaces(api, wanted)
         before = processor.spent()
-        times = floor.bring_up(api, recipe, folder / "recorded", wanted, seconds=seconds)
+        times = floor.bring_up(
+            api, recipe, folder / "recorded", wanted, seconds=seconds, over_seconds=over_seconds
+        )
         side = Side(times=times, processor_s=processor.between(before, times.spent))
     print(f"floor, {count} jobs: {side.told()}", flush=True)
     return side
@@ -90,6 +94,7 @@ def of_operator(
     module: str,
     quiet_seconds: float,
     seconds: float = jobs.LIMIT_SECONDS,
+    over_seconds: float = 0.0,
     environment: dict[str, str] | None = None,
     rests: bool = True,
 ) -> Side:
@@ -102,7 +107,9 @@ def of_operator(
             ) as operator:
                 jobs.make_namespaces(api, wanted)
                 before, cost = writes.counted(api), processor.spent()
-                side = Side(times=jobs.bring_up(api, wanted, seconds=seconds))
+                side = Side(
+                    times=jobs.bring_up(api, wanted, seconds=seconds, over_seconds=over_seconds)
+                )
                 side.processor_s = processor.between(cost, side.times.spent)
                 print(f"{module}, {count} jobs: {side.told()}", flush=True)
                 if not (side.times.whole and rests):
