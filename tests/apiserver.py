@@ -36,6 +36,18 @@ class ApiServer:
     url: str
     token: str
     folder: Path
+    etcd: Server
+    process: Server
+
+    def stop(self) -> None:
+        """End both processes, so that etcd's data can be copied."""
+        self.process.stop()
+        self.etcd.stop()
+
+    def go_on(self) -> None:
+        """Start both again, on the same ports."""
+        self.etcd.start()
+        _launch(self)
 
     def kubectl(
         self, *arguments: str, stdin: str = "", check: bool = True
@@ -107,12 +119,19 @@ def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
         log=folder / "apiserver.log",
     )  # fmt: skip
     running.callback(apiserver.stop)
-    with apiserver.log.open("ab") as log:
-        apiserver.process = subprocess.Popen(apiserver.command, stdout=log, stderr=log)
-    started = ApiServer(url=f"https://127.0.0.1:{port}", token=token, folder=folder)
+    started = ApiServer(
+        url=f"https://127.0.0.1:{port}", token=token, folder=folder, etcd=etcd, process=apiserver
+    )
     started.kubeconfig.write_text(json.dumps(kubeconfig(started, token)))
-    _wait_until_ready(started, apiserver)
+    _launch(started)
     return started
+
+
+def _launch(server: ApiServer) -> None:
+    process = server.process
+    with process.log.open("ab") as log:
+        process.process = subprocess.Popen(process.command, stdout=log, stderr=log)
+    _wait_until_ready(server, process)
 
 
 def kubeconfig(server: ApiServer, token: str) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 The holder renews every 2 s and stops writing 10 s after its last renewal began; others wait until
 the Lease has not changed for 15 s by their own clock. Clocks of different machines never meet.
+
+It is also what every process reads all the time: an older version of it than was read before says
+that the API server has been given an older copy of its data.
 """
 
 from __future__ import annotations
@@ -32,6 +35,16 @@ class NotLeaderError(RLError):
 
     def __init__(self) -> None:
         super().__init__("another operator may be the leader: nothing is written")
+
+
+class DataRestoredError(RLError):
+    """What a process knows may never have been; a new one begins with what there is."""
+
+    def __init__(self, version: int, known: int) -> None:
+        super().__init__(
+            f"the API server shows version {version} of the Lease, and has shown {known}: its data "
+            "come from a backup. The process ends, for the next one begins with what there is now"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,8 @@ class Leadership:
         self._identity = identity
         self._clock = clock
         self._sighting = Sighting(holder="?", version="", seen_at=clock())
+        self._newest = 0
+        """Version of the Lease that was read last."""
         self._writes_until: float | None = None
         self._turn = threading.Lock()
         self.gained = asyncio.Event()
@@ -81,7 +96,11 @@ class Leadership:
             raise NotLeaderError
 
     async def run(self) -> None:
-        """Acquire and renew for ever; returns when leadership was lost, raises on cancellation."""
+        """Acquire and renew for ever; returns when leadership was lost, raises on cancellation.
+
+        Raises:
+            DataRestoredError: the API server's data are older than they were.
+        """
         while True:
             held = await asyncio.to_thread(self._try)
             if held and not self.gained.is_set():
@@ -127,16 +146,25 @@ class Leadership:
         lease = self._cluster.get(LEASE, self._namespace, _NAME)
         if lease is None:
             metadata = {"name": _NAME, "namespace": self._namespace}
-            self._cluster.create(LEASE, self._lease(metadata, {}))
+            self._note(self._cluster.create(LEASE, self._lease(metadata, {})))
             return True
+        self._note(lease)
         holder = lease["spec"].get("holderIdentity", "")
         version = lease["metadata"]["resourceVersion"]
         if version != self._sighting.version:
             self._sighting = Sighting(holder=holder, version=version, seen_at=now)
         if not may_take(self._sighting, identity=self._identity, now=now):
             return False
-        self._cluster.replace(LEASE, self._lease(lease["metadata"], lease["spec"]))
+        self._note(self._cluster.replace(LEASE, self._lease(lease["metadata"], lease["spec"])))
         return True
+
+    def _note(self, lease: Manifest) -> None:
+        """Versions of one object grow, those of its successors too, while nobody turns back."""
+        version = int(lease["metadata"]["resourceVersion"])
+        if version < self._newest:
+            self._writes_until = None
+            raise DataRestoredError(version, self._newest)
+        self._newest = version
 
     def _lease(self, metadata: Manifest, before: dict[str, Any]) -> Manifest:
         time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from rl_operator.api_errors import ClusterError
+from rl_operator.leadership import DataRestoredError
 from rl_operator.watchdog import WatchLostError
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ async def end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> 
         log.error("%s did not end within %.0f s", task.get_name(), STOP_SECONDS)
     for task in (*done, *late):
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, WatchLostError):
+        if isinstance(error, WatchLostError | DataRestoredError):
             log.error("%s ended: %s", task.get_name(), error)
         elif error is not None:
             log.error("%s ended", task.get_name(), exc_info=error)

@@ -10,11 +10,18 @@ from copy import deepcopy
 import pytest
 from kubernetes import client
 
+from rl_operator import leadership as module
 from rl_operator.api_errors import ApiConflictError
 from rl_operator.api_requests import Manifest
 from rl_operator.cluster import Cluster
 from rl_operator.kinds import Kind
-from rl_operator.leadership import Leadership, Sighting, may_take
+from rl_operator.leadership import (
+    DataRestoredError,
+    Leadership,
+    NotLeaderError,
+    Sighting,
+    may_take,
+)
 
 CASES = {
     "ours": ("me", 0.0, True),
@@ -42,7 +49,7 @@ class Slow(Cluster):
         }
         self.renewing, self.read, self.renewed = (threading.Event() for _ in range(3))
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Manifest:
+    def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         if self.renewing.is_set():
             self.read.set()
         return deepcopy(self.lease)
@@ -73,3 +80,39 @@ async def test_what_is_under_way_leaves_no_lease_held() -> None:
     renewing.cancel()
     await asyncio.to_thread(leadership.release)
     assert cluster.lease["spec"]["holderIdentity"] == ""
+
+
+class Restored(Slow):
+    """An API server that is given an older copy of its data once the Lease is held."""
+
+    def __init__(self, *, forgets: bool) -> None:
+        super().__init__()
+        self._forgets = forgets
+        self.lease["metadata"]["resourceVersion"] = "7"
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        return deepcopy(self.lease) if self.lease else None
+
+    def replace(self, kind: Kind, manifest: Manifest) -> Manifest:
+        stored = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "8"}}
+        old = {**manifest["metadata"], "resourceVersion": "5"}
+        self.lease = {} if self._forgets else {**manifest, "metadata": old}
+        return stored
+
+    def create(self, kind: Kind, manifest: Manifest, *, manager: str = "") -> Manifest:
+        return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "6"}}
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["an older Lease", "no Lease"])
+async def test_who_sees_older_data_writes_nothing_more_and_ends(
+    forgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    leader = Leadership(
+        Restored(forgets=forgets), namespace="n", identity="me", clock=time.monotonic
+    )
+    with pytest.raises(DataRestoredError, match="has shown 8"):
+        await leader.run()
+    assert leader.gained.is_set()
+    with pytest.raises(NotLeaderError):
+        leader.check()
