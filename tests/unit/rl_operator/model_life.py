@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
-from rl_operator import attempt_records, attempts, job_conditions, names, standstill
+from rl_operator import attempt_records, attempts, job_conditions, names, standstill, view
 from rl_operator.api_errors import ApiConflictError
 from rl_operator.decisions import Decision
 from rl_operator.desired import job as desired
@@ -15,13 +16,13 @@ from rl_operator.gate import Gate, without_queue
 from rl_operator.inputs import Inputs
 from rl_operator.kinds import PYTORCH_JOB
 from rl_operator.metadata import Child
-from rl_operator.plan import Wanted, plan
+from rl_operator.plan import Action, Wanted, plan
 from rl_operator.pod import Container, Pod
+from rl_operator.progress import Reading
 from rl_operator.refusals import of_spec
 from rl_operator.situation import Situation, Stall
 from rl_operator.snapshot import JobSnapshot
 from rl_operator.timestamps import format_time
-from rl_operator.view import view_of
 from tests.unit.rl_operator.builders import (
     IMAGES,
     NOW,
@@ -33,6 +34,46 @@ from tests.unit.rl_operator.builders import (
     a_run_document,
 )
 from tests.unit.rl_operator.model_cluster import ModelCluster
+
+Stale = Literal["", "all", "pods", "objects"]
+PARTS = ("pods", "objects")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """What a look comes to."""
+
+    seen: JobSnapshot
+    gate: Gate | None
+    reading: Reading
+    decision: Decision | None
+    actions: tuple[Action, ...]
+    stall: Stall | None
+
+    @property
+    def needs_proof(self) -> bool:
+        """Whether the operator looks at all of it anew before it acts."""
+        job, decision = self.seen.job, self.decision
+        queued = job.spec is not None and job.spec.scheduling.queued
+        acts = decision is not None and not view.needs_no_proof(decision, queued=queued)
+        return acts or view.must_be_live(job)
+
+
+def _seen(fresh: JobSnapshot, earlier: JobSnapshot, stale: Stale) -> JobSnapshot:
+    """What is seen where some of it, or all, is as it was."""
+    match stale:
+        case "all":
+            return earlier
+        case "pods":
+            return dataclasses.replace(fresh, pods=earlier.pods)
+        case "objects":
+            return dataclasses.replace(
+                fresh,
+                children=earlier.children,
+                pools=earlier.pools,
+                trainers=earlier.trainers,
+            )
+    return fresh
 
 
 class Life:
@@ -78,7 +119,7 @@ class Life:
         actions: int | None = None,
         tell: bool = True,
         refused: int | None = None,
-        stale: bool = False,
+        stale: Stale = "",
         skew: float = 0.0,
     ) -> Decision | None:
         """Reconcile once.
@@ -87,13 +128,48 @@ class Life:
             actions: the operator dies, or is told 409, 429 or 500, after so many.
             tell: whether it comes to its status.
             refused: the action that the API server refuses for good: 422.
-            stale: it looks at what it saw before its last look.
+            stale: what it sees as it was before its last look. Where that is a part of it, for each
+                watch tells in its own time, turns are decided by what there is.
             skew: seconds that the operator's clock is ahead of all others.
         """
-        fresh = self.snapshot()
-        seen = (self.earlier or fresh) if stale else fresh
-        self.earlier, now = fresh, self.now + skew
-        seen, gate = self.look(seen)
+        fresh, now = self.snapshot(), self.now + skew
+        turn = self._turn(_seen(fresh, self.earlier or fresh, stale), now)
+        if stale in PARTS and turn.needs_proof:
+            turn = self._turn(fresh, now)
+        self.earlier, stall, decision = fresh, turn.stall, turn.decision
+        for number, action in enumerate(turn.actions[:actions]):
+            if number == refused:
+                stall = Stall(reason="ChildRefused", message=f"refused to {action}")
+                break
+            try:
+                self.cluster.perform(action)
+            except ApiConflictError:
+                return decision
+            self.writes += 1
+        if actions is not None and actions < len(turn.actions):
+            return decision
+        try:
+            self.tell(turn.seen, turn.gate)
+        except ApiConflictError:
+            return decision
+        after = job_conditions.compute(
+            Situation(
+                snapshot=turn.seen,
+                reading=turn.reading,
+                decision=decision,
+                stall=stall,
+                hold=turn.gate.hold if turn.gate is not None else None,
+                now=now,
+            )
+        )
+        unchanged = turn.seen.job.meta.resource_version == str(self.version)
+        if tell and unchanged and after != self.status:
+            self._write(after)
+        return decision
+
+    def _turn(self, snapshot: JobSnapshot, now: float) -> _Turn:
+        """What a look comes to."""
+        seen, gate = self.look(snapshot)
         spec, status = seen.job.spec, seen.job.status
         run = a_run_document(
             heartbeat_at=self.now,
@@ -106,33 +182,14 @@ class Life:
         unusable = spec is not None and next(of_spec(spec), None) is not None and not idle
         inputs = Inputs(reading=reading, may_begin=not unusable, unusable=unusable)
         decision, wanted, unwanted = _decided(seen, gate, inputs, now)
-        todo = plan(wanted, unwanted, observed=seen.children, owner_uid=RUN).actions
-        stall = None if not unusable and spec else Stall(reason="Spoilt", message=self.spoilt)
-        for number, action in enumerate(todo[:actions]):
-            if number == refused:
-                stall = Stall(reason="ChildRefused", message=f"refused to {action}")
-                break
-            try:
-                self.cluster.perform(action)
-            except ApiConflictError:
-                return decision
-            self.writes += 1
-        if actions is not None and actions < len(todo):
-            return decision
-        try:
-            self.tell(seen, gate)
-        except ApiConflictError:
-            return decision
-        hold = gate.hold if gate is not None else None
-        after = job_conditions.compute(
-            Situation(
-                snapshot=seen, reading=reading, decision=decision, stall=stall, hold=hold, now=now
-            )
+        return _Turn(
+            seen=seen,
+            gate=gate,
+            reading=reading,
+            decision=decision,
+            actions=plan(wanted, unwanted, observed=seen.children, owner_uid=RUN).actions,
+            stall=None if not unusable and spec else Stall(reason="Spoilt", message=self.spoilt),
         )
-        unchanged = seen.job.meta.resource_version == str(self.version)
-        if tell and unchanged and after != self.status:
-            self._write(after)
-        return decision
 
     def look(self, seen: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
         """What the job may have; this one asks no queue."""
@@ -161,13 +218,17 @@ class Life:
     def settle(self) -> None:
         """Reconcile, and let the others work, until nothing happens any more."""
         for _ in range(60):
-            before = (self.writes, tuple(self.pods))
+            before = self._mark()
             self.reconcile()
             self.others()
             self.end_deleted_pods()
-            if (self.writes, tuple(self.pods)) == before:
+            if self._mark() == before:
                 return
         raise AssertionError(f"never at rest: {self.status}")
+
+    def _mark(self) -> tuple[object, ...]:
+        """The same where neither the operator nor anybody else has done anything."""
+        return (self.writes, *self.pods)
 
     def others(self) -> None:
         """Training-operator, the garbage collector and the pools do their work."""
@@ -248,7 +309,7 @@ def _decided(
     left += [one for one in dropped if one not in left]
     if gate.spec is None:
         return standstill.decide(seen), standstill.wanted(seen), left
-    decision = attempts.decide(view_of(seen, gate.spec, inputs, now))
+    decision = attempts.decide(view.view_of(seen, gate.spec, inputs, now))
     if inputs.unusable:
         return decision, standstill.wanted(seen), left
     wanted = desired.wanted(

@@ -118,6 +118,9 @@ class QueuedLife(Life):
         """Whether pods may be there."""
         return kueue.holds_quota(self.workload)
 
+    def _mark(self) -> tuple[object, ...]:
+        return (*super()._mark(), self.scaled)
+
     def _samplers(self) -> None:
         """The pool's reconciler, its Deployment and the kubelet."""
         pool = self.cluster.objects.get(POOL)

@@ -45,7 +45,8 @@ def queued(event: str) -> Event:
 
 def edit_scheduling(life: Life) -> None:
     """The user names another queue; the API server lets that be only while it may."""
-    if life.suspend or life.status.attempt == 0:
+    assert isinstance(life, QueuedLife)
+    if life.queued and (life.suspend or life.status.attempt == 0):
         life.sections = {"scheduling": {"provider": "Kueue", "queueName": "other"}}
         life.version += 1
 
@@ -107,6 +108,16 @@ def let_in(life: QueuedLife) -> None:
     life.settle()
 
 
+@example(
+    [
+        "crash after three actions",
+        "the queue admits",
+        "crash after one action",
+        "crash after one action",
+        "an administrator deactivates it",
+        "crash after three actions",
+    ]
+)
 @example(["comes up", "the queue evicts", "suspend", "resume"])
 @example(["comes up", "the queue evicts", "reconcile", "reconcile", "reconcile"])
 @example(["comes up", "succeed", "reconcile", "reconcile", "reconcile"])
@@ -141,6 +152,7 @@ def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
         assert is_true(status.conditions, "Admitted")
 
 
+@example(["no queue", "the status is lost", "a queue again", "reconcile", "crash after one action"])
 @example(["comes up", "suspend", "reconcile", "no queue", *["reconcile"] * 3])
 @example(["settle", "no queue", "settle", "suspend", "settle", "a queue again", "resume"])
 @settings(deadline=None, max_examples=50)
@@ -186,6 +198,8 @@ def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> 
         ALL[event](life)
     spared = copy.deepcopy(life)
     for fault in faults:
+        if life.spoilt and fault.startswith("a stale look"):
+            continue  # as one before the edit: what that has made stays while nothing can be
         FAULTS[fault](life)
         check(life)
     for one in (spared, life):
@@ -204,7 +218,7 @@ def test_a_trainer_that_has_ended_unseen_is_evicted_and_has_succeeded_all_the_sa
     EVENTS["succeed"](life)
     life.evict()
     life.earlier = dataclasses.replace(life.snapshot(), pods=before.pods, trainers=before.trainers)
-    life.reconcile(stale=True)
+    life.reconcile(stale="all")
     assert ("PyTorchJob", "job-1") not in life.cluster.objects
     life.settle()
     assert is_true(life.status.conditions, "Complete")
