@@ -83,11 +83,16 @@ def shut(spec: RLJobSpec | None, stall: Stall) -> Gate:
 
 
 def unrendered(snapshot: JobSnapshot) -> Gate:
-    """The gate of a job of which nothing can be made: it keeps the pods that were admitted."""
-    job = snapshot.job
-    hold = admission.hold(admission.of(snapshot), None, job.basics.queue_name)
+    """The gate of a job of which nothing can be made: it keeps the pods that were admitted.
+
+    Once it has been suspended and has none it leaves the queue, as any other does.
+    """
+    job, workload = snapshot.job, admission.of(snapshot)
+    hold = admission.hold(workload, None, job.basics.queue_name)
     sizes = admission.sizes(job.spec, None) if job.spec is not None else None
-    return Gate(spec=job.spec, hold=hold, sizes=sizes)
+    leaves = workload is not None and job.basics.suspend and resting(snapshot, job.status)
+    drop = workload.child if workload is not None and leaves else None
+    return Gate(spec=job.spec, hold=hold, sizes=sizes, drop=drop)
 
 
 def of_queue(

@@ -118,6 +118,7 @@ def let_in(life: QueuedLife) -> None:
         "crash after three actions",
     ]
 )
+@example(["comes up", "suspend", "the spec is refused"])
 @example(["comes up", "the queue evicts", "suspend", "resume"])
 @example(["comes up", "the queue evicts", "reconcile", "reconcile", "reconcile"])
 @example(["comes up", "succeed", "reconcile", "reconcile", "reconcile"])
