@@ -50,11 +50,12 @@ def _resources(situation: Situation, *, trainers: int, samplers: int) -> Resourc
 
 
 def _queued(snapshot: JobSnapshot) -> dict[str, object]:
-    """The job's place in its queue, and how often that was taken from it."""
-    workload, status = admission.of(snapshot), snapshot.job.status
+    """The job's place in its queue, and how often that was taken from it while it was not over."""
+    workload, job = admission.of(snapshot), snapshot.job
     if workload is None:
         return {"workload_ref": None}
-    evicted = workload.evicted and not is_true(status.conditions, "Evicted")
+    status, told = job.status, is_true(job.status.conditions, "Evicted")
+    evicted = workload.evicted and not (told or job.finished)
     return {
         "workload_ref": WorkloadRef(name=workload.meta.name, uid=workload.meta.uid),
         "preemptions": status.preemptions + evicted,

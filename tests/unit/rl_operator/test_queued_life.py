@@ -186,6 +186,7 @@ def test_evictions_are_no_failures(history: list[str]) -> None:
     assert life.live_trainers() == [life.status.attempt]
 
 
+@example(["comes up", "succeed", "crash after one action", "an administrator deactivates it"], [])
 @example(["crash at once", "another queue"], ["a stale look"])
 @settings(deadline=None, max_examples=50)
 @given(
