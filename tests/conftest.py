@@ -3,6 +3,8 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+from tests.examples import DEFAULT, EXPLORED
+
 # Before torch is imported, here or in a process that a test starts: two test runs share the
 # machine's cores, and threads that wait for each other spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -10,9 +12,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 pytest_plugins = ["tests.servers", "tests.apiserver"]
 
 # A busy machine is no failure. The tiers try the same examples each time, so that a change is not
-# blamed for what was there before; `make soak` looks for new ones.
-settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("tiers", parent=settings.get_profile("explore"), derandomize=True)
+# blamed for what was there before; `make soak` looks for new ones, and for more of them.
+settings.register_profile(
+    "explore",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=EXPLORED * DEFAULT,
+)
+settings.register_profile(
+    "tiers", parent=settings.get_profile("explore"), derandomize=True, max_examples=DEFAULT
+)
 settings.load_profile("tiers")
 
 

@@ -12,6 +12,7 @@ from rl_contracts.documents.run import Deleted, DurablePointer
 from rl_contracts.retention.plan import BatchItem, Inventory, Plan, RolloutItem, TaskItem, plan
 from rl_contracts.spec.retention import Bound, Retention
 from tests.documents import a_run
+from tests.examples import examples
 
 NOW = 1000.0
 PER_STEP = 2
@@ -201,7 +202,7 @@ def check_safe(left: Inventory, before: Inventory) -> None:
     assert not orphaned - chosen
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(inventories(), bounds, bounds, bounds, st.integers(0, 200))
 def test_any_pass_even_an_interrupted_one_leaves_the_run_whole(
     inventory: Inventory, batches: Bound, tasks: Bound, rollouts: Bound, deletions: int

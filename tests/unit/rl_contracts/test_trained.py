@@ -16,6 +16,7 @@ from rl_contracts.documents.batch import Batch, BatchMember, TrainedDigest
 from rl_contracts.documents.rollout import Rollout, VersionSpan
 from rl_contracts.errors import IntegrityError
 from tests.documents import a_batch, a_rollout, a_task
+from tests.examples import examples
 
 
 def a_pair(**changes: Any) -> tuple[Batch, dict[str, Rollout]]:
@@ -178,7 +179,7 @@ def test_missing_rollouts_and_wrong_advantages_are_named() -> None:
         trained.sequences(*change_members(token_advantages=pack_float32([1, 2, 3]))(*a_pair()))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), min_size=1, max_size=3)),

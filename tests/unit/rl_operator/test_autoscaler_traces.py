@@ -16,6 +16,7 @@ from rl_contracts.spec.status import ScaleStatus
 from rl_contracts.spec.workers import Autoscaling
 from rl_operator.autoscaler import Evidence, Observation, advise, observe
 from rl_operator.timestamps import format_time
+from tests.examples import examples
 
 TICK = 2.5
 LOOK_SECONDS = 5.0
@@ -162,7 +163,7 @@ def test_growing_is_fast_and_shrinking_slow() -> None:
     assert len(times) <= 1
 
 
-@settings(deadline=None, max_examples=15, phases=[Phase.explicit, Phase.generate])
+@settings(deadline=None, max_examples=examples(15), phases=[Phase.explicit, Phase.generate])
 @given(
     rate=st.floats(0.05, 5.0),
     train=st.floats(5.0, 120.0),

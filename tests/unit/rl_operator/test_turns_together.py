@@ -13,6 +13,7 @@ from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator import engine_sharing, kinds, names
 from rl_operator.conditions import Said
 from rl_operator.snapshot import Job
+from tests.examples import examples
 from tests.unit.rl_operator.builders import a_job_object, a_meta
 from tests.unit.rl_operator.model_turns import POOL, Turns
 from tests.unit.rl_operator.test_turns import ENDED, EVENTS, Event
@@ -79,7 +80,7 @@ ACTED = ["the controller sees", "the controller acts"]
 @example([*TWO_HAVE_IT, "the holder ends", "look", "c comes", "c says", "look", *ACTED])
 @example([*TWO_HAVE_IT, "pause", "the last to join ends", "go on after the pool was read", *ACTED])
 @example([*TWO_HAVE_IT, "the holder is deleted", "the last to join is deleted", "look", *ACTED])
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(st.sampled_from(sorted(TOGETHER)), max_size=40))
 def test_only_runs_that_go_together_meet_and_everybody_in_the_end(history: list[str]) -> None:
     turns = some()

@@ -19,6 +19,7 @@ from rl_trainer.corrections import CORRECTIONS
 from rl_trainer.logprobs import TokenStatistics
 from rl_trainer.losses import LOSSES
 from rl_trainer.packing import Packed
+from tests.examples import examples
 from tests.unit.rl_trainer import losses_reference as reference
 from tests.unit.rl_trainer.losses_reference import Setting, Token
 
@@ -142,7 +143,7 @@ NOTHING = [
 @pytest.mark.parametrize("setting", SETTINGS, ids=repr)
 @example(batch=[NEARLY_NOTHING])
 @example(batch=NOTHING)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(batch=BATCHES)
 def test_value_and_gradient_are_those_of_the_reference(
     setting: Setting, batch: list[list[Token]]

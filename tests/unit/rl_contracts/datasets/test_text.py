@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rl_contracts.documents.datasets import text
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
 from rl_contracts.documents.datasets.text import read_text
+from tests.examples import examples
 
 OBJECTS = st.lists(
     st.dictionaries(st.text(max_size=4), st.text(max_size=9) | st.integers(), max_size=3)
@@ -32,7 +33,7 @@ def places(data: bytes, size: int = 7) -> list[tuple[str, Any]]:
     return [(one.place, one.value) for one in read_text(cut(data, size))]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(OBJECTS, SIZES, st.sampled_from([None, 1]))
 def test_an_array_is_read_whatever_its_chunks(
     objects: list[dict[str, Any]], size: int, indent: int | None
@@ -42,7 +43,7 @@ def test_an_array_is_read_whatever_its_chunks(
         assert values(encoded.encode("utf-8", "surrogatepass"), size) == objects
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(OBJECTS, SIZES, st.sampled_from([b"\n", b"\r\n", b"\n\n"]))
 def test_lines_are_read_whatever_their_chunks(
     objects: list[dict[str, Any]], size: int, end: bytes

@@ -16,6 +16,7 @@ from rl_sampler.agents.chat import Chat, Chats
 from rl_sampler.agents.continuation import TemplateRefusedError
 from rl_sampler.prompt import PromptError, Prompts
 from rl_sampler.tools.tool import Tool
+from tests.examples import examples
 from tests.unit.rl_sampler.agents.chat_models import CHATML, SPECIAL, byte_prompts, real_prompts
 
 ROOT = Path(__file__).parents[4]
@@ -75,7 +76,7 @@ def test_only_what_is_new_is_rendered(name: str, tool: str, user: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "qwen3_instruct_2507", "llama3"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(texts=st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cs"])), max_size=3))
 def test_the_trace_reads_like_the_template_of_the_whole(name: str, texts: list[str]) -> None:
     """Turn by turn, with the policy's tokens as they are, as if rendered in one go."""

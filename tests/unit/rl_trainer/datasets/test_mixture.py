@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_trainer.datasets.mixture import MAX_PERIOD, Mixture, quotas, schedule
+from tests.examples import examples
 
-FEW = settings(max_examples=25, deadline=None)
+FEW = settings(max_examples=examples(25), deadline=None)
 SOURCES = st.lists(
     st.tuples(st.sampled_from([0.1, 0.25, 0.3, 0.5, 1.0, 2.0, 7.0]), st.integers(1, 30)),
     min_size=1,

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_trainer.datasets.permutation import shuffled
+from tests.examples import examples
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 700), st.text(max_size=9))
 def test_every_shuffle_is_a_permutation(size: int, key: str) -> None:
     assert sorted(shuffled(one, size=size, key=key) for one in range(size)) == list(range(size))
