@@ -6,15 +6,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rl_operator.conditions import is_true
+from tests.examples import examples
 from tests.unit.rl_operator.model_elastic import LEAST, MOST, ElasticLife
 from tests.unit.rl_operator.model_life import Life
 from tests.unit.rl_operator.test_life import EVENTS, FAULTS, RULES, Event, check_same_rest
 
 
 def nodes(count: int) -> Event:
+    """So many nodes there are from now on: one that goes takes its pod along."""
+
     def change(life: Life) -> None:
         assert isinstance(life, ElasticLife)
         life.nodes = count
+        if sizes(life)[1] > count:
+            life.end_trainer(137, conditions=("DisruptionTarget",))
 
     return change
 
@@ -30,9 +35,9 @@ ALL = {
     "longer than it waits for nodes": be_patient,
     **{f"{count} nodes": nodes(count) for count in range(MOST + 1)},
 }
-CLOCKS = ("the clock an hour back", "the clock an hour ahead")
-STEADY = {name: fault for name, fault in FAULTS.items() if name not in CLOCKS}
-"""How long a pod has waited for a node is told by the clock."""
+TIMED = ("the clock an hour back", "the clock an hour ahead", "others work")
+STEADY = {name: fault for name, fault in FAULTS.items() if name not in TIMED}
+"""How long a pod has waited for a node is told by the clock, and by when it was made."""
 
 
 def come_to_rest(life: ElasticLife) -> None:
@@ -49,9 +54,10 @@ def sizes(life: Life) -> tuple[int, int]:
     return len(pods), sum(one.ready for one in pods)
 
 
+@example(["settle", "0 nodes"])
 @example(["settle", "1 nodes", "trainer crashes", "settle", "3 nodes"])
 @example(["0 nodes", "settle", "longer than it waits for nodes", "settle", "suspend"])
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.lists(st.sampled_from(sorted(ALL)), max_size=25))
 def test_it_is_as_large_as_there_are_nodes(history: list[str]) -> None:
     life = ElasticLife(backoffLimit=2, failurePolicy={"rules": RULES})
@@ -76,7 +82,7 @@ def test_it_is_as_large_as_there_are_nodes(history: list[str]) -> None:
     assert status.failures <= 3
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(
     st.lists(st.sampled_from(sorted(ALL)), max_size=15),
     st.lists(st.sampled_from(sorted(STEADY)), max_size=15),
