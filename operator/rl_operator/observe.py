@@ -81,9 +81,12 @@ def _pods(cluster: Reads, job: Job) -> tuple[Pod, ...]:
 
 
 def _may_be_queued(job: Job) -> bool:
-    """Whether a job asks a queue, or has asked one before its spec was changed."""
-    told = find(job.status.conditions, "Admitted")
-    return told is not None or job.basics.queued
+    """Whether a job asks a queue, or has asked one before its spec was changed.
+
+    Where no status tells of the spec as it is, one that nobody could tell of may have been asked.
+    """
+    told = find(job.status.conditions, "Admitted") is not None
+    return told or job.basics.queued or job.status.observed_generation < job.meta.generation
 
 
 def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:

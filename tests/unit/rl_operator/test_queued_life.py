@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rl_operator.conditions import find, is_true
 from tests import kueue
+from tests.examples import examples
 from tests.unit.rl_operator.model_life import Life
 from tests.unit.rl_operator.model_queue import POOL, WORKLOAD, QueuedLife
 from tests.unit.rl_operator.test_life import (
@@ -127,7 +128,7 @@ def let_in(life: QueuedLife) -> None:
 @example(["comes up", "the spec cannot be read", "the queue evicts", "settle"])
 @example(["comes up", "the spec cannot be read", "suspend", "settle"])
 @example(["settle", "the spec is refused", "the queue admits", "settle"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.sampled_from(sorted(ALL)), max_size=30))
 def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
     life = QueuedLife(backoffLimit=2, failurePolicy={"rules": RULES})
@@ -154,9 +155,10 @@ def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
 
 
 @example(["no queue", "the status is lost", "a queue again", "reconcile", "crash after one action"])
+@example(["the status is lost", "no queue", "the queue admits"])
 @example(["comes up", "suspend", "reconcile", "no queue", *["reconcile"] * 3])
 @example(["settle", "no queue", "settle", "suspend", "settle", "a queue again", "resume"])
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.lists(st.sampled_from(sorted({**ALL, **LEAVES})), max_size=25))
 def test_a_job_that_leaves_its_queue_leaves_no_quota_behind(history: list[str]) -> None:
     life = QueuedLife(backoffLimit=2)
@@ -175,7 +177,7 @@ def test_a_job_that_leaves_its_queue_leaves_no_quota_behind(history: list[str]) 
         assert not [one for one in life.pods.values() if one.live]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.lists(st.sampled_from(["settle", "others work", "crash at once", *QUEUE_EVENTS])))
 def test_evictions_are_no_failures(history: list[str]) -> None:
     life = QueuedLife(backoffLimit=0)
@@ -188,7 +190,7 @@ def test_evictions_are_no_failures(history: list[str]) -> None:
 
 @example(["comes up", "succeed", "crash after one action", "an administrator deactivates it"], [])
 @example(["crash at once", "another queue"], ["a stale look"])
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(
     st.lists(st.sampled_from(sorted(ALL)), max_size=15),
     st.lists(st.sampled_from(sorted(FAULTS)), max_size=15),
