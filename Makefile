@@ -52,7 +52,8 @@ test: unit contract cluster ## All tiers
 
 soak: venv images ## Long faults, the local cluster's own among them: it is replaced
 	$(VENV)/pytest tests/unit -q --hypothesis-profile explore
-	$(VENV)/pytest tests/chaos -v --durations=0 --hypothesis-profile explore
+	$(VENV)/pytest tests/chaos -v --durations=0 --hypothesis-profile explore --ignore tests/chaos/rl_local
+	$(VENV)/pytest tests/chaos/rl_local -v --durations=0
 	cd local/go/store && go test -tags ferretdb_no_postgresql ./...
 
 BENCHMARKS := $(filter-out __init__ asynchrony bucket result samplers,$(basename $(notdir $(wildcard benchmarks/*.py))))
