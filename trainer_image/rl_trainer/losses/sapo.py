@@ -18,9 +18,10 @@ from rl_trainer.losses.records import LossInputs, LossOutputs
 
 def loss(inputs: LossInputs, section: Loss) -> LossOutputs:
     """Loss of each token; see the module for the formula."""
+    positive, negative = section.temperatures
     # Of two plain numbers torch.where would make float32, whatever the inputs are.
-    positive, negative = map(inputs.advantages.new_tensor, section.temperatures)
-    tau = torch.where(inputs.advantages > 0, positive, negative)
+    tau = torch.full_like(inputs.advantages, negative)
+    tau.masked_fill_(inputs.advantages > 0, positive)
     gates = torch.sigmoid(tau * (ratio(inputs.logprobs - inputs.old_logprobs) - 1)) * (4 / tau)
     return LossOutputs(
         losses=-gates * inputs.advantages,
