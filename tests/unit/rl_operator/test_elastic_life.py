@@ -35,9 +35,9 @@ ALL = {
     "longer than it waits for nodes": be_patient,
     **{f"{count} nodes": nodes(count) for count in range(MOST + 1)},
 }
-TIMED = ("the clock an hour back", "the clock an hour ahead", "others work")
-STEADY = {name: fault for name, fault in FAULTS.items() if name not in TIMED}
-"""How long a pod has waited for a node is told by the clock, and by when it was made."""
+CLOCKS = ("the clock an hour back", "the clock an hour ahead")
+STEADY = {name: fault for name, fault in FAULTS.items() if name not in CLOCKS}
+"""How long a pod has waited for a node is told by the clock."""
 
 
 def come_to_rest(life: ElasticLife) -> None:
@@ -89,6 +89,8 @@ def test_it_is_as_large_as_there_are_nodes(history: list[str]) -> None:
 )
 def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> None:
     life = ElasticLife(backoffLimit=2, failurePolicy={"rules": RULES})
+    if "others work" in faults:  # when they make a pod is told by the clock, too: before both rests
+        history = [*history, "others work"]
     check_same_rest(
         life, history=[ALL[one] for one in history], faults=[STEADY[one] for one in faults]
     )
