@@ -74,7 +74,7 @@ class Bucket:
         self._patience = patience_seconds
         access = settings.s3_access_key.get_secret_value()
         secret = settings.s3_secret_key.get_secret_value()
-        http = _pool(
+        self._http = http = _pool(
             settings,
             connect_seconds=max(1.0, min(5.0, patience_seconds)),
             server_name=server_name,
@@ -144,6 +144,9 @@ class Bucket:
                 ) from error
             raise
         except NO_ANSWER as error:
+            # One of the servers behind the address may be no S3 server, or not yet: a kept
+            # connection would lead every try to it.
+            self._http.clear()
             said = f"{type(error).__name__}: {error}"
             remedy = remedies.remedy(said, remedies.S3, ca="s3Ca", address="s3Endpoint")
             # Whoever writes the Secret names the server: no page of it is shown to them.

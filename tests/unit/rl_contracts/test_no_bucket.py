@@ -11,6 +11,7 @@ from rl_contracts.errors import ObjectMissingError, RefusedError, StoreUnavailab
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.settings import StoreSettings
 from tests.loopback import listening
+from tests.waiting import HUNG_SECONDS
 
 PAGE = b"<!doctype html><html><br><p>of another tenant</html>"
 
@@ -30,13 +31,13 @@ def answering(status: HTTPStatus) -> type[BaseHTTPRequestHandler]:
     return Page
 
 
-def objects(endpoint: str, **changes: str) -> Objects:
+def objects(endpoint: str, *, patience_seconds: float = 0.0, **changes: str) -> Objects:
     values = {
         "mongoUri": "mongodb://db", "mongoDatabase": "rl_team", "s3Endpoint": endpoint,
         "s3Bucket": "abc", "s3AccessKey": "key", "s3SecretKey": "secret",
     }  # fmt: skip
     settings = StoreSettings.from_mapping(values | changes)
-    return Objects(settings, patience_seconds=0.0)
+    return Objects(settings, patience_seconds=patience_seconds)
 
 
 @pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.BAD_GATEWAY])
@@ -45,6 +46,37 @@ def test_a_page_in_place_of_a_list_says_what_to_do(status: HTTPStatus) -> None:
     with listening(answering(status)) as endpoint, told as error:
         objects(endpoint).list("models/")
     assert "of another tenant" not in str(error.value)
+
+
+def test_the_next_try_need_not_reach_the_server_that_was_no_s3_server() -> None:
+    """Whoever answers behind one address is told by the connection, which is kept."""
+    reached: list[object] = []
+
+    class OneOfTwo(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.answer(HTTPStatus.NOT_FOUND if self.first else HTTPStatus.OK)
+
+        def do_PUT(self) -> None:
+            self.answer(HTTPStatus.NOT_FOUND)
+
+        def setup(self) -> None:
+            super().setup()
+            self.first = not reached
+            reached.append(self.client_address)
+
+        def answer(self, status: HTTPStatus) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with listening(OneOfTwo) as endpoint:
+        objects(endpoint, patience_seconds=HUNG_SECONDS).make_bucket()
+    assert len(reached) == 2
 
 
 @pytest.mark.parametrize("name", ["192.168.0.1", "a..b", "a.-b"])
