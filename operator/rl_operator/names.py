@@ -42,6 +42,7 @@ POOL_MANAGER = "rl-operator-pool"
 
 SPEC_KEY = "rljob.json"
 OPERATORS_OWN: dict[str, bool | set[str]] = {
+    "suspend": True,
     "lifecycle": True,
     "trainer": True,
     "managed_by": True,

@@ -97,6 +97,8 @@ class Life:
         """Of the job object, which every write to it raises."""
         self.earlier: JobSnapshot | None = None
         """What the operator saw before its last look."""
+        self.read = self._read()
+        """What it read of the run at its last look."""
 
     def snapshot(self) -> JobSnapshot:
         """What the operator sees."""
@@ -128,15 +130,19 @@ class Life:
             actions: the operator dies, or is told 409, 429 or 500, after so many.
             tell: whether it comes to its status.
             refused: the action that the API server refuses for good: 422.
-            stale: what it sees as it was before its last look. Where that is a part of it, for each
-                watch tells in its own time, turns are decided by what there is.
+            stale: what it sees as it was before its last look. All of it: a look that began then
+                acts now. Where it is a part, for each watch tells in its own time, turns are
+                decided by what there is.
             skew: seconds that the operator's clock is ahead of all others.
         """
-        fresh, now = self.snapshot(), self.now + skew
-        turn = self._turn(_seen(fresh, self.earlier or fresh, stale), now)
+        fresh, read = self.snapshot(), self._read()
+        reading = self.read if stale == "all" else read
+        now = reading.now + skew
+        turn = self._turn(_seen(fresh, self.earlier or fresh, stale), reading, now)
         if stale in PARTS and turn.needs_proof:
-            turn = self._turn(fresh, now)
-        self.earlier, stall, decision = fresh, turn.stall, turn.decision
+            turn = self._turn(fresh, reading, now)
+        self.earlier, self.read = fresh, read
+        stall, decision = turn.stall, turn.decision
         for number, action in enumerate(turn.actions[:actions]):
             if number == refused:
                 stall = Stall(reason="ChildRefused", message=f"refused to {action}")
@@ -167,17 +173,20 @@ class Life:
             self._write(after)
         return decision
 
-    def _turn(self, snapshot: JobSnapshot, now: float) -> _Turn:
-        """What a look comes to."""
-        seen, gate = self.look(snapshot)
-        spec, status = seen.job.spec, seen.job.status
+    def _read(self) -> Reading:
+        """What the operator reads of the run, whose trainer is well."""
         run = a_run_document(
             heartbeat_at=self.now,
             progress_at=self.progress_at,
-            epoch=status.attempt,
+            epoch=self.status.attempt,
             outcome=self.outcome,
         )
-        reading = a_reading(run, now=self.now)
+        return a_reading(run, now=self.now)
+
+    def _turn(self, snapshot: JobSnapshot, reading: Reading, now: float) -> _Turn:
+        """What a look comes to."""
+        seen, gate = self.look(snapshot)
+        spec, status = seen.job.spec, seen.job.status
         idle = seen.job.basics.suspend and (status.attempt == 0 or attempt_records.ended(status))
         unusable = spec is not None and next(of_spec(spec), None) is not None and not idle
         inputs = Inputs(reading=reading, may_begin=not unusable, unusable=unusable)

@@ -291,6 +291,7 @@ ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
     "concurrency": (
         {"samplers": [{"name": "main", "template": {"maxConcurrentGroups": 3}}]}, True
     ),
+    "a pause": ({"suspend": True}, False),
     "the retries": ({"lifecycle": {"backoffLimit": 9}}, False),
     "the trainer's image": ({"trainer": {"image": "mine"}}, False),
     "what becomes of late samplers": ({"weightSync": {"onTimeout": "Exclude"}}, False),

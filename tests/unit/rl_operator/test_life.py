@@ -223,6 +223,8 @@ def check_same_rest(life: Life, *, history: list[Event], faults: list[Event]) ->
     assert world_of(life) == world_of(spared)
 
 
+@example(["crash at once", "suspend"], ["a stale look"])
+@example(["settle", "trainer crashes", "trainer hangs"], ["a stale look"])
 @settings(deadline=None)
 @given(
     st.lists(st.sampled_from(sorted(EVENTS)), max_size=15),
