@@ -43,12 +43,13 @@ class ElasticLife(Life):
                 size = raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]
                 attempt = int(raw["metadata"]["labels"][names.ATTEMPT_LABEL])
                 for number in range(size):
-                    self._make(f"{name}-worker-{number}", attempt)
+                    self._make(f"{name}-worker-{number}", attempt, raw["metadata"]["uid"])
         self._schedule()
 
-    def _make(self, name: str, attempt: int) -> None:
+    def _make(self, name: str, attempt: int, owner: str) -> None:
         there = self.pods.get(name)
         if there is None or (there.started_at is not None and not there.conditions):
+            self._owners[name] = owner
             self.pods[name] = a_pod(
                 name=name, uid=name, attempt=attempt, created_at=self.now, started_at=None,
                 phase="Pending", ready=False, unscheduled="0/3 nodes are available.",

@@ -91,6 +91,8 @@ class Life:
         self.now = self.progress_at = NOW
         self.outcome: Outcome | None = None
         self.pods: dict[str, Pod] = {}
+        self._owners: dict[str, str] = {}
+        """Of trainers' pods: the object that made each, which may have gone and come again."""
         self.begun: list[int] = []
         self.writes = 0
         self.version = 1
@@ -285,14 +287,16 @@ class Life:
         return any(one.gone_by and self.now > one.gone_by + 60 for one in self.pods.values())
 
     def _trainers(self) -> None:
-        there = {name for kind, name in self.cluster.objects if kind == PYTORCH_JOB.name}
+        objects = self.cluster.objects.items()
+        there = {name: raw for (kind, name), raw in objects if kind == PYTORCH_JOB.name}
+        owners = {raw["metadata"]["uid"] for raw in there.values()}
         of_trainers = [one for one in self.pods if one.startswith("job-")]
-        self._delete([one for one in of_trainers if one.rpartition("-worker-")[0] not in there])
-        for name in there:
-            raw = self.cluster.objects[(PYTORCH_JOB.name, name)]
+        self._delete([one for one in of_trainers if self._owners.get(one) not in owners])
+        for name, raw in there.items():
             pod = f"{name}-worker-0"
             if "status" not in raw and pod not in self.pods:
                 attempt = int(raw["metadata"]["labels"][names.ATTEMPT_LABEL])
+                self._owners[pod] = raw["metadata"]["uid"]
                 self.pods[pod] = a_pod(
                     name=pod, attempt=attempt, created_at=self.now, started_at=self.now
                 )

@@ -55,6 +55,7 @@ def sizes(life: Life) -> tuple[int, int]:
 
 
 @example(["settle", "0 nodes"])
+@example(["settle", "suspend", "crash after three actions", "resume", "0 nodes"])
 @example(["settle", "1 nodes", "trainer crashes", "settle", "3 nodes"])
 @example(["0 nodes", "settle", "longer than it waits for nodes", "settle", "suspend"])
 @settings(deadline=None, max_examples=examples(80))
