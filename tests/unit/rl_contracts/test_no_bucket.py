@@ -31,12 +31,14 @@ def answering(status: HTTPStatus) -> type[BaseHTTPRequestHandler]:
     return Page
 
 
-def objects(endpoint: str, *, patience_seconds: float = 0.0, **changes: str) -> Objects:
+def objects(
+    endpoint: str, *, patience_seconds: float = 0.0, changes: dict[str, str] | None = None
+) -> Objects:
     values = {
         "mongoUri": "mongodb://db", "mongoDatabase": "rl_team", "s3Endpoint": endpoint,
         "s3Bucket": "abc", "s3AccessKey": "key", "s3SecretKey": "secret",
     }  # fmt: skip
-    settings = StoreSettings.from_mapping(values | changes)
+    settings = StoreSettings.from_mapping(values | (changes or {}))
     return Objects(settings, patience_seconds=patience_seconds)
 
 
@@ -104,5 +106,5 @@ def test_a_bucket_that_none_can_be_is_not_there(name: str) -> None:
 )
 def test_what_no_client_can_be_made_of_is_refused_by_key(key: str, value: str) -> None:
     with pytest.raises(RefusedError, match=f"malformed keys: {key}: ") as refused:
-        objects(**{"endpoint": "http://s3", key: value})
+        objects("http://s3", changes={key: value})
     assert "s3cret" not in str(refused.value)
