@@ -132,11 +132,29 @@ def token_loss(setting: Setting, sequence: list[Token], token: Token) -> tuple[f
     return clipped(setting, exp(log_ratio), slope(log_ratio), token.advantage)
 
 
-def one_sided(setting: Setting, token: Token, old: float) -> tuple[float, float]:
-    """GMPO's log-ratio of a token, and its derivative by log π."""
+def log_bounds(setting: Setting) -> tuple[float, float]:
+    """Between which a log-ratio is free."""
     own = CLIPS[setting.kind]
     low = math.log(1 - (own[0] if setting.low is None else setting.low))
     high = math.log(1 + (own[1] if setting.high is None else setting.high))
+    return low, high
+
+
+def on_a_bound(setting: Setting, batch: list[list[Token]]) -> bool:
+    """Whether a log-ratio lies where either of two gradients is right, and rounding chooses one.
+
+    Only of GMPO, whose bounds are round numbers as logarithms.
+    """
+    if setting.kind != "GMPO":
+        return False
+    changes = [one.pi - old for row in batch for one in row for old in (one.p, one.mu)]
+    bounds = log_bounds(setting)
+    return any(math.isclose(one, bound) for one in changes for bound in bounds)
+
+
+def one_sided(setting: Setting, token: Token, old: float) -> tuple[float, float]:
+    """GMPO's log-ratio of a token, and its derivative by log π."""
+    low, high = log_bounds(setting)
     log_ratio = token.pi - old
     if token.advantage > 0 and log_ratio > high:
         return high, 0.0
