@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rl_contracts.spec.resources import SamplerPoolSpec
@@ -17,6 +18,10 @@ from rl_operator.settings import Images
 from rl_operator.situation import Stall
 from rl_operator.snapshot import Job, Pool, PoolSnapshot
 
+UNGUARDED_SECONDS = 30.0
+"""A budget is made with the first look at a ready pod: those that are not may go at any time, so
+that nothing of a job's start waits for it. A pool that is older has one whatever its pods are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMaker:
@@ -25,6 +30,8 @@ class PoolMaker:
     cluster: Cluster
     applier: Applier
     images: Images
+    now: Callable[[], float]
+    """Seconds since 1970."""
 
     def make(
         self,
@@ -37,8 +44,9 @@ class PoolMaker:
     ) -> Stall | None:
         """Make what is not in order; what stands in the way, if anything does."""
         assert job.spec is not None
-        meta = snapshot.pool.meta
+        meta, guarded = snapshot.pool.meta, self.unguarded_seconds(snapshot) == 0
         made_from = (
+            guarded,
             *(meta.uid, meta.generation, replicas, snapshot.pool.status.assignment_epoch),
             *((one.meta.uid, one.meta.run, one.meta.generation) for one in snapshot.served),
             *(one.declared for one in snapshot.children.values()),
@@ -46,7 +54,7 @@ class PoolMaker:
         if self.applier.rests(snapshot.key, made_from):
             return None
         pods = self.rendered(snapshot, spec, job, replicas)
-        wanted = [Wanted(manifest=pods), *_beside(meta, spec, job)]
+        wanted = [Wanted(manifest=pods), *_beside(meta, spec, job, guarded=guarded)]
         dropped = objects.of_pool_not_wanted(meta, spec)
         made = self.applier.make(
             snapshot.key,
@@ -60,6 +68,12 @@ class PoolMaker:
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, made_from)
         return made.stall
+
+    def unguarded_seconds(self, snapshot: PoolSnapshot) -> float:
+        """For how long a pool has no budget as long as no pod is ready; 0: it is to have one."""
+        if any(pod.ready for pod in snapshot.pods):
+            return 0.0
+        return max(0.0, snapshot.pool.meta.created_at + UNGUARDED_SECONDS - self.now())
 
     def rendered(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
@@ -78,10 +92,10 @@ class PoolMaker:
         )
 
 
-def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job) -> list[Wanted]:
+def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job, *, guarded: bool) -> list[Wanted]:
     """The small objects that go with a pool's Deployment, as far as it wants them."""
     found = []
-    if spec.template.disruption.pdb:
+    if spec.template.disruption.pdb and guarded:
         budget = objects.disruption_budget(
             meta,
             job=job.meta.name,

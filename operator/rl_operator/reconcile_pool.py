@@ -174,7 +174,8 @@ class PoolReconciler:
         key, faulty = snapshot.key, self.faulty_since.get(snapshot.key)
         if self.pace.is_quiet(key) and not faulty:
             seconds = min(self.applier.rest_seconds(key), stillness.of_pool(snapshot, reading))
-            self.stillness.note(key, job, reading, seconds=seconds)
+            unguarded = self._maker.unguarded_seconds(snapshot)
+            self.stillness.note(key, job, reading, seconds=min(seconds, unguarded or seconds))
 
     def _next(self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job) -> float:
         stopped = job.suspended or snapshot.held or spec.suspend
@@ -185,7 +186,9 @@ class PoolReconciler:
 
     @property
     def _maker(self) -> PoolMaker:
-        return PoolMaker(cluster=self.cluster, applier=self.applier, images=self.images)
+        return PoolMaker(
+            cluster=self.cluster, applier=self.applier, images=self.images, now=self.now
+        )
 
     @property
     def _removal(self) -> PodRemoval:

@@ -13,6 +13,7 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_operator import kinds
 from rl_operator.kinds import Key
 from rl_operator.names import DELETION_COST
+from rl_operator.pool_making import UNGUARDED_SECONDS
 from rl_operator.status_writer import StatusWriter
 from tests.contract.rl_operator.world import World
 from tests.waiting import HUNG_SECONDS
@@ -190,6 +191,26 @@ def test_a_suspended_pool_has_no_pods_until_it_goes_on(world: World) -> None:
     assert pool["spec"]["replicas"] == 2, "what /scale says stands"
     assert suspend(False)["spec"]["replicas"] == 2
     assert told() == ("", "")
+
+
+@pytest.mark.parametrize("comes", ["a ready pod", "time"])
+def test_a_budget_comes_when_there_is_something_to_keep(world: World, comes: str) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job()
+    world.settle(job)
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    world.start_pod(PODS[0], of=deployment)
+    world.set_pod(PODS[0], "Running", container={"name": "pytorch", "state": {}}, ready=False)
+    world.settle(job)
+    assert world.objects(kinds.DISRUPTION_BUDGET) == []
+    if comes == "time":
+        assert world.operator is not None
+        world.operator.skew = UNGUARDED_SECONDS
+    else:
+        world.start_pod(PODS[1], of=deployment)
+    world.settle(job)
+    assert len(world.objects(kinds.DISRUPTION_BUDGET)) == 1
 
 
 @pytest.mark.parametrize("trust_seconds", [0.0, 120.0])
