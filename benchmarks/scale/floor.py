@@ -29,6 +29,7 @@ from benchmarks.scale.jobs import (
     wait_ready,
     watched,
 )
+from tests.waiting import until
 
 MAKERS = 16
 """Threads of the script; the operator has 8 by default."""
@@ -83,6 +84,8 @@ class Recipe:
             found = [one for one in listed(collection) if name in json.dumps(one)]
             return [(collection, json.dumps(_bare(one))) for one in found]
 
+        # A budget is made when a pod is ready, of which the job's Ready need not wait.
+        until(lambda: all(map(texts, BEFORE)), what="all of the job that is recorded")
         (pool,) = listed(POOLS)
         return cls(
             job_uid=job["metadata"]["uid"],
