@@ -197,6 +197,7 @@ def of_group(lab: Lab, name: str = "main") -> dict[str, Any]:
 @pytest.mark.parametrize("field", TEMPLATE)
 def test_a_template_s_field_reaches_its_pods(lab: Lab, uids: dict[str, str], field: str) -> None:
     change, found, wanted = TEMPLATE[field]
+    await_names(lab, "pdb", SAMPLED, [POOL])  # it comes with a ready pod
     group = of_group(lab)
     for key, value in change.items():
         now = group["template"].get(key)
@@ -264,6 +265,7 @@ def test_what_a_group_was_created_with_may_go_and_so_may_the_group(
     second = {"name": "more", "template": template | full}
     edit(lab, SAMPLED, {"samplers": [first, second]})
     until(lambda: pools() == [POOL, f"{SAMPLED}-more"], what="another pool", seen=pools)
+    await_names(lab, "pdb", SAMPLED, pools())  # though no pod is ever ready
     until(lambda: placed() == ([TOLERATION["key"]], ["A", "HOME"], 2), what="all of it")
     edit(lab, SAMPLED, {"samplers": [first, bare]})
     until(lambda: placed() == ([], ["HOME"], 1), what="the rest of it", seen=placed)

@@ -90,8 +90,12 @@ def watched(lab: Lab) -> Iterator[Watched]:
 def test_a_drain_takes_one_sampler_at_a_time(lab: Lab, watched: Watched) -> None:
     trainer = watched.pods("trainer")
     first, second = sorted(one.name for one in lab.pods(NAME) if one.role == "sampler")
-    until(lambda: lab.get("pdb", f"{NAME}-main")["status"].get("disruptionsAllowed") == 1,
-          what="the budget to know the pods")  # fmt: skip
+
+    def allowed() -> list[int]:
+        budgets = lab.get("pdb", "-l", f"rl-operator.io/job={NAME}")["items"]
+        return [one.get("status", {}).get("disruptionsAllowed", 0) for one in budgets]
+
+    until(lambda: allowed() == [1], what="the budget to know the pods", seen=allowed)
     evict(lab, first)
     with pytest.raises(RequestRefusedError, match="disruption budget"):
         evict(lab, second)
