@@ -37,6 +37,8 @@ from tests.unit.rl_operator.model_cluster import ModelCluster
 
 Stale = Literal["", "all", "pods", "objects"]
 PARTS = ("pods", "objects")
+LOOK_SECONDS = 60.0
+"""No look takes as long: whoever began it leads no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +134,14 @@ class Life:
             actions: the operator dies, or is told 409, 429 or 500, after so many.
             tell: whether it comes to its status.
             refused: the action that the API server refuses for good: 422.
-            stale: what it sees as it was before its last look. All of it: a look that began then
-                acts now. Where it is a part, for each watch tells in its own time, turns are
-                decided by what there is.
+            stale: what it sees as it was before its last look. All of it: a look that began then,
+                not long ago, acts now. Where it is a part, for each watch tells in its own time,
+                turns are decided by what there is.
             skew: seconds that the operator's clock is ahead of all others.
         """
         fresh, read = self.snapshot(), self._read()
+        if stale == "all" and self.now - self.read.now > LOOK_SECONDS:
+            stale = ""
         reading = self.read if stale == "all" else read
         now = reading.now + skew
         turn = self._turn(_seen(fresh, self.earlier or fresh, stale), reading, now)

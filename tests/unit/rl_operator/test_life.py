@@ -225,6 +225,7 @@ def check_same_rest(life: Life, *, history: list[Event], faults: list[Event]) ->
 
 @example(["crash at once", "suspend"], ["a stale look"])
 @example(["settle", "trainer crashes", "trainer hangs"], ["a stale look"])
+@example(["settle", "trainer hangs", "the status is lost", "time passes"], ["a stale look"])
 @settings(deadline=None)
 @given(
     st.lists(st.sampled_from(sorted(EVENTS)), max_size=15),
