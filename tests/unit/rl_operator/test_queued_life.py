@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rl_operator import admission
 from rl_operator.conditions import find, is_true
+from rl_operator.situation import over
 from tests import kueue
 from tests.examples import examples
 from tests.unit.rl_operator.model_life import Life
@@ -147,8 +148,8 @@ def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
     let_in(life)
     check(life)
     status = life.status
-    over = is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed")
-    if over:
+    ended = is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed")
+    if ended:
         assert not life.holds_quota()
     else:
         assert life.live_trainers() == [status.attempt]
@@ -191,10 +192,8 @@ def test_evictions_are_no_failures(history: list[str]) -> None:
 
 def rest_of(life: QueuedLife) -> dict[str, object]:
     """The world, but of a job that is over what its last look was told of the queue."""
-    status = life.status
-    over = is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed")
     world = world_of(life)
-    if over:
+    if over(life.status):
         told = [one for one in world["conditions"] if one[0] not in admission.TOLD]
         world["conditions"] = told
     return world
