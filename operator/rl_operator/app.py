@@ -70,7 +70,8 @@ class _Operator:
                 waited=metrics.QUEUE_SECONDS.observe,
                 begins=lambda key: key.kind == kinds.RLJOB.name,
                 spacing=lambda key: SPACING_SECONDS[key.kind],
-            )
+            ),
+            clock=time.monotonic,
         )
         metrics.QUEUED.set_function(lambda: float(len(self._queue)))
         self._streams = Streams(

@@ -159,17 +159,17 @@ class WorkQueue(Generic[K]):
         if not self._leisure:
             return changed
         if not changed:
-            return self._leisure if self._seconds_of_rush() <= 0 else {}
+            return self._leisure if self._rush_ends_at() <= self._clock() else {}
         waits = self._clock() - next(iter(self._leisure.values()))
         has_turn = waits >= LEISURELY_SECONDS and self._since_leisure >= SHARE - 1
         return self._leisure if has_turn else changed
 
-    def _seconds_of_rush(self) -> float:
-        """Until what is leisurely, and has waited the longest, need not wait for a rush to end."""
+    def _rush_ends_at(self) -> float:
+        """When what is leisurely, and has waited the longest, need not wait for a rush to end."""
         if len(self._changes) < RUSH:
-            return 0.0
+            return -math.inf
         waited_enough = next(iter(self._leisure.values())) + LEISURELY_SECONDS
-        return min(waited_enough, self._changes[0] + RUSH_SECONDS) - self._clock()
+        return min(waited_enough, self._changes[0] + RUSH_SECONDS)
 
     def _first_changed(self) -> dict[K, float]:
         if not self._new:
@@ -206,13 +206,14 @@ class WorkQueue(Generic[K]):
         self.add_after(key, delay)
         return delay
 
-    def seconds_until_due(self) -> float | None:
-        """Time until a key is due, where none is; None when there will be none."""
-        now = self._clock()
-        found = [one - now for one in (self._soon.first(), self._later.first()) if one is not None]
+    def due_at(self) -> float:
+        """When a key can be taken, by the clock; ``-inf``: one can be now, ``inf``: none waits."""
+        if self._first():
+            return -math.inf
+        found = [one for one in (self._soon.first(), self._later.first()) if one is not None]
         if self._leisure:
-            found.append(self._seconds_of_rush())
-        return max(0.0, min(found)) if found else None
+            found.append(self._rush_ends_at())
+        return min(found, default=math.inf)
 
     def _release_due(self) -> None:
         now = self._clock()

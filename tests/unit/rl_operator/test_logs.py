@@ -102,7 +102,8 @@ def _value(name: str) -> float:
 def _work_once(reconcile: Reconcile) -> None:
     """Work on one key until it has failed."""
     queue: BlockingWorkQueue[Key] = BlockingWorkQueue(
-        WorkQueue(clock=lambda: 0.0, jitter=lambda: 0.0, waited=metrics.QUEUE_SECONDS.observe)
+        WorkQueue(clock=lambda: 0.0, jitter=lambda: 0.0, waited=metrics.QUEUE_SECONDS.observe),
+        clock=lambda: 0.0,
     )
 
     def once(key: Key) -> float | None:

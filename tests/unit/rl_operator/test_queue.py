@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from rl_operator.queue import (
@@ -69,7 +71,7 @@ def test_the_earliest_wish_holds(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add_after("a", 10)
     queue.add_after("a", 5)
     queue.add_after("a", 20)
-    assert queue.seconds_until_due() == 5
+    assert queue.due_at() == 5
     clock.now = 5
     assert queue.take() == "a"
     queue.done("a")
@@ -131,7 +133,7 @@ def test_changes_that_come_fast_share_a_look(clock: Clock) -> None:
     queue.done("a")
     queue.add("a")
     assert (queue.take(), len(queue)) == (None, 0)
-    assert queue.seconds_until_due() == 0.125
+    assert queue.due_at() == 0.25
     clock.now = 0.25
     assert queue.take() == "a"
     queue.done("a")
@@ -293,12 +295,12 @@ def test_looks_by_the_clock_wait_for_the_end_of_a_rush(
     clock.now = LEISURE_SECONDS
     look_at_changes(queue, changes)
     if waits:
-        assert (queue.take(), queue.seconds_until_due()) == (None, RUSH_SECONDS)
+        assert (queue.take(), queue.due_at()) == (None, clock.now + RUSH_SECONDS)
         queue.add("changed")
         assert queue.take() == "changed"  # which is not kept waiting
         clock.now += RUSH_SECONDS
     assert queue.take() == "clock"
-    assert queue.seconds_until_due() is None
+    assert queue.due_at() == math.inf
 
 
 def test_no_rush_is_waited_for_for_long(queue: WorkQueue[str], clock: Clock) -> None:
@@ -306,11 +308,11 @@ def test_no_rush_is_waited_for_for_long(queue: WorkQueue[str], clock: Clock) -> 
     clock.now = LEISURE_SECONDS
     for _ in range(int(LEISURELY_SECONDS / RUSH_SECONDS)):
         look_at_changes(queue, RUSH)
-        assert (queue.take(), queue.seconds_until_due()) == (None, RUSH_SECONDS)
+        assert (queue.take(), queue.due_at()) == (None, clock.now + RUSH_SECONDS)
         clock.now += RUSH_SECONDS - 0.125
         look_at_changes(queue, RUSH)
         clock.now += 0.125
-    assert queue.seconds_until_due() == 0
+    assert queue.due_at() <= clock.now
     assert queue.take() == "clock"
 
 

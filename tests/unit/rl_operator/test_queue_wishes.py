@@ -32,8 +32,10 @@ class Model:
         self.wanted: set[str] = set()
 
     def take(self) -> str | None:
+        due_at = self.queue.due_at()
         taken = self.queue.take()
         if taken is not None:
+            assert due_at <= self.clock.now
             assert taken not in self.working
             self.working.add(taken)
             self.wanted.discard(taken)
