@@ -216,6 +216,7 @@ class _Operator:
             settings,
             looks=self._looks,
             wake=self._queue.add,
+            seen=self._queue.seen,
             later=events.put,
             given_up=lost.add,
             now=self._time.now,

@@ -61,6 +61,11 @@ class BlockingWorkQueue(Generic[K]):
             self._queue.add_after(key, delay_seconds)
             self._call()
 
+    def seen(self, key: K) -> None:
+        """As WorkQueue.seen."""
+        with self._lock:
+            self._queue.seen(key)
+
     def take(self) -> K | None:
         """Wait for a key; None once the queue is closed."""
         with self._lock:

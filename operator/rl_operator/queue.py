@@ -131,6 +131,14 @@ class WorkQueue(Generic[K]):
         wishes = self._later if delay_seconds >= LEISURE_SECONDS else self._soon
         wishes.add(key, self._clock() + max(0.0, delay_seconds))
 
+    def seen(self, key: K) -> None:
+        """All that a key at work was asked for until now is seen by what begins with it now."""
+        if key in self._working:
+            self._dirty.discard(key)
+            self._soon.drop(key)
+            self._later.drop(key)
+            self._taken[key] = self._clock()
+
     def take(self) -> K | None:
         """A key that nobody works on, or None; ``done`` must follow."""
         self._release_due()

@@ -64,6 +64,8 @@ class JobReconciler:
     stillness: Stillness
     wake: Callable[[Key], None]
     """Asks for another object to be reconciled."""
+    seen: Callable[[Key], None]
+    """Told that an object which is being reconciled is about to be observed anew."""
     now: Callable[[], float]
     """Seconds since 1970."""
 
@@ -81,7 +83,7 @@ class JobReconciler:
         self.inputs.keep(snapshot)
         snapshot, gate = self.queueing.look(snapshot)
         if again and must_be_live(snapshot.job):
-            return self._look_live(key)
+            return self._look_again(key, live=True)
         if snapshot.job.meta.deleted_at is not None:
             return self._delete(snapshot)
         if snapshot.job.finished:
@@ -100,8 +102,10 @@ class JobReconciler:
             return None, again
         return replace(found, job=self.first_words.recalled(key, found.job)), again
 
-    def _look_live(self, key: Key) -> float | None:
-        self.looks.changed(key)
+    def _look_again(self, key: Key, *, live: bool = False) -> float | None:
+        if live:
+            self.looks.changed(key)
+        self.seen(key)  # what has changed since the first look is no reason for a third
         return self.reconcile(key)
 
     def _forget(self, key: Key) -> None:
@@ -125,7 +129,7 @@ class JobReconciler:
             return SOON_SECONDS
         turn = Turn.of(snapshot, granted, inputs, self.now())
         if again and not needs_no_proof(turn.decision, queued=spec.scheduling.queued):
-            return self._look_live(snapshot.key)  # a turn is decided by what is there now
+            return self._look_again(snapshot.key, live=True)  # turns: by what is there now
         if isinstance(turn.decision, Ended):
             turn = self._confirmed(snapshot, spec, granted)
         return self._take(turn, snapshot, gate, again=again)
@@ -155,7 +159,7 @@ class JobReconciler:
         if again and not made.done:
             self._note_stillness(situation, turn)
         if isinstance(turn.decision, Begin):
-            return self.reconcile(snapshot.key)  # its ordinal is written: its trainer follows
+            return self._look_again(snapshot.key)  # its ordinal is written: its trainer follows
         if gate.stall is not None:
             return min(waited, STALLED_SECONDS)
         if made.hindered:

@@ -44,6 +44,7 @@ def reconcilers(
     *,
     looks: Looks,
     wake: Callable[[Key], None],
+    seen: Callable[[Key], None],
     later: Later,
     given_up: Callable[[str], object],
     now: Callable[[], float],
@@ -55,6 +56,7 @@ def reconcilers(
         settings: of the process.
         looks: what is read of the cluster.
         wake: asks for another turn of an object.
+        seen: told that one which has its turn is about to be looked at anew.
         later: does what nothing waits for: events.
         given_up: told which of these was not posted, and why.
         now: seconds since 1970, as the API server counts them.
@@ -83,6 +85,7 @@ def reconcilers(
         looks=looks,
         stillness=stillness,
         wake=wake,
+        seen=seen,
         now=now,
     )
     pools = PoolReconciler(

@@ -129,6 +129,7 @@ class Operator:
             queueing=queueing,
             first_words=self.words,
             wake=lambda _: None,
+            seen=lambda _: None,
             **shared,
         )
         self.pools = PoolReconciler(

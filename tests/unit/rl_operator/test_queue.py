@@ -54,6 +54,27 @@ def test_a_key_that_changes_while_worked_on_comes_again(queue: WorkQueue[str]) -
     assert queue.take() is None
 
 
+def test_what_is_seen_while_worked_on_is_no_reason_to_come_again(
+    queue: WorkQueue[str], clock: Clock
+) -> None:
+    queue.add("a")
+    queue.add("b")
+    assert queue.take() == "a"
+    queue.add("a")
+    queue.add("a", within=2)
+    for key in ("a", "b"):  # b is not at work: nobody is about to look at it
+        queue.seen(key)
+    queue.done("a")
+    clock.now = 100
+    assert [queue.take(), queue.take()] == ["b", None]
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.seen("a")
+    queue.add("a")  # afterwards
+    queue.done("a")
+    assert queue.take() == "a"
+
+
 def test_it_is_busy_while_work_is_due_or_done(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add_after("a", 5)
     assert not queue.busy

@@ -10,7 +10,9 @@ from tests.unit.rl_operator.test_queue import Clock
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "may wait", "later", "take", "done", "fail", "time", "rush"]),
+        st.sampled_from(
+            ["add", "may wait", "later", "take", "seen", "done", "fail", "time", "rush"]
+        ),
         st.sampled_from("abc"),
     ),
     max_size=60,
@@ -70,6 +72,9 @@ class Model:
                 self.rush()
             case "take":
                 self.take()
+            case "seen":
+                self.queue.seen(key)
+                self.wanted -= {key} & self.working
             case _ if key in self.working:
                 self.end(key, failed=operation == "fail")
 
