@@ -17,14 +17,14 @@ venv: ## Make the Python environment, outside the checkout
 	@python3 -m rl_local.venv
 
 generate: venv ## Write the files that are generated from the models
-	@$(VENV)/python -m rl_contracts.spec.crd crds charts/rl-operator/charts/crds/templates
+	@$(VENV)/python -m rl_contracts.spec.schema.crd crds charts/rl-operator/charts/crds/templates
 
 check: venv ## Lint, types, import rules, generated files, chart
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
-	$(VENV)/python -m rl_contracts.spec.crd --check crds charts/rl-operator/charts/crds/templates
+	$(VENV)/python -m rl_contracts.spec.schema.crd --check crds charts/rl-operator/charts/crds/templates
 	$$(python3 -m rl_local bin helm) lint --strict charts/rl-operator
 
 unit: venv ## Pure tests

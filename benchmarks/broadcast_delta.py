@@ -20,7 +20,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from benchmarks.result import Result, is_quick, seconds
 from rl_policy_codec import state as codec
 from rl_policy_codec.state import State
-from rl_trainer import shards
+from rl_trainer.publish import safetensors_files
 
 RATES = (1e-6, 3e-6, 1e-5)
 WARM_STEPS, STEPS, THREADS = 4, 4, 2
@@ -112,7 +112,7 @@ def states(config: dict[str, Any], rate: float) -> Iterator[State]:
 def published(module: torch.nn.Module) -> State:
     """The weights as a trainer with ``precision: BF16`` publishes them."""
     return {
-        name: shards.flat(one.detach().to(torch.bfloat16, copy=True))
+        name: safetensors_files.flat(one.detach().to(torch.bfloat16, copy=True))
         for name, one in module.named_parameters()
     }
 

@@ -18,7 +18,7 @@ from benchmarks.result import Result, is_quick
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.objects import Objects
-from rl_sampler.relay.client import Patience
+from rl_sampler.policy.relay.client import Patience
 from tests.contract.policy_broadcast.relaying import running_pool
 from tests.contract.policy_broadcast.world import Line, Subscriber
 

@@ -28,11 +28,11 @@ from minio import Minio
 from benchmarks.bucket import Bench, policy, running_bucket, stepped
 from benchmarks.result import Result, is_quick
 from rl_contracts.spec.storage import Delta
-from rl_contracts.stores.multipart import PART_BYTES
+from rl_contracts.stores.clients.multipart import PART_BYTES
+from rl_sampler.engine.weights import Staged
 from rl_sampler.policy import fetch, stage
-from rl_sampler.weights import Staged
-from rl_trainer import portion
-from rl_trainer.portion import Portion
+from rl_trainer.publish import policy_shard
+from rl_trainer.publish.policy_shard import Portion
 from tests.contract.policy_broadcast.world import Line, Subscriber
 
 SUBSCRIBERS = (1, 2, 4)
@@ -105,7 +105,7 @@ def bare_put(client: Minio, bucket: str, data: bytes) -> None:
         io.BytesIO(data),
         len(data),
         part_size=PART_BYTES,
-        num_parallel_uploads=portion.PARTS_AT_A_TIME,
+        num_parallel_uploads=policy_shard.PARTS_AT_A_TIME,
     )
 
 
@@ -167,7 +167,7 @@ class Split:
     def measuring(self) -> Iterator[None]:
         """Measure what is called inside."""
         parts: list[tuple[str, Any, str]] = [
-            ("encode_seconds", Portion, "encode"), ("upload_seconds", portion, "upload"),
+            ("encode_seconds", Portion, "encode"), ("upload_seconds", policy_shard, "upload"),
             ("download_seconds", fetch.Downloads, "fetch"), ("build_seconds", stage, "build"),
             ("verify_seconds", stage, "check_folder"),
         ]  # fmt: skip

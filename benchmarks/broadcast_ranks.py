@@ -21,15 +21,15 @@ import torch
 from benchmarks.bucket import CHANGED, running_bucket
 from benchmarks.result import Result, is_quick
 from benchmarks.samplers import write_large
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.settings import StoreSettings
-from rl_trainer import model, sharding, weights
-from rl_trainer.channel import Answering
-from rl_trainer.policy import Policy, divided
-from rl_trainer.portions import Portions
-from rl_trainer.world import World
+from rl_trainer.distributed.world import World
+from rl_trainer.model import loading, sharding, weights
+from rl_trainer.model.policy import Policy, divided
+from rl_trainer.publish.channel import Answering
+from rl_trainer.publish.policy_shards import Portions
 from tests.contract.policy_broadcast.world import Line
-from tests.contract.rl_trainer import ranks
+from tests.contract.rl_trainer.distributed import ranks
 
 RANKS = (2, 4)
 VERSIONS = 3
@@ -57,7 +57,7 @@ def main() -> None:
 
 def publish(settings: dict[str, str], epoch: int, world: World, folder: Path) -> list[Figures]:
     """Publish some versions together; this rank's figures of each."""
-    policy = divided(model.load(folder, precision="BF16", uri="s3://m/m"), world)
+    policy = divided(loading.load(folder, precision="BF16", uri="s3://m/m"), world)
     gc.collect()
     objects = Objects(StoreSettings.from_mapping(settings))
     line = Line(objects, world=world, remember=False, epoch=epoch)

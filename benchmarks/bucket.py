@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.settings import StoreSettings
 from tests.servers import running_minio
 
 CHANGED = 0.015

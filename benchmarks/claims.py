@@ -22,8 +22,8 @@ from pymongo import ReturnDocument
 from benchmarks.result import Result, is_quick
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.stores.claiming import RETRY_LOOK_SECONDS
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.documents import a_task
 from tests.servers import running_store
 

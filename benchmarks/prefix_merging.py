@@ -20,9 +20,9 @@ import torch
 
 from benchmarks.result import Result, is_quick
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import model
-from rl_trainer.learner import Learner
-from rl_trainer.samples import Sample
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.model import loading
+from rl_trainer.model.learner import Learner
 from tests.tiny_model import VOCABULARY, save_tiny
 from tests.unmerged import by_turns
 
@@ -122,7 +122,7 @@ def learner(folder: Path) -> Learner:
             "training": {"steps": 100, "precision": "FP32", "maxTokensPerMicrobatch": 4096},
         }
     )
-    return Learner(model.load(folder, precision="FP32", uri=URI), spec)
+    return Learner(loading.load(folder, precision="FP32", uri=URI), spec)
 
 
 if __name__ == "__main__":

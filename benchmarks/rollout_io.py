@@ -21,11 +21,11 @@ from typing import Any
 from benchmarks.result import Result, is_quick
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.rollout import Rollout, VersionSpan
-from rl_contracts.spec.algorithm import Algorithm
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.stores.clients.mongo import Stored
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.mongo import Stored
-from rl_trainer import groups, samples
-from rl_trainer.assessment import Context
+from rl_trainer.algorithm import groups, samples
+from rl_trainer.algorithm.assessment import Context
 from tests.documents import RUN, a_rollout, a_task
 from tests.servers import running_minio, running_store, settings_of
 

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
-from rl_trainer import broadcast
-from rl_trainer.channel import Asking
-from rl_trainer.portions import Portions
-from rl_trainer.world import ALONE
+from rl_trainer.distributed.world import ALONE
+from rl_trainer.publish import broadcast
+from rl_trainer.publish.channel import Asking
+from rl_trainer.publish.policy_shards import Portions
 from tests.contract.rl_sampler.conftest import EngineServer, Pod, new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model

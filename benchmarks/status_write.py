@@ -22,9 +22,9 @@ from benchmarks.result import Result, is_quick
 from benchmarks.scale import jobs, processor, sides
 from benchmarks.scale.api import Api, ApiError, Manifest
 from benchmarks.scale.control_plane import control_plane
-from rl_operator.cluster import Cluster
-from rl_operator.kinds import RLJOB
-from rl_operator.names import STATUS_MANAGER
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import RLJOB
+from rl_operator.kube.names import STATUS_MANAGER
 from tests.apiserver import ApiServer
 from tests.manifests import changed
 from tests.waiting import until

@@ -221,7 +221,7 @@ def our_samples(case: Case) -> list[Any]:
     """The batch, each group with its prompt."""
     import torch
 
-    from rl_trainer.samples import Sample
+    from rl_trainer.algorithm.samples import Sample
 
     generator = torch.Generator().manual_seed(5)
     found: list[Any] = []
@@ -248,8 +248,8 @@ def our_samples(case: Case) -> list[Any]:
 def our_steps(case: Case, folder: Path, options: dict[str, Any], steps: int) -> Times:
     """Seconds of each step by this trainer."""
     from rl_contracts.spec.resources import RLJobSpec
-    from rl_trainer import model
-    from rl_trainer.learner import Learner
+    from rl_trainer.model import loading
+    from rl_trainer.model.learner import Learner
 
     spec = RLJobSpec.model_validate(
         {
@@ -265,7 +265,7 @@ def our_steps(case: Case, folder: Path, options: dict[str, Any], steps: int) -> 
         }
     )  # fmt: skip
     precision = spec.training.precision
-    learner = Learner(model.load(folder, precision=precision, uri="s3://models/m"), spec)
+    learner = Learner(loading.load(folder, precision=precision, uri="s3://models/m"), spec)
     samples = our_samples(case)
     seconds, processor = [], []
     for step in range(1, steps + 1):

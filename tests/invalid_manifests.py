@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_contracts.spec import crd
 from rl_contracts.spec.resources import API_VERSION
+from rl_contracts.spec.schema import crd
 from tests.manifests import a_job
 
 Schema = dict[str, Any]

@@ -25,10 +25,10 @@ from pathlib import Path
 
 import pytest
 
+from rl_contracts.stores.clients.mongo import Mongo
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.settings import StoreSettings
 from tests.waiting import HUNG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]

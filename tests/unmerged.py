@@ -7,7 +7,7 @@ import itertools
 
 import torch
 
-from rl_trainer.samples import Sample
+from rl_trainer.algorithm.samples import Sample
 
 
 def by_turns(sample: Sample) -> list[Sample]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale.api import Api, ApiError, Manifest
-from rl_operator import names
+from rl_operator.kube import names
 
 THREADS = 8
 PYTORCHJOBS = "/apis/kubeflow.org/v1/pytorchjobs"

@@ -13,11 +13,11 @@ from typing import Any
 from rl_contracts.documents.run import Outcome, PolicyPointer, Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.stores.connect import Stores
-from rl_operator.connections import StoresOf
-from rl_operator.kinds import Key
-from rl_operator.preflight import Verdict
-from rl_operator.progress import REACHED, Reach, Reading
-from rl_operator.readings import INTEREST_SECONDS
+from rl_operator.kube.kinds import Key
+from rl_operator.state.progress import REACHED, Reach, Reading
+from rl_operator.stores.connections import StoresOf
+from rl_operator.stores.preflight import Verdict
+from rl_operator.stores.readings import INTEREST_SECONDS
 
 FOLDER = "RL_RECORDED"
 """Environment variable: where the files are."""

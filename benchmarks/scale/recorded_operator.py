@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rl_operator import unread_models
+from rl_operator.kube import unread_models
 
 unread_models.leave_out()  # as the operator does
 
@@ -13,7 +13,8 @@ from benchmarks.scale.recorded import (  # noqa: E402 - imports the client
     RecordedConnections,
     RecordedReader,
 )
-from rl_operator import app, logs, settings, wiring  # noqa: E402
+from rl_operator import app, wiring  # noqa: E402
+from rl_operator.kube import logs, settings  # noqa: E402
 
 
 def main() -> int:

@@ -13,9 +13,9 @@ from rl_console.errors import RequestRefusedError
 from rl_console.kube import Cluster
 from rl_console.portforward import port_forward
 from rl_console.tools import Tools
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.settings import StoreSettings
 
 STORES_SECRET = "rl-operator-stores"
 PATIENCE_SECONDS = 30.0

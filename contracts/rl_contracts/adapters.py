@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rl_contracts.documents.manifest import AdapterEntry, TensorHeader
 from rl_contracts.model_files import read_header, weight_files, weights_digest
-from rl_contracts.spec.lora import TARGETS, LoRA
+from rl_contracts.spec.training.lora import TARGETS, LoRA
 
 CONFIG_FILE, STEM = "adapter_config.json", "adapter_model"
 """PEFT's names of an adapter's files; the latter without ``.safetensors``."""

@@ -9,25 +9,26 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from rl_operator import kinds, memory, metrics, shutdown
-from rl_operator.blocking_queue import BlockingWorkQueue
-from rl_operator.cluster import Cluster, connect
-from rl_operator.endpoint import Endpoint
-from rl_operator.feed import Feed
-from rl_operator.given_up import GivenUp
-from rl_operator.kinds import Key, Kind
-from rl_operator.kopf_watches import watch
-from rl_operator.lane import Lane
-from rl_operator.leadership import Leadership
-from rl_operator.looks import Looks
-from rl_operator.queue import WorkQueue
-from rl_operator.server_time import ServerTime
-from rl_operator.settings import Settings
-from rl_operator.store import Store
-from rl_operator.watchdog import Streams
-from rl_operator.watches import others_kinds, paths_of, required_watches
+from rl_operator.cache.cached_reader import Looks
+from rl_operator.cache.object_cache import Store
+from rl_operator.kube import kinds, metrics
+from rl_operator.kube.cluster import Cluster, connect
+from rl_operator.kube.kinds import Key, Kind
+from rl_operator.kube.server_time import ServerTime
+from rl_operator.kube.settings import Settings
+from rl_operator.process import memory, shutdown
+from rl_operator.process.blocking_queue import BlockingWorkQueue
+from rl_operator.process.dropped_events import GivenUp
+from rl_operator.process.endpoint import Endpoint
+from rl_operator.process.event_queue import Lane
+from rl_operator.process.leadership import Leadership
+from rl_operator.process.work_queue import WorkQueue
+from rl_operator.process.worker import work
+from rl_operator.watch.informer import Feed
+from rl_operator.watch.kopf_watches import watch
+from rl_operator.watch.watchdog import Streams
+from rl_operator.watch.watches import others_kinds, paths_of, required_watches
 from rl_operator.wiring import is_served, reconcilers, require_kinds
-from rl_operator.worker import work
 
 log = logging.getLogger(__name__)
 

@@ -6,39 +6,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator import (
-    attempt_records,
-    deletion,
-    kinds,
-    logs,
-    next_look,
-    observe,
-    standstill,
-    stillness,
-)
-from rl_operator.apply import Applier
-from rl_operator.cluster import Cluster
-from rl_operator.decisions import Begin, Ended
-from rl_operator.events import Journal
-from rl_operator.first_words import FirstWords
-from rl_operator.gate import Gate
-from rl_operator.inputs import Inputs, InputsReader
-from rl_operator.job_making import JobMaker
-from rl_operator.job_telling import JobTeller
-from rl_operator.kinds import Key
-from rl_operator.looks import Looks
-from rl_operator.next_look import RESYNC_SECONDS, SOON_SECONDS, STALLED_SECONDS
-from rl_operator.pace import Pace
-from rl_operator.perform import perform
-from rl_operator.queueing import Queueing
-from rl_operator.settings import Images
-from rl_operator.shared_pool import SharedPools
-from rl_operator.situation import Situation, Stall
-from rl_operator.snapshot import JobSnapshot
-from rl_operator.status_writer import StatusWriter
-from rl_operator.stillness import Stillness
-from rl_operator.turn import Turn
-from rl_operator.view import must_be_live, needs_no_proof
+from rl_operator.apply import requeue, unchanged_check
+from rl_operator.apply.applier import Applier
+from rl_operator.apply.deferred_status import FirstWords
+from rl_operator.apply.poll_backoff import Pace
+from rl_operator.apply.requeue import RESYNC_SECONDS, SOON_SECONDS, STALLED_SECONDS
+from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.apply.unchanged_check import Stillness
+from rl_operator.cache.cached_reader import Looks
+from rl_operator.jobs import deletion, unrenderable_job
+from rl_operator.jobs.attempt_context import must_be_live, needs_no_proof
+from rl_operator.jobs.attempt_step import Turn
+from rl_operator.jobs.child_applier import JobMaker
+from rl_operator.jobs.inputs import Inputs, InputsReader
+from rl_operator.jobs.status_reporter import JobTeller
+from rl_operator.kube import kinds, logs
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import Key
+from rl_operator.kube.perform import perform
+from rl_operator.kube.settings import Images
+from rl_operator.kueue.gate import Gate
+from rl_operator.kueue.queueing import Queueing
+from rl_operator.pools.shared_pool import SharedPools
+from rl_operator.process.events import Journal
+from rl_operator.state import attempt_records, observe
+from rl_operator.state.decisions import Begin, Ended
+from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.status.status_input import Situation, Stall
 
 STOPPING_SECONDS = 2.0
 """Between looks at a job that is being deleted."""
@@ -177,11 +171,13 @@ class JobReconciler:
         """Spare the looks by the clock that would find what this one has found."""
         snapshot, key = situation.snapshot, situation.snapshot.key
         if self.pace.is_quiet(key):
-            seconds = min(self.applier.rest_seconds(key), stillness.of_job(situation, turn.view))
+            seconds = min(
+                self.applier.rest_seconds(key), unchanged_check.of_job(situation, turn.view)
+            )
             self.stillness.note(key, snapshot.job, situation.reading, seconds=seconds)
 
     def _next(self, snapshot: JobSnapshot, turn: Turn) -> float:
-        return next_look.of_job(
+        return requeue.of_job(
             snapshot,
             turn.decision,
             again_after=turn.inputs.again_after,
@@ -191,7 +187,7 @@ class JobReconciler:
 
     def _stand(self, snapshot: JobSnapshot, gate: Gate) -> float | None:
         """A job whose spec cannot be read goes on as it was, or is stopped."""
-        decision = standstill.decide(snapshot)
+        decision = unrenderable_job.decide(snapshot)
         stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
         self._maker.stop(snapshot, gate)
         self.queueing.tell(gate)

@@ -6,39 +6,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rl_contracts.spec.resources import OURS, SamplerPoolSpec
-from rl_operator import (
-    assignment,
-    kinds,
-    logs,
-    names,
-    observe,
-    pool_runs,
-    pool_stalls,
-    stillness,
-)
-from rl_operator.apply import Applier
-from rl_operator.assignment import Turn
-from rl_operator.cluster import Cluster
-from rl_operator.connections import Connections
-from rl_operator.desired import deployment
-from rl_operator.events import Journal
-from rl_operator.kinds import Key
-from rl_operator.looks import Looks
-from rl_operator.next_look import RESYNC_SECONDS
-from rl_operator.pace import Pace
-from rl_operator.pod_removal import PodRemoval
-from rl_operator.pool_making import PoolMaker
-from rl_operator.pool_runs import Served
-from rl_operator.pool_status import NOTHING_LOST, Scaled
-from rl_operator.pool_telling import PoolTeller
-from rl_operator.progress import Reading
-from rl_operator.readings import ProgressReader
-from rl_operator.scaling import PoolScaler
-from rl_operator.settings import Images
-from rl_operator.shared_pool import SharedPools
-from rl_operator.snapshot import Job, Pool, PoolSnapshot
-from rl_operator.status_writer import StatusWriter
-from rl_operator.stillness import Stillness
+from rl_operator.apply import unchanged_check
+from rl_operator.apply.applier import Applier
+from rl_operator.apply.poll_backoff import Pace
+from rl_operator.apply.requeue import RESYNC_SECONDS
+from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.apply.unchanged_check import Stillness
+from rl_operator.cache.cached_reader import Looks
+from rl_operator.kube import kinds, logs, names
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import Key
+from rl_operator.kube.settings import Images
+from rl_operator.pools import assignment, runs, stalls
+from rl_operator.pools.assignment import Turn
+from rl_operator.pools.child_applier import PoolMaker
+from rl_operator.pools.pod_removal import PodRemoval
+from rl_operator.pools.runs import Served
+from rl_operator.pools.scaling import PoolScaler
+from rl_operator.pools.shared_pool import SharedPools
+from rl_operator.pools.status import NOTHING_LOST, Scaled
+from rl_operator.pools.status_reporter import PoolTeller
+from rl_operator.process.events import Journal
+from rl_operator.render import deployment
+from rl_operator.state import observe
+from rl_operator.state.progress import Reading
+from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
+from rl_operator.stores.connections import Connections
+from rl_operator.stores.readings import ProgressReader
 
 SOON_SECONDS = 0.5
 WAITING_SECONDS = 5.0
@@ -84,7 +78,7 @@ class PoolReconciler:
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
             return None  # its job has created it and is about to say what its pods look like
         _note(snapshot)
-        stall = pool_stalls.of_own(snapshot)
+        stall = stalls.of_own(snapshot)
         if stall is not None or snapshot.job is None or snapshot.pool.spec is None:
             if _stops(snapshot):  # no template is needed to have no pods
                 self._empty(snapshot)
@@ -121,7 +115,7 @@ class PoolReconciler:
             writes.empty(snapshot, turn=turn)
         if writes.guard(snapshot.pool.meta, in_use=assignment.in_use(snapshot, turn)):
             return SOON_SECONDS
-        stall = pool_stalls.of_shared(snapshot, spec)
+        stall = stalls.of_shared(snapshot, spec)
         if not given and turn.holder is not None and snapshot.job is not None and stall is None:
             if step == "Create" and not snapshot.children:
                 writes.create(self._maker.rendered(snapshot, spec, snapshot.job, 0))
@@ -149,7 +143,7 @@ class PoolReconciler:
             scaled = self.scaler.scale(snapshot, spec, job.spec, reading)
         replicas = min(scaled.replicas, snapshot.size)
         told, removal = (reading, *others), self._removal
-        ready_to_shrink = removal.choose_victims(snapshot, pool_runs.by_pod(told), replicas)
+        ready_to_shrink = removal.choose_victims(snapshot, runs.by_pod(told), replicas)
         size = replicas if ready_to_shrink else snapshot.deployment.declared
         new = again and snapshot.pool.status.observed_generation < 0
         stall = self._maker.make(snapshot, spec, job, size, new=new)
@@ -173,7 +167,9 @@ class PoolReconciler:
         """Spare the looks by the clock that would find what this one has found."""
         key, faulty = snapshot.key, self.faulty_since.get(snapshot.key)
         if self.pace.is_quiet(key) and not faulty:
-            seconds = min(self.applier.rest_seconds(key), stillness.of_pool(snapshot, reading))
+            seconds = min(
+                self.applier.rest_seconds(key), unchanged_check.of_pool(snapshot, reading)
+            )
             unguarded = self._maker.unguarded_seconds(snapshot)
             self.stillness.note(key, job, reading, seconds=min(seconds, unguarded or seconds))
 

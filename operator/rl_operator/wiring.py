@@ -6,31 +6,31 @@ import random
 import time
 from collections.abc import Callable
 
-from rl_operator import kinds
-from rl_operator.adoption import Adoption
-from rl_operator.api_errors import ApiMissingError, ApiUnavailableError
-from rl_operator.apply import Applier
-from rl_operator.claims import Claims
-from rl_operator.cluster import Cluster
-from rl_operator.connections import Connections
-from rl_operator.events import Journal, Later
-from rl_operator.first_words import FirstWords
-from rl_operator.inputs import InputsReader
-from rl_operator.kinds import Key, Kind
-from rl_operator.looks import Looks
-from rl_operator.pace import Pace
-from rl_operator.preflight import Preflight
-from rl_operator.queueing import Queueing
-from rl_operator.readings import ProgressReader
+from rl_operator.apply.applier import Applier
+from rl_operator.apply.deferred_status import FirstWords
+from rl_operator.apply.poll_backoff import Pace
+from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.apply.unchanged_check import Stillness
+from rl_operator.cache.cached_reader import Looks
+from rl_operator.jobs.inputs import InputsReader
+from rl_operator.kube import kinds
+from rl_operator.kube.api_errors import ApiMissingError, ApiUnavailableError
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import Key, Kind
+from rl_operator.kube.settings import Settings
+from rl_operator.kueue.queueing import Queueing
+from rl_operator.pools.scaling import PoolScaler
+from rl_operator.process.events import Journal, Later
+from rl_operator.process.worker import Reconcile
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
-from rl_operator.scaling import PoolScaler
-from rl_operator.settings import Settings
-from rl_operator.status_writer import StatusWriter
-from rl_operator.stillness import Stillness
-from rl_operator.trial import Trial
-from rl_operator.watches import others_kinds
-from rl_operator.worker import Reconcile
+from rl_operator.stores.adoption import Adoption
+from rl_operator.stores.claims import Claims
+from rl_operator.stores.connections import Connections
+from rl_operator.stores.preflight import Preflight
+from rl_operator.stores.readings import ProgressReader
+from rl_operator.validation.dry_run import Trial
+from rl_operator.watch.watches import others_kinds
 
 SECRET_SECONDS = 30.0
 """A change of the stores' Secret is seen after so long at most."""

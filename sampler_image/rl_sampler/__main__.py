@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from rl_contracts.env import EnvironmentVariableError
 from rl_contracts.errors import RefusedError, RLError
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
-from rl_sampler.assignment import Assignment, AssignmentError, load_assignment
+from rl_sampler.engine.assignment import Assignment, AssignmentError, load_assignment
 from rl_sampler.prepare import prepare
 from rl_sampler.serve import serve
 

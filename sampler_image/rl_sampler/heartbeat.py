@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.errors import Refusal
-from rl_sampler.assignment import Assignment
 from rl_sampler.completions.outages import Outages
-from rl_sampler.problems import Problems
-from rl_sampler.relay.pool import relay_url
-from rl_sampler.serving import Serving
-from rl_sampler.shared import OUTAGES, SharedState
-from rl_sampler.tally import Tally
+from rl_sampler.engine.assignment import Assignment
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.shared_stores import OUTAGES, SharedState
+from rl_sampler.engine.tally import Tally
+from rl_sampler.policy.relay.pool import relay_url
 
 BEAT_SECONDS = 2.0
 

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rl_sampler.problems import Problems
-from rl_sampler.serving import Serving
-from rl_sampler.tally import Tally
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.tally import Tally
 
 
 class AgentCollector(Collector):

@@ -7,12 +7,12 @@ import threading
 
 from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.connect import Stores
-from rl_sampler.assignment import Assignment
+from rl_sampler.engine.assignment import Assignment
 from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.model import base_places
+from rl_sampler.policy.relay.wiring import relay_of
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
-from rl_sampler.relay.wiring import relay_of
 
 logger = logging.getLogger(__name__)
 

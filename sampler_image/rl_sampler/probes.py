@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from rl_sampler.engine.health import EngineHealth
-from rl_sampler.problems import Problems
-from rl_sampler.serving import Serving
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
 
 
 class Probes:

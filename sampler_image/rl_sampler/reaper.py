@@ -8,9 +8,9 @@ import logging
 
 from rl_contracts.documents.run import Run
 from rl_contracts.stores.leases import REAPER
-from rl_sampler.assignment import Assignment
-from rl_sampler.serving import Serving
-from rl_sampler.shared import OUTAGES, SharedState
+from rl_sampler.engine.assignment import Assignment
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.shared_stores import OUTAGES, SharedState
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 
 from rl_contracts.documents.run import Run
-from rl_sampler.problems import Problems
-from rl_sampler.serving import Serving
-from rl_sampler.shared import OUTAGES, SharedState
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.shared_stores import OUTAGES, SharedState
 
 POLL_SECONDS = 0.3
 

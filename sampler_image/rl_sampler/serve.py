@@ -11,25 +11,25 @@ from concurrent.futures import ThreadPoolExecutor
 import aiohttp
 
 from rl_contracts.stores.connect import Stores
-from rl_sampler.assignment import Assignment
-from rl_sampler.claimer import Claimer
 from rl_sampler.completions.directory import Directory
 from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import open_session
 from rl_sampler.engine.health import EngineHealth
+from rl_sampler.engine.passthrough import passing_on
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.shared_stores import SharedState
+from rl_sampler.engine.tally import Tally
 from rl_sampler.engine.watch import EngineWatch
-from rl_sampler.passthrough import passing_on
+from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.policy.follow import PolicyFollower
+from rl_sampler.policy.relay.wiring import relay_listening, relay_of
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
 from rl_sampler.probes import listening
-from rl_sampler.problems import Problems
-from rl_sampler.relay.wiring import relay_listening, relay_of
 from rl_sampler.run_watch import RunWatch
 from rl_sampler.sandbox.wiring import sandbox_of
-from rl_sampler.serving import Serving
-from rl_sampler.shared import SharedState
-from rl_sampler.tally import Tally
 from rl_sampler.user_code.bring import Brought, bring
 from rl_sampler.wiring import Agent, Claiming, claiming_of
 

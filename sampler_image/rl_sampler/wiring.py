@@ -7,30 +7,30 @@ from dataclasses import dataclass
 
 from rl_sampler.agents import AGENTS
 from rl_sampler.agents.chat import Chats
-from rl_sampler.assignment import Assignment
-from rl_sampler.claimer import Claimer
-from rl_sampler.claims import ClaimBook
+from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts
 from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.health import EngineHealth
+from rl_sampler.engine.passthrough import Passthrough
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.shared_stores import SharedState
+from rl_sampler.engine.slots import Slots
+from rl_sampler.engine.tally import Tally
 from rl_sampler.engine.watch import EngineWatch
-from rl_sampler.episode import EpisodeRunner
+from rl_sampler.engine.weights import WeightsFolder
+from rl_sampler.episodes.claimer import Claimer
+from rl_sampler.episodes.episode import EpisodeRunner
+from rl_sampler.episodes.rollout_runner import Player
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
-from rl_sampler.passthrough import Passthrough
-from rl_sampler.playing import Player
 from rl_sampler.probes import Probes
-from rl_sampler.problems import Problems
-from rl_sampler.prompt import PromptError, Prompts, load_prompts
 from rl_sampler.reaper import Reaper
-from rl_sampler.serving import Serving
-from rl_sampler.shared import SharedState
-from rl_sampler.slots import Slots
-from rl_sampler.tally import Tally
+from rl_sampler.tasks.claims import ClaimBook
 from rl_sampler.tools.patience import PatientToolbox
 from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.user_code.bring import Brought
-from rl_sampler.weights import WeightsFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

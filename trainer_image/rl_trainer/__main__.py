@@ -21,7 +21,7 @@ def main() -> NoReturn:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    from rl_trainer import launch
+    from rl_trainer.distributed import launch
 
     processes = launch.processes_here(os.environ)
     if processes > 1:

@@ -26,16 +26,19 @@ from rl_contracts.errors import (
     StoreUnavailableError,
 )
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores import mongo, upgrade
+from rl_contracts.stores import upgrade
+from rl_contracts.stores.clients import mongo
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.settings import StoreSettings
-from rl_trainer import leftovers, loop, meeting, processors, standalone
+from rl_trainer import loop, standalone
+from rl_trainer.checkpoint import leftovers
+from rl_trainer.context.heartbeat import Heartbeat
+from rl_trainer.context.job import Job
+from rl_trainer.distributed import processors, rendezvous
+from rl_trainer.distributed.team import Team, lost_as_failure
 from rl_trainer.errors import TerminatedError, TrainingFailedError
 from rl_trainer.follower import Follower
-from rl_trainer.heartbeat import Heartbeat
-from rl_trainer.job import Job
-from rl_trainer.team import Team, lost_as_failure
 from rl_trainer.tracking import endpoint
 
 log = logging.getLogger(__name__)
@@ -75,7 +78,7 @@ def run(
     """
     _compute(env)
     try:
-        team = Team(world=meeting.join(env, terminated=terminated), terminated=terminated)
+        team = Team(world=rendezvous.join(env, terminated=terminated), terminated=terminated)
     except TerminatedError as error:
         log.warning("%s", error)
         return TERMINATED

@@ -10,10 +10,9 @@ from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.model_folder import BasePlaces
 from rl_contracts.stores.objects import Objects
-from rl_trainer import inputs, saved, weights
-from rl_trainer.channel import Answering
-from rl_trainer.learner import Learner
-from rl_trainer.orders import (
+from rl_trainer import inputs
+from rl_trainer.checkpoint import saved
+from rl_trainer.distributed.rank_commands import (
     Assess,
     Begin,
     Copy,
@@ -26,8 +25,11 @@ from rl_trainer.orders import (
     Snapshot,
     Update,
 )
-from rl_trainer.portions import Portions, encoders, take
-from rl_trainer.team import Team
+from rl_trainer.distributed.team import Team
+from rl_trainer.model import weights
+from rl_trainer.model.learner import Learner
+from rl_trainer.publish.channel import Answering
+from rl_trainer.publish.policy_shards import Portions, encoders, take
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,13 @@ from rl_contracts.hub.bring import TOKENIZER_FIELD
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.model_folder import BasePlaces
 from rl_contracts.stores.objects import Objects
-from rl_trainer import lora, meeting, memory, model
-from rl_trainer.base_model import check_tokenizer, fetch_base, fetch_beside
-from rl_trainer.groups import Limits
-from rl_trainer.learner import Learner
-from rl_trainer.policy import Policy
-from rl_trainer.world import ALONE, World
+from rl_trainer.algorithm.groups import Limits
+from rl_trainer.checkpoint.base_model import check_tokenizer, fetch_base, fetch_beside
+from rl_trainer.distributed import rendezvous
+from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.model import loading, lora, memory
+from rl_trainer.model.learner import Learner
+from rl_trainer.model.policy import Policy
 
 CRITIC_FIELD = "spec.algorithm.critic.model.uri"
 TEACHER_FIELD = "spec.algorithm.teacher"
@@ -51,14 +52,14 @@ def learner(
         DiskFullError: there is no room for one of them.
         RefusedError: one of them cannot be used.
     """
-    memory.check(spec.training, device=model.device(), ranks=world.size)
+    memory.check(spec.training, device=loading.device(), ranks=world.size)
     if spec.training.offload_parameters:
-        world = meeting.with_mesh(world)
+        world = rendezvous.with_mesh(world)
     own, uri = folder / BASE, spec.model.uri
     own.mkdir()
     fetch_base(objects, base, own)
     low_rank = spec.training.lora
-    policy = model.load(
+    policy = loading.load(
         own,
         precision=spec.training.precision,
         uri=uri,
@@ -103,7 +104,7 @@ def _check_size(base: Path, spec: RLJobSpec, *, vocabulary: int) -> None:
         return
     size = len(AutoTokenizer.from_pretrained(base, local_files_only=True))
     if size > vocabulary:
-        raise model.refused(
+        raise loading.refused(
             uri,
             f"It has {size} tokens, the model {vocabulary}.",
             field=TOKENIZER_FIELD,
@@ -161,7 +162,7 @@ def critic_model(
     found = _other(objects, spec, folder, uri=uri, field=CRITIC_FIELD, limits=limits)
     known = found.vocabulary
     if known < limits.vocabulary:
-        raise model.refused(
+        raise loading.refused(
             uri,
             f"It knows {known} tokens, the policy {limits.vocabulary}: they must be the same.",
             field=CRITIC_FIELD,
@@ -190,7 +191,7 @@ def teacher_model(
     field, own = TEACHER_FIELD, folder / "teacher"
     found = _other(objects, spec, own, uri=uri, field=field, limits=limits)
     if found.vocabulary != limits.vocabulary:
-        raise model.refused(
+        raise loading.refused(
             uri,
             f"It has {found.vocabulary} tokens, the policy {limits.vocabulary}: "
             "their distributions cannot be compared.",
@@ -210,7 +211,7 @@ def _check_ids(other: Path, own: Path, uri: str, *, field: str) -> None:
     different = sorted(name for name, _ in set(theirs.items()) ^ set(ours.items()))
     if different:
         message = f"Its tokenizer has other ids, of {different[0][:100]!r} for one."
-        raise model.refused(uri, message, field=field)
+        raise loading.refused(uri, message, field=field)
 
 
 def _other(
@@ -219,7 +220,7 @@ def _other(
     """A model beside the policy, which must take sequences as long."""
     folder.mkdir()
     fetch_beside(objects, uri, folder, field=field)
-    found = model.load(
+    found = loading.load(
         folder,
         precision=spec.training.precision,
         uri=uri,
@@ -230,7 +231,7 @@ def _other(
     )
     longest = found.max_positions
     if longest is not None and longest < limits.max_tokens:
-        raise model.refused(
+        raise loading.refused(
             uri,
             f"It takes {longest} tokens, and sequences may have {limits.max_tokens}.",
             field=field,

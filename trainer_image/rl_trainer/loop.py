@@ -8,29 +8,22 @@ from pathlib import Path
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.errors import RLError
-from rl_trainer import (
-    beginning,
-    evaluate,
-    export,
-    hub_models,
-    inputs,
-    leftovers,
-    replay,
-    report,
-)
-from rl_trainer.chat_template import ChatTemplate
-from rl_trainer.checkpoint import Checkpointer
-from rl_trainer.collect import Collector
-from rl_trainer.datasets.dataset import Dataset
-from rl_trainer.demonstrations import Demonstrations
+from rl_trainer import inputs, replay, startup
+from rl_trainer.algorithm.groups import Limits
+from rl_trainer.checkpoint import export, hub_models, leftovers, report
+from rl_trainer.checkpoint.checkpointer import Checkpointer
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.stream import TrainStream
 from rl_trainer.errors import TerminatedError
-from rl_trainer.groups import Limits
-from rl_trainer.job import Job, Progress
-from rl_trainer.learner import Learner
+from rl_trainer.model.chat_template import ChatTemplate
+from rl_trainer.model.learner import Learner
 from rl_trainer.phases import EVALUATE, EXPORT, HAND_OUT, Phases
-from rl_trainer.publish import Publisher, Unpublished
+from rl_trainer.publish.publisher import Publisher, Unpublished
+from rl_trainer.rollouts import evaluate
+from rl_trainer.rollouts.collect import Collector
+from rl_trainer.rollouts.demonstrations import Demonstrations
 from rl_trainer.step import Crew, take_step
-from rl_trainer.stream import TrainStream
 from rl_trainer.tracking import trackers
 
 log = logging.getLogger(__name__)
@@ -51,7 +44,7 @@ def train(job: Job, run: Run) -> Outcome:
     base = job.folder / inputs.BASE
     trackers.check(job)
     hub_models.make_repository(job)
-    job, datasets, learner, limits = beginning.prepare(job, run)
+    job, datasets, learner, limits = startup.prepare(job, run)
     checkpointer = Checkpointer(job, learner, durable=run.durable, committed=run.step)
     progress = _resume(job, learner, run, checkpointer, base=base)
     leftovers.tidy(job, run)
@@ -94,7 +87,7 @@ def _resume(
             job, learner.policy, base=base, step=batch.step, evaluations=run.evaluations
         )
 
-    progress = beginning.begin(job, learner, run)
+    progress = startup.begin(job, learner, run)
     try:
         replay.replay(job, learner, run, progress, made=made)
     except TerminatedError:

@@ -13,12 +13,12 @@ from rl_contracts.documents import trained
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run
+from rl_trainer.algorithm.samples import batch_samples, digest
+from rl_trainer.algorithm.step_metrics import Circumstances, step_metrics
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.distributed.rank_commands import Update
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.job import Job, Progress
-from rl_trainer.learner import Learner
-from rl_trainer.metrics import Circumstances, step_metrics
-from rl_trainer.orders import Update
-from rl_trainer.samples import batch_samples, digest
+from rl_trainer.model.learner import Learner
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.run import Outcome, PolicyPointer, Run
 from rl_contracts.stores import reports
-from rl_trainer import beginning, evaluate, report, sampled
-from rl_trainer.datasets.dataset import Dataset
-from rl_trainer.groups import Limits
-from rl_trainer.job import Job
-from rl_trainer.learner import Learner
-from rl_trainer.publish import Publisher
-from rl_trainer.stream import TrainStream
+from rl_trainer import startup
+from rl_trainer.algorithm.groups import Limits
+from rl_trainer.checkpoint import report
+from rl_trainer.context.job import Job
+from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.stream import TrainStream
+from rl_trainer.model.learner import Learner
+from rl_trainer.publish.publisher import Publisher
+from rl_trainer.rollouts import evaluate, sampling
 
 
 def measure(job: Job, run: Run) -> Outcome:
@@ -30,7 +32,7 @@ def measure(job: Job, run: Run) -> Outcome:
         TrainingFailedError: the attempt cannot go on.
         FencedOutError, StoreUnavailableError, TerminatedError: see there.
     """
-    job, datasets, learner, limits = beginning.prepare(job, run)
+    job, datasets, learner, limits = startup.prepare(job, run)
     evaluate.retire_leftovers(job)
     pointer = _pinned(job, learner, run)
     results = _measured(job, learner, datasets, run.evaluations, pointer=pointer, limits=limits)
@@ -48,17 +50,17 @@ def fill(job: Job, run: Run) -> Outcome:
 
     Args, Raises: as ``measure``.
     """
-    job, datasets, learner, limits = beginning.prepare(job, run)
+    job, datasets, learner, limits = startup.prepare(job, run)
     pointer = _pinned(job, learner, run)
     stream = TrainStream(run=job.run, spec=job.spec, datasets=datasets)
-    windows = sampled.Windows(job, stream, pointer=pointer, limits=limits)
+    windows = sampling.Windows(job, stream, pointer=pointer, limits=limits)
     known = run.sampled
     while known.windows < job.spec.training.total_steps:
         groups, dead = windows.sample(known.windows)
         job.stores.objects.put(
-            reports.samples_key(job.prefix, known.windows), sampled.lines(groups)
+            reports.samples_key(job.prefix, known.windows), sampling.lines(groups)
         )  # fmt: skip
-        known = sampled.added(known, groups, dead)
+        known = sampling.added(known, groups, dead)
         job.stores.runs.record_sampled(job.run, epoch=job.epoch, sampled=known)
         windows.retire(groups, dead)
     _report(job, pointer)
@@ -71,7 +73,7 @@ def fill(job: Job, run: Run) -> Outcome:
 
 def _pinned(job: Job, learner: Learner, run: Run) -> PolicyPointer:
     """The run's one policy; what an earlier attempt has published stays it."""
-    beginning.begin(job, learner, run)
+    startup.begin(job, learner, run)
     if run.policy is not None:
         return run.policy
     job.heartbeat.say("publishing the policy")

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.step_metrics import StepMetrics
-from rl_trainer import assessment
-from rl_trainer.assessment import Assessment, Context
-from rl_trainer.checkpoint import Checkpointer
-from rl_trainer.collect import Collected, Collector
-from rl_trainer.datasets.dataset import Dataset
-from rl_trainer.demonstrations import Demonstrations
-from rl_trainer.groups import Limits, empty_batch, form
-from rl_trainer.heartbeat import Heartbeat
-from rl_trainer.job import Job, Progress
-from rl_trainer.learner import Learner
-from rl_trainer.metrics import Circumstances, add, step_metrics
-from rl_trainer.orders import Assess, Update
+from rl_trainer.algorithm import assessment
+from rl_trainer.algorithm.assessment import Assessment, Context
+from rl_trainer.algorithm.groups import Limits, empty_batch, form
+from rl_trainer.algorithm.samples import Sample, batch_samples, digest, sequences
+from rl_trainer.algorithm.step_metrics import Circumstances, add, step_metrics
+from rl_trainer.checkpoint.checkpointer import Checkpointer
+from rl_trainer.context.heartbeat import Heartbeat
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.data.dataset import Dataset
+from rl_trainer.distributed.rank_commands import Assess, Update
+from rl_trainer.model.learner import Learner
 from rl_trainer.phases import FORM, Phases
-from rl_trainer.publish import Publisher, Unpublished
-from rl_trainer.samples import Sample, batch_samples, digest, sequences
+from rl_trainer.publish.publisher import Publisher, Unpublished
+from rl_trainer.rollouts.collect import Collected, Collector
+from rl_trainer.rollouts.demonstrations import Demonstrations
 from rl_trainer.tracking.trackers import Trackers
 
 log = logging.getLogger(__name__)

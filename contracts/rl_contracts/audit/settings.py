@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from rl_contracts import env
 from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.stores.settings import StoreSettings
+from rl_contracts.stores.clients.settings import StoreSettings
 
 PREFIX = "RL_STORES_"
 MOUNTED = Path("/etc/rl/stores")

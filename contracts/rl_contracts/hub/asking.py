@@ -15,7 +15,7 @@ from huggingface_hub.errors import (
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from rl_contracts.errors import Refusal, RefusedError, StoreUnavailableError
-from rl_contracts.stores import remedies
+from rl_contracts.stores.clients import remedies
 
 T = TypeVar("T")
 STORE = "hub"

@@ -6,19 +6,19 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rl_contracts.spec.agents import Agent
-from rl_contracts.spec.algorithm import Algorithm
+from rl_contracts.spec.agent.agents import Agent
+from rl_contracts.spec.agent.sandbox import CODE, Sandbox
+from rl_contracts.spec.agent.user_code import Code
+from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.base import Model, Name, Opaque, rule, rules
 from rl_contracts.spec.data import Data, ModelSource
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.reward import Reward
 from rl_contracts.spec.rollouts import Rollouts
-from rl_contracts.spec.sandbox import CODE, Sandbox
 from rl_contracts.spec.scheduling import Scheduling
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.spec.storage import Storage, WeightSync
-from rl_contracts.spec.training import Training
-from rl_contracts.spec.user_code import Code
+from rl_contracts.spec.training.training import Training
 from rl_contracts.spec.workers import MOST_SAMPLERS, SamplerGroup, SamplerTemplate, Trainer
 
 GROUP = "rl-operator.io"

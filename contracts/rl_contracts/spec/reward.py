@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rl_contracts.spec.agent.endpoints import Completions
+from rl_contracts.spec.agent.user_code import EntryPoint
 from rl_contracts.spec.base import Model, Opaque, rule, rules
-from rl_contracts.spec.endpoints import Completions
-from rl_contracts.spec.user_code import EntryPoint
 
 AnswerSchema = Literal["Answer", "Boxed", "FinalAnswer", "Raw"]
 

@@ -13,7 +13,7 @@ from pymongo import ReturnDocument
 
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.errors import AccessDeniedError, StoreUnavailableError
-from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 COLLECTION = "tasks"
 RETRY_LOOK_SECONDS = 2.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rl_contracts.stores.clients.mongo import Mongo
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.leases import LeaseStore
 from rl_contracts.stores.models import ModelStore
-from rl_contracts.stores.mongo import Mongo
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.records import BatchStore, PolicyStore, SamplerStore
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.runs import RunStore
-from rl_contracts.stores.settings import StoreSettings
 from rl_contracts.stores.tasks import TaskStore
 
 

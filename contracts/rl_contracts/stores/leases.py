@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pymongo.errors import DuplicateKeyError
 
-from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 COLLECTION = "leases"
 REAPER = "reaper"

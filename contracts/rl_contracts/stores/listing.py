@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import bson
 
 from rl_contracts.documents.overflow import FIELD
-from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 
 def fields_of(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) -> list[Stored]:

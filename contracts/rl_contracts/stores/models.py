@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pymongo.errors import DuplicateKeyError
 
 from rl_contracts.documents.model import Part, PinnedModel
-from rl_contracts.stores.mongo import Mongo
+from rl_contracts.stores.clients.mongo import Mongo
 
 COLLECTION = "models"
 

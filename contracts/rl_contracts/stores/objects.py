@@ -22,8 +22,8 @@ from rl_contracts.errors import (
     RLError,
     StoreUnavailableError,
 )
-from rl_contracts.stores.bucket import STORE, Bucket
-from rl_contracts.stores.multipart import PART_BYTES, Multipart, Source
+from rl_contracts.stores.clients.bucket import STORE, Bucket
+from rl_contracts.stores.clients.multipart import PART_BYTES, Multipart, Source
 
 T = TypeVar("T")
 

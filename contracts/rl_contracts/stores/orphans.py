@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from rl_contracts.documents.task import Queue, Task, TaskState
-from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 LEASE_GRACE_SECONDS = 30.0
 """A reaper looks every few seconds."""

@@ -19,7 +19,7 @@ from pymongo.collection import Collection
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler, is_alive
 from rl_contracts.documents.task import Queue, TaskState
-from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 OPEN_STATES = (TaskState.PENDING, TaskState.RETRY, TaskState.CLAIMED)
 OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)

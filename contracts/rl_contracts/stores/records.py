@@ -11,7 +11,7 @@ from rl_contracts.documents.base import Document
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 D = TypeVar("D", bound=Document)
 DOCUMENTS_PER_READ = 256

@@ -14,7 +14,7 @@ from pymongo.errors import BulkWriteError
 from rl_contracts.documents.overflow import FIELD, OVERFLOW_BYTES, Piece
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.errors import IntegrityError, ObjectMissingError
-from rl_contracts.stores.mongo import DUPLICATE_KEY, Mongo, Stored
+from rl_contracts.stores.clients.mongo import DUPLICATE_KEY, Mongo, Stored
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.records import RecordStore
 

@@ -23,7 +23,7 @@ from rl_contracts.documents.run import (
 )
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import FencedOutError
-from rl_contracts.stores.mongo import Mongo
+from rl_contracts.stores.clients.mongo import Mongo
 
 COLLECTION = "runs"
 

@@ -13,7 +13,7 @@ from pymongo.errors import BulkWriteError
 
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.claiming import COLLECTION, RETRY_LOOK_SECONDS, Claiming
-from rl_contracts.stores.mongo import DUPLICATE_KEY, Mongo, Stored
+from rl_contracts.stores.clients.mongo import DUPLICATE_KEY, Mongo, Stored
 
 LONGEST_LEASE_SECONDS = 300.0
 """A lease that ends later was given before the store's clock was set back."""

@@ -15,7 +15,7 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.documents.task import Task
-from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 KINDS: dict[str, type[Document]] = {
     one.collection: one for one in (Rollout, PolicyRecord, Sampler, Task, Batch, Run)

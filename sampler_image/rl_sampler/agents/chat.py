@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_contracts.documents.task import Message
 from rl_sampler.agents.continuation import Continuation, tool_message
-from rl_sampler.prompt import Prompts
+from rl_sampler.agents.prompt import Prompts
 from rl_sampler.tools.tool import Tool
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_contracts.documents.task import Message
-from rl_contracts.spec.tools import Context
+from rl_contracts.spec.agent.tools import Context
 from rl_sampler.agents.member import Member, Said, Segment, Shown
 
 DISCARDED = "[discarded to save room]"

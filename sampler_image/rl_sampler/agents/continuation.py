@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rl_sampler.prompt import PromptError
+from rl_sampler.agents.prompt import PromptError
 
 Message = Mapping[str, Any]
 Render = Callable[[Sequence[Message]], str]

@@ -11,7 +11,7 @@ from typing import Any
 from rl_contracts.documents.rollout import RolloutError, ToolCall, Turn
 from rl_contracts.documents.task import Message, Task
 from rl_contracts.errors import RLError
-from rl_contracts.spec.agents import Agent
+from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.trace import Trace

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from rl_contracts.documents.rollout import GREEDY_TEMPERATURE
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Queue
-from rl_contracts.spec.agents import Sampling
+from rl_contracts.spec.agent.agents import Sampling
 from rl_sampler.agents.errors import UnusableError
-from rl_sampler.claims import Claim
+from rl_sampler.agents.prompt import tokens_left
 from rl_sampler.engine.client import GENERATE_SECONDS, Engine
 from rl_sampler.engine.errors import EngineProtocolError, EngineUnavailableError
 from rl_sampler.engine.protocol import GenerateRequest, Generation
+from rl_sampler.engine.serving import MODEL_LABEL, Serving, label_of
+from rl_sampler.engine.slots import Slots
+from rl_sampler.engine.tally import Tally
 from rl_sampler.engine.watch import EngineWatch
-from rl_sampler.prompt import tokens_left
-from rl_sampler.serving import MODEL_LABEL, Serving, label_of
-from rl_sampler.slots import Slots
-from rl_sampler.tally import Tally
+from rl_sampler.tasks.claims import Claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

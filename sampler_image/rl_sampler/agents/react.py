@@ -16,7 +16,7 @@ from rl_contracts.documents.rollout import StopReason, Turn
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.tool_loop import TOO_EARLY
 from rl_sampler.agents.turns import Place, in_turns
-from rl_sampler.answers import FINAL
+from rl_sampler.scorers.answers import FINAL
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import Tool
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rl_contracts.documents.sampler import SIMULATED_USER
 from rl_contracts.documents.task import Task
-from rl_contracts.spec.agents import Agent
+from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.completions.directory import Directory
 from rl_sampler.completions.errors import UnreadableError
 from rl_sampler.completions.failover import Failover

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import aiohttp
 
-from rl_contracts.spec.endpoints import Completions, token_folder
+from rl_contracts.spec.agent.endpoints import Completions, token_folder
 from rl_sampler.completions.endpoint import Server
 from rl_sampler.completions.failover import Failover
 from rl_sampler.completions.outages import Outages
-from rl_sampler.tally import Tally
+from rl_sampler.engine.tally import Tally
 
 TOKEN_FILE = "token"
 

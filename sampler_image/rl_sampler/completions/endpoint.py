@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rl_contracts.spec.endpoints import Completions, Endpoint
+from rl_contracts.spec.agent.endpoints import Completions, Endpoint
 from rl_sampler.completions.errors import EndpointDownError, EndpointRefusedError
 
 CONNECT_SECONDS = 10.0

@@ -21,7 +21,7 @@ from rl_sampler.completions.errors import (
     UnreadableError,
 )
 from rl_sampler.completions.outages import Outages
-from rl_sampler.tally import Tally
+from rl_sampler.engine.tally import Tally
 
 T = TypeVar("T")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rl_sampler.problems import Problems
-from rl_sampler.serving import Serving
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
 
 
 class Outages:

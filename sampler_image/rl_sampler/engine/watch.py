@@ -9,8 +9,8 @@ import time
 from rl_sampler.engine.client import Engine, Pulse
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.health import EngineHealth
-from rl_sampler.problems import Problems
-from rl_sampler.serving import Serving, label_of
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving, label_of
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineProtocolError, EngineRefusedError
-from rl_sampler.serving import label_of
-from rl_sampler.weights import Staged
+from rl_sampler.engine.serving import label_of
+from rl_sampler.engine.weights import Staged
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from rl_contracts.errors import RLError
 from rl_contracts.spec.storage import Pause
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError, EngineProtocolError, EngineRefusedError
-from rl_sampler.serving import label_of
-from rl_sampler.weights import Staged
+from rl_sampler.engine.serving import label_of
+from rl_sampler.engine.weights import Staged
 
 GRACE_SECONDS = 1.0
 

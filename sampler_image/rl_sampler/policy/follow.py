@@ -21,15 +21,15 @@ from rl_contracts.spec.storage import WeightSync
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.health import EngineHealth
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving, label_of
+from rl_sampler.engine.tally import Tally
+from rl_sampler.engine.weights import Staged, WeightsFolder
 from rl_sampler.policy.adapters import Adapters
 from rl_sampler.policy.backoff import Backoff
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
 from rl_sampler.policy.fetch import StagingEndedError
 from rl_sampler.policy.stage import Stager
-from rl_sampler.problems import Problems
-from rl_sampler.serving import Serving, label_of
-from rl_sampler.tally import Tally
-from rl_sampler.weights import Staged, WeightsFolder
 
 logger = logging.getLogger(__name__)
 

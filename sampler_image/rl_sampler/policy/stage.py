@@ -20,14 +20,14 @@ from rl_contracts.documents.manifest import BasePolicy, Manifest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError, ObjectMissingError, StoreUnavailableError
 from rl_contracts.stores.objects import Objects
+from rl_sampler.engine.weights import MANIFEST_FILE, POINTER_FILE, Staged, WeightsFolder
 from rl_sampler.policy.base import companions
 from rl_sampler.policy.build import build
 from rl_sampler.policy.fetch import StagingEndedError
+from rl_sampler.policy.relay.client import Relay
 from rl_sampler.policy.route import Route, cheapest
 from rl_sampler.policy.source import Source
 from rl_sampler.policy.verify import Signature, check_folder, check_manifest
-from rl_sampler.relay.client import Relay
-from rl_sampler.weights import MANIFEST_FILE, POINTER_FILE, Staged, WeightsFolder
 
 logger = logging.getLogger(__name__)
 

@@ -24,12 +24,12 @@ from rl_contracts.documents.manifest import (
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import INDEX_FILE, read_header, weight_files
-from rl_contracts.spec.lora import LoRA
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.training.lora import LoRA
 from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements, elements
+from rl_sampler.engine.weights import MANIFEST_FILE, POINTER_FILE
 from rl_sampler.policy.spans import spans_of
-from rl_sampler.weights import MANIFEST_FILE, POINTER_FILE
 
 MAX_THREADS = 4
 FLOATS = {"F64", "F32", "BF16", "F16"}

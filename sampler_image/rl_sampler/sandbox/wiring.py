@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_contracts import env
 from rl_contracts.env import EnvironmentVariableError
-from rl_sampler.assignment import Assignment
+from rl_sampler.engine.assignment import Assignment
 from rl_sampler.sandbox.client import Sandbox
 
 

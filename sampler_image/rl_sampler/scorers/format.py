@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_sampler.answers import CLOSE, OPEN
+from rl_sampler.scorers.answers import CLOSE, OPEN
 from rl_sampler.scorers.response import Response
 
 

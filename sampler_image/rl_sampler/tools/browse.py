@@ -9,7 +9,7 @@ from __future__ import annotations
 from string import Template
 
 from rl_contracts.documents.sampler import BROWSE_MODEL
-from rl_contracts.spec.agents import Agent
+from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.completions.directory import Directory
 from rl_sampler.completions.errors import UnreadableError
 from rl_sampler.completions.failover import Failover

@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CallToolResult, TextContent
 
-from rl_contracts.spec.tools import McpServer
+from rl_contracts.spec.agent.tools import McpServer
 from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult
 
 logger = logging.getLogger(__name__)

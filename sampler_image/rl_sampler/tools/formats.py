@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_contracts.spec.tools import ToolCallFormat
+from rl_contracts.spec.agent.tools import ToolCallFormat
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineRefusedError
 from rl_sampler.tools.tool import Tool

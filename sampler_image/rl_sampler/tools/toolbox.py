@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_contracts.documents.rollout import ToolCall
-from rl_contracts.spec.tools import McpServer
-from rl_sampler.tally import Tally
+from rl_contracts.spec.agent.tools import McpServer
+from rl_sampler.engine.tally import Tally
 from rl_sampler.tools.browse import Browser
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import (

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from rl_contracts.documents.task import Task
 from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.agent.sandbox import CODE
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.sandbox import CODE
 from rl_sampler.agents.user import User, Users, users_of
 from rl_sampler.completions.directory import Directory
-from rl_sampler.problems import Problems
+from rl_sampler.engine.problems import Problems
 from rl_sampler.sandbox.client import Sandbox
 from rl_sampler.sandbox.tool import PythonTool
 from rl_sampler.scorers import AsyncScorer, Scorers

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.rollout import StopReason
-from rl_contracts.spec import agents as spec_agents
+from rl_contracts.spec.agent import agents as spec_agents
+from rl_contracts.spec.agent.sandbox import CODE
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
 from rl_contracts.spec.reward import Scorer as ScorerSpec
-from rl_contracts.spec.sandbox import CODE
 from rl_sampler.agents import Agent
 from rl_sampler.agents.member import ContextFullError, Member
 from rl_sampler.scorers import SCORERS, AsyncScorer

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
-from rl_contracts.spec.user_code import PythonTool
+from rl_contracts.spec.agent.user_code import PythonTool
 from rl_sampler.tools.tool import Tool, ToolError, ToolResult
 from rl_sampler.user_code.code import Code
 from rl_sampler.user_code.entry_point import imported, refuse

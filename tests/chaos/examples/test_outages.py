@@ -25,7 +25,7 @@ from tests.waiting import throughout
 
 OUTAGE_SECONDS = float(os.environ.get("RL_OUTAGE_SECONDS", "60"))
 NAME, STEPS, STEPS_BETWEEN = "calculator-agent", 200, 1
-JUDGE_SERVER = ROOT / "tests/contract/rl_sampler/judge_server.py"
+JUDGE_SERVER = ROOT / "tests/contract/rl_sampler/scorers/judge_server.py"
 JUDGED = 0.75
 
 pytestmark = pytest.mark.timeout(2 * ALL_SECONDS)

@@ -64,8 +64,8 @@ def taken() -> Iterator[tuple[Stores, str, int]]:
     """The stores, and the run of whose next epoch this process has taken hold."""
     from rl_contracts.documents.run import Run
     from rl_contracts.env import TrainerEnv
+    from rl_contracts.stores.clients.settings import StoreSettings
     from rl_contracts.stores.connect import Stores
-    from rl_contracts.stores.settings import StoreSettings
 
     env = TrainerEnv.parse(os.environ)
     settings = StoreSettings.from_folder(env.stores_folder)

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from rl_console.errors import NotFoundError, RequestRefusedError
-from rl_operator.names import SPEC_KEY
+from rl_operator.kube.names import SPEC_KEY
 from tests.chaos.operator_cluster.edits import (
     FIXED,
     FOR_EVER,

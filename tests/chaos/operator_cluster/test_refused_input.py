@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from rl_contracts.spec.status import RLJobStatus
-from rl_operator.attempt_records import REFUSED_EXIT_CODE
+from rl_operator.state.attempt_records import REFUSED_EXIT_CODE
 from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     TRAINED,

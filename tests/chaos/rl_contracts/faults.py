@@ -14,11 +14,11 @@ from rl_contracts.documents.base import Document
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores import tasks
 from rl_contracts.stores.claiming import Claiming
-from rl_contracts.stores.mongo import Mongo, Stored
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 from rl_contracts.stores.records import RecordStore
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.tasks import TaskStore
-from rl_sampler import rollout
+from rl_sampler.episodes import rollout
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Change = Callable[[Stored, Stored], None]

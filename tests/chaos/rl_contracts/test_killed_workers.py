@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.orphans import find_orphans
-from rl_contracts.stores.settings import StoreSettings
 from tests.documents import RUN, a_task
 from tests.servers import ROOT
 

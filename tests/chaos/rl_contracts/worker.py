@@ -11,10 +11,10 @@ import sys
 import time
 
 from rl_contracts.documents.task import Queue, Task
-from rl_contracts.stores.mongo import Mongo
+from rl_contracts.stores.clients.mongo import Mongo
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.rollouts import RolloutStore
-from rl_contracts.stores.settings import StoreSettings
 from rl_contracts.stores.tasks import TaskStore
 from tests.documents import a_rollout
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.contract.rl_operator.conftest import api, rights, start, with_trainer_kind, world
-from tests.contract.rl_operator.test_queue import queue, with_kueue
-from tests.contract.rl_operator.test_watches import front
+from tests.contract.rl_operator.jobs.test_queue import queue, with_kueue
+from tests.contract.rl_operator.process.test_watches import front
 
 __all__ = [
     "api", "front", "queue", "rights", "start", "with_kueue", "with_trainer_kind", "world",

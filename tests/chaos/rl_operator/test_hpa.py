@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rl_operator import kinds
-from rl_operator.kinds import Key
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key
 from tests import metrics_adapter
 from tests.apiserver import program
 from tests.contract.rl_operator.world import World

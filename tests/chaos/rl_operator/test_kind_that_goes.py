@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rl_operator import kinds
-from rl_operator.kinds import Key
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Process, Starter, bring_up, trainer_kind
 from tests.contract.rl_operator.world import World

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rl_operator import kinds
+from rl_operator.kube import kinds
 from tests import kueue
 from tests.apiserver import ApiServer
+from tests.contract.rl_operator.jobs.test_queue import QUEUED, decide, workload
 from tests.contract.rl_operator.processes import Starter, grant
-from tests.contract.rl_operator.test_queue import QUEUED, decide, workload
 from tests.contract.rl_operator.world import World
 from tests.waiting import until
 

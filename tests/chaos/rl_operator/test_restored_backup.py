@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from kubernetes import client, config
 
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
-from rl_operator import kinds
-from rl_operator.cluster import Cluster
+from rl_operator.kube import kinds
+from rl_operator.kube.cluster import Cluster
 from tests import apiserver
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Process, Starter, grant, holder, trainer_kind

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from rl_operator import kinds, names
-from rl_operator.kinds import Key, Kind
+from rl_operator.kube import kinds, names
+from rl_operator.kube.kinds import Key, Kind
 from tests import kueue
 from tests.api_front import ApiFront, Fault
 from tests.apiserver import ApiServer
 from tests.chaos.rl_operator.test_storms import BURSTS, LEFT_ALONE
-from tests.contract.rl_operator import test_shared_pools as shared
+from tests.contract.rl_operator.jobs.test_elastic import place, remove_pods, size
+from tests.contract.rl_operator.jobs.test_queue import QUEUED, decide, workload
+from tests.contract.rl_operator.jobs.test_suspend import end_pod, suspend
+from tests.contract.rl_operator.pools import test_shared_pools as shared
+from tests.contract.rl_operator.process.test_watches import behind
 from tests.contract.rl_operator.processes import Process, Starter, begins, grant, holder
-from tests.contract.rl_operator.test_elastic import place, remove_pods, size
-from tests.contract.rl_operator.test_queue import QUEUED, decide, workload
-from tests.contract.rl_operator.test_suspend import end_pod, suspend
-from tests.contract.rl_operator.test_watches import behind
 from tests.contract.rl_operator.world import World
 from tests.waiting import until
 

@@ -9,7 +9,7 @@ import pytest
 
 from rl_contracts.ids import RunId
 from rl_contracts.spec.resources import API_VERSION
-from rl_operator.names import POOL_LABEL
+from rl_operator.kube.names import POOL_LABEL
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import EXAMPLE, short_job
 from tests.cluster.waiting import until

@@ -10,8 +10,8 @@ import pytest
 
 from rl_contracts.ids import RunId
 from rl_contracts.spec.resources import API_VERSION
-from rl_operator.names import POOL_LABEL, RUN_LABEL
-from rl_operator.timestamps import parse_time
+from rl_operator.kube.names import POOL_LABEL, RUN_LABEL
+from rl_operator.kube.timestamps import parse_time
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import EXAMPLE, short_job
 from tests.cluster.waiting import until

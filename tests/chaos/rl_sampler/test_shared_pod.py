@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 from rl_contracts import env
-from rl_contracts.spec.lora import LoRA
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.training.lora import LoRA
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
-from rl_operator.desired import deployment
-from rl_operator.desired.objects import spec_config
-from rl_operator.metadata import Meta
+from rl_operator.kube.metadata import Meta
+from rl_operator.render import deployment
+from rl_operator.render.objects import spec_config
 from tests.contract.rl_sampler.conftest import ENGINE_PYTHON, ENGINE_START_SECONDS, MODEL_KEY, get
-from tests.contract.rl_sampler.lora import AdapterTrainer, distance
+from tests.contract.rl_sampler.engine.lora import AdapterTrainer, distance
 from tests.contract.rl_sampler.rescoring import CLOSE
 from tests.manifests import a_job
 from tests.servers import ROOT, free_port

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.documents.task import Cause, TaskState
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_sampler.conftest import MakePod, Pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of

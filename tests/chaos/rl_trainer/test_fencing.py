@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_trainer import fencing
-from tests.contract.rl_trainer.fencing import TRAINING
-from tests.contract.rl_trainer.pausing import Point, Trainers, running_trainers
+from tests.contract.rl_trainer.durability import fencing
+from tests.contract.rl_trainer.durability.fencing import TRAINING
+from tests.contract.rl_trainer.durability.pausing import Point, Trainers, running_trainers
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
 from tests.servers import MinioServer, StoreServer, settings_of

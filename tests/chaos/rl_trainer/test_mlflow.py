@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.chaos.rl_trainer.mlflow_server import Front, running_mlflow
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World

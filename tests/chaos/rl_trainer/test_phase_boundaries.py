@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from rl_trainer.phases import ANNOTATE, CRITIC, EVALUATE, EXPORT, FORM, HAND_OUT, UPDATE
-from tests.contract.rl_trainer.crash import Crashed, crashing_at, reaching
+from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at, reaching
+from tests.contract.rl_trainer.runs.test_adapters import LORA, AdapterSampler
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
-from tests.contract.rl_trainer.test_adapters import LORA, AdapterSampler
 from tests.contract.rl_trainer.world import RUN, World
 from tests.tiny_model import save_tiny
 

@@ -11,11 +11,11 @@ import torch
 from rl_contracts.documents.run import PolicyPointer, Run
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
-from rl_trainer import model, weights
-from rl_trainer.heartbeat import Heartbeat
-from rl_trainer.job import Job
-from rl_trainer.policy import Policy
-from rl_trainer.publish import Publisher
+from rl_trainer.context.heartbeat import Heartbeat
+from rl_trainer.context.job import Job
+from rl_trainer.model import loading, weights
+from rl_trainer.model.policy import Policy
+from rl_trainer.publish.publisher import Publisher
 from tests.contract.policy_broadcast.world import Subscriber
 from tests.documents import a_run
 from tests.tiny_model import save_tiny
@@ -53,7 +53,7 @@ class Trainer:
             folder=folder,
         )  # fmt: skip
         loaded = folder / f"model-{epoch}"
-        policy = model.load(save_tiny(loaded), precision="BF16", uri="s3://bucket/model")
+        policy = loading.load(save_tiny(loaded), precision="BF16", uri="s3://bucket/model")
         return cls(stores, policy, Publisher(job, policy))
 
     def step(self) -> dict[str, bytes]:

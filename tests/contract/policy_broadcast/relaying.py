@@ -16,10 +16,10 @@ from torch import Tensor
 
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.stores.objects import Objects
-from rl_sampler.relay.client import Patience, Relay
-from rl_sampler.relay.server import RelayServer
-from rl_sampler.relay.tree import Peer
-from rl_sampler.weights import Staged, WeightsFolder
+from rl_sampler.engine.weights import Staged, WeightsFolder
+from rl_sampler.policy.relay.client import Patience, Relay
+from rl_sampler.policy.relay.server import RelayServer
+from rl_sampler.policy.relay.tree import Peer
 from tests.contract.policy_broadcast.world import Subscriber
 
 T = TypeVar("T")

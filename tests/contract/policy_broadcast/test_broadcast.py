@@ -18,7 +18,7 @@ from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.connect import Stores
 from rl_sampler.policy import fetch
 from rl_sampler.policy.fetch import StagingEndedError
-from rl_trainer import portion
+from rl_trainer.publish import policy_shard
 from tests.contract.policy_broadcast.training import follow_training
 from tests.contract.policy_broadcast.world import (
     Line,
@@ -140,7 +140,7 @@ def test_a_full_policy_is_taken_where_the_chain_is_longer(
 def test_shards_arrive_as_one_policy(
     line: Line, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portion, "SHARD_BYTES", 1000)
+    monkeypatch.setattr(policy_shard, "SHARD_BYTES", 1000)
     monkeypatch.setattr(fetch, "PART_BYTES", 300)
     staged = subscriber.stage(line.publish(strange()))
     assert len(list(staged.folder.glob("model-*-of-*.safetensors"))) == 2

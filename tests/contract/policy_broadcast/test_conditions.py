@@ -20,9 +20,9 @@ from rl_contracts.errors import (
     ObjectMissingError,
     StoreUnavailableError,
 )
+from rl_contracts.stores.clients.multipart import PART_BYTES
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.multipart import PART_BYTES
-from rl_contracts.stores.settings import StoreSettings
 from tests.contract.policy_broadcast.publishing import RUN, Trainer
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, moved, strange
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of

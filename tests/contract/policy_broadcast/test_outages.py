@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.settings import StoreSettings
 from rl_sampler.policy import fetch
-from rl_trainer import portion
-from rl_trainer.shards import ShardContent
+from rl_trainer.publish import policy_shard
+from rl_trainer.publish.safetensors_files import ShardContent
 from tests.contract.policy_broadcast.world import Line, Subscriber, content
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
 from tests.waiting import HUNG_SECONDS
@@ -80,7 +80,7 @@ def test_a_publication_survives_a_restart(
                 outage()
             return super().__call__(offset, size_bytes)
 
-    monkeypatch.setattr(portion, "ShardContent", Interrupted)
+    monkeypatch.setattr(policy_shard, "ShardContent", Interrupted)
     pointer = line.publish(large())
     outage.over()
     subscriber = Subscriber.make(tmp_path / "weights", line.objects, large())

@@ -17,11 +17,11 @@ from rl_contracts.errors import FencedOutError, ObjectMissingError, StoreUnavail
 from rl_contracts.ids import RunId, policy_id
 from rl_contracts.spec.retention import ObjectBound
 from rl_contracts.spec.storage import Delta
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from rl_sampler.policy import fetch
-from rl_trainer.policy_collector import PolicyCollector
-from rl_trainer.retention import UNBOUNDED
+from rl_trainer.checkpoint.retention import UNBOUNDED
+from rl_trainer.publish.policy_collector import PolicyCollector
 from tests.contract.policy_broadcast.publishing import SPEC
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, moved, strange
 from tests.documents import a_run, a_sampler
@@ -182,7 +182,7 @@ def test_the_dry_run_of_a_pod_tells_and_does_nothing(
     for key, value in store_settings.to_mapping().items():
         (tmp_path / "stores" / key).write_text(value)
     told = subprocess.run(
-        [sys.executable, "-m", "rl_trainer.policy_collector"],
+        [sys.executable, "-m", "rl_trainer.publish.policy_collector"],
         env=os.environ | {
             env.NAMESPACE: "ns", env.JOB: "job", env.RUN: RUN, env.ATTEMPT: "1",
             env.SPEC_FILE: str(tmp_path / "rljob.json"),

@@ -13,12 +13,12 @@ from aiohttp import web
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.stores.connect import Stores
+from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy import fetch
-from rl_sampler.relay.client import Patience
-from rl_sampler.relay.pool import relaying
-from rl_sampler.relay.server import RelayServer
-from rl_sampler.relay.tree import Peer
-from rl_sampler.weights import WeightsFolder
+from rl_sampler.policy.relay.client import Patience
+from rl_sampler.policy.relay.pool import relaying
+from rl_sampler.policy.relay.server import RelayServer
+from rl_sampler.policy.relay.tree import Peer
 from tests.contract.policy_broadcast.relaying import TOKEN, Pool, Servers, running_pool
 from tests.contract.policy_broadcast.world import Line, content, moved, strange
 from tests.documents import RUN, a_sampler

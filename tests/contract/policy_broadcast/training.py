@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from rl_contracts.stores.objects import Objects
-from rl_trainer import model, weights
+from rl_trainer.model import loading, weights
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, moved, strange
 from tests.tiny_model import VOCABULARY, save_tiny
 
@@ -22,7 +22,7 @@ def follow_training(
     Returns:
         How many of the model's tensors each step changed.
     """
-    policy = model.load(save_tiny(folder / "model"), precision="BF16", uri="s3://m/m")
+    policy = loading.load(save_tiny(folder / "model"), precision="BF16", uri="s3://m/m")
     optimizer = torch.optim.AdamW(policy.parameters().values(), lr=rate)
     generator = torch.Generator().manual_seed(0)
     first = weights.snapshot(policy, precision="BF16")

@@ -18,15 +18,15 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.objects import Objects
 from rl_policy_codec.state import State
+from rl_sampler.engine.weights import Staged, WeightsFolder
+from rl_sampler.policy.relay.client import Relay
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import Signature, TensorKind, mapped
-from rl_sampler.relay.client import Relay
-from rl_sampler.weights import Staged, WeightsFolder
-from rl_trainer import broadcast, shards
-from rl_trainer.broadcast import Base, Sent
-from rl_trainer.channel import Asking
-from rl_trainer.portions import Portions
-from rl_trainer.world import ALONE, World
+from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.publish import broadcast, safetensors_files
+from rl_trainer.publish.broadcast import Base, Sent
+from rl_trainer.publish.channel import Asking
+from rl_trainer.publish.policy_shards import Portions
 
 NEVER = threading.Event()
 OFTEN = Delta(anchor_every=1000, max_fraction=1.0)
@@ -103,7 +103,9 @@ class Line:
             manifest_sha256="",
         )
         if self.remember:
-            self.states[version] = raw({name: shards.flat(one) for name, one in tensors.items()})
+            self.states[version] = raw(
+                {name: safetensors_files.flat(one) for name, one in tensors.items()}
+            )
         self.portions.take(version, tensors)
         sent = broadcast.send(
             self.objects, self.ask, ranks=self.world.size, number=version, pointer=pointer,
@@ -158,7 +160,7 @@ class Subscriber:
         weights.base.mkdir(parents=True)
         (weights.base / "config.json").write_text("{}")
         kinds = {
-            name: TensorKind(shards.form(one).dtype, tuple(one.shape))
+            name: TensorKind(safetensors_files.form(one).dtype, tuple(one.shape))
             for name, one in tensors.items()
         }
         counted = Counted(objects)

@@ -11,12 +11,12 @@ from pymongo.errors import AutoReconnect
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.errors import StoreUnavailableError
-from rl_contracts.stores.mongo import Mongo
+from rl_contracts.stores.clients.mongo import Mongo
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.records import BatchStore
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.runs import RunStore
-from rl_contracts.stores.settings import StoreSettings
 from rl_contracts.stores.tasks import TaskStore
 
 T = TypeVar("T")

@@ -25,9 +25,9 @@ from hypothesis.stateful import (
 from rl_contracts import ids
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Cause, Queue, Task
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.orphans import find_orphans
-from rl_contracts.stores.settings import StoreSettings
 from rl_contracts.stores.tasks import LONGEST_LEASE_SECONDS
 from tests.contract.rl_contracts.actors import (
     FOR_GOOD,

@@ -15,8 +15,8 @@ from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch, BatchMember, BatchState
 from rl_contracts.documents.run import Totals
 from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.documents import RUN, a_batch, a_rollout, a_run, a_task
 
 KEYS = [field.alias for field in StoreSettings.model_fields.values()]

@@ -13,8 +13,8 @@ import pytest
 
 from rl_console.stores import objects_behind
 from rl_contracts.errors import AccessDeniedError, RefusedError, StoreUnavailableError
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.settings import StoreSettings
 from tests.authority import Authority
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
 

@@ -11,8 +11,8 @@ import pytest
 
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.documents import RUN, a_task
 from tests.mongo_front import Document, Front, front_before, takes_a_task
 from tests.servers import StoreServer

@@ -14,8 +14,8 @@ from pymongo.errors import ProtocolError
 
 from rl_contracts.documents.task import Queue
 from rl_contracts.errors import AccessDeniedError, RefusedError, StoreUnavailableError
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.authority import Authority
 from tests.documents import RUN, a_rollout, a_run, a_task
 from tests.mongo_front import Front, front_of

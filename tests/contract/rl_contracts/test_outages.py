@@ -15,8 +15,8 @@ from rl_contracts.errors import (
     ObjectMissingError,
     StoreUnavailableError,
 )
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.documents import RUN, a_run, a_task
 from tests.servers import (
     MinioServer,

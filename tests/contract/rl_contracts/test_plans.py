@@ -12,9 +12,9 @@ import pytest
 from pymongo.collection import Collection
 
 from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.stores.clients.mongo import Stored
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.mongo import Stored
-from rl_contracts.stores.settings import StoreSettings
 from tests.documents import RUN, a_batch, a_rollout, a_sampler, a_task
 from tests.servers import StoreServer
 

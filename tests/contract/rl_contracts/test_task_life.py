@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, settings
 
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_contracts.task_life import play
 
 SHORT = settings(

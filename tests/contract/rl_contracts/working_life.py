@@ -9,7 +9,7 @@ from hypothesis.stateful import precondition, rule
 
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.errors import StoreUnavailableError
-from rl_sampler.rollout import adopted
+from rl_sampler.episodes.rollout import adopted
 from tests.contract.rl_contracts.actors import FOR_GOOD, Actor, State
 from tests.contract.rl_contracts.watching import GROUP, Watching
 

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from rl_local import binaries, versions
-from rl_operator import kinds
-from rl_operator.kinds import Key
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key
 from tests.apiserver import ApiServer, kubeconfig
 from tests.contract.rl_operator.world import World, install_trainer_kind
 from tests.servers import ROOT, Server, binary, free_port

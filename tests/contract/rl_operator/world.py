@@ -17,32 +17,33 @@ from typing import Any
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.documents.task import Task
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
-from rl_operator import kinds, observe
-from rl_operator.adoption import Adoption
-from rl_operator.apply import Applier
-from rl_operator.claims import Claims
-from rl_operator.cluster import Cluster
-from rl_operator.connections import Connections
-from rl_operator.events import Journal
-from rl_operator.feed import Feed
-from rl_operator.first_words import FirstWords
-from rl_operator.inputs import InputsReader
-from rl_operator.kinds import Key, Kind
-from rl_operator.looks import Looks
-from rl_operator.pace import Pace
-from rl_operator.preflight import Preflight
-from rl_operator.queueing import Queueing
-from rl_operator.readings import ProgressReader
+from rl_operator.apply.applier import Applier
+from rl_operator.apply.deferred_status import FirstWords
+from rl_operator.apply.poll_backoff import Pace
+from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.apply.unchanged_check import Stillness
+from rl_operator.cache.cached_reader import Looks
+from rl_operator.cache.object_cache import Store
+from rl_operator.jobs.inputs import InputsReader
+from rl_operator.kube import kinds
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import Key, Kind
+from rl_operator.kube.settings import Images
+from rl_operator.kueue.queueing import Queueing
+from rl_operator.pools.scaling import PoolScaler
+from rl_operator.process.events import Journal
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
-from rl_operator.scaling import PoolScaler
-from rl_operator.settings import Images
-from rl_operator.status_writer import StatusWriter
-from rl_operator.stillness import Stillness
-from rl_operator.store import Store
-from rl_operator.trial import Trial
+from rl_operator.state import observe
+from rl_operator.stores.adoption import Adoption
+from rl_operator.stores.claims import Claims
+from rl_operator.stores.connections import Connections
+from rl_operator.stores.preflight import Preflight
+from rl_operator.stores.readings import ProgressReader
+from rl_operator.validation.dry_run import Trial
+from rl_operator.watch.informer import Feed
 from tests.apiserver import ApiServer
 from tests.documents import a_run, a_sampler, a_task
 from tests.manifests import a_job

@@ -20,8 +20,8 @@ import pytest
 from rl_contracts import env
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.ids import RunId, sampler_id
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
 from tests.documents import RUN

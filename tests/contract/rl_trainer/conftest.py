@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.settings import StoreSettings
 from tests.contract.rl_trainer.world import World
 
 MakeWorld = Callable[..., World]

@@ -24,13 +24,15 @@ from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.env import TrainerEnv
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import reports
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
-from rl_contracts.stores.settings import StoreSettings
-from rl_trainer import attempt, inputs, meeting, model, sharding, weights
-from rl_trainer.learner import Learner
-from rl_trainer.samples import batch_samples
-from rl_trainer.world import ALONE
+from rl_trainer import attempt, inputs
+from rl_trainer.algorithm.samples import batch_samples
+from rl_trainer.distributed import rendezvous
+from rl_trainer.distributed.world import ALONE
+from rl_trainer.model import loading, sharding, weights
+from rl_trainer.model.learner import Learner
 from tests.servers import ROOT
 from tests.tiny_model import save_tiny
 from tests.waiting import HUNG_SECONDS
@@ -180,7 +182,7 @@ class World:
     def uninterrupted(self) -> dict[str, Tensor]:
         """Weights of a trainer that trains the lineage's batches without ever stopping."""
         low_rank, offload = self.spec.training.lora, self.spec.training.offload_parameters
-        policy = model.load(
+        policy = loading.load(
             self.folder / "model",
             precision="FP32",
             uri=self.spec.model.uri,
@@ -189,9 +191,9 @@ class World:
         )
         teacher, uri = None, self.spec.algorithm.teacher
         if uri is not None:
-            teacher = model.load(self.folder / "teacher", precision="FP32", uri=uri)
+            teacher = loading.load(self.folder / "teacher", precision="FP32", uri=uri)
         adapter = inputs.adapter_of(self.folder / "model", policy, self.spec)
-        ranks = meeting.with_mesh(ALONE) if offload else ALONE
+        ranks = rendezvous.with_mesh(ALONE) if offload else ALONE
         learner = Learner(policy, self.spec, teacher=teacher, adapter=adapter, world=ranks)
         torch.use_deterministic_algorithms(True)
         for batch in self.stores.batches.lineage(self.run.head_batch):

@@ -10,20 +10,18 @@ from rl_contracts.documents import overflow, sampler
 from rl_contracts.documents.datasets import text
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.stores import orphans
-from rl_operator import (
-    attempt_ends,
-    attempts,
-    autoscaler,
-    input_checks,
-    leadership,
-    operation,
-    pool_pods,
-    preflight,
-)
-from rl_sampler import claims, heartbeat, run_watch
+from rl_operator.attempts import ends, lifecycle
+from rl_operator.pools import autoscaler, removal_plan
+from rl_operator.process import leadership
+from rl_operator.status import operation
+from rl_operator.stores import input_checks, preflight
+from rl_sampler import heartbeat, run_watch
 from rl_sampler.policy import backoff, fetch
 from rl_sampler.scorers.mathematics import PROCESSOR_SECONDS
-from rl_trainer import attempt, collect, policy_collector
+from rl_sampler.tasks import claims
+from rl_trainer import attempt
+from rl_trainer.publish import policy_collector
+from rl_trainer.rollouts import collect
 from tests.unit.docs.pages import ROOT
 
 FIGURES = [
@@ -35,7 +33,7 @@ FIGURES = [
         leadership.DURATION_SECONDS, leadership.RETRY_SECONDS, leadership.RENEW_DEADLINE_SECONDS]),
     ("operator.md", "up to `restartBackoffMaxSeconds` ({}), the next attempt", [
         Lifecycle().restart_backoff_max_seconds]),
-    ("operator.md", "tried again every {} s, not counted", [attempt_ends.REFUSED_RETRY_SECONDS]),
+    ("operator.md", "tried again every {} s, not counted", [ends.REFUSED_RETRY_SECONDS]),
     ("operator.md", "waited for more than {} % of its time", [autoscaler.UP_WAIT_SHARE * 100]),
     ("conditions.md", "after {} s, then up to every {} s", [
         preflight.RETRY_FIRST_SECONDS, preflight.RETRY_MAX_SECONDS]),
@@ -54,11 +52,11 @@ FIGURES = [
 ]  # fmt: skip
 IN_WORDS = [
     ("audit.md", "more than half a minute ago", orphans.LEASE_GRACE_SECONDS, 30),
-    ("operator.md", "a minute over their grace", attempts.LINGER_SECONDS, 60),
-    ("operator.md", "runs for two minutes without being heard", pool_pods.SILENT_SECONDS, 120),
+    ("operator.md", "a minute over their grace", lifecycle.LINGER_SECONDS, 60),
+    ("operator.md", "runs for two minutes without being heard", removal_plan.SILENT_SECONDS, 120),
     ("operator.md", "not tried again for an hour", autoscaler.TOO_SMALL_SECONDS, 3600),
     ("operator.md", "not followed by another for ten minutes", autoscaler.NO_GAIN_SECONDS, 600),
-    ("operator.md", "after an attempt of ten minutes", attempt_ends.SETTLED_SECONDS, 600),
+    ("operator.md", "after an attempt of ten minutes", ends.SETTLED_SECONDS, 600),
     ("operator.md", "at most to the double", autoscaler.MAX_GROWTH, 2),
     ("operator.md", "by at most a quarter", autoscaler.MAX_SHRINK, 0.25),
     ("conditions.md", "outlive their grace by five minutes", operation.STOP_SECONDS, 300),

@@ -14,12 +14,12 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
-from rl_contracts.stores.settings import StoreSettings
-from rl_operator import metrics as operator_metrics
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_operator.kube import metrics as operator_metrics
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.tally import Tally
 from rl_sampler.metrics import agent_registry
-from rl_sampler.problems import Problems
-from rl_sampler.serving import Serving
-from rl_sampler.tally import Tally
 from rl_trainer.tracking.figures import Figures
 from tests.documents import a_step
 from tests.unit.docs.pages import (
@@ -146,7 +146,7 @@ def condition_types() -> set[str]:
     said = arguments(parsed, {"Said": 0, "_reachable": 0}, keyword="type")
     kinds = re.findall(
         r'^ *(?:kind|KIND) = "(\w+)"$',
-        "\n".join(path.read_text() for path in (ROOT / "operator" / "rl_operator").glob("*.py")),
+        "\n".join(path.read_text() for path in (ROOT / "operator" / "rl_operator").rglob("*.py")),
         re.MULTILINE,
     )
     return said | set(kinds)

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.spec.agents import Agent
-from rl_sampler.answers import ANSWERS
+from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.sandbox.programs import last_block
+from rl_sampler.scorers.answers import ANSWERS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMES = ("calculator", "conversation", "programs")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rl_contracts.errors import RefusedError
-from rl_contracts.stores.mongo import Mongo
-from rl_contracts.stores.settings import StoreSettings
+from rl_contracts.stores.clients.mongo import Mongo
+from rl_contracts.stores.clients.settings import StoreSettings
 
 
 def connect(uri: str) -> None:

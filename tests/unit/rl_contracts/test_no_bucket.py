@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from rl_contracts.errors import ObjectMissingError, RefusedError, StoreUnavailableError
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.settings import StoreSettings
 from tests.loopback import listening
 from tests.waiting import HUNG_SECONDS
 

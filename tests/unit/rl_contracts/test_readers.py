@@ -17,7 +17,7 @@ from rl_contracts import env
 from rl_contracts.spec.base import Resources
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
-from rl_contracts.stores.settings import StoreSettings
+from rl_contracts.stores.clients.settings import StoreSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = ("operator", "trainer_image", "sampler_image", "console")

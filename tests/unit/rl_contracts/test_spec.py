@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rl_contracts.spec import crd
 from rl_contracts.spec.data import DatasetSource, ModelSource
 from rl_contracts.spec.resources import RLJob, RLJobSpec, SamplerPool
 from rl_contracts.spec.reward import Reward
-from rl_contracts.spec.schema import tightened
-from rl_contracts.stores.settings import StoreSettings
+from rl_contracts.spec.schema import crd
+from rl_contracts.spec.schema.structural import tightened
+from rl_contracts.stores.clients.settings import StoreSettings
 
 MINIMAL: dict[str, Any] = {
     "model": {"uri": "s3://models/tiny"},

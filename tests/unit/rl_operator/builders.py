@@ -8,15 +8,15 @@ from typing import Any
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import FailureStatus, RLJobStatus
-from rl_operator import names
-from rl_operator.decisions import View
-from rl_operator.kinds import Key
-from rl_operator.metadata import Meta
-from rl_operator.pod import Container, Pod
-from rl_operator.progress import REACHED, Reading
-from rl_operator.settings import Images
-from rl_operator.snapshot import Job, JobSnapshot, TrainerJob
-from rl_operator.timestamps import format_time
+from rl_operator.kube import names
+from rl_operator.kube.kinds import Key
+from rl_operator.kube.metadata import Meta
+from rl_operator.kube.settings import Images
+from rl_operator.kube.timestamps import format_time
+from rl_operator.state.decisions import View
+from rl_operator.state.pod import Container, Pod
+from rl_operator.state.progress import REACHED, Reading
+from rl_operator.state.snapshot import Job, JobSnapshot, TrainerJob
 from tests.documents import a_run
 from tests.manifests import JOB
 

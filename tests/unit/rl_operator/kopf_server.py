@@ -12,10 +12,10 @@ from typing import Any
 
 from aiohttp import web
 
-from rl_operator import kinds
-from rl_operator.kinds import Kind
-from rl_operator.settings import Settings
-from rl_operator.watches import others_kinds
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Kind
+from rl_operator.kube.settings import Settings
+from rl_operator.watch.watches import others_kinds
 
 NAMESPACE = Kind("v1", "namespaces", "Namespace", namespaced=False)
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]

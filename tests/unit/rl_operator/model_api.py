@@ -6,11 +6,11 @@ import copy
 import itertools
 from typing import Any
 
-from rl_operator import names
-from rl_operator.api_errors import ApiConflictError
-from rl_operator.kinds import Kind
-from rl_operator.store import fits, parse_selector
-from rl_operator.timestamps import format_time
+from rl_operator.cache.object_cache import fits, parse_selector
+from rl_operator.kube import names
+from rl_operator.kube.api_errors import ApiConflictError
+from rl_operator.kube.kinds import Kind
+from rl_operator.kube.timestamps import format_time
 from tests.unit.rl_operator.builders import NOW
 
 Raw = dict[str, Any]

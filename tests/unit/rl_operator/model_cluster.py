@@ -7,14 +7,14 @@ from typing import Any
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import SamplerPoolStatus
-from rl_operator import names
-from rl_operator.api_errors import ApiConflictError
-from rl_operator.desired.trainer import parse_trainer_job
-from rl_operator.kinds import PYTORCH_JOB, SAMPLER_POOL, Key
-from rl_operator.metadata import Child, Meta
-from rl_operator.plan import Action, Create, Delete
-from rl_operator.snapshot import Job, JobSnapshot, Pool
-from rl_operator.timestamps import format_time
+from rl_operator.kube import names
+from rl_operator.kube.api_errors import ApiConflictError
+from rl_operator.kube.kinds import PYTORCH_JOB, SAMPLER_POOL, Key
+from rl_operator.kube.metadata import Child, Meta
+from rl_operator.kube.plan import Action, Create, Delete
+from rl_operator.kube.timestamps import format_time
+from rl_operator.render.trainer import parse_trainer_job
+from rl_operator.state.snapshot import Job, JobSnapshot, Pool
 
 Raw = dict[str, Any]
 YEAR_2026 = 1767225600.0

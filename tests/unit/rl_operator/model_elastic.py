@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rl_operator import names
-from rl_operator.decisions import Decision
-from rl_operator.kinds import PYTORCH_JOB
+from rl_operator.kube import names
+from rl_operator.kube.kinds import PYTORCH_JOB
+from rl_operator.state.decisions import Decision
 from tests.unit.rl_operator.builders import a_pod
 from tests.unit.rl_operator.model_life import Life
 

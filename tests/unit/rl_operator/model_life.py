@@ -8,21 +8,25 @@ from typing import Any, Literal
 
 from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
-from rl_operator import attempt_records, attempts, job_conditions, names, standstill, view
-from rl_operator.api_errors import ApiConflictError
-from rl_operator.decisions import Decision
-from rl_operator.desired import job as desired
-from rl_operator.gate import Gate, without_queue
-from rl_operator.inputs import Inputs
-from rl_operator.kinds import PYTORCH_JOB
-from rl_operator.metadata import Child
-from rl_operator.plan import Action, Wanted, plan
-from rl_operator.pod import Container, Pod
-from rl_operator.progress import Reading
-from rl_operator.refusals import of_spec
-from rl_operator.situation import Situation, Stall
-from rl_operator.snapshot import JobSnapshot
-from rl_operator.timestamps import format_time
+from rl_operator.attempts import lifecycle
+from rl_operator.jobs import attempt_context, unrenderable_job
+from rl_operator.jobs.inputs import Inputs
+from rl_operator.kube import names
+from rl_operator.kube.api_errors import ApiConflictError
+from rl_operator.kube.kinds import PYTORCH_JOB
+from rl_operator.kube.metadata import Child
+from rl_operator.kube.plan import Action, Wanted, plan
+from rl_operator.kube.timestamps import format_time
+from rl_operator.kueue.gate import Gate, without_queue
+from rl_operator.render import job as desired
+from rl_operator.state import attempt_records
+from rl_operator.state.decisions import Decision
+from rl_operator.state.pod import Container, Pod
+from rl_operator.state.progress import Reading
+from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.status import job_conditions
+from rl_operator.status.status_input import Situation, Stall
+from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import (
     IMAGES,
     NOW,
@@ -57,8 +61,8 @@ class _Turn:
         """Whether the operator looks at all of it anew before it acts."""
         job, decision = self.seen.job, self.decision
         queued = job.spec is not None and job.spec.scheduling.queued
-        acts = decision is not None and not view.needs_no_proof(decision, queued=queued)
-        return acts or view.must_be_live(job)
+        acts = decision is not None and not attempt_context.needs_no_proof(decision, queued=queued)
+        return acts or attempt_context.must_be_live(job)
 
 
 def _seen(fresh: JobSnapshot, earlier: JobSnapshot, stale: Stale) -> JobSnapshot:
@@ -322,13 +326,13 @@ def _decided(
     if gate is None:
         return None, [], desired.unwanted(seen, seen.job.spec)
     dropped = [gate.drop] if gate.drop is not None else []
-    left = standstill.unwanted(seen)
+    left = unrenderable_job.unwanted(seen)
     left += [one for one in dropped if one not in left]
     if gate.spec is None:
-        return standstill.decide(seen), standstill.wanted(seen), left
-    decision = attempts.decide(view.view_of(seen, gate.spec, inputs, now))
+        return unrenderable_job.decide(seen), unrenderable_job.wanted(seen), left
+    decision = lifecycle.decide(attempt_context.view_of(seen, gate.spec, inputs, now))
     if inputs.unusable:
-        return decision, standstill.wanted(seen), left
+        return decision, unrenderable_job.wanted(seen), left
     wanted = desired.wanted(
         seen,
         gate.spec,

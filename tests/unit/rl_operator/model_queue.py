@@ -7,13 +7,14 @@ import dataclasses
 from typing import Any
 
 from rl_contracts.spec.status import Condition, SamplerPoolStatus
-from rl_operator import kinds, observe
-from rl_operator.api_errors import ApiConflictError
-from rl_operator.gate import Gate
-from rl_operator.kinds import Kind
-from rl_operator.queueing import Queueing
-from rl_operator.snapshot import JobSnapshot
-from rl_operator.timestamps import format_time
+from rl_operator.kube import kinds
+from rl_operator.kube.api_errors import ApiConflictError
+from rl_operator.kube.kinds import Kind
+from rl_operator.kube.timestamps import format_time
+from rl_operator.kueue.gate import Gate
+from rl_operator.kueue.queueing import Queueing
+from rl_operator.state import observe
+from rl_operator.state.snapshot import JobSnapshot
 from tests import kueue
 from tests.unit.rl_operator.builders import IMAGES, NOW, a_pod
 from tests.unit.rl_operator.model_life import Life

@@ -10,19 +10,21 @@ import copy
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from rl_operator import assignment, kinds, names, observe
-from rl_operator.api_errors import ApiConflictError
-from rl_operator.apply import Applier
-from rl_operator.conditions import Said, merged
-from rl_operator.events import Journal
-from rl_operator.kinds import Key, Kind
-from rl_operator.pace import Pace
-from rl_operator.pool_status import Scaled
-from rl_operator.progress import Reading
+from rl_operator.apply.applier import Applier
+from rl_operator.apply.poll_backoff import Pace
+from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.apply.unchanged_check import Stillness
+from rl_operator.kube import kinds, names
+from rl_operator.kube.api_errors import ApiConflictError
+from rl_operator.kube.conditions import Said, merged
+from rl_operator.kube.kinds import Key, Kind
+from rl_operator.kube.timestamps import format_time
+from rl_operator.pools import assignment
+from rl_operator.pools.status import Scaled
+from rl_operator.process.events import Journal
 from rl_operator.reconcile_pool import PoolReconciler
-from rl_operator.status_writer import StatusWriter
-from rl_operator.stillness import Stillness
-from rl_operator.timestamps import format_time
+from rl_operator.state import observe
+from rl_operator.state.progress import Reading
 from tests.manifests import a_job
 from tests.unit.rl_operator.builders import IMAGES, NOW
 from tests.unit.rl_operator.model_api import NAMESPACE, DiedError, ModelApi, Moments, Objects, Raw

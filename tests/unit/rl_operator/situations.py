@@ -10,10 +10,10 @@ from rl_contracts.spec.status import (
     RLJobStatus,
     SamplerPoolStatus,
 )
-from rl_operator.decisions import Complete
-from rl_operator.progress import Reach, Reading
-from rl_operator.situation import Situation
-from rl_operator.snapshot import Pool
+from rl_operator.state.decisions import Complete
+from rl_operator.state.progress import Reach, Reading
+from rl_operator.state.snapshot import Pool
+from rl_operator.status.status_input import Situation
 from tests.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
     NOW,

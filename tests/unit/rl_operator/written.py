@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from rl_contracts.spec.base import Model
-from rl_operator.kinds import Kind
-from rl_operator.patience import Patience
-from rl_operator.progress import Reach, Reading
-from rl_operator.status_writer import StatusWriter
+from rl_operator.apply.status_urgency import Patience
+from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.kube.kinds import Kind
+from rl_operator.state.progress import Reach, Reading
 from tests.unit.rl_operator.builders import a_meta
 
 S = TypeVar("S", bound=Model)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_trainer.learner import Learner
-from rl_trainer.samples import Sample
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.model.learner import Learner
 
 
 def weights(learner: Learner) -> dict[str, Tensor]:

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import model
-from rl_trainer.learner import Learner
-from rl_trainer.policy import Policy
-from rl_trainer.samples import Sample
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.model import loading
+from rl_trainer.model.learner import Learner
+from rl_trainer.model.policy import Policy
 from tests.tiny_model import VOCABULARY, save_tiny
 
 SPEC: dict[str, Any] = {
@@ -51,7 +51,7 @@ def make_spec() -> MakeSpec:
 
 @pytest.fixture
 def load_policy(tiny_folder: Path) -> Callable[[], Policy]:
-    return lambda: model.load(tiny_folder, precision="FP32", uri="s3://models/tiny")
+    return lambda: loading.load(tiny_folder, precision="FP32", uri="s3://models/tiny")
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from rl_contracts.documents.run import Run
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.tracking import MLFLOW_KEYS, WANDB_KEY
+from rl_contracts.spec.training.tracking import MLFLOW_KEYS, WANDB_KEY
 from rl_contracts.stores.objects import Objects
-from rl_trainer.export import settings
-from rl_trainer.job import Job, Progress
+from rl_trainer.checkpoint.export import settings
+from rl_trainer.context.job import Job, Progress
 from rl_trainer.tracking import entries
 from rl_trainer.tracking.figures import Figures
 from rl_trainer.tracking.outbox import Outbox

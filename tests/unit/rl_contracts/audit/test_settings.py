@@ -13,7 +13,7 @@ import pytest
 
 from rl_contracts.audit import settings
 from rl_contracts.errors import RefusedError
-from rl_contracts.stores.settings import StoreSettings
+from rl_contracts.stores.clients.settings import StoreSettings
 from tests.servers import ROOT
 
 VALUES = {

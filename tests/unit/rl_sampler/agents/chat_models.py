@@ -8,7 +8,7 @@ import trl
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rl_sampler.prompt import Prompts
+from rl_sampler.agents.prompt import Prompts
 
 CHATML = ("<|im_end|>", "<|im_start|>", "<|endoftext|>")
 LLAMA = ("<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>")

@@ -12,15 +12,15 @@ from typing import Any, cast
 from rl_contracts.documents.rollout import StopReason, ToolCall
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Message
-from rl_contracts.spec.agents import Agent as AgentSpec
+from rl_contracts.spec.agent.agents import Agent as AgentSpec
 from rl_sampler.agents import AGENTS, IN_TEXT, Agent, introduced
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.policy import Policy, Sampled
+from rl_sampler.agents.prompt import Prompts
 from rl_sampler.agents.user import ScriptedUser
-from rl_sampler.claims import Claim
 from rl_sampler.engine.protocol import FoundCalls, Generation
-from rl_sampler.prompt import Prompts
+from rl_sampler.tasks.claims import Claim
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import Tool
 from rl_sampler.tools.toolbox import Tools

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rl_contracts.documents.task import Message
 from rl_sampler.agents.chat import Chat, Chats
 from rl_sampler.agents.continuation import TemplateRefusedError
-from rl_sampler.prompt import PromptError, Prompts
+from rl_sampler.agents.prompt import PromptError, Prompts
 from rl_sampler.tools.tool import Tool
 from tests.examples import examples
 from tests.unit.rl_sampler.agents.chat_models import CHATML, SPECIAL, byte_prompts, real_prompts

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from rl_contracts.documents.run import PolicyPointer
-from rl_contracts.spec.agents import Sampling
+from rl_contracts.spec.agent.agents import Sampling
 from rl_sampler.agents.policy import Policy, is_spoilt
-from rl_sampler.claims import Claim
 from rl_sampler.engine.protocol import GenerateRequest, Generation, ServerInfo
-from rl_sampler.serving import Serving
-from rl_sampler.slots import Slots
-from rl_sampler.tally import Tally
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.slots import Slots
+from rl_sampler.engine.tally import Tally
+from rl_sampler.tasks.claims import Claim
 from tests.documents import a_task
 
 ENGINE = ServerInfo(version="0.5.23", max_running_requests=64, max_req_input_len=512)

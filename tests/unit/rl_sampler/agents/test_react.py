@@ -11,7 +11,7 @@ from rl_contracts.documents.task import Message
 from rl_sampler.agents import introduced
 from rl_sampler.agents.react import UNREADABLE, Step, instructions, read
 from rl_sampler.agents.tool_loop import TOO_EARLY
-from rl_sampler.answers import final_answer
+from rl_sampler.scorers.answers import final_answer
 from rl_sampler.tools.formats import WantedCall
 from tests.unit.rl_sampler.agents.scripted import TOOL, Played, play
 

@@ -12,9 +12,9 @@ from rl_sampler.completions.endpoint import Completion, Messages, Server
 from rl_sampler.completions.errors import EndpointDownError, NoCompletionError, UnreadableError
 from rl_sampler.completions.failover import Failover
 from rl_sampler.completions.outages import Outages
-from rl_sampler.problems import Problems
-from rl_sampler.serving import Serving
-from rl_sampler.tally import Tally
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.tally import Tally
 
 QUESTION: Messages = ({"role": "user", "content": "How good is it?"},)
 

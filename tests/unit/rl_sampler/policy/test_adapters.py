@@ -10,9 +10,9 @@ from rl_sampler.agents.policy import of_adapter
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineProtocolError, EngineRefusedError
 from rl_sampler.engine.protocol import GenerateRequest, Generation
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.weights import Staged
 from rl_sampler.policy.adapters import Adapters
-from rl_sampler.serving import Serving
-from rl_sampler.weights import Staged
 
 
 class Held:

@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from rl_sampler.completions.outages import Outages
-from rl_sampler.problems import Problems
-from rl_sampler.serving import Serving
-from rl_sampler.tally import Tally
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.tally import Tally
 from rl_sampler.tools import patience
 from rl_sampler.tools.patience import PatientToolbox
 from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError

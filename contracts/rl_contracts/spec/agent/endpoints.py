@@ -1,0 +1,37 @@
+"""Language models behind an OpenAI-compatible API: judges and simulated users."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rl_contracts.spec.agent.tools import SecretKeyReference
+from rl_contracts.spec.base import Model
+
+
+class Endpoint(Model):
+    """One model on one server."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$", max_length=1024)]
+    """E.g. ``https://judge.example/v1``."""
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    token_secret_ref: SecretKeyReference | None = None
+
+
+class Completions(Model):
+    """Models that are asked in order, the next one where one does not answer."""
+
+    endpoints: Annotated[list[Endpoint], Field(min_length=1, max_length=8)]
+    max_tokens: Annotated[int, Field(ge=1, le=131072)] | None = None
+    """Unset: the server's own, as ``temperature``."""
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+
+
+def token_folder(*path: object) -> str:
+    """Where an endpoint's token is mounted, below the folder of all: a DNS label.
+
+    Args:
+        path: e.g. ``scorer``, the scorer's place and the endpoint's place in their lists.
+    """
+    return "-".join(str(one) for one in path)

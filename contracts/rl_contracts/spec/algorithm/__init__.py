@@ -1,0 +1,1 @@
+"""The section `spec.algorithm`."""

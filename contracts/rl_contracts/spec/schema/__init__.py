@@ -1,0 +1,1 @@
+"""CRDs and structural schemas from the models."""

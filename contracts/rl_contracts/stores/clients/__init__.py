@@ -1,0 +1,1 @@
+"""Clients of MongoDB and S3: addresses, credentials, time-outs, error texts."""

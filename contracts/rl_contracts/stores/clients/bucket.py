@@ -1,0 +1,209 @@
+"""A bucket's client: requests are repeated, errors are ours, bytes are handed on as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from xml.etree.ElementTree import ParseError
+
+import urllib3
+from minio import Minio
+from minio.error import InvalidResponseError, S3Error, ServerError
+from minio.helpers import check_bucket_name
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from rl_contracts.errors import (
+    AccessDeniedError,
+    IntegrityError,
+    ObjectMissingError,
+    StoreUnavailableError,
+)
+from rl_contracts.stores.clients import remedies
+from rl_contracts.stores.clients.multipart import Requests
+from rl_contracts.stores.clients.settings import StoreSettings, malformed
+from rl_contracts.stores.clients.tls import trusting
+from rl_contracts.stores.clients.waiting import Told
+
+T = TypeVar("T")
+STORE = "bucket"
+MISSING_CODES = {"NoSuchKey", "NoSuchBucket", "NoSuchObject", "ResourceNotFound"}
+UNAVAILABLE_CODES = {
+    "InternalError",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "SlowDownRead",
+    "SlowDownWrite",
+    "XMinioServerNotInitialized",
+    *remedies.S3_FULL,
+}
+NO_ANSWER = (
+    urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, ParseError, OSError,
+)  # fmt: skip
+"""What the client raises when nothing answers, or something that is no S3 server."""
+CHUNK_BYTES = 1 << 20
+
+
+class Bucket:
+    """One bucket of an S3 endpoint, as its requests see it."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        bucket: str = "",
+        patience_seconds: float = 120.0,
+        server_name: str = "",
+    ) -> None:
+        """Prepare a client; nothing is sent before the first call.
+
+        Args:
+            settings: endpoint and keys.
+            bucket: another bucket of the same endpoint; default the settings' own.
+            patience_seconds: how long a call is repeated while the bucket does not answer.
+            server_name: whose certificate is wanted, where the endpoint is a tunnel's.
+
+        Raises:
+            RefusedError: the endpoint cannot be one.
+        """
+        self._settings, self._server_name = settings, server_name
+        self.bucket = bucket or settings.s3_bucket
+        self._may_be = _may_be(self.bucket)
+        self.prefix = settings.s3_prefix
+        self._patience = patience_seconds
+        access = settings.s3_access_key.get_secret_value()
+        secret = settings.s3_secret_key.get_secret_value()
+        self._http = http = _pool(
+            settings,
+            connect_seconds=max(1.0, min(5.0, patience_seconds)),
+            server_name=server_name,
+        )
+        try:
+            endpoint = urlsplit(settings.s3_endpoint)
+            self._client = Minio(
+                endpoint.netloc,
+                access_key=access,
+                secret_key=secret,
+                secure=endpoint.scheme == "https",
+                region=settings.s3_region,
+                http_client=http,
+            )
+        except ValueError as error:
+            raise malformed("s3Endpoint: no host with or without a port") from error
+        self._requests = Requests(
+            self._client, http, bucket=self.bucket, access=access, secret=secret
+        )
+        if settings.s3_addressing_style == "virtual":
+            self._client.enable_virtual_style_endpoint()  # type: ignore[no-untyped-call]  # minio's
+        elif settings.s3_addressing_style == "path":
+            self._client.disable_virtual_style_endpoint()  # type: ignore[no-untyped-call]  # minio's
+
+    def uri(self, key: str) -> str:
+        """The ``s3://`` URI of a key."""
+        return f"s3://{self.bucket}/{key}"
+
+    def call(self, doing: str, operation: Callable[[], T], *, key: str = "") -> T:
+        """Run one request, again while the bucket does not answer.
+
+        Raises:
+            ObjectMissingError: the key or the bucket is not there.
+            AccessDeniedError: the keys are refused.
+            StoreUnavailableError: after ``patience_seconds``.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception_type(StoreUnavailableError),
+            stop=stop_after_delay(self._patience),
+            wait=wait_random_exponential(multiplier=0.1, max=2.0),
+            before_sleep=Told(STORE, doing, patience_seconds=self._patience),
+            reraise=True,
+        )
+        result: T = attempts(self.send, operation, doing, key)
+        return result
+
+    def send(self, operation: Callable[[], T], doing: str, key: str) -> T:
+        """Run one request once; raises as ``call`` does."""
+        if not self._may_be:  # such as the address of a server
+            raise ObjectMissingError(f"s3://{self.bucket}")
+        try:
+            return operation()
+        except S3Error as error:
+            if error.code in MISSING_CODES:
+                missing = f"s3://{self.bucket}" if error.code == "NoSuchBucket" else self.uri(key)
+                raise ObjectMissingError(missing) from error
+            cause = str(error.code)
+            if cause in remedies.S3_CODES:
+                remedy = remedies.S3_CODES[cause]
+                raise AccessDeniedError(
+                    store=STORE, doing=doing, cause=cause, remedy=remedy
+                ) from error
+            if error.code in UNAVAILABLE_CODES:
+                remedy = remedies.S3_FULL.get(cause, "")
+                raise StoreUnavailableError(
+                    store=STORE, doing=doing, cause=cause, remedy=remedy
+                ) from error
+            raise
+        except NO_ANSWER as error:
+            # One of the servers behind the address may be no S3 server, or not yet: a kept
+            # connection would lead every try to it.
+            self._http.clear()
+            said = f"{type(error).__name__}: {error}"
+            remedy = remedies.remedy(said, remedies.S3, ca="s3Ca", address="s3Endpoint")
+            # Whoever writes the Secret names the server: no page of it is shown to them.
+            cause = said.partition(", Body:")[0][:300]
+            raise StoreUnavailableError(
+                store=STORE, doing=doing, cause=cause, remedy=remedy
+            ) from error
+
+    def receive_range(self, key: str, begin: int, end: int) -> Iterator[bytes]:
+        """The bytes of an object from ``begin`` up to ``end``, as they come."""
+        response = self._client.get_object(self.bucket, key, offset=begin, length=end - begin)
+        try:
+            if int(response.headers["Content-Length"]) != end - begin:
+                raise IntegrityError(f"{self.uri(key)} ends before byte {end}")
+            while begin < end:
+                # Not decoding spares a copy.
+                chunk = response.read(min(CHUNK_BYTES, end - begin), decode_content=False)
+                if not chunk:
+                    raise urllib3.exceptions.IncompleteRead(begin, end - begin)
+                begin += len(chunk)
+                yield chunk
+        finally:
+            response.close()
+            response.release_conn()
+
+    def receive(self, key: str) -> Iterator[bytes]:
+        """All bytes of an object, as they come."""
+        response = self._client.get_object(self.bucket, key)
+        try:
+            expected = int(response.headers["Content-Length"])
+            received = 0
+            for chunk in response.stream(CHUNK_BYTES):
+                received += len(chunk)
+                yield chunk
+            if received != expected:
+                raise urllib3.exceptions.IncompleteRead(received, expected - received)
+        finally:
+            response.close()
+            response.release_conn()
+
+
+def _may_be(bucket: str) -> bool:
+    """Whether a bucket can be called so."""
+    try:
+        check_bucket_name(bucket)
+    except ValueError:
+        return False
+    return True
+
+
+def _pool(
+    settings: StoreSettings, *, connect_seconds: float, server_name: str
+) -> urllib3.PoolManager:
+    tls: dict[str, Any] = {}
+    if settings.s3_endpoint.startswith("https:"):
+        tls["ssl_context"] = trusting(settings.s3_ca)
+        if server_name:
+            tls |= {"server_hostname": server_name, "assert_hostname": server_name}
+    timeout = urllib3.Timeout(connect=connect_seconds, read=60.0)
+    return urllib3.PoolManager(timeout=timeout, retries=False, maxsize=16, **tls)

@@ -1,0 +1,244 @@
+"""The connection to the document store: patience with outages, its clock, its indexes.
+
+One synchronous client serves all programs; asyncio programs call it in threads. Every command is
+idempotent or harmless when repeated, so that one whose reply was lost can simply be sent again; on
+a replica set the driver's own retries come first. Reads and writes are the majority's and go to the
+primary, whatever the URI says: fencing rests on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any, TypeVar
+
+from pymongo import ASCENDING, MongoClient, ReadPreference
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import (
+    BulkWriteError,
+    ConfigurationError,
+    ConnectionFailure,
+    InvalidURI,
+    OperationFailure,
+    ProtocolError,
+    PyMongoError,
+)
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from rl_contracts.errors import AccessDeniedError, StoreUnavailableError
+from rl_contracts.stores.clients import mongo_uri, remedies
+from rl_contracts.stores.clients.settings import StoreSettings, malformed
+from rl_contracts.stores.clients.tls import pem_files
+from rl_contracts.stores.clients.waiting import Told
+
+T = TypeVar("T")
+Stored = dict[str, Any]
+
+STORE = "document store"
+DUPLICATE_KEY = 11000
+ACCESS_CODES = {11, 13, 18, 8000}  # UserNotFound, Unauthorized, AuthenticationFailed, Atlas' own
+RETRIABLE_CODES = {
+    # the codes that MongoDB's specification of retryable writes lists
+    6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436,
+    # CursorNotFound after a failover, MaxTimeMSExpired, WriteConcernFailed, WriteConflict
+    43, 50, 64, 112,
+}  # fmt: skip
+MAJORITY_MS = 10_000
+"""How long a write may wait for the majority before it is sent again."""
+CLOCK_CHECK_SECONDS = 60.0
+
+INDEXES: dict[str, list[list[str]]] = {
+    "tasks": [["run", "queue", "state"]],
+    "rollouts": [["task"], ["run"]],
+    "batches": [["run"]],
+    "policies": [["run"]],
+    "samplers": [["run"]],
+    "leases": [["run"]],
+    "models": [["run"]],
+}
+
+
+class _RetriableServerError(PyMongoError):
+    """A server's own word that trying again may help."""
+
+
+class Mongo:
+    """One database of the document store."""
+
+    def __init__(self, settings: StoreSettings, *, patience_seconds: float = 120.0) -> None:
+        """Connect lazily; nothing is sent before the first command.
+
+        Args:
+            settings: where.
+            patience_seconds: how long a command is repeated while the store does not answer.
+
+        Raises:
+            RefusedError: when the URI cannot be one, or contradicts the certificates.
+        """
+        self._patience = patience_seconds
+        self._client = _client(settings, timeout_seconds=max(1.0, min(5.0, patience_seconds)))
+        self._database: Database[Stored] = self._client.get_database(
+            settings.mongo_database,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+            write_concern=WriteConcern("majority", wtimeout=MAJORITY_MS),
+        )
+        self._offset = 0.0
+        self._offset_checked: float | None = None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def collection(self, name: str) -> Collection[Stored]:
+        """A collection; use it inside ``call``."""
+        return self._database[name]
+
+    def call(self, doing: str, operation: Callable[[], T]) -> T:
+        """Run one command, again and again while the store does not answer.
+
+        Args:
+            doing: what for, for the error, e.g. ``claiming a task``.
+            operation: sends one command; must be harmless when repeated.
+
+        Raises:
+            StoreUnavailableError: after ``patience_seconds``.
+            AccessDeniedError: at once.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception_type((ConnectionFailure, _RetriableServerError)),
+            stop=stop_after_delay(self._patience),
+            wait=wait_random_exponential(multiplier=0.05, max=2.0),
+            before_sleep=Told(STORE, doing, patience_seconds=self._patience),
+            reraise=True,
+        )
+        try:
+            result: T = attempts(self._send, operation, doing)
+        except (ConnectionFailure, _RetriableServerError) as error:
+            remedy = remedies.remedy(
+                str(error), remedies.MONGO, ca="mongoCa", address="mongoUri"
+            )  # fmt: skip
+            raise StoreUnavailableError(
+                store=STORE, doing=doing, cause=_short(error), remedy=remedy
+            ) from error
+        return result
+
+    @staticmethod
+    def _send(operation: Callable[[], T], doing: str) -> T:
+        try:
+            return operation()
+        except OperationFailure as error:
+            codes = _codes(error)
+            refused = sorted(codes & ACCESS_CODES)
+            if refused:
+                raise AccessDeniedError(
+                    store=STORE,
+                    doing=doing,
+                    cause=_short(error),
+                    remedy=remedies.MONGO_CODES[refused[0]],
+                ) from error
+            if codes & RETRIABLE_CODES:
+                raise _RetriableServerError(str(error)) from error
+            raise
+        except ProtocolError as error:  # the connection is gone; the next one may reach the store
+            raise _RetriableServerError(str(error)) from error
+        except ConfigurationError as error:  # of mongodb+srv: its names are looked up by now
+            raise _RetriableServerError(f"DNS: {error}") from error
+
+    def ping(self) -> None:
+        """Ask for an answer; raises as ``call`` does."""
+        self.call("asking for a sign of life", lambda: self._database.command("ping"))
+
+    def now(self) -> float:
+        """The store's clock, seconds since 1970; measured once a minute, else extrapolated."""
+        checked = self._offset_checked
+        if checked is None or time.monotonic() - checked > CLOCK_CHECK_SECONDS:
+            self._offset = self.call("reading its clock", self._measure_offset)
+            self._offset_checked = time.monotonic()
+        return time.monotonic() + self._offset
+
+    def _measure_offset(self) -> float:
+        before = time.monotonic()
+        answer = self._client.admin.command("hello")
+        middle = (before + time.monotonic()) / 2
+        return float(answer["localTime"].replace(tzinfo=UTC).timestamp()) - middle
+
+    def ensure_indexes(self) -> None:
+        """Create the indexes that claims and look-ups use; does nothing where they are."""
+        for name, indexes in INDEXES.items():
+            for fields in indexes:
+                keys = [(field, ASCENDING) for field in fields]
+                self.call(f"indexing {name}", lambda: self.collection(name).create_index(keys))  # noqa: B023
+
+    def drop_database(self) -> None:
+        """Delete all documents of all runs of the database."""
+        name = self._database.name
+        self.call(f"dropping database {name}", lambda: self._client.drop_database(name))
+
+    def delete_run(self, run: str) -> int:
+        """Delete every document of a run, the run itself last; return how many there were."""
+        deleted = 0
+        for name in INDEXES:
+            deleted += self.call(
+                f"deleting {name} of run {run}",
+                lambda: self.collection(name).delete_many({"run": run}).deleted_count,  # noqa: B023
+            )
+        return deleted + self.call(
+            f"deleting run {run}",
+            lambda: self.collection("runs").delete_one({"_id": run}).deleted_count,
+        )
+
+
+def _client(settings: StoreSettings, *, timeout_seconds: float) -> MongoClient[Stored]:
+    milliseconds = int(1000 * timeout_seconds)
+    pems = {
+        "tlsCAFile": settings.mongo_ca,
+        "tlsCertificateKeyFile": settings.mongo_client_certificate.get_secret_value(),
+    }
+    options: dict[str, Any] = {
+        "connect": False,
+        "serverSelectionTimeoutMS": milliseconds,
+        "connectTimeoutMS": milliseconds * 3 // 4,  # or no cause is known when it is over
+        "socketTimeoutMS": 30_000,
+        "retryWrites": True,
+        "retryReads": True,
+        "appname": "rl-operator",
+    }
+    uri = settings.mongo_uri.get_secret_value()
+    try:
+        mongo_uri.check(uri)
+        with pem_files(pems) as files:
+            return MongoClient(uri, **(options | files))
+    except InvalidURI as error:
+        raise malformed("mongoUri: no MongoDB URI, mongodb://… or mongodb+srv://…") from error
+    except ConfigurationError as error:
+        raise malformed(f"mongoUri: its options contradict each other{_tls(pems)}") from error
+    except ValueError as error:
+        raise malformed("mongoUri: an option in it has no such value") from error
+
+
+def _tls(pems: dict[str, str]) -> str:
+    return (
+        ", or certificates are given beside tls=false, or do not match"
+        if any(pems.values())
+        else ""
+    )
+
+
+def _codes(error: OperationFailure) -> set[int]:
+    """The error's code and those of the single writes of a bulk."""
+    codes = {error.code} if error.code is not None else set()
+    if isinstance(error, BulkWriteError):
+        details = error.details
+        for one in (*details["writeErrors"], *details["writeConcernErrors"]):
+            codes.add(one["code"])
+    return codes
+
+
+def _short(error: Exception) -> str:
+    text = str(error).split(", full error:")[0].split(", Timeout:")[0]
+    return text if len(text) <= 300 else text[:299] + "…"

@@ -1,0 +1,1 @@
+"""Trainer attempts: when one starts, how it ends, whether the end counts."""

@@ -1,0 +1,1 @@
+"""The watched objects in memory, and reads that use them."""

@@ -1,0 +1,220 @@
+"""What is known of the watched objects, so that a look at one of ours asks the API server nothing.
+
+Watches tell it, answers to the operator's own writes and live looks do, in any order: of an object
+the newest version counts, and what has gone does not come back with an old one.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_operator.cache.compression import Packed, Packing
+from rl_operator.cache.projection import excerpt
+from rl_operator.kube import kinds, names
+from rl_operator.kube.kinds import Kind
+
+Manifest = dict[str, Any]
+
+LABELLED = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD)
+"""Watched by label alone: one that others made without it is not told of, and is not held."""
+INDEXED = (names.JOB_LABEL, names.POOL_LABEL)
+KEPT_ENDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    uid: str
+    version: int
+    labels: tuple[tuple[str, str], ...]
+    """Of those that are indexed."""
+    content: Packed
+
+
+class Store:
+    """Objects by kind, namespace and name. For any thread."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str, str], _Held] = {}
+        self._names: dict[tuple[str, str, str, str], set[str]] = {}
+        self._ended: dict[str, int] = {}
+        """Version at its end by uid, oldest first."""
+        self._listed: dict[tuple[str, str], int] = {}
+        """By kind and namespace, or none: as of which version a list showed last what there is."""
+        self._packing = Packing()
+        self._lock = threading.Lock()
+
+    def put(self, kind: Kind, raw: Mapping[str, Any], *, in_turn: bool = False) -> bool:
+        """Note a state of an object; whether it says anything new.
+
+        A state that differs in nothing but its version, or in nothing that is read, does not.
+
+        Args:
+            kind: its kind.
+            raw: the state.
+            in_turn: a list or a watch tells it. The answer to a request may come late: what has
+                gone before a list was made, and of whose end nobody tells then, is not there.
+        """
+        meta = raw["metadata"]
+        if kind in LABELLED and names.JOB_LABEL not in meta.get("labels", {}):
+            return False
+        place, uid = (kind.name, sys.intern(meta["namespace"]), meta["name"]), meta["uid"]
+        version = int(meta["resourceVersion"])
+        with self._lock:
+            if self._is_old(place, uid, version, in_turn=in_turn):
+                return False
+        new = self._packed(kind, raw)
+        with self._lock:
+            if self._is_old(place, uid, version, in_turn=in_turn):
+                return False
+            held = self._held.get(place)
+            self._remove(place)
+            self._held[place] = new
+            for label, value in new.labels:
+                self._names.setdefault((*place[:2], label, value), set()).add(place[2])
+        return held is None or not held.content.is_like(new.content)
+
+    def end(self, kind: Kind, namespace: str, name: str, *, uid: str, version: int = 0) -> bool:
+        """Note that an object has gone; whether that is new.
+
+        Args:
+            kind: its kind.
+            namespace: its namespace.
+            name: its name.
+            uid: of the one that has gone; another one of its name stays.
+            version: at which it went; 0: whichever is held.
+        """
+        place = (kind.name, namespace, name)
+        with self._lock:
+            held = self._held.get(place)
+            there = held is not None and held.uid == uid
+            if held is not None and there:
+                if 0 < version < held.version:
+                    return False  # its label was lost, and has come back since
+                version = max(version, held.version)
+                self._remove(place)
+            self._ended.pop(uid, None)
+            self._ended[uid] = version
+            while len(self._ended) > KEPT_ENDS:
+                del self._ended[next(iter(self._ended))]
+        return there
+
+    def keep(
+        self, kind: Kind, namespace: str, uids: Collection[str], *, version: int
+    ) -> list[Manifest]:
+        """Note a whole list: what is held, is not in it and is not newer than it has gone.
+
+        Args:
+            kind: its kind.
+            namespace: its namespace; empty: all of them.
+            uids: of what it shows.
+            version: as of which it is.
+
+        Returns:
+            What has gone, as it was held.
+        """
+        with self._lock:
+            self._listed[kind.name, namespace] = version
+            unlisted = [
+                (place, held)
+                for place, held in self._held.items()
+                if place[0] == kind.name
+                and namespace in ("", place[1])
+                and held.uid not in uids
+                and held.version <= version
+            ]
+        return [
+            _unpacked(held)
+            for (_, where, name), held in unlisted
+            if self.end(kind, where, name, uid=held.uid, version=version)
+        ]
+
+    def seen(self, kind: Kind, namespace: str, name: str) -> tuple[str, int] | None:
+        """Uid and version of what is held under a name."""
+        with self._lock:
+            held = self._held.get((kind.name, namespace, name))
+        return (held.uid, held.version) if held is not None else None
+
+    def version(self, kind: Kind, namespace: str, name: str) -> int:
+        """Version of what is held under a name; 0 where nothing is."""
+        with self._lock:
+            held = self._held.get((kind.name, namespace, name))
+        return held.version if held is not None else 0
+
+    def versions(self, kind: Kind, namespace: str, labels: str) -> tuple[int, ...]:
+        """Versions of what ``select`` chooses from: the same where that would find the same."""
+        found = self.named(kind, namespace, parse_selector(labels))
+        return tuple(self.version(kind, namespace, one) for one in found)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        """One object, or None."""
+        with self._lock:
+            held = self._held.get((kind.name, namespace, name))
+        return _unpacked(held) if held is not None else None
+
+    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
+        """The objects of a namespace with all of some labels, by name: ``a=b,c=d``."""
+        wanted = parse_selector(labels)
+        found = (self.get(kind, namespace, one) for one in self.named(kind, namespace, wanted))
+        return [one for one in found if one is not None and fits(one, wanted)]
+
+    def named(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[str]:
+        """Names of those that the indexed ones of some labels fit."""
+        with self._lock:
+            found = [
+                self._names.get((kind.name, namespace, label, labels[label]), set())
+                for label in INDEXED
+                if label in labels
+            ]
+            return sorted(set.intersection(*found)) if found else []
+
+    def _packed(self, kind: Kind, raw: Mapping[str, Any]) -> _Held:
+        content = excerpt(kind, raw)
+        meta = content["metadata"]
+        version = int(meta.pop("resourceVersion"))
+        labels = meta.get("labels", {})
+        return _Held(
+            uid=meta["uid"],
+            version=version,
+            labels=tuple((one, sys.intern(labels[one])) for one in INDEXED if one in labels),
+            content=self._packing.pack(kind.name, content),
+        )
+
+    def _is_old(
+        self, place: tuple[str, str, str], uid: str, version: int, *, in_turn: bool
+    ) -> bool:
+        """Whether this state of an object, or a later one, or its end is known."""
+        held = self._held.get(place)
+        known = held.version if held is not None else -1
+        if not in_turn and (held is None or held.uid != uid):
+            listed = (self._listed.get((place[0], one), -1) for one in ("", place[1]))
+            known = max(known, *listed)  # a list would have shown it
+        return max(known, self._ended.get(uid, -1)) >= version
+
+    def _remove(self, place: tuple[str, str, str]) -> None:
+        held = self._held.pop(place, None)
+        for label, value in held.labels if held is not None else ():
+            index = (*place[:2], label, value)
+            self._names[index].discard(place[2])
+            if not self._names[index]:
+                del self._names[index]
+
+
+def fits(raw: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether an object has all of some labels."""
+    there: Mapping[str, str] = raw["metadata"].get("labels", {})
+    return labels.items() <= there.items()
+
+
+def parse_selector(labels: str) -> dict[str, str]:
+    """The labels that a selector of the form ``a=b,c=d`` asks for."""
+    return dict(one.split("=", 1) for one in labels.split(","))
+
+
+def _unpacked(held: _Held) -> Manifest:
+    found: Manifest = held.content.unpacked()
+    found["metadata"]["resourceVersion"] = str(held.version)
+    return found

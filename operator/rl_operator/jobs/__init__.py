@@ -1,0 +1,1 @@
+"""The steps of an RLJob's reconcile: inputs, children, status, deletion."""

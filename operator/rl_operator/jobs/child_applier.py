@@ -1,0 +1,129 @@
+"""Makes what a job consists of, and ends what it must not have."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.apply.applier import Applier, Made
+from rl_operator.jobs import unrenderable_job
+from rl_operator.jobs.render_inputs import is_settled, made_from
+from rl_operator.kube import kinds
+from rl_operator.kube.api_errors import ApiHookError
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.metadata import Child
+from rl_operator.kube.plan import Wanted
+from rl_operator.kube.settings import Images
+from rl_operator.kueue.gate import Gate
+from rl_operator.process.events import Journal, of_actions
+from rl_operator.render import job as desired
+from rl_operator.render import objects
+from rl_operator.state import observe
+from rl_operator.state.decisions import Decision
+from rl_operator.state.snapshot import JobSnapshot
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobMaker:
+    """Makes jobs' objects where they are not in order, and tells of it by events."""
+
+    cluster: Cluster
+    applier: Applier
+    journal: Journal
+    images: Images
+
+    def make(
+        self,
+        snapshot: JobSnapshot,
+        gate: Gate,
+        decision: Decision,
+        *,
+        checked: bool,
+        new: bool,
+    ) -> Made:
+        """Make what is not in order of a job whose spec its gate grants.
+
+        Args:
+            snapshot: what is there.
+            gate: what the job may have now.
+            decision: what was decided of its attempts.
+            checked: inputs are in order, so that samplers may be started.
+            new: nobody can have made anything for it yet.
+
+        Raises:
+            ApiConflictError: an object has changed since it was observed.
+        """
+        assert gate.spec is not None
+        run_trainer = desired.runs_trainer(snapshot, decision)
+        source = made_from(snapshot, gate, checked=checked, run_trainer=run_trainer)
+        wanted: list[Wanted] = []
+        unwanted = [*desired.unwanted(snapshot, gate.spec), *([gate.drop] if gate.drop else [])]
+        if not self.applier.rests(snapshot.key, source):
+            wanted = self._wanted(snapshot, gate.spec, gate, checked, run_trainer)
+            gone = objects.of_job_not_wanted(snapshot.job.meta, gate.spec)
+            unwanted += observe.named(self.cluster, snapshot.key, gone)
+        settled = is_settled(snapshot, wanted)
+        try:
+            made = self._apply(snapshot, wanted, unwanted, new=new, settled=settled)
+        except ApiHookError as error:
+            log.warning("not made: %s", error)
+            return Made(hindered=_hindered(error))
+        if not made.done and made.stall is None:
+            self.applier.rested(snapshot.key, source)
+        return made
+
+    def _wanted(
+        self, snapshot: JobSnapshot, spec: RLJobSpec, gate: Gate, checked: bool, run_trainer: bool
+    ) -> list[Wanted]:
+        found = desired.wanted(
+            snapshot,
+            spec,
+            checked=checked,
+            run_trainer=run_trainer,
+            images=self.images,
+            admitted=gate.sizes,
+        )
+        if gate.make is not None and checked:
+            found.append(Wanted(manifest=gate.make, keep_as_created=True))
+        return found
+
+    def stop(self, snapshot: JobSnapshot, gate: Gate) -> Made:
+        """End what has to end of a job of which nothing can be made."""
+        unwanted = unrenderable_job.unwanted(snapshot)
+        if gate.drop is not None and gate.drop not in unwanted:
+            unwanted.append(gate.drop)
+        return self._apply(snapshot, unrenderable_job.wanted(snapshot), unwanted)
+
+    def clear(self, snapshot: JobSnapshot) -> None:
+        """End what a job that is over has no use for."""
+        self._apply(snapshot, [], desired.unwanted(snapshot, snapshot.job.spec))
+
+    def _apply(
+        self,
+        snapshot: JobSnapshot,
+        wanted: Sequence[Wanted],
+        unwanted: Sequence[Child],
+        *,
+        new: bool = False,
+        settled: bool = False,
+    ) -> Made:
+        made = self.applier.make(
+            snapshot.key,
+            wanted=wanted,
+            unwanted=unwanted,
+            observed=snapshot.children,
+            owner_uid=snapshot.job.meta.uid,
+            new=new,
+            settled=settled,
+        )
+        self.journal.post(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
+        return made
+
+
+def _hindered(error: ApiHookError) -> str:
+    kind, name = error.doing.partition("?")[0].rsplit("/", 2)[1:]
+    return f"{kind}/{name} cannot be written for now, and is tried again: {error.message}"

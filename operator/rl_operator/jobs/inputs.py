@@ -1,0 +1,180 @@
+"""What a job depends on beyond Kubernetes: its stores, its data, samplers that know its scorers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.data import model_of_hub
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.apply.requeue import STALLED_SECONDS
+from rl_operator.attempts import start_gate
+from rl_operator.attempts.start_gate import Lack
+from rl_operator.kube.kinds import Key
+from rl_operator.pools import wait_status
+from rl_operator.state import attempt_records
+from rl_operator.state.pod import first_trouble
+from rl_operator.state.pool_ref import refusals
+from rl_operator.state.progress import Reading
+from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.status.status_input import Stall
+from rl_operator.stores.adoption import Adoption
+from rl_operator.stores.connections import Connections
+from rl_operator.stores.preflight import Preflight, Verdict
+from rl_operator.stores.readings import ProgressReader
+from rl_operator.validation.dry_run import Trial
+from rl_operator.validation.refusals import of_samplers, of_spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What is known of them."""
+
+    reading: Reading = field(default_factory=Reading)
+    bucket: str = ""
+    stall: Stall | None = None
+    checked: bool = False
+    """Stores, model and data are in order."""
+    checking: bool = False
+    unusable: bool = False
+    """The spec cannot be rendered: nothing is applied."""
+    may_begin: bool = False
+    lacks: tuple[Lack, ...] = ()
+    """Groups with fewer samplers than a start asks for."""
+    again_after: float | None = None
+    """Seconds until another look is worth it; None: whenever the job is looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputsReader:
+    """Looks at them."""
+
+    connections: Connections
+    reader: ProgressReader
+    preflight: Preflight
+    trial: Trial
+    adoption: Adoption
+    now: Callable[[], float]
+    """Seconds since 1970."""
+
+    def forget(self, key: Key) -> None:
+        """Look at a job's inputs anew."""
+        self.preflight.forget(key)
+
+    def keep(self, snapshot: JobSnapshot) -> None:
+        """A job is there, whether or not anything of it is to be read now."""
+        if snapshot.job.spec is not None:
+            self.connections.use(snapshot.key, snapshot.job.spec.storage.secret_name)
+
+    def drop(self, key: Key) -> None:
+        """A job is gone: hold nothing of it, and no clients that it alone has used."""
+        self.preflight.forget(key)
+        self.connections.release(key)
+
+    def read(self, snapshot: JobSnapshot, spec: RLJobSpec, *, anew: bool = False) -> Inputs:
+        """What is known now; waits for nothing longer than a few seconds.
+
+        With ``anew`` the run's documents are read after the snapshot was taken.
+        """
+        key, meta = snapshot.key, snapshot.job.meta
+        stall = self._of_spec(snapshot, spec)
+        found = self.connections.of(key.namespace, spec.storage.secret_name)
+        reading = self.reader.read(meta.run, found, anew=anew)
+        verdict = Verdict(passed=True)
+        if stall is None and _needs_check(snapshot):
+            verdict = self.preflight.verdict(key, spec, found)
+        unusable = stall is not None
+        held, refused = True, None
+        if _adopts(snapshot, spec):
+            held, refused = self._adopt(snapshot, reading, ask=verdict.passed and not unusable)
+            reading = reading if held else reading.of_no_run()
+        lacks = start_gate.lacking(snapshot, spec, reading)
+        stall = (
+            stall
+            or next((Stall.of(one) for one in (*verdict.refusals, refused) if one), None)
+            or wait_status.stall(snapshot, spec, now=self.now())
+            or self._of_samplers(snapshot, spec, reading, lacks)
+        )
+        return Inputs(
+            reading=reading,
+            bucket=found.settings.s3_bucket if found.settings else "",
+            stall=stall,
+            checked=verdict.passed and not unusable and held,
+            checking=not verdict.passed and stall is None,
+            unusable=unusable,
+            may_begin=verdict.passed
+            and stall is None
+            and held
+            and not (lacks and _starts(snapshot)),
+            lacks=lacks if _starts(snapshot) else (),
+            again_after=_again(verdict, stall),
+        )
+
+    def _of_spec(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Stall | None:
+        """Why nothing can be made of the spec; None: it can be."""
+        refusal = next(of_spec(spec), None) or next(refusals(spec, snapshot.shared), None)
+        refusal = refusal or self.trial.refusal(snapshot.job.meta, spec)
+        if refusal is not None:
+            return Stall.of(refusal)
+        return None if snapshot.has_trainer_kind else NO_TRAINING_OPERATOR
+
+    def _adopt(
+        self, snapshot: JobSnapshot, reading: Reading, *, ask: bool
+    ) -> tuple[bool, Refusal | None]:
+        """Whether the job has the run that it names, or why it may not have it."""
+        if not ask or not reading.known:
+            return False, None
+        refusal = self.adoption.refusal(snapshot.job.meta, reading)
+        return refusal is None, refusal
+
+    def _of_samplers(
+        self, snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading, lacks: tuple[Lack, ...]
+    ) -> Stall | None:
+        refusal = next(of_samplers(spec, reading.samplers), None)
+        if refusal is not None:
+            return Stall.of(refusal)
+        since = start_gate.waits_since(snapshot)
+        if not lacks or since is None or not _starts(snapshot) or not reading.known:
+            return None
+        limit = spec.lifecycle.pending_deadline_seconds
+        if self.now() - since <= limit:
+            return None
+        trouble = first_trouble(snapshot.sampler_pods()) or _silent(spec)
+        message = (
+            f"spec.lifecycle.pendingDeadlineSeconds = {limit}: too few samplers have registered "
+            f"by then: {start_gate.told(lacks)}. {trouble}"
+        )
+        return Stall(reason="SamplersNotRegistered", message=message)
+
+
+NO_TRAINING_OPERATOR = Stall(
+    reason="TrainingOperatorMissing",
+    message="The cluster has no PyTorchJob kind. Install Kubeflow training-operator 1.9.",
+)
+
+
+def _needs_check(snapshot: JobSnapshot) -> bool:
+    status = snapshot.job.status
+    return status.attempt == 0 or attempt_records.refused(status)
+
+
+def _adopts(snapshot: JobSnapshot, spec: RLJobSpec) -> bool:
+    """Whether the job names a run that it may not have yet."""
+    return bool(spec.run_id) and snapshot.job.status.attempt == 0
+
+
+def _starts(snapshot: JobSnapshot) -> bool:
+    return start_gate.applies(snapshot.job.status)
+
+
+def _silent(spec: RLJobSpec) -> str:
+    if model_of_hub(spec.model):
+        return "One of them brings spec.model into the bucket; their containers stage say how far."
+    return "Their pods say nothing."
+
+
+def _again(verdict: Verdict, stall: Stall | None) -> float | None:
+    if verdict.again_after is not None:
+        return verdict.again_after
+    return STALLED_SECONDS if stall is not None else None

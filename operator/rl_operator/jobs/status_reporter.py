@@ -1,0 +1,74 @@
+"""Tells what is to be said of a job: its status, its events, a word to its pools."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rl_contracts.spec.status import RLJobStatus
+from rl_operator.apply import status_urgency
+from rl_operator.apply.deferred_status import FirstWords
+from rl_operator.apply.poll_backoff import Pace
+from rl_operator.apply.requeue import RESYNC_SECONDS
+from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.kube import kinds, logs
+from rl_operator.kube.conditions import is_true
+from rl_operator.kube.kinds import Key
+from rl_operator.process.events import Journal, of_change
+from rl_operator.state import pool_ref
+from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.status import job_conditions
+from rl_operator.status.status_input import Situation
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTeller:
+    """Tells it where it has changed."""
+
+    statuses: StatusWriter
+    first_words: FirstWords
+    journal: Journal
+    pace: Pace
+    wake: Callable[[Key], None]
+    """Asks for another object to be reconciled."""
+
+    def tell(self, situation: Situation) -> float:
+        """Write the status where it has changed.
+
+        Returns:
+            Seconds that a change which is held back may wait.
+
+        Raises:
+            ApiConflictError: the job has changed, or gone, since it was observed.
+        """
+        snapshot, job, key = situation.snapshot, situation.snapshot.job, situation.snapshot.key
+        before, after = self.first_words.stored(key, job), job_conditions.compute(situation)
+        ready = is_true(after.conditions, "Ready")  # else a turn is near, and is waited for
+        self.pace.saw(key, changed=before != after or not ready)
+        kept = self.first_words.keep(key, job, after)
+        patient = status_urgency.of_job(before, after)
+        wait = kept or self.statuses.write(
+            kinds.RLJOB, job.meta, before=before, after=after, patience=patient
+        )
+        is_told = wait is None or kept > 0
+        if is_told and job.status.observed_generation != after.observed_generation:
+            self._wake_pools(snapshot)
+        if wait is None:
+            self.first_words.forget(key)
+            self.journal.post(job.meta, kinds.RLJOB, of_change(before, after))
+            _log(before, after)
+        return RESYNC_SECONDS if wait is None else wait
+
+    def _wake_pools(self, snapshot: JobSnapshot) -> None:
+        named = pool_ref.of(snapshot.job.spec)
+        for pool in {*(one.meta.name for one in snapshot.pools), *([named] if named else [])}:
+            self.wake(Key(kinds.SAMPLER_POOL.name, snapshot.key.namespace, pool))
+
+
+def _log(before: RLJobStatus, after: RLJobStatus) -> None:
+    if (before.phase, before.attempt) != (after.phase, after.attempt):
+        logs.note(attempt=after.attempt)
+        log.info("phase %s", after.phase, extra={"phase": after.phase})

@@ -1,0 +1,53 @@
+"""What is done for a job of which nothing can be made: its spec is refused, or cannot be read.
+
+It keeps what it has. Whoever suspends it, and a queue that evicts it, is obeyed all the same.
+"""
+
+from __future__ import annotations
+
+from rl_operator.kube import kinds
+from rl_operator.kube.metadata import Child
+from rl_operator.kube.plan import Wanted
+from rl_operator.kueue import admission
+from rl_operator.render import pool
+from rl_operator.render.job import stopped_trainers
+from rl_operator.state import attempt_records
+from rl_operator.state.decisions import Halted
+from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.status.operation import resting
+
+
+def wanted(snapshot: JobSnapshot) -> list[Wanted]:
+    """Its pools as they are, but without pods where its queue lets it have none."""
+    job = snapshot.job
+    own = (
+        child
+        for child in snapshot.children.values()
+        if child.kind == kinds.SAMPLER_POOL.name and child.meta.owner_uid == job.meta.uid
+    )
+    return [Wanted(manifest=pool.held_back(job.meta, one)) for one in own] if job.held else []
+
+
+def unwanted(snapshot: JobSnapshot) -> list[Child]:
+    """Trainers that must not run, and its place in a queue once it has no pods.
+
+    There it would keep quota from others, and use none.
+    """
+    workload = admission.of(snapshot)
+    leaves = workload is not None and resting(snapshot, snapshot.job.status)
+    return stopped_trainers(snapshot) + ([workload.child] if workload and leaves else [])
+
+
+def decide(snapshot: JobSnapshot) -> Halted | None:
+    """What comes of the attempt of a job whose spec cannot be read, and that has to stop.
+
+    However its trainer ended, no failure is counted: by which rules, only the spec could say. That
+    the run has succeeded is seen once the spec can be read.
+    """
+    status, trainer = snapshot.job.status, snapshot.current_trainer()
+    if not snapshot.job.suspended or status.attempt == 0 or attempt_records.ended(status):
+        return None
+    at_work = trainer is not None and trainer.state == "Active"
+    if at_work or any(pod.live for pod in snapshot.trainer_pods(status.attempt)):
+        return None
+    return Halted(attempt=status.attempt)

@@ -1,0 +1,1 @@
+"""Kubernetes basics: kinds, names, requests to the API server, plans, conditions, settings."""

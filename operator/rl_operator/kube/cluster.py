@@ -1,0 +1,239 @@
+"""The API server: reads and writes of single objects. Every write is fenced by the Lease."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from rl_operator.kube.api_errors import ApiConflictError, ApiMissingError
+from rl_operator.kube.api_requests import Asked, Json, Manifest, Requests
+from rl_operator.kube.kinds import Kind
+from rl_operator.kube.transport import Client, authenticated
+
+PAGE = 500
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+UNWARNED = {"fieldValidation": "Ignore"}
+"""Of every write: else the API server reads it a second time, an apply as YAML, for the sake of
+warnings about unknown fields, which nobody sees. Users' wishes for pods are tried strictly before.
+"""
+CONDITIONS = frozenset({"resourceVersion", "uid"})
+"""Metadata by which a write is one to an object as it was seen."""
+
+
+class Written(Protocol):
+    """Is told of the operator's own writes, before anybody else is."""
+
+    def stored(self, kind: Kind, raw: Json, *, subresource: str) -> None:
+        """An object is now as the API server has answered."""
+
+    def ended(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """There is no such object any more."""
+
+
+class Cluster:
+    """Reads and writes of single objects."""
+
+    def __init__(
+        self,
+        api: Client,
+        *,
+        may_write: Callable[[], None],
+        count: Callable[[str, str], None],
+        asked: Asked = lambda verb, kind, status: None,
+        dated: Callable[[str], None] = lambda date: None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Wrap a client.
+
+        Args:
+            api: an authenticated client.
+            may_write: called before every write; raises where writing is not allowed any more.
+            count: called after every write with its verb and kind.
+            asked: called after every request with verb, kind and HTTP status, 0 without an answer.
+            dated: called with every answer's ``Date``.
+            sleep: waits so many seconds.
+        """
+        self._requests = Requests(api, may_write=may_write, asked=asked, dated=dated, sleep=sleep)
+        self._written: Written | None = None
+        self._count = count
+
+    def tells(self, written: Written) -> None:
+        """Tell somebody of every write from now on."""
+        self._written = written
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        """One object, or None."""
+        try:
+            return self._requests.send("GET", kind.path(namespace, name), asking=("get", kind))
+        except ApiMissingError:
+            return None
+
+    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
+        """The objects of a namespace that a label selector matches.
+
+        Raises:
+            ApiMissingError: when the API server does not know the kind.
+        """
+        # Items of a list name neither; those of a single read do.
+        stamp = {"apiVersion": kind.api_version, "kind": kind.name}
+        pages = self._pages(kind, kind.path(namespace), {"labelSelector": labels})
+        return [stamp | one for page in pages for one in page["items"]]
+
+    def names(self, kind: Kind, namespaces: tuple[str, ...]) -> list[tuple[str, str]]:
+        """Namespace and name of all objects of a kind; no namespaces: the whole cluster."""
+        paths = [kind.path(one) for one in namespaces] or [kind.everywhere()]
+        return [
+            (one["metadata"]["namespace"], one["metadata"]["name"])
+            for path in paths
+            for page in self._pages(kind, path, {})
+            for one in page["items"]
+        ]
+
+    def serves(self, kind: Kind, namespace: str) -> bool:
+        """Whether the API server knows a kind."""
+        try:
+            self._requests.send("GET", kind.path(namespace), {"limit": "1"}, asking=("list", kind))
+        except ApiMissingError:
+            return False
+        return True
+
+    def _pages(self, kind: Kind, path: str, query: Json) -> Iterator[Manifest]:
+        token = ""
+        while True:
+            page = self._requests.send(
+                "GET",
+                path,
+                {**query, "limit": str(PAGE)} | ({"continue": token} if token else {}),
+                asking=("list", kind),
+            )
+            yield page
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return
+
+    def apply(
+        self, kind: Kind, manifest: Manifest, *, manager: str, subresource: str = ""
+    ) -> Manifest:
+        """Server-side apply: the manager's fields become exactly those of the manifest.
+
+        A ``metadata.resourceVersion`` in the manifest makes it conditional on that version.
+        """
+        query = {"fieldManager": manager, "force": "true"}
+        return self._write("apply", kind, manifest, query=query, subresource=subresource)
+
+    def create(self, kind: Kind, manifest: Manifest, *, manager: str = "") -> Manifest:
+        """Create an object; raises ApiConflictError when the name is taken."""
+        query = {"fieldManager": manager} if manager else {}
+        return self._write("create", kind, manifest, query=query)
+
+    def try_out(self, kind: Kind, manifest: Manifest) -> None:
+        """Have an object checked as if it were created; nothing is stored.
+
+        Raises:
+            ApiRefusedError: it would be refused, or has fields that the API server does not know.
+        """
+        query = {"dryRun": "All", "fieldValidation": "Strict"}
+        path = kind.path(manifest["metadata"]["namespace"])
+        self._requests.send("POST", path, query, body=manifest, asking=("try", kind))
+
+    def replace(self, kind: Kind, manifest: Manifest) -> Manifest:
+        """Replace an object at the resourceVersion that the manifest names."""
+        return self._write("replace", kind, manifest)
+
+    def merge(self, kind: Kind, manifest: Manifest, *, subresource: str = "") -> Manifest:
+        """Change the fields of the manifest and no others."""
+        return self._write("merge", kind, manifest, subresource=subresource)
+
+    def annotate(
+        self, kind: Kind, namespace: str, name: str, annotations: Mapping[str, str | None]
+    ) -> None:
+        """Set annotations, or with None take them away; does nothing when the object is gone."""
+        manifest = {
+            "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations)}
+        }
+        try:
+            self.merge(kind, manifest)
+        except ApiMissingError:
+            return
+
+    def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """Delete one object and, behind it, what it owns; does nothing when that one is gone."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            left = self._requests.send(
+                "DELETE", kind.path(namespace, name), body=body, asking=("delete", kind)
+            )
+        except (ApiMissingError, ApiConflictError):  # conflict: another object has the name now
+            self._tell_end(kind, namespace, name, uid)
+            return
+        self._count("delete", kind.name)
+        if left.get("kind") == kind.name:  # it has a grace, or a finalizer
+            self._tell_stored(kind, left)
+        else:
+            self._tell_end(kind, namespace, name, uid)
+
+    def _tell_stored(self, kind: Kind, raw: Manifest, *, subresource: str = "") -> None:
+        if self._written is not None:
+            self._written.stored(kind, raw, subresource=subresource)
+
+    def _tell_end(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        if self._written is not None:
+            self._written.ended(kind, namespace, name, uid=uid)
+
+    def _write(
+        self,
+        verb: str,
+        kind: Kind,
+        manifest: Manifest,
+        *,
+        query: Json | None = None,
+        subresource: str = "",
+    ) -> Manifest:
+        """Write, and tell of it.
+
+        Raises:
+            ApiConflictError: the name is taken, or the version or uid that the manifest names is
+                not there any more, nor perhaps is the object.
+        """
+        metadata = manifest["metadata"]
+        named = kind.path(metadata["namespace"], metadata["name"], subresource)
+        path = kind.path(metadata["namespace"]) if verb == "create" else named
+        method, content = {
+            "apply": ("PATCH", APPLY),
+            "merge": ("PATCH", MERGE),
+            "create": ("POST", "application/json"),
+            "replace": ("PUT", "application/json"),
+        }[verb]
+        try:
+            stored = self._requests.send(
+                method, path, {**UNWARNED, **(query or {})}, body=manifest, content=content,
+                asking=(verb, kind), named=named,
+            )  # fmt: skip
+        except ApiMissingError as gone:
+            if CONDITIONS.isdisjoint(metadata):
+                raise
+            # Some writes to what has gone are told as a conflict, others as what is not there.
+            raise ApiConflictError.of_missing(gone) from gone
+        self._count(verb, kind.name)
+        self._tell_stored(kind, stored, subresource=subresource)
+        return stored
+
+
+def connect(
+    *,
+    may_write: Callable[[], None],
+    count: Callable[[str, str], None],
+    asked: Asked,
+    dated: Callable[[str], None],
+    connections: int,
+) -> Cluster:
+    """Connect as the pod's service account, outside of a cluster as the kubeconfig says."""
+    return Cluster(
+        authenticated(connections),
+        may_write=may_write,
+        count=count,
+        asked=asked,
+        dated=dated,
+    )

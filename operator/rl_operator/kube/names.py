@@ -1,0 +1,117 @@
+"""Names, labels, annotations and field managers: every string that ties our objects together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from rl_contracts.spec.resources import GROUP, RLJobSpec
+from rl_contracts.spec.workers import SamplerGroup
+from rl_operator.kube.weak_memo import Once
+
+JOB_LABEL = f"{GROUP}/job"
+RUN_LABEL = f"{GROUP}/run"
+POOL_LABEL = f"{GROUP}/pool"
+BESIDE_PREFIX = f"runs.{GROUP}/"
+"""Of labels on pods of a shared pool that serves several runs: each run's but the first, with its
+job as the value; the first has the labels that any pod has."""
+ATTEMPT_LABEL = f"{GROUP}/attempt"
+COMPONENT_LABEL = f"{GROUP}/component"
+PART_OF = {
+    "app.kubernetes.io/part-of": "rl-operator",
+    "app.kubernetes.io/managed-by": "rl-operator",
+}
+
+APPLIED_ANNOTATION = f"{GROUP}/applied"
+"""Digest of the manifest that the operator applied last."""
+ABANDON_ANNOTATION = f"{GROUP}/abandon-data"
+"""``"true"`` on an RLJob being deleted: let it go although its data could not be deleted."""
+ASSIGNMENT_ANNOTATION = f"{GROUP}/assignment"
+"""On a shared pool's Deployment: the epoch of the assignment that it was written for."""
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+FINALIZER = f"{GROUP}/data"
+IN_USE_FINALIZER = f"{GROUP}/in-use"
+"""On a shared pool while it serves a run."""
+
+SPEC_MANAGER = "rl-operator"
+SCALE_MANAGER = "rl-operator-scale"
+STATUS_MANAGER = "rl-operator-status"
+FINALIZER_MANAGER = "rl-operator-finalizer"
+POOL_MANAGER = "rl-operator-pool"
+
+SPEC_KEY = "rljob.json"
+OPERATORS_OWN: dict[str, bool | set[str]] = {
+    "suspend": True,
+    "lifecycle": True,
+    "trainer": True,
+    "managed_by": True,
+    "network_policy": True,
+    "weight_sync": {"on_timeout"},
+    "scheduling": True,
+}
+"""Of an RLJob: what no sampler pod reads."""
+
+
+def digest(value: Any, *, length: int = 10) -> str:
+    """A short digest of JSON-like data; equal data has an equal digest."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def pool(job: str, group: str) -> str:
+    """Name of the SamplerPool of a job's sampler group."""
+    return f"{job}-{group}"
+
+
+def pool_of(job: str, group: SamplerGroup) -> str:
+    """Name of the SamplerPool of a job's sampler group, its own or a shared one."""
+    return group.pool_ref.name if group.pool_ref is not None else pool(job, group.name)
+
+
+def group(job: str, spec: RLJobSpec, pool: str) -> str:
+    """Name of the sampler group that a pool stands for in a job; the inverse of ``pool_of``."""
+    found = (one.name for one in spec.samplers if pool_of(job, one) == pool)
+    return next(found, pool.removeprefix(f"{job}-"))
+
+
+def beside(run: str) -> str:
+    """Label of pods that serve a run beside the one of ``RUN_LABEL``; its value is the job."""
+    return f"{BESIDE_PREFIX}{run}"
+
+
+def shared_policy(pool: str) -> str:
+    """Name of a shared pool's NetworkPolicy; no job's has a dot."""
+    return f"{pool}.pool"
+
+
+def workload(job: str) -> str:
+    """Name of the Workload of a job."""
+    return f"rljob-{job}"
+
+
+def trainer(job: str, attempt: int) -> str:
+    """Name of the trainer's job object of one attempt, ≥ 1."""
+    return f"{job}-{attempt}"
+
+
+def spec_config(job: str, spec: RLJobSpec) -> str:
+    """Name of the ConfigMap that holds a spec.
+
+    It changes with what sampler pods read, so that an edit gives new pods and never changes a file
+    under running ones.
+    """
+    return f"{job}-spec-{_digest_of(spec)}"
+
+
+def _digest(spec: RLJobSpec) -> str:
+    """Of what sampler pods read of it."""
+    read = spec.model_dump(mode="json", by_alias=True, exclude={**OPERATORS_OWN, "samplers": True})
+    read["samplers"] = [
+        [group.name, group.template.max_concurrent_groups, group.template.engine.startup_seconds]
+        for group in spec.samplers
+    ]
+    return digest(read)
+
+
+_digest_of = Once(_digest)

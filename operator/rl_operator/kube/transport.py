@@ -1,0 +1,111 @@
+"""Requests to the API server and their answers: connections, credentials, JSON.
+
+The Kubernetes client's connections and credentials are used, and neither its models, which cost
+more than the request itself, nor the way from a URL to its pool of connections.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes import client, config
+from pydantic_core import from_json, to_json
+
+from rl_operator.kube.nesting import any_depth
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 15.0
+TIMEOUT = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
+READS = urllib3.Retry(3, connect=1, read=False, respect_retry_after_header=False)
+"""An answer is waited for once: to a server that hangs four would hold a worker for a minute. And
+nobody sleeps here for as long as an answer asks for; redirects count."""
+Client: TypeAlias = client.ApiClient
+
+
+class Transport:
+    """The connections to one API server. For any thread."""
+
+    def __init__(self, api: Client) -> None:
+        """Use an authenticated client's."""
+        manager, url = api.rest_client.pool_manager, api.configuration.host
+        self._api, self._manager, self._url = api, manager, url
+        # Through a proxy, and for what is not encrypted, the manager knows more than the pool.
+        direct = manager.proxy is None and url.startswith("https://")
+        self._pool = manager.connection_from_url(url) if direct else None
+        self._prefix = urllib3.util.parse_url(url).path or ""
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        *,
+        body: Mapping[str, Any] | None,
+        content: str,
+    ) -> urllib3.BaseHTTPResponse:
+        """The answer, whatever its status.
+
+        Raises:
+            urllib3.exceptions.HTTPError: there was none.
+            OSError: likewise.
+        """
+        path = f"{path}?{urlencode(query)}" if query else path
+        text = text_of(body) if body is not None else None
+        headers = self._headers(content)
+        options: dict[str, Any] = {"body": text, "headers": headers, "timeout": TIMEOUT}
+        # The client would send a write again after 15 s: the Lease may be another's by then.
+        options["retries"] = READS if method == "GET" else False
+        answer: urllib3.BaseHTTPResponse
+        if self._pool is None:
+            answer = self._manager.request(method, self._url + path, **options)
+        else:
+            answer = self._pool.urlopen(method, self._prefix + path, **options)
+        return answer
+
+    def _headers(self, content: str) -> dict[str, str]:
+        headers = {**self._api.default_headers, "Accept": "application/json"}
+        headers["Content-Type"] = content
+        self._api.update_params_for_auth(headers, [], ["BearerToken"])  # renews it, too
+        return headers
+
+
+def authenticated(connections: int) -> Client:
+    """The pod's service account, outside of a cluster what the kubeconfig says.
+
+    Args:
+        connections: kept for the next requests.
+    """
+    configuration = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        config.load_kube_config(client_configuration=configuration)
+    configuration.connection_pool_maxsize = connections
+    return client.ApiClient(configuration)
+
+
+def text_of(body: Mapping[str, Any]) -> bytes:
+    """JSON that a reader of YAML, which an apply's is, reads as the same data.
+
+    YAML refuses some characters that are not escaped, and folds some that separate lines: all but
+    ASCII is escaped. Hardly any body needs it, and others are written in a third of the time.
+    """
+    text = to_json(body)
+    return text if text.isascii() else json.dumps(body, separators=(",", ":")).encode()
+
+
+def parsed(text: bytes) -> Any:
+    """Data of JSON.
+
+    Strings but keys are not kept for the next time: hardly a value comes twice, and looking for it
+    takes as long as reading it.
+    """
+    return _parsed(text)
+
+
+_parsed = any_depth(functools.partial(from_json, cache_strings="keys"))

@@ -1,0 +1,1 @@
+"""Sampler pools: pods, autoscaling, and pools that several runs share."""

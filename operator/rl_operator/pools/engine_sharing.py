@@ -1,0 +1,54 @@
+"""Which runs may sample with the same engines at once: such as train adapters of one model.
+
+Pure. An engine serves one set of full weights; adapters (LoRA) beside it do not meet. So a run that
+trains all weights has the engines for itself, and of adapters' runs those go together that want the
+engine's own weights in the same type. The engine's other arguments are the pool's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_operator.state.snapshot import Job
+
+
+def obstacle(job: Job, others: Sequence[Job], pool: SamplerPoolSpec) -> str:
+    """Why a run cannot have a pool beside those that have it; empty where it can.
+
+    Args:
+        job: that asks for the pool.
+        others: that have it.
+        pool: the pool's spec.
+    """
+    if others and len(others) >= pool.max_runs:
+        return f"spec.maxRuns of the pool is {pool.max_runs}"
+    return conflict(job, others)
+
+
+def conflict(job: Job, others: Sequence[Job]) -> str:
+    """Why a run cannot sample with the engines of others, however many may; empty where it can."""
+    if not others:
+        return ""
+    if job.spec is None or job.spec.training.lora is None:
+        return "without spec.training.lora a run has the engines for itself"
+    for one in others:
+        if one.spec is None or one.spec.training.lora is None:
+            return f"RLJob {one.meta.name} has no spec.training.lora: it has the engines for itself"
+        if one.spec.training.precision != job.spec.training.precision:
+            mine, theirs = job.spec.training.precision, one.spec.training.precision
+            return f"spec.training.precision is {mine}, that of RLJob {one.meta.name} {theirs}"
+    return ""
+
+
+def joining(queue: Sequence[Job], served: Sequence[Job], pool: SamplerPoolSpec) -> tuple[Job, ...]:
+    """Those of a queue that get the pool now beside those that have it.
+
+    Nobody overtakes: behind one that has to wait all wait, or it would wait for ever.
+    """
+    found: list[Job] = []
+    for job in queue:
+        if obstacle(job, [*served, *found], pool):
+            break
+        found.append(job)
+    return tuple(found)

@@ -1,0 +1,84 @@
+"""Takes single pods from a pool: those that a shrink is to take, and those of no use any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_operator.kube import kinds, names
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import Key
+from rl_operator.pools import removal_plan, runs
+from rl_operator.pools.removal_plan import Fault
+from rl_operator.pools.runs import Served
+from rl_operator.pools.status import NOTHING_LOST, Lost
+from rl_operator.process.events import Journal, Note
+from rl_operator.state.snapshot import PoolSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRemoval:
+    """Marks the ones, and deletes the others."""
+
+    cluster: Cluster
+    journal: Journal
+    now: Callable[[], float]
+    """Seconds since 1970."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    faulty_since: dict[Key, dict[str, float]]
+    """By pool and pod's uid: when its fault was seen first."""
+
+    def choose_victims(
+        self, snapshot: PoolSnapshot, samplers: Sequence[Sampler], replicas: int
+    ) -> bool:
+        """Mark the pods that a shrink is to take; whether nothing more is to be marked.
+
+        The Deployment shrinks one look later: its controller must have seen the marks by then.
+        """
+        surplus = snapshot.deployment.declared - replicas if replicas else 0
+        chosen = removal_plan.victims(snapshot.pods, samplers, count=surplus)
+        todo = removal_plan.marks(snapshot.pods, chosen)
+        for mark in todo:
+            self.cluster.annotate(
+                kinds.POD,
+                snapshot.key.namespace,
+                mark.pod,
+                {names.DELETION_COST: str(mark.cost) if mark.cost else None},
+            )
+        return not any(mark.cost for mark in todo)
+
+    def replace(
+        self,
+        snapshot: PoolSnapshot,
+        spec: SamplerPoolSpec,
+        served: Sequence[Served],
+        replicas: int,
+    ) -> Lost:
+        """Delete pods that stay stale or silent, as many as may be away at a time."""
+        key = snapshot.key
+        found = runs.faults(snapshot.pods, served, now=self.now())
+        if found is None:
+            self.faulty_since.pop(key, None)  # while nothing is known, nobody is to blame
+            return NOTHING_LOST
+        since, over = removal_plan.lasting(self.faulty_since.get(key, {}), found, now=self.clock())
+        self.faulty_since[key] = since
+        chosen = removal_plan.replaceable(
+            snapshot.pods,
+            [one for one in over if not one.ends_run],
+            replicas=replicas,
+            max_unavailable=spec.template.rollout.max_unavailable,
+        )
+        for one in chosen:
+            self._delete(snapshot, one)
+        late = next((f"Pod {one.pod.name}: {one.message}" for one in over if one.ends_run), "")
+        return Lost(replaced=len(chosen), late=late)
+
+    def _delete(self, snapshot: PoolSnapshot, faulty: Fault) -> None:
+        pod = faulty.pod
+        self.cluster.delete(kinds.POD, snapshot.key.namespace, pod.name, uid=pod.uid)
+        told = f"Pod {pod.name} is replaced: {faulty.message}"
+        note = Note(f"Sampler{faulty.reason}", told, "Warning")
+        self.journal.post(snapshot.pool.meta, kinds.SAMPLER_POOL, [note])

@@ -1,0 +1,102 @@
+"""Tells what is to be said of a pool: its status, and its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus
+from rl_operator.apply import status_urgency
+from rl_operator.apply.poll_backoff import Pace
+from rl_operator.apply.requeue import RESYNC_SECONDS
+from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.kube import kinds
+from rl_operator.kube.conditions import is_true
+from rl_operator.pools import shared_status, status
+from rl_operator.pools.assignment import Turn
+from rl_operator.pools.status import NOTHING_LOST, Lost, Scaled
+from rl_operator.process.events import Journal, Note
+from rl_operator.state.progress import Reading
+from rl_operator.state.snapshot import PoolSnapshot
+from rl_operator.status.status_input import Stall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolTeller:
+    """Tells it where it has changed."""
+
+    statuses: StatusWriter
+    journal: Journal
+    pace: Pace
+    now: Callable[[], float]
+    """Seconds since 1970."""
+
+    def tell(
+        self,
+        snapshot: PoolSnapshot,
+        reading: Reading,
+        stall: Stall | None,
+        scaled: Scaled,
+        *,
+        lost: Lost = NOTHING_LOST,
+        turn: Turn | None = None,
+        others: Sequence[Reading] = (),
+    ) -> float:
+        """Write the status where it has changed; the arguments are those of ``pool_status``.
+
+        Returns:
+            Seconds that a change which is held back may wait.
+
+        Raises:
+            ApiConflictError: the pool has changed, or gone, since it was observed.
+        """
+        after = status.compute(
+            snapshot,
+            reading,
+            stall=stall,
+            replicas=min(scaled.replicas, snapshot.size) if snapshot.pool.spec else 0,
+            lost=lost,
+            scaled=scaled,
+            turn=turn,
+            others=others,
+            now=self.now(),
+        )
+        wait = self._write(snapshot, after, scaled)
+        notes = _notes(snapshot.pool.status, after, stall, turn) if wait is None else []
+        if scaled.record is not None:
+            notes.append(_scaled(scaled.record))
+        self.journal.post(snapshot.pool.meta, kinds.SAMPLER_POOL, notes)
+        return RESYNC_SECONDS if wait is None else wait
+
+    def _write(
+        self, snapshot: PoolSnapshot, after: SamplerPoolStatus, scaled: Scaled
+    ) -> float | None:
+        before, meta = snapshot.pool.status, snapshot.pool.meta
+        if scaled.resource_version:
+            meta = replace(meta, resource_version=scaled.resource_version)
+        ready = is_true(after.conditions, "Ready")
+        self.pace.saw(snapshot.key, changed=before != after or not ready)
+        return self.statuses.write(
+            kinds.SAMPLER_POOL,
+            meta,
+            before=before,
+            after=after,
+            patience=status_urgency.of_pool(before, after, trouble=status.trouble(snapshot)),
+        )
+
+
+def _notes(
+    before: SamplerPoolStatus, after: SamplerPoolStatus, stall: Stall | None, turn: Turn | None
+) -> list[Note]:
+    """What the change of a status tells."""
+    notes = []
+    if stall is not None and before != after:
+        notes.append(Note(stall.reason, stall.message, "Warning"))
+    if turn is not None:
+        notes += shared_status.notes(before, after)
+    return notes
+
+
+def _scaled(record: ScaleStatus) -> Note:
+    change = f"From {record.before} to {record.after} pods ({record.reason}). {record.message}"
+    return Note("Scaled", change.strip())

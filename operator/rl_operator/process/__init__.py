@@ -1,0 +1,1 @@
+"""The operator process: leadership, work queue, events, shutdown."""

@@ -1,0 +1,64 @@
+"""The HTTP endpoint: /healthz, /readyz, /metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from rl_operator.kube.metrics import REGISTRY
+
+
+class Endpoint:
+    """Serves in a thread of its own, so that a stuck event loop shows."""
+
+    def __init__(
+        self, port: int, *, healthy: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:  # fmt: skip
+        """Bind the port; 0 picks a free one.
+
+        Args:
+            port: TCP port on all addresses.
+            healthy: whether the process is worth keeping.
+            ready: whether it does its work, or stands by for it.
+        """
+        checks = {"/healthz": healthy, "/readyz": ready}
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path == "/metrics":
+                    self._answer(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
+                elif self.path in checks:
+                    good = checks[self.path]()
+                    self._answer(200 if good else 503, b"ok\n" if good else b"not ok\n")
+                else:
+                    self._answer(404, b"not found\n")
+
+            def _answer(self, status: int, body: bytes, kind: str = "text/plain") -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Probes are not worth a line."""
+
+        self._server = ThreadingHTTPServer(("", port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Serve until ``close``."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()

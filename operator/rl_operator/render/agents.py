@@ -1,0 +1,129 @@
+"""What a pool's pod has of one run: its agent, and what stages the weights before that starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_contracts import env
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_operator.kube import names
+from rl_operator.kube.metadata import Meta
+from rl_operator.kube.settings import Images
+from rl_operator.render import engine, hub_access, pods, sandbox, tool_secrets, user_code
+from rl_operator.render.shared_engine import Part, Seat
+
+Manifest = dict[str, Any]
+
+PORT = 8080
+RELAY_PORT = 8082
+"""The job's NetworkPolicy lets only its own pods reach it."""
+CHAT_PORT = 8083
+"""The agent's, on loopback: for ``kubectl port-forward``."""
+REQUESTS = {"cpu": "50m", "memory": "256Mi"}
+
+
+def part(
+    pool: Meta, spec: SamplerPoolSpec, job: Meta, job_spec: RLJobSpec, *, seat: Seat, images: Images
+) -> Part:
+    """What the pod has of one run."""
+    agent = _agent(pool, spec, job, job_spec, seat=seat, images=images)
+    stage = hub_access.reached_by(_stage(agent), job_spec)
+    if job_spec.weight_sync.transport.relay:
+        _relay(agent, stage, seat)
+    agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec)]
+    volumes: list[Manifest] = []
+    sidecars: list[Manifest] = []
+    if job_spec.code.config_map_ref is not None:
+        agent = user_code.read_by(agent)
+        volumes.append(user_code.volume(job_spec.code.config_map_ref))
+    if job_spec.runs_programs:
+        agent = sandbox.reached_by(agent)
+        volumes.append(sandbox.volume())
+        sidecars.append(sandbox.container(agent, job_spec))
+    config = names.spec_config(job.name, job_spec)
+    sources = spec.template.env_from
+    return Part(
+        stage=pods.reading(stage, sources),
+        agent=pods.reading(agent, sources),
+        sidecars=tuple(sidecars),
+        volumes=(
+            *pods.spec_volumes(config=config, secret=job_spec.storage.secret_name),
+            *tool_secrets.volumes(job_spec),
+            *hub_access.volumes(job_spec),
+            *volumes,
+            {"name": "weights", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+        ),
+    )
+
+
+def _agent(
+    pool: Meta, spec: SamplerPoolSpec, job: Meta, job_spec: RLJobSpec, *, seat: Seat, images: Images
+) -> Manifest:
+    port = seat.port(PORT)
+    told = {
+        env.NAMESPACE: pool.namespace,
+        env.JOB: job.name,
+        env.RUN: job.run,
+        env.POOL: names.group(job.name, job_spec, pool.name),
+        env.SPEC_FILE: pods.SPEC_FILE,
+        env.STORES_FOLDER: pods.STORES_FOLDER,
+        env.WEIGHTS_FOLDER: seat.folder(engine.WEIGHTS_FOLDER),
+        env.ENGINE_URL: f"http://127.0.0.1:{engine.PORT}",
+        env.LISTEN_PORT: str(port),
+        env.CHAT_PORT: str(seat.port(CHAT_PORT)),
+        **seat.told(),
+        env.DRAIN_SECONDS: str(spec.template.drain.seconds),
+        env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
+        env.ENDPOINT_SECRETS_FOLDER: tool_secrets.ENDPOINTS_FOLDER,
+        "HOME": pods.TMP,
+    }
+    return {
+        "name": "agent",
+        "image": spec.template.image or images.sampler,
+        "imagePullPolicy": images.pull_policy,
+        "command": ["python", "-m", "rl_sampler", "serve"],
+        "env": [
+            *pods.environment(told, spec.template.env),
+            _from_pod(env.POD_NAME, "metadata.name"),
+            _from_pod(env.POD_UID, "metadata.uid"),
+        ],
+        "ports": [{"name": seat.named("http"), "containerPort": port, "protocol": "TCP"}],
+        "resources": {"requests": dict(REQUESTS)},
+        "securityContext": pods.container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "livenessProbe": pods.probe("/live", port, delay=10, period=10, failures=6),
+        "readinessProbe": pods.probe("/ready", port, delay=0, period=2, failures=2),
+        "volumeMounts": [
+            *pods.spec_mounts(),
+            {"name": "weights", "mountPath": seat.folder(engine.WEIGHTS_FOLDER)},
+            {"name": "tmp", "mountPath": pods.TMP},
+        ],
+    }
+
+
+def _stage(agent: Manifest) -> Manifest:
+    """The init container that brings the weights which the engine begins with."""
+    kept = {
+        key: agent[key] for key in agent if key not in ("livenessProbe", "readinessProbe", "ports")
+    }
+    return kept | {"name": "stage", "command": ["python", "-m", "rl_sampler", "stage"]}
+
+
+def _relay(agent: Manifest, stage: Manifest, seat: Seat) -> None:
+    """Tell agent and init container of the relay, and open its port."""
+    port = seat.port(RELAY_PORT)
+    agent["ports"] = [
+        *agent["ports"],
+        {"name": seat.named("relay"), "containerPort": port, "protocol": "TCP"},
+    ]
+    for container in (agent, stage):
+        container["env"] = [
+            *container["env"],
+            {"name": env.RELAY_PORT, "value": str(port)},
+            _from_pod(env.POD_IP, "status.podIP"),
+        ]
+
+
+def _from_pod(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,0 +1,160 @@
+"""A pool's pods: stage the weights, run the engine, run the agent of each run beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.workers import SamplerGroup
+from rl_operator.kube import kinds, names
+from rl_operator.kube.metadata import Meta
+from rl_operator.kube.settings import Images
+from rl_operator.render import agents, engine, pods, sandbox, shared_engine
+from rl_operator.render.metadata import labels, owned_by, stamped
+from rl_operator.render.overrides import laid_over
+from rl_operator.render.shared_engine import Seat
+
+Manifest = dict[str, Any]
+
+END_SECONDS = 5
+"""For the agent to hand back what did not finish while it drained."""
+ROLLOUT_GRACE_SECONDS = 600
+"""For scheduling and image pulls, on top of the engine's own start."""
+
+
+def render(
+    pool: Meta,
+    spec: SamplerPoolSpec,
+    *,
+    job: Meta,
+    job_spec: RLJobSpec,
+    replicas: int,
+    images: Images,
+    epoch: int = 0,
+    beside: Sequence[tuple[Meta, RLJobSpec]] = (),
+) -> Manifest:
+    """The Deployment of a pool that serves a job's run, and those of others beside it.
+
+    A shared pool's stays when the run changes, so its pods are selected by the pool alone; the
+    epoch says for which assignment this is.
+    """
+    runs = [(job, job_spec), *beside]
+    pod = _pod(pool, spec, runs, images=images)
+    identity = sandbox.kept_from(pod) if spec.template.service_account_name else {}
+    mine = labels(job=job.name, run=job.run, component="sampler", pool=pool.name)
+    mine |= {names.beside(one.run): one.name for one, _ in beside}
+    chosen = selector(pool.name, "" if spec.shared else job.run)
+    assigned = {names.ASSIGNMENT_ANNOTATION: str(epoch)} if spec.shared else {}
+    return stamped(
+        {
+            "apiVersion": kinds.DEPLOYMENT.api_version,
+            "kind": kinds.DEPLOYMENT.name,
+            "metadata": {
+                "name": pool.name,
+                "namespace": pool.namespace,
+                "labels": mine,
+                **({"annotations": assigned} if assigned else {}),
+                "ownerReferences": owned_by(pool, kinds.SAMPLER_POOL),
+            },
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": chosen},
+                **_rollout(spec),
+                "template": laid_over(
+                    {
+                        "metadata": {
+                            "labels": mine,
+                            **({"annotations": identity} if identity else {}),
+                        },
+                        "spec": pod,
+                    },
+                    spec.template.pod_template,
+                ),
+            },
+        }
+    )
+
+
+def _rollout(spec: SamplerPoolSpec) -> Manifest:
+    """How the Deployment replaces its pods, and when it says that it does not get on."""
+    return {
+        "progressDeadlineSeconds": spec.template.engine.startup_seconds + ROLLOUT_GRACE_SECONDS,
+        "revisionHistoryLimit": 1,
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {
+                "maxSurge": spec.template.rollout.max_surge,
+                "maxUnavailable": spec.template.rollout.max_unavailable,
+            },
+        },
+    }
+
+
+def pod_template(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
+    """What a pod of a sampler group will be, before its pool is there."""
+    manifest = render(
+        replace(job, name=names.pool_of(job.name, group)),
+        SamplerPoolSpec(job=job.name, template=group.template),
+        job=job,
+        job_spec=spec,
+        replicas=1,
+        images=images,
+    )
+    template: Manifest = manifest["spec"]["template"]
+    return template
+
+
+def emptied(there: Meta, annotations: Mapping[str, str] | None = None) -> Manifest:
+    """The change of a Deployment, as it was seen, to 0 pods; its template may say what it likes."""
+    metadata: Manifest = {
+        "name": there.name, "namespace": there.namespace, "uid": there.uid,
+        "resourceVersion": there.resource_version,
+    }  # fmt: skip
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {"metadata": metadata, "spec": {"replicas": 0}}
+
+
+def selector(pool: str, run: str) -> dict[str, str]:
+    """Labels that select a pool's pods of one run, or where that is empty all of them."""
+    return {names.POOL_LABEL: pool, **({names.RUN_LABEL: run} if run else {})}
+
+
+def _pod(
+    pool: Meta, spec: SamplerPoolSpec, runs: Sequence[tuple[Meta, RLJobSpec]], *, images: Images
+) -> Manifest:
+    seats = [
+        Seat(job=job.name, number=number, runs=len(runs)) for number, (job, _) in enumerate(runs)
+    ]
+    parts = [
+        shared_engine.seated(agents.part(pool, spec, job, job_spec, seat=seat, images=images), seat)
+        for seat, (job, job_spec) in zip(seats, runs, strict=True)
+    ]
+    served = shared_engine.engine(
+        engine.container(
+            spec, [one.training for _, one in runs], images=images, agent_port=agents.PORT
+        ),
+        seats, weights=engine.WEIGHTS_FOLDER, first_port=agents.PORT,
+    )  # fmt: skip
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **pods.pull_secrets(images),
+        "securityContext": pods.pod_security(),
+        "terminationGracePeriodSeconds": spec.template.drain.seconds + END_SECONDS,
+        # The engine is a native sidecar: it outlives the agents, which hand back what they hold.
+        "initContainers": [
+            *(one.stage for one in parts), served, *(each for one in parts for each in one.sidecars)
+        ],
+        "containers": [one.agent for one in parts],
+        "volumes": [
+            *(each for one in parts for each in one.volumes),
+            *shared_engine.volumes(seats),
+            {"name": "engine-tmp", "emptyDir": {}},
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+        ],
+    }  # fmt: skip
+    alike = selector(pool.name, runs[0][0].run if len(runs) == 1 else "")
+    return pods.placed(pod, spec.template, like=alike)

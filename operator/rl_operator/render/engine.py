@@ -1,0 +1,58 @@
+"""The container of the inference engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.training.training import Training
+from rl_operator.kube.settings import Images
+from rl_operator.render import lora, pods
+
+Manifest = dict[str, Any]
+
+WEIGHTS_FOLDER = "/weights"
+PORT = 30000
+DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
+ARGUMENTS = (
+    "--model-path", "--weight-version", "--host", "--port", "--dtype", "--sleep-on-idle",
+)  # fmt: skip
+"""What the operator itself tells the engine."""
+
+
+def container(
+    spec: SamplerPoolSpec, runs: Sequence[Training], *, images: Images, agent_port: int
+) -> Manifest:
+    """The engine of some runs, all of which want the weights in the type of the first one.
+
+    ``engine_sharing`` refuses others.
+    """
+    engine = spec.template.engine
+    sections = [one.lora for one in runs if one.lora is not None]
+    low_rank = lora.engine_arguments(sections, engine.args) if sections else []
+    sources = {"envFrom": [dict(one) for one in engine.env_from]} if engine.env_from else {}
+    return {
+        "name": "engine",
+        "image": engine.image or images.engine,
+        "imagePullPolicy": images.pull_policy,
+        "restartPolicy": "Always",
+        "command": ["python", "-m", "sglang.launch_server"],
+        "args": [
+            "--model-path", f"{WEIGHTS_FOLDER}/current", "--weight-version", "base",
+            "--host", "127.0.0.1", "--port", str(PORT),
+            "--dtype", DTYPES[runs[0].precision], "--sleep-on-idle", *low_rank, *engine.args,
+        ],
+        "env": pods.environment({"HOME": pods.TMP}, engine.env),
+        **sources,
+        "resources": spec.template.resources.to_kubernetes(),
+        "securityContext": pods.container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        # The agent answers for the engine: it knows how long a start may take.
+        "livenessProbe": pods.probe("/engine-live", agent_port, delay=30, period=5, failures=12),
+        "volumeMounts": [
+            {"name": "weights", "mountPath": WEIGHTS_FOLDER},
+            {"name": "engine-tmp", "mountPath": pods.TMP},
+            {"name": "shared-memory", "mountPath": "/dev/shm"},
+        ],
+    }  # fmt: skip

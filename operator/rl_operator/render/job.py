@@ -1,0 +1,120 @@
+"""All objects that an RLJob ought to have, and those that it ought not to have any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rl_contracts.spec.lifecycle import Lifecycle
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.attempts import sizing
+from rl_operator.kube import kinds, names
+from rl_operator.kube.metadata import Child
+from rl_operator.kube.plan import Wanted
+from rl_operator.kube.settings import Images
+from rl_operator.render import objects, pool, trainer
+from rl_operator.state import attempt_records
+from rl_operator.state.decisions import Complete, Decision, Ended
+from rl_operator.state.snapshot import JobSnapshot, TrainerJob
+
+
+def wanted(
+    snapshot: JobSnapshot,
+    spec: RLJobSpec,
+    *,
+    checked: bool,
+    run_trainer: bool,
+    images: Images,
+    admitted: Mapping[str, int] | None = None,
+) -> list[Wanted]:
+    """Objects of a job that is not over, in the order in which they are made.
+
+    Args:
+        snapshot: what is there.
+        spec: of the job.
+        checked: inputs are in order, so that samplers may be started.
+        run_trainer: the status's attempt is under way.
+        images: for pods that name none.
+        admitted: sampler pods that the job's queue lets each group have; None: there is no queue.
+    """
+    meta, status = snapshot.job.meta, snapshot.job.status
+    found = [Wanted(manifest=objects.spec_config(meta, spec))]
+    if checked or status.attempt or snapshot.pools:
+        if spec.network_policy != "None":
+            found.append(Wanted(manifest=objects.network_policy(meta)))
+        found += [
+            Wanted(
+                manifest=pool.render(
+                    meta, one, admitted=None if admitted is None else admitted[one.name]
+                ),
+                at_first={"replicas": one.template.autoscaling.min_replicas},
+            )
+            for one in spec.samplers
+            if one.pool_ref is None and _may_have_pool(snapshot, one.name, admitted)
+        ]
+    if run_trainer and snapshot.current_trainer() is None:  # once it is there it stays as it is
+        size = sizing.of_attempt(spec.trainer, status)
+        manifest = trainer.render(meta, spec, attempt=status.attempt, images=images, size=size)
+        found.append(Wanted(manifest=manifest, keep_as_created=True))
+    return found
+
+
+def _may_have_pool(
+    snapshot: JobSnapshot, group: str, admitted: Mapping[str, int] | None
+) -> bool:  # fmt: skip
+    """Whether a pool is there already, or may be made."""
+    name = names.pool(snapshot.job.meta.name, group)
+    there = (kinds.SAMPLER_POOL.name, name) in snapshot.children
+    return there or admitted is None or admitted[group] > 0
+
+
+def runs_trainer(snapshot: JobSnapshot, decision: Decision) -> bool:
+    """Whether the status's attempt is under way and goes on."""
+    status = snapshot.job.status
+    under_way = status.attempt > 0 and not attempt_records.ended(status)
+    return under_way and not snapshot.job.suspended and not isinstance(decision, Ended | Complete)
+
+
+def stopped_trainers(snapshot: JobSnapshot) -> list[Child]:
+    """Trainers that must not run any more, whatever the spec says."""
+    return [_child(snapshot, one) for one in snapshot.trainers if _must_stop(snapshot, one)]
+
+
+def unwanted(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
+    """Pools without a group, trainers that have ended or were given up, all but the last ones."""
+    lifecycle = spec.lifecycle if spec is not None else Lifecycle()
+    return _unwanted_pools(snapshot, spec) + _old_trainers(snapshot, lifecycle)
+
+
+def _unwanted_pools(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
+    job = snapshot.job
+    over = job.finished and not job.keeps_samplers
+    own = spec.samplers if spec is not None and not over else []
+    groups = [one.name for one in own if one.pool_ref is None]
+    wanted = {names.pool(job.meta.name, group) for group in groups}
+    return [
+        child
+        for (kind, name), child in snapshot.children.items()
+        if kind == kinds.SAMPLER_POOL.name and name not in wanted
+    ]
+
+
+def _old_trainers(snapshot: JobSnapshot, lifecycle: Lifecycle) -> list[Child]:
+    job, attempt = snapshot.job, snapshot.job.status.attempt
+    all_go = job.finished and lifecycle.cleanup_policy == "All"
+    return [
+        _child(snapshot, one)
+        for one in snapshot.trainers
+        if all_go
+        or one.attempt < attempt - lifecycle.attempt_history_limit
+        or _must_stop(snapshot, one)
+    ]
+
+
+def _must_stop(snapshot: JobSnapshot, trainer: TrainerJob) -> bool:
+    job = snapshot.job
+    over = job.finished or job.suspended or attempt_records.ended(job.status)
+    return trainer.state == "Active" and (trainer.attempt < job.status.attempt or over)
+
+
+def _child(snapshot: JobSnapshot, trainer: TrainerJob) -> Child:
+    return snapshot.children[(kinds.PYTORCH_JOB.name, trainer.name)]

@@ -1,0 +1,133 @@
+"""The small children: the mounted spec, the network policy, the disruption budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_operator.kube import kinds, names
+from rl_operator.kube.metadata import Meta
+from rl_operator.kube.weak_memo import Once
+from rl_operator.render.metadata import labels, owned_by, stamped
+
+Manifest = dict[str, Any]
+METRICS_PORT = 8080
+
+
+_text_of: Once[RLJobSpec, str] = Once(lambda spec: spec.model_dump_json(by_alias=True, indent=1))
+
+
+def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
+    """The ConfigMap from which pods read the job's validated spec, defaults filled in."""
+    text = _text_of(spec)
+    return stamped(
+        {
+            "apiVersion": kinds.CONFIG_MAP.api_version,
+            "kind": kinds.CONFIG_MAP.name,
+            "metadata": {
+                "name": names.spec_config(job.name, spec),
+                "namespace": job.namespace,
+                "labels": labels(job=job.name, run=job.run),
+                "ownerReferences": owned_by(job, kinds.RLJOB),
+            },
+            "data": {names.SPEC_KEY: text},
+        }
+    )
+
+
+def network_policy(job: Meta) -> Manifest:
+    """Lets a job's pods be reached by each other, and by anyone only for their metrics."""
+    own = {"podSelector": {"matchLabels": {names.RUN_LABEL: job.run}}}
+    return stamped(
+        {
+            "apiVersion": kinds.NETWORK_POLICY.api_version,
+            "kind": kinds.NETWORK_POLICY.name,
+            "metadata": {
+                "name": job.name,
+                "namespace": job.namespace,
+                "labels": labels(job=job.name, run=job.run),
+                "ownerReferences": owned_by(job, kinds.RLJOB),
+            },
+            "spec": {
+                "podSelector": {"matchLabels": {names.RUN_LABEL: job.run}},
+                "policyTypes": ["Ingress"],
+                "ingress": [
+                    {"from": [own]},
+                    {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+                ],
+            },
+        }
+    )
+
+
+def pool_policy(pool: Meta, *, ports: Sequence[int]) -> Manifest:
+    """Lets a shared pool's pods be reached by each other, and by anyone only for their metrics.
+
+    That of a job covers pods that have its run's label; of several runs a pod has that of one, and
+    the policy goes with its job.
+    """
+    own = {"podSelector": {"matchLabels": {names.POOL_LABEL: pool.name}}}
+    return stamped(
+        {
+            "apiVersion": kinds.NETWORK_POLICY.api_version,
+            "kind": kinds.NETWORK_POLICY.name,
+            "metadata": {
+                "name": names.shared_policy(pool.name),
+                "namespace": pool.namespace,
+                "labels": {**names.PART_OF, names.POOL_LABEL: pool.name},
+                "ownerReferences": owned_by(pool, kinds.SAMPLER_POOL),
+            },
+            "spec": {
+                **own,
+                "policyTypes": ["Ingress"],
+                "ingress": [
+                    {"from": [own]},
+                    {"ports": [{"port": one, "protocol": "TCP"} for one in ports]},
+                ],
+            },
+        }
+    )
+
+
+def of_job_not_wanted(job: Meta, spec: RLJobSpec) -> list[tuple[kinds.Kind, str]]:
+    """What a job may have had before its user chose to have it no more."""
+    return [(kinds.NETWORK_POLICY, job.name)] if spec.network_policy == "None" else []
+
+
+def of_pool_not_wanted(pool: Meta, spec: SamplerPoolSpec) -> list[tuple[kinds.Kind, str]]:
+    """What a pool may have had before its user chose to have it no more."""
+    found = []
+    if not spec.template.disruption.pdb:
+        found.append((kinds.DISRUPTION_BUDGET, pool.name))
+    if spec.max_runs > 1 and spec.network_policy == "None":
+        found.append((kinds.NETWORK_POLICY, names.shared_policy(pool.name)))
+    return found
+
+
+def disruption_budget(
+    pool: Meta, *, job: str, run: str, max_unavailable: int = 1, shared: bool = False
+) -> Manifest:
+    """Lets node drains take a few samplers of a pool at a time.
+
+    Those that are not ready may always go: they serve nobody, what they still do is handed back,
+    and pods that never get ready must not hold a drain up for ever.
+    """
+    selected = {names.POOL_LABEL: pool.name} | ({} if shared else {names.RUN_LABEL: run})
+    return stamped(
+        {
+            "apiVersion": kinds.DISRUPTION_BUDGET.api_version,
+            "kind": kinds.DISRUPTION_BUDGET.name,
+            "metadata": {
+                "name": pool.name,
+                "namespace": pool.namespace,
+                "labels": labels(job=job, run=run, component="sampler", pool=pool.name),
+                "ownerReferences": owned_by(pool, kinds.SAMPLER_POOL),
+            },
+            "spec": {
+                "maxUnavailable": max_unavailable,
+                "selector": {"matchLabels": selected},
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            },
+        }
+    )

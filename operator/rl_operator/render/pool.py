@@ -1,0 +1,57 @@
+"""A job's sampler pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_contracts.spec.workers import SamplerGroup
+from rl_operator.kube import kinds, names
+from rl_operator.kube.metadata import Child, Meta
+from rl_operator.render.metadata import labels, owned_by, stamped
+
+Manifest = dict[str, Any]
+OPAQUE = ("podTemplate",)
+"""What is in there is its user's, empty or not."""
+
+
+def render(job: Meta, group: SamplerGroup, *, admitted: int | None = None) -> Manifest:
+    """The SamplerPool of a group, without ``replicas``: only ``/scale`` writers change that.
+
+    ``admitted`` is the most pods that the job's queue lets it have; None: it has no queue.
+    """
+    template = _without_empty(group.template.model_dump(mode="json", by_alias=True))
+    limit = {} if admitted is None else {"admitted": admitted}
+    return stamped(_pool(job, group, {"job": job.name, **limit, "template": template}))
+
+
+def held_back(job: Meta, there: Child) -> Manifest:
+    """A pool as it is there, of which the job's queue admits no pod."""
+    kept = {key: one for key, one in there.raw["spec"].items() if key == "template"}
+    return stamped(_named(job, there.meta.name, {"job": job.name, "admitted": 0, **kept}))
+
+
+def _without_empty(value: Manifest) -> Manifest:
+    # An empty map that is applied over one with keys is stored as null, which is then refused.
+    pruned = {
+        key: _without_empty(one) if isinstance(one, dict) and key not in OPAQUE else one
+        for key, one in value.items()
+    }
+    return {key: one for key, one in pruned.items() if one not in (None, {}, [])}
+
+
+def _pool(job: Meta, group: SamplerGroup, spec: Manifest) -> Manifest:
+    return _named(job, names.pool(job.name, group.name), spec)
+
+
+def _named(job: Meta, name: str, spec: Manifest) -> Manifest:
+    return {
+        "apiVersion": kinds.SAMPLER_POOL.api_version,
+        "kind": kinds.SAMPLER_POOL.name,
+        "metadata": {
+            "name": name,
+            "namespace": job.namespace,
+            "labels": labels(job=job.name, run=job.run, component="sampler", pool=name),
+            "ownerReferences": owned_by(job, kinds.RLJOB),
+        },
+        "spec": spec,
+    }

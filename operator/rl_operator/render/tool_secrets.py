@@ -1,0 +1,68 @@
+"""Tokens of MCP servers and of language models: mounted for the agent alone, one folder each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rl_contracts.spec.agent.endpoints import Endpoint, token_folder
+from rl_contracts.spec.agent.tools import SecretKeyReference
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.render.pods import READ_BY_GROUP
+
+Manifest = dict[str, Any]
+
+FOLDER = "/etc/rl/tools"
+ENDPOINTS_FOLDER = "/etc/rl/endpoints"
+TOKEN_FILE = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    volume: str
+    folder: str
+    secret: SecretKeyReference
+
+
+def volumes(spec: RLJobSpec) -> list[Manifest]:
+    """One volume for each token."""
+    return [
+        {
+            "name": one.volume,
+            "secret": {
+                "secretName": one.secret.name,
+                "items": [{"key": one.secret.key, "path": TOKEN_FILE}],
+                "defaultMode": READ_BY_GROUP,
+            },
+        }
+        for one in _tokens(spec)
+    ]
+
+
+def mounts(spec: RLJobSpec) -> list[Manifest]:
+    """Where the agent looks for them."""
+    return [
+        {"name": one.volume, "mountPath": one.folder, "readOnly": True} for one in _tokens(spec)
+    ]
+
+
+def _tokens(spec: RLJobSpec) -> Iterator[_Token]:
+    for server in spec.agent.mcp_servers:
+        if server.token_secret_ref is not None:
+            folder = f"{FOLDER}/{server.name}"
+            yield _Token(f"tool-{server.name}", folder, server.token_secret_ref)
+    for name, endpoint in _endpoints(spec):
+        if endpoint.token_secret_ref is not None:
+            folder = f"{ENDPOINTS_FOLDER}/{name}"
+            yield _Token(f"endpoint-{name}", folder, endpoint.token_secret_ref)
+
+
+def _endpoints(spec: RLJobSpec) -> Iterator[tuple[str, Endpoint]]:
+    for number, scorer in enumerate(spec.reward.scorers):
+        for index, endpoint in enumerate(scorer.judge.endpoints if scorer.judge else ()):
+            yield token_folder("scorer", number, index), endpoint
+    for index, endpoint in enumerate(spec.agent.user.endpoints if spec.agent.user else ()):
+        yield token_folder("user", index), endpoint
+    for index, endpoint in enumerate(spec.agent.browse.endpoints if spec.agent.browse else ()):
+        yield token_folder("browse", index), endpoint

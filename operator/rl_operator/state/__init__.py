@@ -1,0 +1,1 @@
+"""What is observed of a job or pool, as frozen values."""

@@ -1,0 +1,220 @@
+"""Reads what concerns one object: live, by name and by label.
+
+ConfigMaps, NetworkPolicies and PodDisruptionBudgets are left to the applier, which reads them by
+name when they are to be made: the operator lists none.
+"""
+
+from __future__ import annotations
+
+import functools
+import marshal
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_operator.cache.cached_reader import Reads
+from rl_operator.kube import kinds, names, nesting
+from rl_operator.kube.api_errors import ApiMissingError
+from rl_operator.kube.conditions import find
+from rl_operator.kube.kinds import Key, Kind
+from rl_operator.kube.metadata import Child, Meta, Raw
+from rl_operator.pools import assignment
+from rl_operator.render.trainer import parse_trainer_job
+from rl_operator.state import pool_ref, stored_status
+from rl_operator.state.deployment_state import deployment_state
+from rl_operator.state.parsed_pods import parsed_pod
+from rl_operator.state.pod import Pod
+from rl_operator.state.snapshot import Basics, DeploymentState, Job, JobSnapshot, Pool, PoolSnapshot
+
+S = TypeVar("S", bound=BaseModel)
+KEPT_SPECS = KEPT_STATUSES = 500
+"""Parsed ones that are used again: those of the objects that are under way. A spec of a job takes
+35 KB, and those that rest are not read."""
+
+
+def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapshot | None:
+    """Everything that concerns an RLJob; None when it is gone.
+
+    ``queues`` says whether the operator may read a queue's objects.
+    """
+    raw = cluster.get(kinds.RLJOB, key.namespace, key.name)
+    if raw is None:
+        return None
+    found, shared = _with_pool(cluster, _job(raw))
+    labels = f"{names.JOB_LABEL}={key.name}"
+    groups = _children(cluster, key, kinds.SAMPLER_POOL, labels=labels)
+    attempts = _if_served(cluster, key, kinds.PYTORCH_JOB, labels=labels)
+    asks = queues and _may_be_queued(found)
+    queued = _if_served(cluster, key, kinds.WORKLOAD, labels=labels) if asks else []
+    children = [*groups, *(attempts or []), *(queued or [])]
+    # Not those of an earlier job of this name, nor what somebody has labelled like them.
+    pools = [_pool(one.raw) for one in groups if one.meta.owner_uid == found.meta.uid]
+    if shared is not None and assignment.holds(shared, found):
+        pools.append(shared)
+    own = [one for one in attempts or [] if one.meta.owner_uid == found.meta.uid]
+    trainers = [parse_trainer_job(one) for one in own]
+    return JobSnapshot(
+        key=key,
+        job=found,
+        children={(one.kind, one.meta.name): one for one in children},
+        pools=tuple(pools),
+        shared=shared,
+        trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
+        pods=_pods(cluster, found),
+        has_trainer_kind=attempts is not None,
+        has_queue_kind=queued is not None,
+    )
+
+
+def _pods(cluster: Reads, job: Job) -> tuple[Pod, ...]:
+    """Pods of a job's run: its own, and those of a shared pool in which it stands beside others."""
+    meta = job.meta
+    wanted = [f"{names.RUN_LABEL}={meta.run},{names.JOB_LABEL}={meta.name}"]
+    # The label is that of the pool which the job has named last, the spec may name another now.
+    shared = {pool_ref.of(job.spec), meta.labels.get(names.POOL_LABEL, "")} - {""}
+    wanted += [
+        f"{names.POOL_LABEL}={one},{names.beside(meta.run)}={meta.name}" for one in sorted(shared)
+    ]
+    found = (cluster.select(kinds.POD, meta.namespace, labels=one) for one in wanted)
+    return tuple(parsed_pod(raw) for some in found for raw in some)
+
+
+def _may_be_queued(job: Job) -> bool:
+    """Whether a job asks a queue, or has asked one before its spec was changed.
+
+    Where no status tells of the spec as it is, one that nobody could tell of may have been asked.
+    """
+    told = find(job.status.conditions, "Admitted") is not None
+    return told or job.basics.queued or job.status.observed_generation < job.meta.generation
+
+
+def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
+    """Everything that concerns a SamplerPool; None when it is gone."""
+    raw = cluster.get(kinds.SAMPLER_POOL, key.namespace, key.name)
+    if raw is None:
+        return None
+    pool = _pool(raw)
+    first, beside = _served(cluster, pool)
+    sharing: tuple[Job, ...] = ()
+    if pool.spec is not None and pool.spec.shared:
+        labels = f"{names.POOL_LABEL}={key.name}"
+        sharing = tuple(map(_job, cluster.select(kinds.RLJOB, key.namespace, labels=labels)))
+    children = named(cluster, key, [(kinds.DEPLOYMENT, key.name)])
+    deployment = next((one for one in children if one.meta.owner_uid == pool.meta.uid), None)
+    pods = cluster.select(kinds.POD, key.namespace, labels=f"{names.POOL_LABEL}={key.name}")
+    return PoolSnapshot(
+        key=key,
+        pool=pool,
+        job=first,
+        children={(one.kind, one.meta.name): one for one in children},
+        deployment=deployment_state(deployment.raw) if deployment else DeploymentState(),
+        pods=tuple(map(parsed_pod, pods)),
+        jobs=sharing,
+        beside=beside,
+    )
+
+
+def _with_pool(cluster: Reads, job: Job) -> tuple[Job, Pool | None]:
+    """A job as the shared pool that it names completes it, and that pool if it is there."""
+    name = pool_ref.of(job.spec)
+    raw = cluster.get(kinds.SAMPLER_POOL, job.meta.namespace, name) if name else None
+    found = _pool(raw) if raw else None
+    return pool_ref.resolved(job, found), found
+
+
+def _served(cluster: Reads, pool: Pool) -> tuple[Job | None, tuple[Job, ...]]:
+    """The job whose run a pool serves, and others that have it beside that one."""
+    if pool.spec is None:
+        return None, ()
+    if pool.spec.job is not None:
+        own = cluster.get(kinds.RLJOB, pool.meta.namespace, pool.spec.job)
+        return (_job(own) if own is not None else None), ()
+    found = [_holder(cluster, pool, one.job) for one in pool.holders]
+    return (found[0] if found else None), tuple(one for one in found[1:] if one is not None)
+
+
+def _holder(cluster: Reads, pool: Pool, name: str) -> Job | None:
+    """A job that has a shared pool, if it is there and not another one of its name."""
+    raw = cluster.get(kinds.RLJOB, pool.meta.namespace, name)
+    job = _job(raw) if raw is not None else None
+    if job is None or not assignment.holds(pool, job):
+        return None
+    return pool_ref.resolved(job, pool)
+
+
+def named(cluster: Reads, key: Key, wanted: Iterable[tuple[Kind, str]]) -> list[Child]:
+    """Objects of these names, whoever has them."""
+    found = [(kind, cluster.get(kind, key.namespace, name)) for kind, name in wanted]
+    return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for kind, raw in found if raw]
+
+
+def _children(cluster: Reads, key: Key, kind: Kind, *, labels: str) -> list[Child]:
+    found = cluster.select(kind, key.namespace, labels=labels)
+    return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for raw in found]
+
+
+def _if_served(cluster: Reads, key: Key, kind: Kind, *, labels: str) -> list[Child] | None:
+    """Children of a kind of others; None where the API server does not know it."""
+    try:
+        return _children(cluster, key, kind, labels=labels)
+    except ApiMissingError:
+        return None
+
+
+def _job(raw: Raw) -> Job:
+    spec, error = _parsed(RLJobSpec, raw["spec"])
+    status = _status(RLJobStatus, _packed(raw.get("status", {})))
+    unread = Basics.parse(raw["spec"]) if spec is None else Basics()
+    return Job(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status, unread=unread)
+
+
+def _pool(raw: Raw) -> Pool:
+    spec, error = _parsed(SamplerPoolSpec, raw["spec"])
+    status = _status(SamplerPoolStatus, _packed(raw.get("status", {})))
+    return Pool(meta=Meta.parse(raw), spec=spec, spec_error=error, status=status)
+
+
+def _parsed(model: type[S], raw: Any) -> tuple[S | None, str]:
+    packed = _packed(raw)
+    if nesting.TOO_DEEP.encode() in packed:
+        return None, nesting.refusal(raw)
+    try:
+        return _spec(model, packed), ""
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False)
+        lines = [f"spec.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems]
+        return None, "; ".join(lines)[:900]
+
+
+def _packed(raw: Any) -> bytes:
+    """The same bytes for the same data in the same order."""
+    return marshal.dumps(raw, 2)
+
+
+def _section(model: type[BaseModel], packed: bytes) -> BaseModel:
+    return model.model_validate(marshal.loads(packed))
+
+
+_parsed_spec = functools.lru_cache(maxsize=KEPT_SPECS)(_section)
+
+
+@functools.lru_cache(maxsize=KEPT_STATUSES)
+def _parsed_status(model: type[BaseModel], packed: bytes) -> BaseModel:
+    return stored_status.read(model, marshal.loads(packed))
+
+
+def _spec(model: type[S], packed: bytes) -> S:
+    """Many looks see the same, and nobody changes what is frozen."""
+    found = _parsed_spec(model, packed)
+    assert isinstance(found, model)
+    return found
+
+
+def _status(model: type[S], packed: bytes) -> S:
+    """Kept beside the specs: it changes so often that it would drive them out."""
+    found = _parsed_status(model, packed)
+    assert isinstance(found, model)
+    return found

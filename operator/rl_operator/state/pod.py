@@ -1,0 +1,175 @@
+"""A pod and its containers, parsed once from what the kubelet says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rl_operator.kube.metadata import Meta, Raw
+from rl_operator.kube.names import COMPONENT_LABEL, DELETION_COST, POOL_LABEL
+from rl_operator.kube.redact import scrubbed
+from rl_operator.kube.timestamps import parse_time
+
+NO_START_REASONS = ("ContainerCreating", "PodInitializing")
+"""Words of the kubelet for a container that waits for nothing in particular."""
+PULL_REASONS = ("ImagePullBackOff", "ErrImagePull")
+TROUBLE_CHARACTERS = MESSAGE_CHARACTERS = 400
+DISRUPTED = "DisruptionTarget"
+"""Condition of a pod that is evicted or preempted, with the reason."""
+TRAINER_CONTAINER = "pytorch"
+ORDINARY_CODES = {0, 1, 143}
+"""With which a trainer's process ends when another one has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container's state."""
+
+    name: str
+    waiting: str = ""
+    """Why it does not run, in the kubelet's word; empty when it runs."""
+    message: str = ""
+    exit_code: int | None = None
+    """Of its last end, when it has ended."""
+    exit_reason: str = ""
+    signal: int = 0
+    ended_at: float | None = None
+    """When it ended, seconds since 1970; None while it runs or waits."""
+
+    @classmethod
+    def parse(cls, raw: Raw) -> Container:
+        """Parse a containerStatus."""
+        state, last = raw.get("state", {}), raw.get("lastState", {})
+        ended = state.get("terminated") or last.get("terminated") or {}
+        waiting = state.get("waiting") or {}
+        reason, message = waiting.get("reason", ""), waiting.get("message", "")
+        if reason in PULL_REASONS:
+            # The kubelet goes to and fro between the two: one word, or the status would too.
+            reason, message = PULL_REASONS[0], message.split(": ErrImagePull: ")[-1]
+        return cls(
+            name=raw["name"],
+            waiting=reason,
+            message=scrubbed(
+                message if reason != "CrashLoopBackOff" and message else ended.get("message", "")
+            ),
+            exit_code=ended.get("exitCode"),
+            exit_reason=ended.get("reason", ""),
+            signal=ended.get("signal", 0),
+            ended_at=parse_time((state.get("terminated") or {}).get("finishedAt")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A trainer's or a sampler's pod."""
+
+    name: str
+    uid: str
+    phase: str
+    ready: bool
+    deleting: bool
+    component: str
+    gone_by: float | None = None
+    """When it ought to be gone, once its deletion was asked for."""
+    pool: str = ""
+    attempt: int = 0
+    created_at: float = 0.0
+    started_at: float | None = None
+    unscheduled: str = ""
+    """Why no node takes it."""
+    reason: str = ""
+    """Of its end, e.g. ``Evicted``, also of one that is still to come."""
+    message: str = ""
+    """Of its end, e.g. which of its limits it was over."""
+    conditions: tuple[str, ...] = ()
+    """Types of those that are True."""
+    deletion_cost: int = 0
+    """The lowest goes first when a ReplicaSet shrinks."""
+    containers: tuple[Container, ...] = ()
+
+    @classmethod
+    def parse(cls, raw: Raw) -> Pod:
+        """Parse a pod."""
+        meta, status = Meta.parse(raw), raw.get("status", {})
+        conditions = {one["type"]: one for one in status.get("conditions", [])}
+        scheduled = conditions.get("PodScheduled", {})
+        disrupted = conditions.get(DISRUPTED, {})
+        if disrupted.get("status") != "True":
+            disrupted = {}
+        unscheduled = scheduled.get("message", "") if scheduled.get("status") == "False" else ""
+        message = status.get("message") or disrupted.get("message", "")
+        running = [
+            one["state"]["running"].get("startedAt")
+            for one in status.get("containerStatuses", [])
+            if "running" in one.get("state", {})
+        ]
+        statuses = (
+            *status.get("initContainerStatuses", []), *status.get("containerStatuses", []),
+        )  # fmt: skip
+        return cls(
+            name=meta.name,
+            uid=meta.uid,
+            phase=status.get("phase", "Pending"),
+            ready=conditions.get("Ready", {}).get("status") == "True",
+            deleting=meta.deleted_at is not None,
+            gone_by=meta.deleted_at,
+            component=meta.labels.get(COMPONENT_LABEL, ""),
+            pool=meta.labels.get(POOL_LABEL, ""),
+            attempt=meta.attempt,
+            created_at=meta.created_at,
+            started_at=parse_time(running[0]) if running else None,
+            unscheduled=scrubbed(unscheduled),
+            reason=status.get("reason") or disrupted.get("reason", ""),
+            message=scrubbed(message.strip())[:MESSAGE_CHARACTERS],
+            deletion_cost=_cost(meta),
+            conditions=tuple(
+                sorted(kind for kind, one in conditions.items() if one.get("status") == "True")
+            ),
+            containers=tuple(Container.parse(one) for one in statuses),
+        )
+
+    @property
+    def live(self) -> bool:
+        """Whether any of its containers may still run."""
+        return self.phase not in ("Succeeded", "Failed")
+
+    @property
+    def remains(self) -> bool:
+        """Whether it holds anything, or is about to go: its containers may have ended before it."""
+        return self.live or self.deleting
+
+    @property
+    def telling(self) -> int:
+        """How much its state says of a trainer of several pods: the more, the higher.
+
+        One that was killed tells why the others end, with 1; one that does not start, why they
+        wait.
+        """
+        trainers = [one for one in self.containers if one.name == TRAINER_CONTAINER]
+        if not self.live or any(one.ended_at is not None for one in trainers):
+            codes = {one.exit_code for one in trainers}
+            return 1 if codes and codes <= ORDINARY_CODES and not self.reason else 3
+        return 2 if self.phase == "Pending" else 0
+
+    def trouble(self) -> str:
+        """What keeps the pod from running, in one line; empty when nothing is known."""
+        if self.unscheduled:
+            return f"{self.name} fits no node: {self.unscheduled}"
+        for one in self.containers:
+            if one.waiting and one.waiting not in NO_START_REASONS:
+                ended = f", last exit code {one.exit_code}" if one.exit_code is not None else ""
+                message = f": {one.message.strip()[-TROUBLE_CHARACTERS:]}" if one.message else ""
+                return f"{self.name} container {one.name} {one.waiting}{ended}{message}"
+        return ""
+
+
+def _cost(meta: Meta) -> int:
+    try:
+        return int(meta.annotations.get(DELETION_COST, "0"))
+    except ValueError:
+        return 0
+
+
+def first_trouble(pods: Iterable[Pod]) -> str:
+    """The first trouble of some pods, by name."""
+    return next(filter(None, (pod.trouble() for pod in sorted(pods, key=lambda one: one.name))), "")

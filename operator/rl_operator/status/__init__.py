@@ -1,0 +1,1 @@
+"""Status and conditions of an RLJob, computed from what is observed."""

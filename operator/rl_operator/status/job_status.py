@@ -1,0 +1,125 @@
+"""The status of an RLJob: a pure function of what is observed and decided."""
+
+from __future__ import annotations
+
+from rl_contracts.documents.run import EndedSamplers
+from rl_contracts.spec.status import (
+    ResourcesStatus,
+    RLJobStatus,
+    SamplersStatus,
+    TrainerStatus,
+    WorkloadRef,
+)
+from rl_operator.attempts import sizing
+from rl_operator.attempts.status import decided
+from rl_operator.kube import names
+from rl_operator.kube.conditions import find, is_true
+from rl_operator.kube.timestamps import parse_time
+from rl_operator.kueue import admission
+from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.status import progress_status, resource_totals
+from rl_operator.status.lost_samplers import count_lost
+from rl_operator.status.operation import at_rest, operation
+from rl_operator.status.serving import is_told, serving_samplers, staleness_bound
+from rl_operator.status.status_input import Situation, over
+
+
+def fields(situation: Situation) -> RLJobStatus:
+    """All of the status but its phase and conditions."""
+    job = situation.snapshot.job
+    after = decided(job.status, situation.decision, situation.now)
+    if job.suspended and at_rest(situation, after):
+        after = after.model_copy(update={"active_since": None})
+    trainer, samplers = _trainer(situation, after), _samplers(situation, after)
+    return after.model_copy(
+        update={
+            "observed_generation": job.meta.generation,
+            "run_id": job.meta.run,
+            "trainer": trainer,
+            "samplers": samplers,
+            "resources": _resources(situation, trainers=trainer.desired, samplers=samplers.desired),
+            **_queued(situation.snapshot),
+            "operation": operation(situation, after),
+            **progress_status.of_run(situation, job.spec),
+        }
+    )
+
+
+def _resources(situation: Situation, *, trainers: int, samplers: int) -> ResourcesStatus:
+    snapshot, spec = situation.snapshot, situation.snapshot.job.spec
+    if spec is None or not (trainers or samplers):
+        return ResourcesStatus()
+    return resource_totals.resources(snapshot, spec, trainers=trainers)
+
+
+def _queued(snapshot: JobSnapshot) -> dict[str, object]:
+    """The job's place in its queue, and how often that was taken from it while it was not over."""
+    workload, job = admission.of(snapshot), snapshot.job
+    if workload is None:
+        return {"workload_ref": None}
+    status, told = job.status, is_true(job.status.conditions, "Evicted")
+    evicted = workload.evicted and not (told or job.finished)
+    return {
+        "workload_ref": WorkloadRef(name=workload.meta.name, uid=workload.meta.uid),
+        "preemptions": status.preemptions + evicted,
+    }
+
+
+def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
+    if after.attempt == 0:
+        return TrainerStatus()
+    epoch = situation.reading.run.epoch if situation.reading.run else 0
+    job = situation.snapshot.job
+    replicas = 1 if job.spec is None else sizing.of_attempt(job.spec.trainer, after)
+    desired = 0 if over(after) or job.suspended else replicas
+    ready = sum(one.ready for one in situation.snapshot.trainer_pods(after.attempt))
+    return TrainerStatus(
+        job=names.trainer(situation.snapshot.key.name, after.attempt),
+        desired=desired,
+        ready=min(ready, desired),
+        summary=f"{min(ready, desired)}/{desired}",
+        restarts=max(epoch - 1, after.trainer.restarts),
+    )
+
+
+def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
+    reading, snapshot = situation.reading, situation.snapshot
+    ended = reading.run.samplers_ended if reading.run else EndedSamplers()
+    lost = count_lost(reading.registrations, suspended=_suspensions(after), forgotten=ended)
+    restarts = max(lost, after.samplers.restarts)
+    kept = snapshot.job.keeps_samplers
+    if (over(after) and not kept) or (snapshot.job.suspended and not snapshot.sampler_pods()):
+        return SamplersStatus(serving=0, summary="0/0", restarts=restarts)
+    desired = 0 if snapshot.job.suspended else _declared(snapshot)
+    ready = sum(one.ready and not one.deleting for one in snapshot.sampler_pods())
+    bound = staleness_bound(snapshot.job.spec)
+    step = reading.run.step if reading.run else 0
+    serving = sum(step - one.step <= bound for one in serving_samplers(situation))
+    return SamplersStatus(
+        desired=desired,
+        ready=ready,
+        serving=serving if is_told(situation) else None,
+        summary=f"{ready}/{desired}",
+        restarts=restarts,
+    )
+
+
+def _declared(snapshot: JobSnapshot) -> int:
+    """Sampler pods that there ought to be; a pool that is yet to be made begins at its minimum."""
+    spec = snapshot.job.spec
+    declared = {
+        names.pool(snapshot.key.name, one.name): one.template.autoscaling.min_replicas
+        for one in (spec.samplers if spec is not None else ())
+        if one.pool_ref is None
+    }
+    declared |= {one.meta.name: one.spec.size for one in snapshot.pools if one.spec is not None}
+    return sum(declared.values())
+
+
+def _suspensions(status: RLJobStatus) -> list[float]:
+    """A time within each suspension; one between two attempts left no record but its condition."""
+    times = [one.end_time for one in status.attempts if one.result == "Suspended"]
+    condition = find(status.conditions, "Suspended")
+    if condition is not None:
+        times.append(condition.last_transition_time)
+    return [at for one in times if (at := parse_time(one)) is not None]

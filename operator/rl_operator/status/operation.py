@@ -1,0 +1,88 @@
+"""What the operator is in the middle of: a start, a suspension, a restart, a deletion."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rl_contracts.spec.status import OperationStatus, RLJobStatus
+from rl_operator.attempts import start_gate
+from rl_operator.kube.conditions import find
+from rl_operator.kube.timestamps import format_time, parse_time
+from rl_operator.pools import wait_status
+from rl_operator.state import attempt_records
+from rl_operator.state.snapshot import JobSnapshot, Pool
+from rl_operator.status.status_input import Situation, over
+
+STOP_SECONDS = 300.0
+"""Longest time that pods may take to go, beyond their grace, before it counts as a fault."""
+OperationKind = Literal["Start", "Suspend", "Restart", "Delete"]
+
+
+def operation(situation: Situation, after: RLJobStatus) -> OperationStatus | None:
+    """What is under way: a deletion, a start, a suspension, the pause before another attempt."""
+    job, snapshot = situation.snapshot.job, situation.snapshot
+    if job.meta.deleted_at is not None:
+        step = "StoppingPods" if snapshot.pods else "DeletingData"
+        return _operation(situation, "Delete", step, seconds=STOP_SECONDS)
+    if over(after):
+        return None
+    if job.suspended and not at_rest(situation, after):
+        trainer = after.attempt and not attempt_records.ended(after)
+        step = "StoppingTrainer" if trainer else "StoppingSamplers"
+        grace = job.basics.suspend_grace_seconds
+        return _operation(situation, "Suspend", step, seconds=grace + STOP_SECONDS)
+    if job.suspended or job.spec is None:
+        return None
+    if start_gate.applies(after):
+        return _start(situation)
+    if not attempt_records.ended(after):
+        return None
+    stopping = any(one.state == "Active" for one in snapshot.trainers)
+    found = _operation(situation, "Restart", "StoppingTrainer" if stopping else "Backoff")
+    return found.model_copy(update={"deadline": after.next_retry_time})
+
+
+def _start(situation: Situation) -> OperationStatus:
+    job, snapshot = situation.snapshot.job, situation.snapshot
+    assert job.spec is not None
+    waiting = bool(snapshot.pools) and not situation.checking
+    step = "WaitingForSamplers" if waiting else "CheckingInputs"
+    if not situation.checking and wait_status.lacks_pool(snapshot):
+        step, waiting = "WaitingForPool", False
+    found = _operation(situation, "Start", step)
+    since = start_gate.waits_since(snapshot) or parse_time(found.started_time) or 0.0
+    limit = job.spec.lifecycle.pending_deadline_seconds
+    due = format_time(since + limit) if waiting else None
+    return found.model_copy(update={"deadline": due})
+
+
+def _operation(
+    situation: Situation, kind: OperationKind, step: str, *, seconds: float = 0.0
+) -> OperationStatus:
+    before = situation.snapshot.job.status.operation
+    going_on = before is not None and before.kind == kind
+    since = before.started_time if before and going_on else format_time(situation.now)
+    deadline = format_time((parse_time(since) or 0.0) + seconds)
+    return OperationStatus(kind=kind, step=step, started_time=since, deadline=deadline)
+
+
+def at_rest(situation: Situation, after: RLJobStatus) -> bool:
+    """Whether a suspended job has no pods, and none can come."""
+    return resting(situation.snapshot, after)
+
+
+def resting(snapshot: JobSnapshot, after: RLJobStatus) -> bool:
+    """Whether a job that was told to stop has no pods, and none can come."""
+    stopped = after.attempt == 0 or attempt_records.ended(after)
+    at_work = any(one.state == "Active" for one in snapshot.trainers)
+    scaled = all(_scaled_down(pool) for pool in snapshot.pools)
+    return stopped and scaled and not at_work and not any(pod.remains for pod in snapshot.pods)
+
+
+def _scaled_down(pool: Pool) -> bool:
+    ready = find(pool.status.conditions, "Ready")
+    if ready is None or ready.reason != "Suspended":
+        return False
+    # What a queue admits is in the pool's spec: it must have been seen there.
+    queued = pool.spec is not None and pool.spec.admitted is not None
+    return not queued or pool.status.observed_generation >= pool.meta.generation

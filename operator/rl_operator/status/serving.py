@@ -1,0 +1,41 @@
+"""Which samplers serve a job, and how far behind its trainer they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.status.status_input import Situation
+
+
+def serving_samplers(situation: Situation) -> list[Sampler]:
+    """Samplers that serve a published policy and whose pods are there."""
+    pods = {one.name for one in situation.snapshot.sampler_pods() if not one.deleting}
+    return [
+        one
+        for one in situation.reading.samplers
+        if one.state == SamplerState.READY and one.version > 0 and one.pod in pods
+    ]
+
+
+def is_told(situation: Situation) -> bool:
+    """Whether it is known who serves: the state store tells, or there is no pod that could."""
+    pods = situation.snapshot.sampler_pods()
+    return situation.reading.known or all(one.deleting for one in pods)
+
+
+def staleness_bound(spec: RLJobSpec | None) -> int:
+    """Training steps that a served policy may be behind while all is well."""
+    if spec is None:
+        return 0
+    return spec.algorithm.off_policy.max_staleness + spec.weight_sync.every_steps
+
+
+def lag(run: Run | None, serving: Sequence[Sampler]) -> int:
+    """Training steps between the published policy and the oldest one that is served, ≥ 0."""
+    if run is None or run.policy is None:
+        return 0
+    published = run.policy.step
+    return max(0, published - min((one.step for one in serving), default=published))

@@ -1,0 +1,58 @@
+"""What a job's status is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.status import RLJobStatus
+from rl_operator.attempts.start_gate import Lack
+from rl_operator.kueue.admission import Hold
+from rl_operator.state.decisions import Decision
+from rl_operator.state.progress import Reading
+from rl_operator.state.snapshot import JobSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """Why a job cannot go on until somebody does something."""
+
+    reason: str
+    message: str
+
+    @classmethod
+    def of(cls, refusal: Refusal) -> Stall:
+        """The stall that a refusal leads to."""
+        return cls(reason=refusal.reason, message=str(refusal))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """Everything that a job's status is made from."""
+
+    snapshot: JobSnapshot
+    reading: Reading = field(default_factory=Reading)
+    bucket: str = ""
+    """Name of the stores' bucket; empty when it is not known."""
+    decision: Decision | None = None
+    stall: Stall | None = None
+    checking: bool = False
+    """Inputs are being looked at."""
+    lacks: tuple[Lack, ...] = ()
+    """Groups with fewer samplers than a start asks for."""
+    hindered: str = ""
+    """Why an object could not be made for now, though nobody refuses it; empty when all could."""
+    hold: Hold | None = None
+    """Why the job's queue lets it have no pods."""
+    now: float
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the job samples nothing: it has neither samplers nor policies for them."""
+        spec = self.snapshot.job.spec
+        return spec is not None and spec.algorithm.supervised
+
+
+def over(status: RLJobStatus) -> bool:
+    """Whether the job has come to its end."""
+    return status.completion_time is not None

@@ -1,0 +1,1 @@
+"""The namespace's document store and bucket: connections, readings, input checks."""

@@ -1,0 +1,194 @@
+"""Clients of the stores that the Secrets of namespaces name."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.stores.clients.mongo import Mongo
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.connect import Stores
+from rl_operator.kube.api_errors import ApiRefusedError
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import SECRET, Key
+from rl_operator.state.progress import NOT_ASKED, Reach, reach
+
+PATIENCE_SECONDS = 2.0
+BUCKET_CHECK_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    version: str
+    stores: Stores
+
+
+@dataclass(frozen=True, slots=True)
+class StoresOf:
+    """A namespace's stores, or why there are none."""
+
+    stores: Stores | None = None
+    settings: StoreSettings | None = None
+    version: str = ""
+    """Of the Secret."""
+    place: str = ""
+    """Namespace, Secret and version: the same for the same clients, and for no others."""
+    refusal: Refusal | None = None
+    hidden: bool = False
+    """The operator may not read the Secret."""
+
+
+class Connections:
+    """Clients of the stores, one set for each version of a Secret.
+
+    Those of a version that is no more, or of a Secret that no job names any more, are closed when
+    the last of their readers lets go of them: a Secret may change while a long read is under way.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        secret_seconds: float = 0.0,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            cluster: where the Secrets are.
+            patience_seconds: of one command of the stores' clients.
+            clock: monotonic seconds.
+            secret_seconds: a Secret that was in order is read again after so long only.
+        """
+        self._cluster, self._patience = cluster, patience_seconds
+        self._open: dict[tuple[str, str], _Connection] = {}
+        self._buckets: dict[int, tuple[float, Reach]] = {}
+        self._found: dict[tuple[str, str], tuple[float, StoresOf]] = {}
+        self._jobs: dict[str, dict[Key, str]] = {}
+        """By namespace: the Secret that each job names."""
+        self._clock, self._secret_seconds = clock, secret_seconds
+        self._lock = threading.Lock()
+
+    def of(self, namespace: str, secret: str) -> StoresOf:
+        """The stores that a Secret names."""
+        at, known = self._found.get((namespace, secret), (0.0, StoresOf()))
+        if known.stores is not None and self._clock() - at < self._secret_seconds:
+            return known
+        found = self._look(namespace, secret)
+        self._found[(namespace, secret)] = (self._clock(), found)
+        return found
+
+    def _look(self, namespace: str, secret: str) -> StoresOf:
+        try:
+            raw = self._cluster.get(SECRET, namespace, secret)
+        except ApiRefusedError:
+            return StoresOf(refusal=_hidden(namespace, secret), hidden=True)
+        if raw is None:
+            return StoresOf(refusal=_no_secret(namespace, secret))
+        version = raw["metadata"]["resourceVersion"]
+        try:
+            settings = StoreSettings.from_mapping(_decoded(raw.get("data", {})))
+            stores = self._connection(namespace, secret, version, settings).stores
+        except RefusedError as error:
+            return StoresOf(refusal=error.refusal, version=version)
+        place = f"{namespace}/{secret}@{version}"
+        return StoresOf(stores=stores, settings=settings, version=version, place=place)
+
+    def use(self, job: Key, secret: str) -> None:
+        """Keep what a Secret names, even when it is gone, until ``release`` of the job."""
+        with self._lock:
+            jobs = self._jobs.setdefault(job.namespace, {})
+            before, jobs[job] = jobs.get(job), secret
+            unused = self._forgotten(job.namespace, before)
+        del unused  # closing them takes time: not under the lock
+
+    def release(self, job: Key) -> None:
+        """A job is gone: forget what no other one of its namespace uses."""
+        with self._lock:
+            jobs = self._jobs.get(job.namespace, {})
+            secret = jobs.pop(job, None)
+            unused = self._forgotten(job.namespace, secret)
+            if not jobs:
+                self._jobs.pop(job.namespace, None)
+        del unused
+
+    def _forgotten(self, namespace: str, secret: str | None) -> object:
+        """What was held of a Secret that no job names any more."""
+        if secret is None or secret in self._jobs[namespace].values():
+            return None
+        place = namespace, secret
+        return self._open.pop(place, None), self._found.pop(place, None)
+
+    def last(self, namespace: str, secret: str) -> Stores | None:
+        """The stores that a Secret named when it was read last."""
+        found = self._open.get((namespace, secret))
+        return found.stores if found else None
+
+    def close(self) -> None:
+        """Close all clients."""
+        with self._lock:
+            for found in self._open.values():
+                found.stores.close()
+            self._open.clear()
+
+    def bucket(self, stores: Stores, *, now: float) -> Reach:
+        """Whether the bucket is there; asked again after a while only."""
+        at, known = self._buckets.get(id(stores), (-BUCKET_CHECK_SECONDS, NOT_ASKED))
+        if now - at >= BUCKET_CHECK_SECONDS or known.status != "True":
+            known = reach(stores.objects.check)
+            self._buckets[id(stores)] = (now, known)
+        return known
+
+    def _connection(
+        self, namespace: str, secret: str, version: str, settings: StoreSettings
+    ) -> _Connection:  # fmt: skip
+        with self._lock:
+            found = self._open.get((namespace, secret))
+            if found is not None and found.version == version:
+                return found
+            stores = Stores.connect(settings, patience_seconds=self._patience)
+            unused = weakref.finalize(stores, self._end, id(stores), stores.mongo)
+            unused.atexit = False  # the process ends without waiting for a server
+            made = self._open[(namespace, secret)] = _Connection(version, stores)
+        return made
+
+    def _end(self, identity: int, mongo: Mongo) -> None:
+        self._buckets.pop(identity, None)
+        mongo.close()
+
+
+def _decoded(data: dict[str, str]) -> dict[str, str]:
+    decoded = {}
+    for key, value in data.items():
+        try:
+            decoded[key] = base64.b64decode(value).decode().strip()
+        except (binascii.Error, UnicodeDecodeError):
+            continue  # missing or malformed keys are named by the settings' own check
+    return decoded
+
+
+def _no_secret(namespace: str, secret: str) -> Refusal:
+    return Refusal(
+        field="spec.storage.secretName",
+        value=secret,
+        reason="StoresSecretMissing",
+        message=f"Namespace {namespace} has no such Secret.",
+        remedy="Create it, or add the namespace to stores.namespaces of the chart.",
+    )
+
+
+def _hidden(namespace: str, secret: str) -> Refusal:
+    return Refusal(
+        field="spec.storage.secretName",
+        value=secret,
+        reason="StoresSecretForbidden",
+        message=f"The operator may not read this Secret of namespace {namespace}.",
+        remedy="Grant its service account `get` on the Secret by name with a Role there.",
+    )

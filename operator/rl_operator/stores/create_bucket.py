@@ -1,0 +1,21 @@
+"""Creates the embedded stores' bucket: ``python -m rl_operator.stores.create_bucket FOLDER``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.objects import Objects
+
+PATIENCE_SECONDS = 300.0
+
+
+def main() -> None:
+    """Create the bucket that a mounted stores' Secret names, when it is not there yet."""
+    settings = StoreSettings.from_folder(Path(sys.argv[1]))
+    Objects(settings, patience_seconds=PATIENCE_SECONDS).make_bucket()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Options that cannot be honoured: refused by field, with a remedy."""

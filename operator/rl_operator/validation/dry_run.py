@@ -1,0 +1,201 @@
+"""Has the API server look at pods before anything is made: what it would refuse is told at once.
+
+A PyTorchJob with a bad pod template is stored, and its pods never come; a Deployment with a field
+that does not exist loses that field. So the templates are tried without being stored, as
+Deployments, which the operator may create anyway, and strictly.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.workers import Placement
+from rl_operator.kube import kinds, names
+from rl_operator.kube.api_errors import ApiRefusedError
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.metadata import Meta
+from rl_operator.kube.settings import Images
+from rl_operator.render import deployment, trainer
+from rl_operator.render.overrides import reserved_variable
+from rl_operator.state import pool_ref
+
+Manifest = dict[str, Any]
+Known = tuple[str, int, str]
+"""A job's uid and generation, and the digest of the shared pool's template."""
+
+NOT_AS_IT_IS = (400, 422)
+"""Malformed and invalid; other refusals are of quotas and policies, and may not last."""
+REFUSED_SECONDS = 60.0
+"""Webhooks answer so, too, and what they refuse now they may allow later: it is tried again."""
+KEPT_RESULTS = 20_000
+TEMPLATE = "spec.template."
+GO_FIELD = re.compile(r"Go struct field \w+\.([\w.]+)")
+UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
+IN_CONTAINER = re.compile(
+    r"spec\.(containers|initContainers)\[(\d+)\]\.(resources(?!\.claims)|image|envFrom|env)(.*)"
+)
+PLACES = {
+    "spec.nodeSelector": "nodeSelector",
+    "spec.tolerations": "tolerations",
+    "spec.topologySpreadConstraints": "topologySpread",
+    "spec.priorityClassName": "priorityClassName",
+    "spec.serviceAccountName": "serviceAccountName",
+}
+OF_METADATA = ("labels", "annotations")
+CONTAINER_FIELDS = {
+    ("pytorch", "resources"): "resources",
+    ("pytorch", "image"): "image",
+    ("engine", "resources"): "resources",
+    ("engine", "image"): "engine.image",
+    ("agent", "image"): "image",
+    ("stage", "image"): "image",
+    ("pytorch", "env"): "env",
+    ("pytorch", "envFrom"): "envFrom",
+    ("engine", "env"): "engine.env",
+    ("engine", "envFrom"): "engine.envFrom",
+    ("agent", "env"): "env",
+    ("agent", "envFrom"): "envFrom",
+    ("stage", "env"): "env",
+    ("stage", "envFrom"): "envFrom",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Tries the pods of jobs; equal ones that pass are tried once."""
+
+    cluster: Cluster
+    images: Images
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    passed: set[tuple[str, str]] = field(default_factory=set)
+    """By the path of what is wished, and its digest."""
+    by_spec: dict[Known, tuple[Refusal | None, float]] = field(default_factory=dict)
+    """And until when that holds."""
+
+    def refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
+        """What the API server refuses of a job's pods, by the field that it comes from."""
+        known = (job.uid, job.generation, _shared(spec))
+        found, until = self.by_spec.get(known, (None, 0.0))
+        if known in self.by_spec and self.clock() < until:
+            return found
+        if len(self.by_spec) >= KEPT_RESULTS:
+            self.by_spec.clear()
+        found = self._refusal(job, spec)
+        until = math.inf if found is None else self.clock() + REFUSED_SECONDS
+        self.by_spec[known] = (found, until)
+        return found
+
+    def _refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
+        for at, wished, render in _templates(job, spec, self.images):
+            known = (at, names.digest(wished.model_dump(mode="json"), length=32))
+            if known in self.passed:
+                continue
+            found = self._tried(job, at, render())
+            if found is not None:
+                return found
+            if len(self.passed) >= KEPT_RESULTS:
+                self.passed.clear()
+            self.passed.add(known)
+        return None
+
+    def _tried(self, job: Meta, at: str, template: Manifest) -> Refusal | None:
+        manifest = {
+            "apiVersion": kinds.DEPLOYMENT.api_version,
+            "kind": kinds.DEPLOYMENT.name,
+            "metadata": {"generateName": f"{job.name}-", "namespace": job.namespace},
+            "spec": {"selector": {"matchLabels": {names.RUN_LABEL: job.run}}, "template": template},
+        }
+        try:
+            self.cluster.try_out(kinds.DEPLOYMENT, manifest)
+        except ApiRefusedError as error:
+            if error.status not in NOT_AS_IT_IS:
+                return None
+            path, said = _first_cause(error)
+            return Refusal(
+                field=field_of(at, path, template),
+                value=str(_value(template, path))[:200],
+                reason="PodRefused",
+                message=f"The API server refuses such pods: {said[:600].rstrip('.')}.",
+                remedy="Mend it as core/v1 says.",
+            )
+        return None
+
+
+def _shared(spec: RLJobSpec) -> str:
+    """Changes with the template of a shared pool, which is none of the job's generation."""
+    shared = [one.template for one in spec.samplers if one.pool_ref is not None]
+    return names.digest([one.model_dump(mode="json") for one in shared]) if shared else ""
+
+
+def _templates(
+    job: Meta, spec: RLJobSpec, images: Images
+) -> Iterator[tuple[str, Placement, Callable[[], Manifest]]]:
+    """Path, wishes and what renders the pod template, of the trainer and each group of samplers."""
+    of_trainer = functools.partial(trainer.pod_template, job, spec, attempt=1, images=images)
+    yield "spec.trainer", spec.trainer, of_trainer
+    for index, group in enumerate(spec.samplers):
+        of_group = functools.partial(deployment.pod_template, job, spec, group, images=images)
+        yield pool_ref.place(index, group), group.template, of_group
+
+
+def _first_cause(error: ApiRefusedError) -> tuple[str, str]:
+    """Path below the pod template, empty if the API server names none, and what it says."""
+    for path, said in error.causes:
+        if path.startswith(TEMPLATE):
+            return path.removeprefix(TEMPLATE), said
+    for pattern in (UNKNOWN_FIELD, GO_FIELD):
+        named = pattern.search(error.message)
+        if named is not None:
+            return named[1].removeprefix(TEMPLATE), error.message
+    return "", error.message
+
+
+def field_of(at: str, path: str, template: Manifest) -> str:
+    """The field of the job's spec that a place in a pod template comes from.
+
+    Args:
+        at: path of the trainer or the group's template, e.g. ``spec.trainer``.
+        path: in the pod template, e.g. ``spec.tolerations[0].operator``.
+        template: the pod template.
+    """
+    for start, ours in PLACES.items():
+        if path.startswith(start):
+            return f"{at}.{ours}{path.removeprefix(start)}"
+    if path.startswith(OF_METADATA):  # the API server's own short cut
+        path = f"metadata.{path}"
+    inside = IN_CONTAINER.fullmatch(path)
+    if inside is not None:
+        container = template["spec"][inside[1]][int(inside[2])]
+        ours = CONTAINER_FIELDS.get((container["name"], inside[3]), "")
+        if ours and not (inside[3] == "env" and _added(container, inside[4])):
+            return f"{at}.{ours}{inside[4]}"
+    return f"{at}.podTemplate.{path}".rstrip(".")
+
+
+def _added(container: Manifest, place: str) -> bool:
+    """Whether a variable is ours or of podTemplate: those that ``env`` names stand before ours."""
+    index = re.match(r"\[(\d+)\]", place)
+    before = container["env"][: int(index[1])] if index is not None else []
+    return any(reserved_variable(one["name"], trainer=True) for one in before)
+
+
+def _value(template: Manifest, path: str) -> Any:
+    """What stands at a path, empty where it cannot be followed."""
+    place: Any = template
+    for step in re.findall(r"\[([^\]]+)\]|([^.\[\]]+)", path):
+        key = step[0] or step[1]
+        if isinstance(place, dict) and key in place:
+            place = place[key]
+        elif isinstance(place, list) and key.isdecimal() and int(key) < len(place):
+            place = place[int(key)]
+        else:
+            return ""
+    return place

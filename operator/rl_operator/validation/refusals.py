@@ -1,0 +1,174 @@
+"""What the API server's rules cannot say: options that could not be honoured, refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.base import EnvironmentVariable, Resources
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.workers import SamplerTemplate
+from rl_operator.kube.redact import scrubbed
+from rl_operator.kube.subset_diff import parse_quantity
+from rl_operator.kube.weak_memo import Once
+from rl_operator.render import engine, lora, overrides
+from rl_operator.state import pool_ref
+from rl_operator.validation import objectives, unsupported
+from rl_operator.validation.agent_options import of_agent
+from rl_operator.validation.lora_options import of_lora
+from rl_operator.validation.loss_options import of_loss
+from rl_operator.validation.scheduling_options import of_scheduling
+
+QUANTIZING = (
+    "--quantization", "--quantize-and-serve", "--torchao-config", "--modelopt-quant",
+    "--modelopt-checkpoint-restore-path",
+)  # fmt: skip
+"""SGLang's arguments that change the type of the weights it serves."""
+ABBREVIATED = ("--quant", "--torchao", "--modelopt")
+"""From here on its parser takes the beginning of one of them for it."""
+
+
+def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
+    """What of a spec cannot be honoured, whatever the cluster looks like."""
+    yield from _found(spec)
+
+
+def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
+    yield from objectives.unread(spec)
+    yield from of_agent(spec)
+    yield from of_loss(spec.algorithm)
+    yield from of_lora(spec)
+    yield from _of_hub(spec)
+    yield from of_scheduling(spec)
+    yield from unsupported.of_job(spec)
+    yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
+    yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
+    yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
+    for index, group in enumerate(spec.samplers):
+        yield from of_template(pool_ref.place(index, group), group.template)
+
+
+_found: Once[RLJobSpec, tuple[Refusal, ...]] = Once(lambda spec: tuple(_of_spec(spec)))
+"""Each look asks, and mostly of the same spec."""
+
+
+def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
+    """What of a sampler template cannot be honoured; ``at`` says where it was written."""
+    yield from _of_resources(f"{at}.resources", template.resources)
+    yield from _of_environment(f"{at}.env", template.env, trainer=False)
+    yield from _of_environment(f"{at}.engine.env", template.engine.env, trainer=False)
+    yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
+    yield from _of_arguments(f"{at}.engine.args", template.engine.args)
+    yield from _of_deployment(at, template)
+    yield from unsupported.of_template(at, template)
+
+
+def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:
+    """What a registered sampler cannot honour: its own word, and scorers that it does not know."""
+    known = list(samplers)
+    for sampler in known:
+        for one in sampler.refusals:
+            yield replace(one, message=scrubbed(one.message))
+    yield from _of_scorers(spec, known)
+
+
+def _of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:
+    for sampler in samplers:
+        for index, scorer in enumerate(spec.reward.scorers):
+            if scorer.kind not in sampler.scorers:
+                known = ", ".join(sorted(sampler.scorers)) or "none"
+                yield Refusal(
+                    field=f"spec.reward.scorers[{index}].kind",
+                    value=scorer.kind,
+                    reason="ScorerUnknown",
+                    message="The samplers know no scorer of this kind.",
+                    remedy=f"Use one of: {known}.",
+                )
+
+
+def _of_hub(spec: RLJobSpec) -> Iterator[Refusal]:
+    repository = spec.training.checkpoint.hub_repo
+    if repository is not None and spec.data.hub.token_secret_ref is None:
+        yield Refusal(
+            field="spec.training.checkpoint.hubRepo",
+            value=repository,
+            reason="HubTokenMissing",
+            message="Nobody may write to the hub without a token.",
+            remedy="Set spec.data.hub.tokenSecretRef to one that may write to it.",
+        )
+
+
+def _of_resources(at: str, resources: Resources) -> Iterator[Refusal]:
+    for group in ("limits", "requests"):
+        for name, value in getattr(resources, group).items():
+            try:
+                parse_quantity(value)
+            except ValueError as error:
+                yield Refusal(
+                    field=f"{at}.{group}.{name}",
+                    value=str(value)[:200],
+                    reason="QuantityMalformed",
+                    message=f"{error}.",
+                    remedy="Write a number with one of the suffixes m, k, M, G, Ki, Mi or Gi.",
+                )
+
+
+def _of_environment(
+    at: str, variables: list[EnvironmentVariable], *, trainer: bool
+) -> Iterator[Refusal]:
+    for index, one in enumerate(variables):
+        if overrides.reserved_variable(one.name, trainer=trainer):
+            yield Refusal(
+                field=f"{at}[{index}].name",
+                value=one.name,
+                reason="VariableReserved",
+                message="The operator sets this variable itself.",
+                remedy="Remove it.",
+            )
+
+
+def _of_deployment(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
+    """What a Deployment, which a pool's pods are of, cannot do."""
+    nodes, partition = template.engine.nodes_per_replica, template.rollout.partition
+    if nodes > 1:
+        yield Refusal(
+            field=f"{at}.engine.nodesPerReplica",
+            value=str(nodes),
+            reason="SeveralNodesUnsupported",
+            message="A sampler is one pod: pods that form one engine would have to be made, "
+            "replaced and drained together, which a Deployment does not.",
+            remedy="Set it to 1, with an engine that fits on one node (more GPUs in resources and "
+            "--tensor-parallel-size in engine.args), or have more replicas.",
+        )
+    if partition not in (None, 0, "0", "0%"):
+        yield Refusal(
+            field=f"{at}.rollout.partition",
+            value=str(partition)[:200],
+            reason="PartitionUnsupported",
+            message="A Deployment replaces all pods of a changed template: it cannot keep some.",
+            remedy="Remove it. To try a template on some pods, have a second group of samplers.",
+        )
+
+
+def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:
+    for index, one in enumerate(arguments):
+        name = one.split("=")[0]
+        if name.startswith(ABBREVIATED) and any(each.startswith(name) for each in QUANTIZING):
+            yield Refusal(
+                field=f"{at}[{index}]",
+                value=one[:200],
+                reason="EngineQuantized",
+                message="Published weights have the type of spec.training.precision; that an "
+                "engine that quantizes them, as to fp8, takes them up rightly is not proven.",
+                remedy="Remove it, with its value: the engine then serves bfloat16 or float32.",
+            )
+        elif name in (*engine.ARGUMENTS, *lora.ARGUMENTS):
+            yield Refusal(
+                field=f"{at}[{index}]",
+                value=one[:200],
+                reason="ArgumentReserved",
+                message="The operator sets this argument of the engine itself.",
+                remedy="Remove it; --dtype and LoRA follow spec.training.",
+            )

@@ -1,0 +1,1 @@
+"""Watches of the API server, and which objects a change concerns."""

@@ -1,0 +1,1 @@
+"""One claimed task from prompt to stored rollouts."""

@@ -1,0 +1,229 @@
+"""The claimer: takes as many tasks as this sampler can work on, evaluation first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.assignment import Assignment
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.shared_stores import OUTAGES, SharedState
+from rl_sampler.engine.slots import Slots
+from rl_sampler.engine.tally import Tally
+from rl_sampler.episodes.episode import EpisodeRunner
+from rl_sampler.tasks.claims import LEASE_SECONDS, Claim, ClaimBook
+
+logger = logging.getLogger(__name__)
+
+FIRST_IDLE_SECONDS = 0.05
+LONGEST_IDLE_SECONDS = 0.4
+EVALUATION_SECONDS = 0.4
+"""How long the evaluation queue is left alone after it was found empty."""
+CLOSED_SECONDS = 1.0
+HAND_BACK_SECONDS = 3.0
+"""How long a stopping sampler tries to hand a claim back; then its lease runs out."""
+STOPPED = "the sampler was stopped"
+
+
+def open_queues(serving: Serving, *, max_staleness: int) -> list[Queue]:
+    """Queues from which a claim could become data now, the one to ask first first.
+
+    Args:
+        serving: what is served, and the run as it was last read.
+        max_staleness: the manifest's ``algorithm.offPolicy.maxStaleness``.
+    """
+    run, policy = serving.run, serving.policy
+    if run is None or run.outcome is not None or policy is None or serving.engine is None:
+        return []
+    queues = []
+    if run.policy is not None and run.policy.version == policy.version:
+        queues.append(Queue.EVALUATION)
+    if policy.step >= run.step - max_staleness:
+        queues.append(Queue.TRAIN)
+    return queues
+
+
+def has_room(claims: Iterable[Claim], *, demand: int, slots: int) -> bool:
+    """Whether the engine has slots for another group, or the one that waits for them can be it.
+
+    One group waits at most, so that the engine finds work when slots are freed; what more were
+    claimed others could sample.
+
+    Args:
+        claims: that are worked on.
+        demand: sequences that are with the engine or wait for it.
+        slots: sequences that it decodes side by side.
+    """
+    unasked = sum(one.task.num_members for one in claims if not one.asked)
+    return demand + unasked <= slots
+
+
+class Claimer:
+    """Claims tasks and has them worked on."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        shared: SharedState,
+        book: ClaimBook,
+        runner: EpisodeRunner,
+        serving: Serving,
+        slots: Slots,
+        tally: Tally,
+        outages: Outages,
+    ) -> None:
+        self._outages, self._slots = outages, slots
+        self._assignment, self._shared, self._book = assignment, shared, book
+        self._runner, self._serving, self._tally = runner, serving, tally
+        self._stopping = False
+        self._freed = asyncio.Event()
+        slots.when_freed = self._freed.set
+        self._idle_seconds = FIRST_IDLE_SECONDS
+        self._evaluation_from = 0.0
+        self._episodes: dict[asyncio.Task[None], Claim] = {}
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Claim until told to stop; episodes then go on in ``group``."""
+        await self._release_leftovers()
+        while not self._stopping:
+            if self._is_full():
+                self._freed.clear()
+                await self._freed.wait()
+                continue
+            seen, queues = self._serving.changes, self._queues()
+            if not queues:
+                await self._serving.wait_change(since=seen, seconds=CLOSED_SECONDS)
+                continue
+            claim = await self._take(queues)
+            if claim is not None:
+                self._idle_seconds = FIRST_IDLE_SECONDS
+                self._begin(claim, group)
+                continue
+            # New tasks come with a new step or version, which wakes us.
+            await self._serving.wait_change(since=seen, seconds=self._idle_seconds)
+            self._idle_seconds = min(2 * self._idle_seconds, LONGEST_IDLE_SECONDS)
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self._stopping = True
+        self._freed.set()
+        self._serving.changed()
+
+    async def drain(self, *, seconds: float) -> None:
+        """Let running episodes finish for so long, then hand the others back."""
+        await asyncio.gather(self._finish(seconds=seconds), self._return_unanswered())
+        unfinished = dict(self._episodes)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        await asyncio.gather(
+            *(
+                self._runner.hand_back(
+                    claim,
+                    STOPPED,
+                    cause=Cause.STOPPED,
+                    seconds=HAND_BACK_SECONDS,
+                )
+                for claim in unfinished.values()
+            )
+        )
+
+    async def _finish(self, *, seconds: float) -> None:
+        if self._episodes:
+            await asyncio.wait(list(self._episodes), timeout=seconds)
+
+    def end_stale(self) -> None:
+        """End episodes whose first tokens can no longer be trained."""
+        run = self._serving.run
+        if run is not None:
+            staleness = self._assignment.spec.algorithm.off_policy.max_staleness
+            self._book.end_stale(oldest_step=run.step - staleness)
+
+    def _is_full(self) -> bool:
+        running, info = self._episodes, self._serving.engine
+        if len(running) >= self._assignment.template.max_concurrent_groups:
+            return True
+        return info is not None and not has_room(
+            running.values(), demand=self._slots.demand, slots=info.max_running_requests
+        )
+
+    def _queues(self) -> list[Queue]:
+        if self._outages:
+            return []  # what nobody can judge now would only grow old
+        staleness = self._assignment.spec.algorithm.off_policy.max_staleness
+        queues = open_queues(self._serving, max_staleness=staleness)
+        if time.monotonic() < self._evaluation_from and Queue.TRAIN in queues:
+            return [Queue.TRAIN]
+        return queues
+
+    async def _take(self, queues: Sequence[Queue]) -> Claim | None:
+        for queue in queues:
+            try:
+                claim = await self._book.take(
+                    self._assignment.run, queue=queue, owner=self._assignment.sampler
+                )
+            except OUTAGES:
+                await asyncio.sleep(CLOSED_SECONDS)
+                return None
+            if claim is not None:
+                return claim
+            if queue is Queue.EVALUATION:
+                self._evaluation_from = time.monotonic() + EVALUATION_SECONDS
+        return None
+
+    def _begin(self, claim: Claim, group: asyncio.TaskGroup) -> None:
+        episode = group.create_task(self._runner.run(claim), name=f"episode {claim.task.id}")
+        self._episodes[episode] = claim
+        self._tally.groups_running = len(self._episodes)
+        episode.add_done_callback(self._over)
+
+    def _over(self, episode: asyncio.Task[None]) -> None:
+        self._book.drop(self._episodes.pop(episode))
+        self._tally.groups_running = len(self._episodes)
+        self._freed.set()
+
+    async def _release_leftovers(self) -> None:
+        """Hand back what an earlier process of this very pod had claimed."""
+        tasks, run = self._shared.stores.tasks, self._assignment.run
+
+        def release() -> int:
+            released = 0
+            for queue in (Queue.TRAIN, Queue.EVALUATION):
+                for task in tasks.find(run, queue=queue, state=TaskState.CLAIMED):
+                    released += self._is_mine(task) and tasks.hand_back(
+                        task, reason="the agent was restarted"
+                    )
+            return released
+
+        released = await self._shared.insist(
+            release, wanted=lambda: not self._stopping, otherwise=0
+        )  # fmt: skip
+        if released:
+            logger.info("handed back %d claims of an earlier process", released)
+
+    async def _return_unanswered(self) -> None:
+        """Hand back what was claimed for this sampler in an outage that hid the answer."""
+        tasks, until = self._shared.stores.tasks, time.monotonic() + HAND_BACK_SECONDS
+        run, owner = self._assignment.run, self._assignment.sampler
+        left: list[Task] = []
+
+        def release() -> None:
+            for queue in tasks.unanswered(run, owner=owner):
+                found = tasks.recover(run, queue=queue, owner=owner, lease_seconds=LEASE_SECONDS)
+                left.extend([] if found is None else [found])
+            while left:
+                tasks.hand_back(left[-1], reason=STOPPED, cause=Cause.STOPPED)
+                left.pop()
+
+        if tasks.unanswered(run, owner=owner):
+            await self._shared.insist(
+                release, wanted=lambda: time.monotonic() < until, otherwise=None
+            )
+
+    def _is_mine(self, task: Task) -> bool:
+        return task.owner == self._assignment.sampler

@@ -1,0 +1,40 @@
+"""An agent's relay, as its assignment says: both sides of it, or none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from rl_contracts.stores.connect import Stores
+from rl_sampler.engine.assignment import Assignment
+from rl_sampler.engine.weights import WeightsFolder
+from rl_sampler.policy.relay.client import Relay
+from rl_sampler.policy.relay.pool import relaying
+from rl_sampler.policy.relay.server import RelayServer
+from rl_sampler.probes import listening
+
+
+def relay_of(assignment: Assignment, stores: Stores) -> Relay | None:
+    """Whom the stager asks before the bucket; None where the manifest wants no relay."""
+    if assignment.env.relay_port is None:
+        return None
+    return Relay(
+        own=assignment.sampler,
+        token=stores.objects.shared_token(f"relay/{assignment.run}"),
+        pool=partial(relaying, stores, run=assignment.run, pool=assignment.env.pool),
+    )
+
+
+@asynccontextmanager
+async def relay_listening(assignment: Assignment, stores: Stores) -> AsyncIterator[None]:
+    """Hand policies to the pool until the block ends; does nothing without a relay."""
+    if assignment.env.relay_port is None:
+        yield
+        return
+    server = RelayServer(
+        WeightsFolder(assignment.env.weights_folder),
+        token=stores.objects.shared_token(f"relay/{assignment.run}"),
+    )
+    async with listening(server.application(), port=assignment.env.relay_port):
+        yield

@@ -1,0 +1,1 @@
+"""Claims of tasks, kept by leases."""

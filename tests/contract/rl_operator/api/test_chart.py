@@ -1,0 +1,178 @@
+"""The chart against a real API server: an upgrade takes no running job's stores away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import yaml
+
+from rl_operator.kube import names
+from rl_operator.render.metadata import labels
+from rl_operator.render.shared_engine import Seat
+from tests.contract.rl_operator.world import World
+from tests.servers import ROOT, binary
+from tests.waiting import HUNG_SECONDS
+
+IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
+
+
+def render(
+    world: World, *namespaces: str, more: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """What an upgrade with these ``stores.namespaces`` would apply, or why it refuses.
+
+    The release is named after the world's namespace: other tests' jobs are of other releases.
+    """
+    values = [f"--set=images.{name}={name}:1" for name in IMAGES]
+    listed = f"--set-json=stores.namespaces={json.dumps(namespaces)}"
+    return helm(
+        world,
+        "template",
+        world.namespace,
+        "--kube-version",
+        "1.34.0",
+        "--api-versions",
+        "rl-operator.io/v1alpha1/RLJob",
+        *values,
+        listed,
+        *more,
+    )
+
+
+def helm(world: World, verb: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run helm up to the point where it would write, with the API server's answers to look-ups."""
+    return subprocess.run(
+        [
+            binary("helm"), verb, *options, str(ROOT / "charts/rl-operator"),
+            "--namespace", "default", "--dry-run=server", "--kubeconfig",
+            str(world.apiserver.kubeconfig),
+        ],
+        capture_output=True, text=True, timeout=HUNG_SECONDS, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "ended", "refused"),
+    [(True, "", True), (False, "", False), (True, "Complete", False)],
+)
+def test_a_namespace_with_running_jobs_is_not_left_out(
+    world: World, own: bool, ended: str, refused: bool
+) -> None:
+    world.make_secret()
+    release = world.namespace if own else "other"
+    world.apiserver.kubectl(
+        "-n", world.namespace, "label", "secret", "rl-operator-stores",
+        f"app.kubernetes.io/instance={release}",
+    )  # fmt: skip
+    job = world.make_job()
+    if ended:
+        said = {"type": ended, "status": "True", "reason": "R", "observedGeneration": 1}
+        condition = {**said, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        world.set_status("rljob", job.name, {"conditions": [condition]})
+    assert render(world, world.namespace).returncode == 0
+    done = render(world)
+    assert (done.returncode != 0) is refused
+    assert (f"leaves out {world.namespace}, where RLJob job" in done.stderr) is refused
+
+
+def test_a_secret_outlives_its_place_in_the_list(world: World) -> None:
+    rendered = yaml.safe_load_all(render(world, world.namespace).stdout)
+    kept = [
+        one["metadata"]["annotations"]["helm.sh/resource-policy"]
+        for one in rendered
+        if one and one["kind"] == "Secret" and one["metadata"]["name"] == "rl-operator-stores"
+    ]
+    assert kept == ["keep", "keep"]  # of the namespace and of the release's own
+
+
+def objects(world: World, *values: str) -> list[dict[str, Any]]:
+    """What the chart renders with these values."""
+    done = render(world, more=[f"--set-json={one}" for one in values])
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def test_a_password_of_ones_own_is_the_same_at_each_rendering(world: World) -> None:
+    for value, number in (('""', 2), ('"long enough"', 1)):
+        found = (objects(world, f"stores.password={value}") for _ in range(2))
+        secrets = ([one["data"] for one in each if one["kind"] == "Secret"] for each in found)
+        of_minio = {one["rootPassword"] for each in secrets for one in each if "rootUser" in one}
+        assert len(of_minio) == number
+
+
+def test_extra_labels_are_on_all_that_is_made_and_select_nothing(world: World) -> None:
+    monitors = ("serviceMonitor.enabled=true", "podMonitor.enabled=true", "kueue.enabled=true")
+    found = objects(world, 'extraLabels={"release": "prometheus"}', *monitors)
+    for one in found:
+        if one["kind"] == "CustomResourceDefinition":
+            continue  # of all releases
+        assert one["metadata"]["labels"]["release"] == "prometheus", one["metadata"]["name"]
+        spec = one.get("spec", {})
+        assert "prometheus" not in json.dumps([spec.get("selector"), spec.get("podSelector")])
+
+
+def test_one_that_stands_by_is_on_another_node(world: World) -> None:
+    def pod(replicas: int) -> dict[str, Any]:
+        values = (f"operator.replicas={replicas}", 'operator.priorityClassName="cluster"')
+        (made,) = [one for one in objects(world, *values) if one["kind"] == "Deployment"]
+        return dict(made["spec"]["template"])
+
+    assert "topologySpreadConstraints" not in pod(1)["spec"]
+    (spread,) = pod(2)["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"].items() <= pod(2)["metadata"]["labels"].items()
+    assert pod(2)["spec"]["priorityClassName"] == "cluster"
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ('watchNamespaces=["a", "a"]', "watchNamespaces"),
+        ('watchNamespaces=["A"]', "watchNamespaces"),
+        ('stores.namespaces=["a.b"]', "stores"),
+        ('stores.password="short"', "password"),
+        ('extraLabels={"helm.sh/chart": "mine"}', "helm.sh/chart"),
+        ('extraLabels={"team": 5}', "extraLabels"),
+        ("operator.replica=2", "replica"),
+        ('networkpolicy={"enabled": false}', "networkpolicy"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_name(world: World, value: str, place: str) -> None:
+    done = render(world, more=[f"--set-json={value}"])
+    assert done.returncode != 0
+    assert "schema" in done.stderr
+    assert place in done.stderr
+
+
+def test_helm_itself_knows_that_there_are_jobs(world: World) -> None:
+    world.make_secret()
+    world.apiserver.kubectl(
+        "-n", world.namespace, "label", "secret", "rl-operator-stores",
+        f"app.kubernetes.io/instance={world.namespace}",
+    )  # fmt: skip
+    world.make_job()
+    values = [f"--set=images.{name}={name}:1" for name in IMAGES]
+    done = helm(world, "upgrade", "--install", world.namespace, *values)
+    assert f"leaves out {world.namespace}, where RLJob job" in done.stderr
+
+
+def test_the_pod_monitor_finds_the_pods_of_runs(world: World) -> None:
+    rendered = render(world, more=["--set=podMonitor.enabled=true"])
+    assert rendered.returncode == 0, rendered.stderr
+    (monitor,) = [
+        one for one in yaml.safe_load_all(rendered.stdout) if one and one["kind"] == "PodMonitor"
+    ]
+    selector = monitor["spec"]["selector"]
+    (component,) = selector["matchExpressions"]
+    assert component["key"] == names.COMPONENT_LABEL
+    for one in ("trainer", "sampler"):
+        pod = labels(job="job", run="run", component=one)
+        assert selector["matchLabels"].items() <= pod.items()
+        assert pod[component["key"]] in component["values"]
+    endpoint, *of_several = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")
+    seats = [Seat(job="job", number=number, runs=8) for number in range(8)]
+    assert [one["port"] for one in of_several] == [one.named("http") for one in seats]

@@ -1,0 +1,182 @@
+"""Invalid manifests: each is refused by the field, by the API server or by a Stalled condition."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from rl_operator.kube import kinds
+from tests.contract.rl_operator.world import World
+from tests.invalid_manifests import Case, cases
+
+PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}
+ROUNDS = 20
+MOST_WRITES = 3
+"""The ConfigMap, the first status and the one that says why: nothing else is made."""
+
+
+@pytest.fixture(scope="module")
+def answers(with_trainer_kind: object, api: client.ApiClient) -> dict[str, list[Case]]:
+    """The cases by how the API server takes them: refused by name, otherwise, or not at all."""
+    found: dict[str, list[Case]] = {"named": [], "unnamed": [], "taken": []}
+    for case in cases():
+        fields = _refused_fields(api, case)
+        if not fields:
+            found["taken"].append(case)
+        else:
+            found["named" if case.field in fields else "unnamed"].append(case)
+    return found
+
+
+def _refused_fields(api: client.ApiClient, case: Case) -> list[str]:
+    body = case.manifest
+    try:
+        client.CustomObjectsApi(api).create_namespaced_custom_object(
+            "rl-operator.io", "v1alpha1", "default", PLURALS[body["kind"]], body, dry_run="All"
+        )
+    except ApiException as error:
+        answer = json.loads(error.body)
+    else:
+        return []
+    assert answer["code"] == 422, answer
+    causes = answer["details"]["causes"]
+    assert all(one["message"] for one in causes)
+    return [one["field"] for one in causes]
+
+
+def test_every_break_of_the_schema_is_refused_by_name(answers: dict[str, list[Case]]) -> None:
+    assert len(answers["named"]) >= 200
+    assert [str(one) for one in answers["taken"]] == []
+    assert [str(one) for one in answers["unnamed"]] == []
+
+
+def samplers(**template: Any) -> dict[str, Any]:
+    return {"samplers": [{"name": "main"}, {"name": "other", "template": template}]}
+
+
+def pod(**fields: Any) -> dict[str, Any]:
+    return {"podTemplate": {"spec": fields}}
+
+
+OTHER = "spec.samplers[1].template"
+STALLED: dict[str, tuple[dict[str, Any], str]] = {
+    "a quantity in words": (
+        {"trainer": {"resources": {"limits": {"memory": "much"}}}},
+        "spec.trainer.resources.limits.memory",
+    ),
+    "less than no memory": (
+        {"trainer": {"resources": {"limits": {"memory": "-1Gi"}}}},
+        "spec.trainer.resources.limits",
+    ),
+    "more asked for than allowed": (
+        samplers(resources={"limits": {"cpu": 1}, "requests": {"cpu": 2}}),
+        f"{OTHER}.resources.requests",
+    ),
+    "a resource of no name": (
+        samplers(resources={"limits": {"a b": 1}}), f"{OTHER}.resources.limits"
+    ),
+    "half an accelerator": (
+        {"trainer": {"resources": {"limits": {"nvidia.com/gpu": "500m"}}}},
+        "spec.trainer.resources.limits",
+    ),
+    "our variable": ({"trainer": {"env": [{"name": "RL_RUN"}]}}, "spec.trainer.env[0].name"),
+    "the launcher's": ({"trainer": {"env": [{"name": "PET_X"}]}}, "spec.trainer.env[0].name"),
+    "our argument": (samplers(engine={"args": ["--port=1"]}), f"{OTHER}.engine.args[0]"),
+    "the engine's home": (samplers(engine={"env": [{"name": "HOME"}]}), f"{OTHER}.engine.env[0]"),
+    "a selector of no label": (
+        {"trainer": {"nodeSelector": {"a b": "c"}}}, "spec.trainer.nodeSelector"
+    ),
+    "a selector for no value": (
+        samplers(nodeSelector={"a": "b c"}), f"{OTHER}.nodeSelector"
+    ),
+    "a toleration of no kind": (
+        {"trainer": {"tolerations": [{"operator": "Nope"}]}}, "spec.trainer.tolerations[0].operator"
+    ),
+    "a toleration of a number": (
+        samplers(tolerations=[{"key": 5}]), f"{OTHER}.tolerations"
+    ),
+    "a toleration misspelt": (
+        samplers(tolerations=[{"operater": "Exists"}]), f"{OTHER}.tolerations[0].operater"
+    ),
+    "a spread over nothing": (
+        {"trainer": {"topologySpread": [{"maxSkew": 1}]}}, "spec.trainer.topologySpread[0]"
+    ),
+    "no skew": (
+        samplers(topologySpread=[
+            {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]),
+        f"{OTHER}.topologySpread[0].maxSkew",
+    ),
+    "an owner of its own": (
+        {"trainer": {"podTemplate": {"metadata": {"ownerReferences": []}}}},
+        "spec.trainer.podTemplate.metadata.ownerReferences",
+    ),
+    "labels in a list": (
+        {"trainer": {"podTemplate": {"metadata": {"labels": ["a"]}}}},
+        "spec.trainer.podTemplate.metadata.labels",
+    ),
+    "a label of no form": (
+        {"trainer": {"podTemplate": {"metadata": {"labels": {"a b": "c"}}}}},
+        "spec.trainer.podTemplate.metadata.labels",
+    ),
+    "another restart policy": (
+        {"trainer": pod(restartPolicy="Always")}, "spec.trainer.podTemplate.spec.restartPolicy"
+    ),
+    "a nameless container": (
+        samplers(**pod(containers=[{"image": "x"}])), f"{OTHER}.podTemplate.spec.containers[0]"
+    ),
+    "containers by name": (
+        samplers(**pod(containers={"a": {}})), f"{OTHER}.podTemplate.spec.containers"
+    ),
+    "a sidecar without an image": (
+        {"trainer": pod(containers=[{"name": "log"}])},
+        "spec.trainer.podTemplate.spec.containers[1].image",
+    ),
+    "a container's name of no form": (
+        samplers(**pod(containers=[{"name": "A_b", "image": "x"}])),
+        f"{OTHER}.podTemplate.spec.containers[1].name",
+    ),
+    "a volume of two sources": (
+        {"trainer": pod(volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}])},
+        "spec.trainer.podTemplate.spec.volumes",
+    ),
+    "a pod misspelt": (
+        {"trainer": pod(volums=[])}, "spec.trainer.podTemplate.spec.volums"
+    ),
+    "an affinity in a word": (
+        samplers(**pod(affinity="near")), f"{OTHER}.podTemplate.spec.affinity"
+    ),
+    "a claim of no source": (
+        {"trainer": pod(resourceClaims=[{"name": "gpu"}])},
+        "spec.trainer.podTemplate.spec.resourceClaims[0]",
+    ),
+    "a device that is not claimed": (
+        samplers(**pod(initContainers=[
+            {"name": "engine", "resources": {"claims": [{"name": "gpu"}]}}])),
+        f"{OTHER}.podTemplate.spec.initContainers[1].resources.claims[0]",
+    ),
+    "the hosts' network's name": (
+        samplers(**pod(dnsPolicy="Mine")), f"{OTHER}.podTemplate.spec.dnsPolicy"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sections", "field"), STALLED.values(), ids=STALLED.keys())
+def test_what_the_schema_cannot_say_stalls_by_name(
+    world: World, sections: dict[str, Any], field: str
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    operator = world.start_operator(trust_seconds=3600.0)
+    key = world.make_job(**sections)
+    for _ in range(ROUNDS):
+        operator.jobs.reconcile(key)
+    stalled = world.condition(key, "Stalled")
+    assert stalled["status"] == "True"
+    assert stalled["message"].startswith(field), stalled
+    assert world.writes.count <= MOST_WRITES
+    made = [kind.name for kind in (kinds.SAMPLER_POOL, kinds.PYTORCH_JOB) if world.objects(kind)]
+    assert made == []

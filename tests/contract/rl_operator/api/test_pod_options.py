@@ -1,0 +1,107 @@
+"""Options that go to pods as they are: service accounts, variables from Secrets and ConfigMaps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rl_operator.kube import kinds
+from tests.apiserver import ApiServer
+from tests.contract.rl_operator.world import World, a_namespace
+
+Manifest = dict[str, Any]
+VARIABLES: Manifest = {
+    "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}}],
+    "envFrom": [{"secretRef": {"name": "keys"}}, {"configMapRef": {"name": "urls"}}],
+}
+TOKEN = "/var/run/secrets/eks.amazonaws.com/serviceaccount"
+SKIPPED = "eks.amazonaws.com/skip-containers"
+
+
+def with_identity(template: Manifest) -> Manifest:
+    """A pod as a cloud's webhook leaves it: a token of its service account in each container."""
+    skipped = template["metadata"].get("annotations", {}).get(SKIPPED, "").split(",")
+    pod = json.loads(json.dumps(template["spec"]))
+    source = {"serviceAccountToken": {"audience": "sts.amazonaws.com", "path": "token"}}
+    pod["volumes"].append({"name": "aws-iam-token", "projected": {"sources": [source]}})
+    mount = {"name": "aws-iam-token", "mountPath": TOKEN, "readOnly": True}
+    for one in [*pod.get("initContainers", []), *pod["containers"]]:
+        if one["name"] not in skipped:
+            one["volumeMounts"].append(mount)
+            one["env"].append({"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": f"{TOKEN}/token"})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": pod}
+
+
+def restricted(apiserver: ApiServer) -> str:
+    """A namespace that admits pods of the restricted standard alone."""
+    namespace = a_namespace(apiserver)
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    apiserver.kubectl("label", "namespace", namespace, label)
+    return namespace
+
+
+@pytest.mark.parametrize("kind", ["SingleTurn", "Code"])
+def test_pods_with_a_clouds_identity_meet_the_restricted_standard(world: World, kind: str) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    own = {"serviceAccountName": "buckets"} | VARIABLES
+    template = own | {"engine": VARIABLES}
+    job = world.make_job(
+        agent={"kind": kind}, trainer=own, samplers=[{"name": "main", "template": template}]
+    )
+    world.settle(job)
+    world.start_samplers(str(world.status(job)["runId"]), count=1)
+    world.settle(job)
+    (deployment,), (trainer,) = world.objects(kinds.DEPLOYMENT), world.objects(kinds.PYTORCH_JOB)
+    templates = [
+        deployment["spec"]["template"],
+        trainer["spec"]["pytorchReplicaSpecs"]["Worker"]["template"],
+    ]
+    namespace = restricted(world.apiserver)
+    for one in templates:
+        assert one["spec"]["serviceAccountName"] == "buckets"
+        assert one["spec"]["automountServiceAccountToken"] is False
+        pod = json.dumps(with_identity(one))
+        world.apiserver.kubectl(
+            "-n", namespace, "create", "--dry-run=server", "-f", "-", stdin=pod
+        )  # fmt: skip
+    sandboxes = [
+        one for one in with_identity(templates[0])["spec"]["initContainers"]
+        if one["name"] == "sandbox"
+    ]  # fmt: skip
+    assert len(sandboxes) == (kind == "Code")
+    assert not any(TOKEN in json.dumps(one) for one in sandboxes)
+    world.start_operator()
+    writes = world.writes.count
+    world.settle(job)
+    assert world.writes.count == writes
+
+
+REFUSED: dict[str, tuple[Manifest, str]] = {
+    "a value that is also somebody else's": (
+        {"env": [{"name": "A"}, VARIABLES["env"][0] | {"value": "1"}]}, "env[1].valueFrom",
+    ),
+    "a source of nothing": ({"envFrom": [{"secretRef": {"name": "a"}}, {}]}, "envFrom"),
+    "a field of no name": ({"envFrom": [{"secret": {"name": "a"}}]}, "envFrom[0].secret"),
+    "an account of no name": ({"serviceAccountName": "A b"}, "serviceAccountName"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "field"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_core_v1_does_not_take_is_told_by_the_jobs_field(
+    world: World, options: Manifest, field: str
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    places: dict[str, Manifest] = {
+        "spec.trainer": {"trainer": options},
+        "spec.samplers[0].template": {"samplers": [{"name": "main", "template": options}]},
+    }
+    for number, (at, sections) in enumerate(places.items()):
+        job = world.make_job(f"job-{number}", **sections)
+        world.settle(job)
+        stalled = world.condition(job, "Stalled")
+        assert stalled["reason"] == "PodRefused"
+        assert f"{at}.{field}" in stalled["message"]

@@ -1,0 +1,183 @@
+"""A job goes on with the run of one that is gone, and no two jobs have a run at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from rl_contracts.documents.run import PolicyPointer
+from rl_operator.kube import kinds, names
+from rl_operator.kube.api_errors import ApiConflictError
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import Key
+from rl_operator.kube.metadata import Meta
+from rl_operator.stores.claims import Claims
+from tests.contract.rl_operator.world import World
+
+POLICY = PolicyPointer(version=3, epoch=2, step=7, prefix="p/", manifest_sha256="d")
+LEASES = kinds.LEASE
+
+
+@pytest.fixture
+def run(world: World) -> str:
+    """A run that is half done; its job is still there."""
+    world.make_secret()
+    world.upload_inputs()
+    first = world.make_job("first")
+    found = str(world.settle(first)["runId"])
+    world.write_run(
+        found, namespace=world.namespace, job="first", policy=POLICY, step=7, steps=60, epoch=2
+    )
+    return found
+
+
+def delete_job(world: World, name: str) -> None:
+    """As the user; the test is the garbage collector of what the job owned."""
+    world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", name)
+    for kind in ("samplerpool", "deployment", "pytorchjob", "pod"):
+        world.apiserver.kubectl(
+            "-n", world.namespace, "delete", kind, "--all", "--force", "--grace-period=0"
+        )
+
+
+def stalled(world: World, job: Key) -> tuple[str, str]:
+    said = world.condition(job, "Stalled")
+    return said.get("reason", ""), said.get("message", "")
+
+
+def test_a_run_is_refused_while_its_job_is_there_and_goes_on_after_it(
+    world: World, run: str
+) -> None:
+    second = world.make_job("second", runId=run)
+    world.settle(second)
+    reason, message = stalled(world, second)
+    assert reason == "RunInUse"
+    assert message == f"spec.runId = '{run}': RLJob first has this run. Delete that job first."
+    assert [one["metadata"]["name"] for one in world.objects(kinds.SAMPLER_POOL)] == ["first-main"]
+
+    delete_job(world, "first")
+    status = world.settle(second)
+    assert stalled(world, second) == ("", "")
+    assert status["runId"] == run
+    assert (status["progress"]["step"], status["weights"]["version"]) == (7, 3)
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels["rl-operator.io/run"] == run
+    for pod in ("second-main-x-1", "second-main-x-2"):
+        world.start_pod(pod, of=deployment)
+        world.register(run, pod)
+    assert world.settle(second)["attempt"] == 1
+    trainer = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "second-1")
+    assert trainer is not None
+    worker = trainer["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    told = {one["name"]: one["value"] for one in worker["containers"][0]["env"]}
+    assert told["RL_RUN"] == run
+
+
+def test_one_of_two_gets_the_run_and_the_other_when_that_is_gone(world: World, run: str) -> None:
+    delete_job(world, "first")
+    second, third = (world.make_job(name, runId=run) for name in ("second", "third"))
+    world.settle(second)
+    world.settle(third)
+    assert stalled(world, second) == ("", "")
+    assert stalled(world, third)[1].startswith(f"spec.runId = '{run}': RLJob second has this run.")
+    delete_job(world, "second")
+    world.start_operator()
+    world.settle(third)
+    assert stalled(world, third) == ("", "")
+    (lease,) = [one for one in world.objects(LEASES) if one["metadata"]["name"] == f"run-{run}"]
+    assert lease["spec"]["holderIdentity"].startswith("third/")
+
+
+def test_of_two_that_ask_at_once_one_is_told_to_look_again(
+    world: World, run: str, api: client.ApiClient
+) -> None:
+    delete_job(world, "first")
+    jobs = [world.make_job(name, runId=run) for name in ("second", "third")]
+    metas = []
+    for job in jobs:
+        raw = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+        assert raw is not None
+        metas.append(Meta.parse(raw))
+    theirs = Claims(cluster=world.cluster)
+    between = [lambda: theirs.take("run-x", kinds.RLJOB, metas[1])]
+
+    class Raced(Cluster):
+        """Another one makes the Lease just after it was found missing."""
+
+        def get(self, kind: kinds.Kind, namespace: str, name: str) -> dict[str, Any] | None:
+            found = super().get(kind, namespace, name)
+            if found is None and between:
+                assert between.pop()() == ""
+            return found
+
+    raced = Raced(api, may_write=lambda: None, count=lambda verb, kind: None)
+    ours = Claims(cluster=raced)
+    with pytest.raises(ApiConflictError):
+        ours.take("run-x", kinds.RLJOB, metas[0])
+    assert ours.take("run-x", kinds.RLJOB, metas[0]) == "third"
+    theirs.let_go("run-x", metas[0])  # not its own
+    assert ours.take("run-x", kinds.RLJOB, metas[0]) == "third"
+    theirs.let_go("run-x", metas[1])
+    assert ours.take("run-x", kinds.RLJOB, metas[0]) == ""
+
+
+def test_pods_of_the_former_job_are_waited_for(world: World, run: str) -> None:
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    world.start_pod("first-main-x-1", of=deployment)
+    world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", "first")
+    second = world.make_job("second", runId=run)
+    world.settle(second)
+    assert "first-main-x-1" in stalled(world, second)[1]
+    assert stalled(world, second)[0] == "RunInUse"
+    world.apiserver.kubectl(
+        "-n", world.namespace, "label", "pod", "first-main-x-1", "--overwrite",
+        f"{names.RUN_LABEL}=other", f"{names.JOB_LABEL}=other", f"{names.beside(run)}=first",
+    )  # fmt: skip
+    world.settle(second)
+    assert stalled(world, second)[0] == "RunInUse", "as it serves another run, too"
+    world.apiserver.kubectl("-n", world.namespace, "delete", "pod", "--all", "--force")
+    world.settle(second)
+    assert stalled(world, second) == ("", "")
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["no such run", "of another namespace"])
+def test_a_run_that_is_not_there_is_refused(world: World, *, known: bool) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    name = f"of-{world.namespace}"
+    if known:
+        world.write_run(name, namespace="elsewhere", job="theirs")
+    job = world.make_job(runId=name)
+    world.settle(job)
+    assert stalled(world, job)[0] == "RunNotFound"
+    assert stalled(world, job)[1].startswith(f"spec.runId = '{name}'")
+
+
+def test_a_refused_job_takes_nobody_s_data_along(world: World, run: str) -> None:
+    second = world.make_job("second", runId=run, lifecycle={"dataPolicy": "Delete"})
+    world.settle(second)
+    world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", "second", "--timeout=30s")
+    assert world.stores.runs.get(run) is not None
+
+
+def test_the_field_is_immutable(world: World, run: str) -> None:
+    for patch in ({"runId": run}, {"runId": None}):
+        name = "with" if patch["runId"] is None else "without"
+        world.make_job(name, **({"runId": "a"} if name == "with" else {}))
+        refused = world.apiserver.kubectl(
+            "-n", world.namespace, "patch", "rljob", name, "--type=merge",
+            "-p", json.dumps({"spec": patch}), check=False,
+        )  # fmt: skip
+        assert "spec.runId cannot change" in refused.stderr
+
+
+def test_a_run_that_has_succeeded_completes_the_job(world: World, run: str) -> None:
+    delete_job(world, "first")
+    outcome = {"kind": "Succeeded", "reason": "Done", "message": "All.", "final_model": "s3://f"}
+    world.write_run(run, namespace=world.namespace, job="first", step=60, steps=60, outcome=outcome)
+    status = world.settle(world.make_job("second", runId=run))
+    assert (status["phase"], status["finalModel"], status["attempt"]) == ("Succeeded", "s3://f", 0)

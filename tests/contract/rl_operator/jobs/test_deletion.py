@@ -1,0 +1,180 @@
+"""What a deleted job leaves: nothing in Kubernetes, its data as ``dataPolicy`` says."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_operator.apply.status_urgency import Patience
+from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.kube import kinds
+from rl_operator.kube.api_errors import ApiConflictError
+from rl_operator.kube.kinds import Key, Kind
+from rl_operator.kube.metadata import Meta
+from rl_operator.kube.names import ABANDON_ANNOTATION, FINALIZER
+from rl_operator.render import deployment
+from tests.contract.rl_operator.world import World
+
+
+def prepared(world: World, policy: str) -> tuple[Key, str]:
+    """A settled job with data of its run."""
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(lifecycle={"dataPolicy": policy})
+    run = str(world.settle(job)["runId"])
+    world.write_run(run)
+    world.stores.objects.put(f"{world.stores.run_prefix(run)}policies/x", b"1")
+    return job, run
+
+
+def finalizers(world: World, job: Key) -> list[str]:
+    found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+    assert found is not None
+    return list(found["metadata"].get("finalizers", []))
+
+
+def delete(world: World, job: Key) -> None:
+    world.apiserver.kubectl("-n", job.namespace, "delete", "rljob", job.name, "--wait=false")
+
+
+def reconcile(world: World, job: Key) -> None:
+    assert world.operator is not None
+    world.operator.jobs.reconcile(job)
+
+
+def gone(world: World, job: Key) -> bool:
+    return world.cluster.get(kinds.RLJOB, job.namespace, job.name) is None
+
+
+def test_a_retained_run_needs_no_finalizer(world: World) -> None:
+    job, run = prepared(world, "Retain")
+    assert finalizers(world, job) == []
+    delete(world, job)
+    assert gone(world, job)
+    assert world.stores.runs.get(run) is not None
+    reconcile(world, job)  # a late look at a job that is gone
+
+
+@pytest.mark.parametrize(
+    ("kind", "before"),
+    [(kinds.RLJOB, RLJobStatus()), (kinds.SAMPLER_POOL, SamplerPoolStatus())],
+    ids=["job", "pool"],
+)
+def test_a_status_of_what_has_gone_since_the_look_is_a_conflict(
+    world: World, kind: Kind, before: RLJobStatus | SamplerPoolStatus
+) -> None:
+    job, _ = prepared(world, "Retain")
+    (raw,) = world.objects(kind)
+    seen = Meta.parse(raw)
+    delete(world, job)
+    world.apiserver.kubectl("-n", world.namespace, "delete", kind.plural, "--all")
+    writer = StatusWriter(world.cluster, clock=time.monotonic, seconds=0.0)
+    after = before.model_copy(update={"observed_generation": 7})
+    with pytest.raises(ApiConflictError, match=f'"{seen.name}" not found'):
+        writer.write(kind, seen, before=before, after=after, patience=Patience.NONE)
+
+
+def test_a_change_of_what_has_gone_since_the_look_is_a_conflict(world: World) -> None:
+    """As a pool is scaled, or a Deployment emptied."""
+    job, _ = prepared(world, "Retain")
+    seen = [
+        (kind, Meta.parse(raw))
+        for kind in (kinds.SAMPLER_POOL, kinds.DEPLOYMENT)
+        for raw in world.objects(kind)
+    ]
+    delete(world, job)
+    for kind, meta in seen:
+        world.apiserver.kubectl("-n", world.namespace, "delete", kind.plural, meta.name)
+        with pytest.raises(ApiConflictError, match=f'"{meta.name}" not found'):
+            world.cluster.merge(kind, deployment.emptied(meta))
+    assert len(seen) == 2
+
+
+def test_a_deleted_run_takes_its_data_along(world: World) -> None:
+    job, run = prepared(world, "Delete")
+    assert finalizers(world, job) == [FINALIZER]
+    delete(world, job)
+    assert not gone(world, job)
+    reconcile(world, job)  # stops the writers first
+    assert world.objects(kinds.SAMPLER_POOL) == []
+    reconcile(world, job)
+    assert gone(world, job)
+    assert world.stores.runs.get(run) is None
+    assert world.stores.objects.list(world.stores.run_prefix(run)) == []
+    assert world.stores.objects.list(f"{world.settings.s3_prefix}model/")
+
+
+@pytest.mark.parametrize("broken", ["no Secret", "no model"])
+def test_a_job_that_never_started_goes_at_once(world: World, broken: str) -> None:
+    if broken == "no model":
+        world.make_secret()
+    job = world.make_job(lifecycle={"dataPolicy": "Delete"})
+    world.settle(job)
+    assert world.condition_now(job, "Stalled")
+    assert finalizers(world, job) == []
+    delete(world, job)
+    assert gone(world, job)
+
+
+def test_the_policy_may_change(world: World) -> None:
+    job, _ = prepared(world, "Delete")
+    world.make_job(lifecycle={"dataPolicy": "Retain"})
+    world.settle(job)
+    assert finalizers(world, job) == []
+
+
+@pytest.mark.parametrize("way_out", ["the Secret is mended", "the data are given up"])
+def test_a_blocked_deletion_says_so_and_has_a_way_out(world: World, way_out: str) -> None:
+    job, run = prepared(world, "Delete")
+    world.make_secret(s3SecretKey="wrong")
+    delete(world, job)
+    reconcile(world, job)
+    reconcile(world, job)
+    stalled = world.condition(job, "Stalled")
+    assert (stalled["reason"], ABANDON_ANNOTATION in stalled["message"]) == (
+        "DataDeletionBlocked", True,
+    )  # fmt: skip
+    assert (
+        f". Mend that, or give the data up: kubectl annotate -n {job.namespace} rljob job "
+        in (stalled["message"])
+    )
+    assert world.status(job)["phase"] == "Terminating"
+    if way_out == "the Secret is mended":
+        world.make_secret()
+    else:
+        world.apiserver.kubectl(
+            "-n", job.namespace, "annotate", "rljob", job.name, f"{ABANDON_ANNOTATION}=true"
+        )
+    reconcile(world, job)
+    assert gone(world, job)
+    assert (world.stores.runs.get(run) is None) is (way_out == "the Secret is mended")
+
+
+def test_pods_go_before_data(world: World) -> None:
+    job, run = prepared(world, "Delete")
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    world.start_pod("job-main-x-1", of=deployment)
+    delete(world, job)
+    for _ in range(2):
+        reconcile(world, job)
+    assert world.stores.runs.get(run) is not None  # a pod could still write
+    world.apiserver.kubectl(
+        "-n", job.namespace, "delete", "pod", "job-main-x-1", "--force", "--grace-period=0"
+    )
+    reconcile(world, job)
+    assert gone(world, job)
+
+
+def test_a_finished_job_expires(world: World) -> None:
+    job, run = prepared(world, "Retain")
+    world.make_job(lifecycle={"ttlSecondsAfterFinished": 60, "dataPolicy": "Retain"})
+    outcome = {"kind": "Succeeded", "reason": "Done", "message": "m"}
+    world.write_run(run, outcome=outcome)
+    world.settle(job)
+    assert not gone(world, job)
+    assert world.operator is not None
+    world.operator.skew = 61
+    reconcile(world, job)
+    assert gone(world, job)

@@ -1,0 +1,196 @@
+"""Bad inputs: named by field, value and remedy; no storm of writes; the job recovers by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rl_operator.kube import kinds
+from tests.contract.rl_operator.world import TRAIN, World
+from tests.servers import deaf_port
+from tests.waiting import until
+
+Change = Callable[[World], None]
+IMPATIENT_SECONDS = 0.3
+"""With a store that is not there."""
+
+
+def no_secret(world: World) -> None:
+    world.apiserver.kubectl("-n", world.namespace, "delete", "secret", "rl-operator-stores")
+
+
+def secret_with(**changes: str) -> Change:
+    return lambda world: world.make_secret(**changes)
+
+
+def without(name: str) -> Change:
+    return lambda world: _delete(world, name)
+
+
+def with_object(name: str, data: bytes) -> Change:
+    return lambda world: world.stores.objects.put(f"{world.settings.s3_prefix}{name}", data)
+
+
+def _delete(world: World, name: str) -> None:
+    objects = world.stores.objects
+    objects.call(
+        "deleting", lambda: objects._client.remove_object(objects.bucket, _key(world, name))
+    )
+
+
+def _key(world: World, name: str) -> str:
+    return f"{world.settings.s3_prefix}{name}"
+
+
+SECRET = "spec.storage.secretName"
+BAD: dict[str, tuple[Change, str, str, str]] = {
+    "no Secret": (no_secret, "StoresSecretMissing", SECRET, "no such Secret"),
+    "a key is missing": (
+        secret_with(s3Bucket=""), "StoresSecretMalformed", SECRET, "s3Bucket"
+    ),
+    "no URI": (secret_with(mongoUri="http://x"), "StoresSecretMalformed", SECRET, "mongodb://"),
+    "store is down": (
+        secret_with(mongoUri=f"mongodb://127.0.0.1:{deaf_port()}/"), "StateStoreUnreachable",
+        SECRET, "bring the server up",
+    ),
+    "bucket server is down": (
+        secret_with(s3Endpoint=f"http://127.0.0.1:{deaf_port()}"), "BucketUnreachable", SECRET,
+        "bring the server up",
+    ),
+    "wrong key": (
+        secret_with(s3SecretKey="wrong"), "BucketAccessDenied", SECRET, "Mend s3AccessKey"
+    ),
+    "no bucket": (secret_with(s3Bucket="not-there"), "BucketNotFound", SECRET, "does not exist"),
+    "model is incomplete": (
+        without("model/tokenizer.json"), "ModelIncomplete", "spec.model.uri", "tokenizer.json"
+    ),
+    "no data": (without("train.jsonl"), "DatasetNotFound", "spec.data.train[0].uri", "train.jsonl"),
+    "malformed line": (
+        with_object("test.jsonl", TRAIN + b"{nonsense\n"), "DatasetMalformed",
+        "spec.data.validation[0].uri", "line 2",
+    ),
+    "broken array": (
+        with_object("train.jsonl", b'[{"id": "a"'), "DatasetMalformed", "spec.data.train[0].uri",
+        "line 1 is not JSON",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "reason", "field", "words"), BAD.values(), ids=BAD.keys())
+def test_a_bad_input_stalls_and_is_mended(
+    world: World, spoil: Change, reason: str, field: str, words: str
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    spoil(world)
+    if reason.endswith("Unreachable"):
+        world.patience_seconds = IMPATIENT_SECONDS
+    job = world.make_job()
+    world.settle(job)
+    stalled = world.condition(job, "Stalled")
+    assert stalled["reason"] == reason
+    assert stalled["message"].startswith(field)
+    assert words in stalled["message"]
+    assert "secret" not in stalled["message"].replace("secretName", "").replace("Secret", "")
+    assert world.condition(job, "Failed") == {}
+    assert world.objects(kinds.SAMPLER_POOL) == []
+
+    before = world.writes.count
+    world.settle(job)
+    assert world.writes.count == before  # no storm
+
+    world.make_secret()
+    world.upload_inputs()
+
+    def mended() -> bool:
+        world.settle(job)
+        return not world.condition(job, "Stalled")
+
+    until(mended, what="the job to go on", seen=lambda: world.status(job))
+    assert [one["metadata"]["name"] for one in world.objects(kinds.SAMPLER_POOL)] == ["job-main"]
+
+
+def test_a_tokenizer_of_its_own_is_looked_for_in_its_folder(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    without("model/tokenizer.json")(world)
+    root = f"s3://{world.settings.s3_bucket}/{world.settings.s3_prefix}"
+    model = {"uri": f"{root}model", "tokenizerUri": f"{root}tokenizer"}
+
+    def told(reason: str) -> None:
+        def seen() -> str:
+            job = world.make_job(model=model)
+            world.settle(job)
+            stalled = world.condition(job, "Stalled")
+            assert not stalled or stalled["message"].startswith("spec.model.tokenizerUri")
+            return str(stalled.get("reason", ""))
+
+        until(lambda: seen() == reason, what=reason or "the job to go on", seen=seen)
+
+    told("TokenizerNotFound")
+    with_object("tokenizer/other.json", b"{}")(world)
+    told("TokenizerIncomplete")
+    with_object("tokenizer/tokenizer.json", b"{}")(world)
+    told("")
+
+
+def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(reward={"scorers": [{"kind": "Magic"}]})
+    run = str(world.settle(job)["runId"])
+    world.start_samplers(run)
+    status = world.settle(job)
+    stalled = world.condition(job, "Stalled")
+    assert (status["attempt"], stalled["reason"]) == (0, "ScorerUnknown")
+    assert stalled["message"].startswith("spec.reward.scorers[0].kind = 'Magic'")
+    assert "ExactMatch" in stalled["message"]
+
+    world.make_job(reward={"scorers": [{"kind": "ExactMatch"}]})
+    world.start_samplers(run)
+    assert world.settle(job)["attempt"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sections", "field"),
+    [
+        ({"trainer": {"resources": {"limits": {"memory": "much"}}}}, "spec.trainer.resources"),
+        ({"weightSync": {"transport": {"kind": "NCCL"}}}, "spec.weightSync.transport.kind"),
+        (
+            {"samplers": [{"name": "main", "template": {"engine": {"args": ["--port=1"]}}}]},
+            "spec.samplers[0].template.engine.args[0]",
+        ),
+    ],
+)
+def test_an_option_that_cannot_be_honoured_is_refused(
+    world: World, sections: dict[str, Any], field: str
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(**sections)
+    world.settle(job)
+    assert world.condition(job, "Stalled")["message"].startswith(field)
+
+
+def test_the_store_goes_down_and_comes_back_mid_run(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job()
+    run = str(world.settle(job)["runId"])
+    world.start_samplers(run)
+    assert world.settle(job)["attempt"] == 1
+    world.patience_seconds = IMPATIENT_SECONDS
+    world.start_operator()
+    world.make_secret(mongoUri=f"mongodb://127.0.0.1:{deaf_port()}/")
+    status = world.settle(job)
+    assert world.condition(job, "StateStoreReachable")["status"] == "False"
+    assert (status["phase"], status["attempt"]) == ("Recovering", 1)
+    world.make_secret()
+
+    def reached() -> bool:
+        world.settle(job)
+        return world.condition_now(job, "StateStoreReachable")
+
+    until(reached, what="the store to be reached again", seen=lambda: world.status(job))

@@ -1,0 +1,318 @@
+"""Jobs in a queue, on a real API server with Kueue's own schemas; an admitter of ours decides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.run import Outcome
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key
+from tests import kueue
+from tests.apiserver import ApiServer
+from tests.contract.rl_operator.jobs.test_suspend import end_pod, refuse, suspend
+from tests.contract.rl_operator.world import World
+
+QUEUED = {"provider": "Kueue", "queueName": "team"}
+NAME = "rljob-job"
+POOL = "job-main"
+PODS = ("job-main-x-1", "job-main-x-2")
+
+
+@pytest.fixture(scope="session")
+def with_kueue(with_trainer_kind: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> ApiServer:
+    """Kueue's schemas and two flavors of nodes."""
+    path = tmp_path_factory.mktemp("kueue") / "crds.json"
+    items = {"apiVersion": "v1", "kind": "List", "items": kueue.definitions()}
+    path.write_text(json.dumps(items))
+    with_trainer_kind.install(path)
+    for name in ("spot", "owned"):
+        with_trainer_kind.kubectl("apply", "-f", "-", stdin=json.dumps(kueue.flavor(name)))
+    return with_trainer_kind
+
+
+@pytest.fixture
+def queue(with_kueue: ApiServer, world: World) -> World:
+    world.make_secret()
+    world.upload_inputs()
+    return world
+
+
+def workload(world: World) -> dict[str, Any]:
+    found = world.cluster.get(kinds.WORKLOAD, world.namespace, NAME)
+    assert found is not None
+    return found
+
+
+def decide(world: World, status: dict[str, Any]) -> None:
+    """The queue's word."""
+    world.set_status("workload", NAME, status)
+
+
+def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The pod spec of a Deployment or a PyTorchJob."""
+    spec = manifest["spec"]
+    template = spec.get("template") or spec["pytorchReplicaSpecs"]["Worker"]["template"]
+    found: dict[str, Any] = template["spec"]
+    return found
+
+
+def begun(world: World, job: Key, attempt: int) -> dict[str, Any]:
+    """The trainer of an attempt, once its samplers are there."""
+    world.start_samplers(str(world.status(job)["runId"]))
+    world.settle(job)
+    found = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, f"job-{attempt}")
+    assert found is not None
+    world.start_pod(f"job-{attempt}-worker-0", of=found)
+    world.write_run(str(world.status(job)["runId"]), step=3, steps=60)
+    world.settle(job)
+    return found
+
+
+def test_samplers_beyond_the_least_may_come_without_the_queue(queue: World) -> None:
+    job = queue.make_job(scheduling=QUEUED | {"samplerQuota": "MinReplicas"})
+    queue.settle(job)
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.settle(job)
+    queue.apiserver.kubectl("-n", queue.namespace, "scale", f"spool/{POOL}", "--replicas=5")
+    queue.settle(job)
+    (deployment,) = queue.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 5
+    assert pod_of(deployment)["nodeSelector"] == {"pool": "spot"}
+    counts = {one["name"]: one["count"] for one in workload(queue)["spec"]["podSets"]}
+    assert counts["sampler-main"] == 2
+
+
+def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
+    job = queue.make_job(
+        scheduling=QUEUED, trainer={"resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
+    )
+    status = queue.settle(job)
+    assert status["phase"] == "Queued"
+    assert "Is there a LocalQueue team?" in queue.condition(job, "Reconciling")["message"]
+    assert not queue.objects(kinds.SAMPLER_POOL)
+    asked = workload(queue)["spec"]
+    assert asked["queueName"] == "team"
+    assert {one["name"]: one["count"] for one in asked["podSets"]} == {
+        "trainer": 1, "sampler-main": 2
+    }  # fmt: skip
+    (container,) = asked["podSets"][0]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "2", "memory": "1Gi"}
+
+    decide(queue, kueue.pending(workload(queue), "insufficient quota for cpu in flavor spot"))
+    queue.settle(job)
+    told = queue.condition(job, "QuotaReserved")
+    assert (told["status"], told["message"]) == (
+        "False", "insufficient quota for cpu in flavor spot"
+    )  # fmt: skip
+    assert queue.condition(job, "Ready")["message"] == told["message"]
+
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.settle(job)
+    assert queue.condition_now(job, "Admitted")
+    (deployment,) = queue.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 2
+    for manifest in (deployment, begun(queue, job, 1)):
+        assert pod_of(manifest)["nodeSelector"] == {"pool": "spot"}
+        assert pod_of(manifest)["tolerations"][0]["key"] == "spot"
+    assert kueue.condition(workload(queue), "PodsReady")["status"] == "True"
+
+    decide(queue, kueue.evicted(workload(queue)))
+    status = queue.settle(job)
+    assert status["phase"] == "Suspending"
+    assert (
+        "Held back (Preempted): Preempted to make room" in queue.condition(job, "Ready")["message"]
+    )
+    assert queue.objects(kinds.PYTORCH_JOB) == []
+    for pod in ("job-1-worker-0", *PODS):
+        assert kueue.holds_quota(workload(queue))
+        end_pod(queue, pod)
+        status = queue.settle(job)
+    assert (status["phase"], status["attempts"][0]["result"]) == ("Queued", "Suspended")
+    assert not kueue.holds_quota(workload(queue))
+    assert "admission" not in workload(queue)["status"]
+    there = workload(queue)["metadata"]
+    assert status["workloadRef"] == {"name": there["name"], "uid": there["uid"]}
+    assert (status["preemptions"], status["resources"]["cpu"]) == (1, "0")
+    assert kueue.condition(workload(queue), "Requeued")["status"] == "True"
+
+    decide(queue, kueue.admitted(workload(queue), name="owned"))
+    queue.settle(job)
+    assert queue.objects(kinds.PYTORCH_JOB) == []  # samplers come first, as at the first start
+    assert pod_of(begun(queue, job, 2))["nodeSelector"] == {"pool": "owned"}
+    (deployment,) = queue.objects(kinds.DEPLOYMENT)
+    assert pod_of(deployment)["nodeSelector"] == {"pool": "owned"}
+    assert queue.status(job)["failures"] == 0
+
+    outcome = Outcome(kind="Succeeded", reason="Trained", message="All steps.")
+    queue.write_run(str(queue.status(job)["runId"]), step=60, steps=60, outcome=outcome)
+    queue.end_trainer("job-2", "Succeeded", exit_code=0)
+    queue.settle(job)
+    assert kueue.holds_quota(workload(queue))  # the samplers are still there
+    for pod in PODS:
+        end_pod(queue, pod)
+    assert queue.settle(job)["phase"] == "Succeeded"
+    finished = kueue.condition(workload(queue), "Finished")
+    assert (finished["status"], finished["reason"]) == ("True", "Succeeded")
+    told_of = {one["reason"] for one in queue.objects(kinds.EVENT)}
+    assert {"Admitted", "Evicted", "Completed"} <= told_of
+
+
+def test_a_suspended_job_leaves_its_queue(queue: World) -> None:
+    job = queue.make_job(scheduling=QUEUED)
+    queue.settle(job)
+    first = workload(queue)["metadata"]["uid"]
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.settle(job)
+    for pod in PODS:
+        (deployment,) = queue.objects(kinds.DEPLOYMENT)
+        queue.start_pod(pod, of=deployment)
+    suspend(queue, job, suspended=True)
+    queue.settle(job)
+    assert kueue.holds_quota(workload(queue))
+    for pod in PODS:
+        end_pod(queue, pod)
+    assert queue.settle(job)["phase"] == "Suspended"
+    assert queue.cluster.get(kinds.WORKLOAD, queue.namespace, NAME) is None
+    suspend(queue, job, suspended=False)
+    assert queue.settle(job)["phase"] == "Queued"
+    assert workload(queue)["metadata"]["uid"] != first
+    (deployment,) = queue.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 0
+
+
+def test_a_pool_stays_within_what_was_admitted(queue: World) -> None:
+    job = queue.make_job(scheduling=QUEUED)
+    queue.settle(job)
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.settle(job)
+    queue.apiserver.kubectl("-n", queue.namespace, "scale", "spool/job-main", "--replicas=5")
+    status = queue.settle(job)
+    (deployment,) = queue.objects(kinds.DEPLOYMENT)
+    assert (deployment["spec"]["replicas"], status["samplers"]["desired"]) == (2, 2)
+    (pool,) = queue.objects(kinds.SAMPLER_POOL)
+    said = {one["type"]: one for one in pool["status"]["conditions"]}["ScalingLimited"]
+    assert (said["reason"], said["message"][:25]) == (
+        "QueueAdmitsFewer",
+        "/scale asks for 5 pods; t",
+    )
+
+
+def test_a_priority_comes_from_its_class(queue: World) -> None:
+    scheduling = {**QUEUED, "workloadPriorityClassName": "urgent"}
+    job = queue.make_job(scheduling=scheduling)
+    assert queue.settle(job)["phase"] == "Stalled"
+    message = queue.condition(job, "Stalled")["message"]
+    assert message.startswith("spec.scheduling.workloadPriorityClassName = 'urgent':")
+    urgent = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 700,
+    }
+    queue.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(urgent))
+    assert queue.settle(job)["phase"] == "Queued"
+    spec = workload(queue)["spec"]
+    assert (spec["priority"], spec["priorityClassRef"]["kind"]) == (700, "WorkloadPriorityClass")
+
+
+def test_more_than_was_admitted_is_asked_for_anew(queue: World) -> None:
+    """The samplers of a running job are made larger: it stops, and queues for what it needs now."""
+    job = queue.make_job(scheduling=QUEUED)
+    queue.settle(job)
+    first = workload(queue)["metadata"]["uid"]
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.settle(job)
+    larger = {"resources": {"requests": {"cpu": "4"}}, "autoscaling": {"minReplicas": 2}}
+    samplers = [{"name": "main", "template": larger}]
+    patch = json.dumps({"spec": {"samplers": samplers}})
+    queue.apiserver.kubectl(
+        "-n", queue.namespace, "patch", "rljob", "job", "--type=merge", "-p", patch
+    )
+    assert queue.settle(job)["phase"] == "Queued"
+    assert workload(queue)["metadata"]["uid"] != first
+    (deployment,) = queue.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 0
+
+
+def test_what_is_made_between_two_looks_is_no_news_of_the_queue(queue: World) -> None:
+    """A status that tells of what its own look has made reads the job's Workload, too."""
+    queue.start_operator(look_seconds=3600.0)
+    job = queue.make_job(scheduling=QUEUED)
+    queue.settle(job)
+    decide(queue, kueue.admitted(workload(queue)))
+    assert queue.operator is not None
+    queue.operator.jobs.looks.changed(job)  # as the watch of Workloads would tell
+    queue.settle(job)
+    (pool,) = queue.objects(kinds.SAMPLER_POOL)
+    queue.cluster.delete(
+        kinds.SAMPLER_POOL, queue.namespace, "job-main", uid=pool["metadata"]["uid"]
+    )
+    queue.operator.jobs.reconcile(job)
+    assert len(queue.objects(kinds.SAMPLER_POOL)) == 1
+    assert queue.condition_now(job, "Admitted")
+
+
+def admitted_and_at_work(world: World) -> Key:
+    job = world.make_job(scheduling=QUEUED)
+    world.settle(job)
+    decide(world, kueue.admitted(workload(world)))
+    world.settle(job)
+    begun(world, job, 1)
+    return job
+
+
+def test_an_eviction_is_obeyed_whatever_has_become_of_the_spec(
+    queue: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = admitted_and_at_work(queue)
+    refuse(queue, job, monkeypatch)
+    queue.settle(job)
+    assert queue.condition(job, "Stalled")["reason"] == "VariableReserved"
+    assert kueue.holds_quota(workload(queue)), "what runs goes on"
+
+    decide(queue, kueue.evicted(workload(queue)))
+    queue.settle(job)
+    assert queue.objects(kinds.PYTORCH_JOB) == []
+    (deployment,) = queue.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 0
+    for pod in ("job-1-worker-0", *PODS):
+        assert kueue.holds_quota(workload(queue))
+        end_pod(queue, pod)
+        queue.settle(job)
+    # What cannot run does not wait for quota, either.
+    assert queue.cluster.get(kinds.WORKLOAD, queue.namespace, NAME) is None
+    assert queue.condition(job, "Stalled")["reason"] == "VariableReserved"
+
+    queue.make_job(scheduling=QUEUED)  # as it was at first
+    assert queue.settle(job)["phase"] == "Queued"
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.settle(job)
+    begun(queue, job, 2)
+    assert queue.status(job)["failures"] == 0
+
+
+def test_a_deleted_job_keeps_its_quota_until_its_pods_have_gone(queue: World) -> None:
+    job = admitted_and_at_work(queue)
+    queue.apiserver.kubectl("-n", job.namespace, "delete", "rljob", job.name, "--wait=false")
+    assert queue.operator is not None
+    for pod in ("job-1-worker-0", *PODS):
+        queue.operator.jobs.reconcile(job)
+        assert queue.condition(job, "Reconciling")["reason"] == "Deleting"
+        end_pod(queue, pod)
+    assert queue.objects(kinds.PYTORCH_JOB) == []
+    # The garbage collector takes the Workload with the job, and not before it.
+    (owner,) = workload(queue)["metadata"]["ownerReferences"]
+    assert not owner["blockOwnerDeletion"]
+    assert kueue.holds_quota(workload(queue))
+    queue.operator.jobs.reconcile(job)
+    assert queue.cluster.get(kinds.RLJOB, job.namespace, job.name) is None
+
+
+def test_a_job_that_holds_no_quota_is_deleted_at_once(queue: World) -> None:
+    job = queue.make_job(scheduling=QUEUED)
+    queue.settle(job)
+    queue.apiserver.kubectl("-n", job.namespace, "delete", "rljob", job.name, "--wait=false")
+    assert queue.cluster.get(kinds.RLJOB, job.namespace, job.name) is None

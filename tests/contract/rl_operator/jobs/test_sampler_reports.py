@@ -1,0 +1,58 @@
+"""What samplers say of themselves becomes the job's conditions, on a real API server."""
+
+from __future__ import annotations
+
+from rl_contracts.errors import Refusal
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key
+from tests.contract.rl_operator.world import World
+
+POD, OTHER = "job-main-x-1", "job-main-x-2"
+REFUSAL = Refusal(
+    field="spec.reward.scorers[0].entryPoint",
+    value="mine:poetry",
+    reason="EntryPointUnusable",
+    message="It cannot be imported: ModuleNotFoundError.",
+    remedy="Mend the image.",
+)
+SCORERS = [{"kind": "Mine", "entryPoint": "mine:poetry"}]
+
+
+def with_a_sampler(world: World, **said: object) -> tuple[Key, str]:
+    """A job whose two samplers have registered; the first says something."""
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(reward={"scorers": SCORERS})
+    run = str(world.settle(job)["runId"])
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    for pod in (POD, OTHER):
+        world.start_pod(pod, of=deployment)
+    world.register(run, OTHER, scorers=["Mine"])
+    world.register(run, POD, scorers=["Mine"], **said)
+    return job, run
+
+
+def test_user_code_that_a_sampler_refuses_stalls_the_job_before_its_trainer(world: World) -> None:
+    job, run = with_a_sampler(world, refusals=[REFUSAL])
+    assert world.settle(job)["attempt"] == 0
+    stalled = world.condition(job, "Stalled")
+    assert (stalled["reason"], stalled["message"]) == ("EntryPointUnusable", str(REFUSAL))
+    world.register(run, POD, scorers=["Mine"])
+    assert world.settle(job)["attempt"] == 1
+    assert world.condition(job, "Stalled") == {}
+
+
+def test_a_judge_that_is_away_is_named_until_it_is_back(world: World) -> None:
+    job, run = with_a_sampler(world)
+    world.settle(job)
+    assert world.condition(job, "ScorerUnavailable") == {}
+    world.register(run, POD, scorers=["Mine"], unavailable={"Mine": "m at http://j answers 503"})
+    world.settle(job)
+    away = world.condition(job, "ScorerUnavailable")
+    assert (away["status"], away["reason"]) == ("True", "NobodyAnswers")
+    assert away["message"].startswith("Scorer Mine: m at http://j answers 503. Some samplers claim")
+    world.register(run, POD, scorers=["Mine"])
+    world.settle(job)
+    assert world.condition(job, "ScorerUnavailable")["status"] == "False"
+    events = {one["reason"] for one in world.objects(kinds.EVENT)}
+    assert {"ScorerUnavailable", "ScorerAvailable"} <= events

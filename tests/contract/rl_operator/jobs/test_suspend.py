@@ -1,0 +1,169 @@
+"""Suspension on a real API server: pods are really gone before it is said, and no attempt fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from pydantic import create_model
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key
+from rl_operator.state import observe
+from tests.contract.rl_operator.world import World
+
+
+def suspend(world: World, job: Key, *, suspended: bool) -> None:
+    patch = f'{{"spec": {{"suspend": {str(suspended).lower()}}}}}'
+    world.apiserver.kubectl(
+        "-n", job.namespace, "patch", "rljob", job.name, "--type=merge", "-p", patch
+    )
+
+
+def end_pod(world: World, name: str) -> None:
+    """What the garbage collector and the kubelet do."""
+    world.apiserver.kubectl(
+        "-n", world.namespace, "delete", "pod", name, "--force", "--grace-period=0"
+    )
+
+
+def at_work(world: World) -> Key:
+    """A job whose first attempt runs."""
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(lifecycle={"suspendGraceSeconds": 45})
+    run = str(world.settle(job)["runId"])
+    world.start_samplers(run)
+    world.settle(job)
+    trainer = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "job-1")
+    assert trainer is not None
+    template = trainer["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    assert template["spec"]["terminationGracePeriodSeconds"] == 45
+    world.start_pod("job-1-worker-0", of=trainer)
+    world.write_run(run, step=3, steps=60)
+    return job
+
+
+def test_a_job_is_suspended_and_goes_on(world: World) -> None:
+    job = at_work(world)
+    suspend(world, job, suspended=True)
+    status = world.settle(job)
+    assert world.objects(kinds.PYTORCH_JOB) == []
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 0
+    (pool,) = world.objects(kinds.SAMPLER_POOL)
+    assert pool["spec"]["replicas"] == 2  # what /scale says stands for the resumption
+    assert (status["phase"], status["operation"]["step"]) == ("Suspending", "StoppingTrainer")
+    assert not world.condition_now(job, "Suspended")
+
+    end_pod(world, "job-1-worker-0")
+    status = world.settle(job)
+    assert status["attempts"][0]["result"] == "Suspended"
+    assert status["operation"]["step"] == "StoppingSamplers"
+    assert not world.condition_now(job, "Suspended")
+
+    end_pod(world, "job-main-x-1")
+    world.settle(job)
+    assert not world.condition_now(job, "Suspended")
+    end_pod(world, "job-main-x-2")
+    status = world.settle(job)
+    assert world.condition_now(job, "Suspended")
+    assert world.condition_now(job, "Ready")
+    assert (status["phase"], status["progress"]["step"]) == ("Suspended", 3)
+    assert "operation" not in status
+
+    suspend(world, job, suspended=False)
+    status = world.settle(job)
+    assert (status["attempt"], world.objects(kinds.PYTORCH_JOB)) == (1, [])
+    assert (status["operation"]["kind"], status["operation"]["step"]) == (
+        "Start", "WaitingForSamplers"
+    )  # fmt: skip
+    assert "main has 0 of 2" in world.condition(job, "Reconciling")["message"]
+    world.start_samplers(str(status["runId"]))
+    status = world.settle(job)
+    assert (status["attempt"], status["failures"]) == (2, 0)
+    assert [one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)] == ["job-2"]
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 2
+    assert world.condition(job, "Suspended")["status"] == "False"
+    told = {one["reason"] for one in world.objects(kinds.EVENT)}
+    assert {"Suspended", "Resumed"} <= told
+
+
+def test_a_job_may_begin_suspended(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(suspend=True)
+    assert world.settle(job)["phase"] == "Suspended"
+    assert world.objects(kinds.SAMPLER_POOL) == []
+    suspend(world, job, suspended=False)
+    world.settle(job)
+    assert len(world.objects(kinds.SAMPLER_POOL)) == 1
+
+
+def test_the_trainer_section_may_change_while_suspended(world: World) -> None:
+    job = at_work(world)
+    patch = '{"spec": {"trainer": {"resources": {"limits": {"memory": "9Gi"}}}}}'
+    arguments = ("-n", job.namespace, "patch", "rljob", job.name, "--type=merge", "-p", patch)
+    refused = world.apiserver.kubectl(*arguments, check=False)
+    assert "spec.trainer cannot change while the trainer runs" in refused.stderr
+    suspend(world, job, suspended=True)
+    world.apiserver.kubectl(*arguments)
+
+
+def refuse(world: World, job: Key, _monkeypatch: pytest.MonkeyPatch) -> str:
+    """An edit that the API server takes and nobody can honour."""
+    engine = {"env": [{"name": "HOME", "value": "/"}]}
+    groups = [{"name": "main", "template": {"engine": engine, "autoscaling": {"minReplicas": 2}}}]
+    patch = json.dumps({"spec": {"samplers": groups}})
+    world.apiserver.kubectl(
+        "-n", job.namespace, "patch", "rljob", job.name, "--type=merge", "-p", patch
+    )
+    return "VariableReserved"
+
+
+def make_unreadable(_world: World, _job: Key, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The operator's next version has other models."""
+    monkeypatch.setattr(
+        observe, "RLJobSpec", create_model("Strict", __base__=RLJobSpec, novel=(int, ...))
+    )
+    return "InvalidSpec"
+
+
+@pytest.mark.parametrize("spoil", [refuse, make_unreadable])
+def test_a_job_whose_spec_is_not_honoured_can_be_suspended(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[World, Key, pytest.MonkeyPatch], str],
+) -> None:
+    job = at_work(world)
+    with monkeypatch.context() as edited:
+        reason = spoil(world, job, edited)
+        world.settle(job)
+        assert world.condition(job, "Stalled")["reason"] == reason
+        assert [one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)] == ["job-1"]
+        (deployment,) = world.objects(kinds.DEPLOYMENT)
+        assert deployment["spec"]["replicas"] == 2, "what runs goes on"
+
+        suspend(world, job, suspended=True)
+        status = world.settle(job)
+        assert world.objects(kinds.PYTORCH_JOB) == []
+        (deployment,) = world.objects(kinds.DEPLOYMENT)
+        assert deployment["spec"]["replicas"] == 0
+        assert status["operation"]["kind"] == "Suspend"
+        assert not world.condition_now(job, "Suspended")
+        for pod in ("job-1-worker-0", "job-main-x-1", "job-main-x-2"):
+            end_pod(world, pod)
+        status = world.settle(job)
+        assert world.condition_now(job, "Suspended")
+        assert [one["result"] for one in status["attempts"]] == ["Suspended"]
+
+    world.make_job(lifecycle={"suspendGraceSeconds": 45})  # as it was at first
+    suspend(world, job, suspended=False)
+    world.settle(job)
+    world.start_samplers(str(status["runId"]))
+    assert world.settle(job)["attempt"] == 2
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    assert deployment["spec"]["replicas"] == 2

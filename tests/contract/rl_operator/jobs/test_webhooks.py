@@ -1,0 +1,103 @@
+"""An admission webhook that does not answer, as training-operator's while that is away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key
+from tests.contract.rl_operator.world import World
+from tests.waiting import until
+
+SUPERVISED: dict[str, Any] = {
+    "algorithm": {"objective": "SFT"},
+    "samplers": [],
+    "reward": {},
+    "training": {"steps": 60, "precision": "FP32"},
+}
+CONFIGURATION = "validatingwebhookconfiguration"
+
+
+def a_trainer(name: str) -> dict[str, Any]:
+    worker = {"replicas": 1, "template": {"spec": {"containers": []}}}
+    return {
+        "apiVersion": kinds.PYTORCH_JOB.api_version,
+        "kind": kinds.PYTORCH_JOB.name,
+        "metadata": {"name": name},
+        "spec": {"pytorchReplicaSpecs": {"Worker": worker}},
+    }
+
+
+@pytest.fixture
+def silent(world: World) -> Iterator[str]:
+    """Name of a webhook for the namespace's PyTorchJobs that nobody answers, and that is asked."""
+    name = f"silent.{world.namespace}.test"
+    hook = {
+        "name": name,
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+        "rules": [
+            {
+                "apiGroups": ["kubeflow.org"],
+                "apiVersions": ["*"],
+                "operations": ["CREATE"],
+                "resources": [kinds.PYTORCH_JOB.plural],
+            }
+        ],
+    }
+    manifest = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [hook],
+    }
+    world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def asked() -> bool:
+        done = world.apiserver.kubectl(
+            "create", "-n", world.namespace, "--dry-run=server", "-f", "-",
+            stdin=json.dumps(a_trainer("tried")), check=False,
+        )  # fmt: skip
+        return name in done.stderr
+
+    until(asked, what="the API server to ask the webhook")
+    yield name
+    world.apiserver.kubectl("delete", CONFIGURATION, name, "--ignore-not-found")
+
+
+def said(world: World, key: Key, reason: str) -> dict[str, Any]:
+    """The Ready condition, once it has a reason; each look is one of the operator's."""
+    operator = world.operator or world.start_operator()
+
+    def look() -> dict[str, Any] | None:
+        operator.jobs.reconcile(key)
+        found = world.condition(key, "Ready")
+        return found if found.get("reason") == reason else None
+
+    found = until(look, what=reason, seen=lambda: world.status(key))
+    assert found is not None
+    return found
+
+
+def test_a_job_says_which_one_and_goes_on_once_it_answers(world: World, silent: str) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    key = world.make_job(**SUPERVISED)
+    found = said(world, key, "WebhookUnavailable")
+    assert found["message"].startswith("pytorchjobs/job-1 cannot be written for now")
+    assert f'failed calling webhook "{silent}"' in found["message"]
+    assert world.condition(key, "Reconciling")["status"] == "True"
+    assert world.condition(key, "Stalled") == {}
+    assert world.status(key)["attempt"] == 1
+
+    world.apiserver.kubectl("delete", CONFIGURATION, silent)
+    said(world, key, "TrainerStarting")
+    assert world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "job-1") is not None
+    assert world.status(key)["failures"] == 0

@@ -1,0 +1,208 @@
+"""The operator's process with no more rights than the chart gives: watches, leadership, signals."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from rl_operator.kube import kinds
+from rl_operator.process.leadership import RENEW_DEADLINE_SECONDS
+from tests.contract.rl_operator.processes import (
+    Process,
+    Starter,
+    begins,
+    bring_up,
+    grant,
+    holder,
+    lease,
+)  # fmt: skip
+from tests.contract.rl_operator.world import World
+from tests.waiting import HUNG_SECONDS, until
+
+
+def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: Starter) -> None:
+    operator = start("first")
+    job, _ = bring_up(world)
+
+    def told() -> set[str]:
+        return {one["reason"] for one in world.objects(kinds.EVENT)}
+
+    # Events are written beside the reconcile that they tell of, after its objects.
+    until(lambda: {"PoolCreated", "AttemptStarted"} <= told(), what="the Events", seen=told)
+    world.make_job(lifecycle={"dataPolicy": "Delete"})
+
+    def held() -> bool:
+        found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+        return found is not None and bool(found["metadata"].get("finalizers"))
+
+    until(held, what="the finalizer")
+    arguments = (
+        "-n",
+        job.namespace,
+        "delete",
+        "rljob",
+        job.name,
+        f"--timeout={HUNG_SECONDS - 10:.0f}s",
+    )
+    world.apiserver.kubectl("-n", job.namespace, "delete", "pod", "--all", "--force")
+    world.apiserver.kubectl(*arguments)
+    assert operator.complaints() == []
+
+
+def test_kopf_writes_nothing(world: World, start: Starter) -> None:
+    start("quiet")
+    job = world.make_job()  # stalls: there is no Secret
+    until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
+    found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+    assert found is not None
+    ours = [key for key in found["metadata"].get("annotations", {}) if "kopf" in key]
+    assert ours == []
+    assert "finalizers" not in found["metadata"]
+    managers = {one["manager"] for one in found["metadata"]["managedFields"]}
+    assert managers == {"kubectl-client-side-apply", "rl-operator-status"}
+
+
+def test_a_process_that_is_stopped_posts_the_events_that_wait(world: World, start: Starter) -> None:
+    operator = start("eventful")
+    job = world.make_job()
+    until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
+    operator.server.stop(signal.SIGTERM)
+    told = [one["reason"] for one in world.objects(kinds.EVENT)]
+    assert told == [world.condition(job, "Stalled")["reason"]]
+
+
+def test_a_stopped_leader_gives_way_at_once(world: World, start: Starter) -> None:
+    first = start("stopped")
+    until(lambda: holder(world) == "stopped", what="the first to lead")
+    assert first.server.process is not None
+    process = first.server.process
+    first.server.stop(signal.SIGTERM)
+    assert process.returncode == 0
+    assert holder(world) == ""
+    start(
+        "next"
+    )  # how soon it takes what nobody holds: tests/unit/rl_operator/process/test_leadership.py
+    until(lambda: holder(world) == "next", what="the next to lead")
+
+
+def test_a_killed_leader_is_followed_once_it_can_no_longer_write(
+    world: World, start: Starter
+) -> None:
+    first = start("killed")
+    until(lambda: holder(world) == "killed", what="the first to lead")
+    second = start("standby")
+    first.server.kill()
+    renewed = datetime.fromisoformat(lease(world)["renewTime"])
+    until(lambda: holder(world) == "standby", what="the standby to lead")
+    taken = datetime.fromisoformat(lease(world)["acquireTime"])
+    assert (taken - renewed).total_seconds() >= RENEW_DEADLINE_SECONDS
+    job = world.make_job()
+    until(lambda: world.condition_now(job, "Stalled"), what="the standby to work")
+    assert second.complaints() == []
+
+
+def test_a_process_tells_of_its_work(world: World, start: Starter) -> None:
+    operator = start("measured")
+    job = world.make_job()
+    until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
+    counted = (
+        "rl_operator_queue_seconds_count", "rl_operator_leader",
+        'rl_operator_reconcile_seconds_count{kind="RLJob"}',
+        'rl_operator_reconciles_total{kind="RLJob",result="ok"}',
+        'rl_operator_api_writes_total{kind="RLJob",verb="apply"}',
+        'rl_operator_api_requests_total{kind="RLJob",status="200",verb="list"}',
+    )  # fmt: skip
+
+    def missing() -> list[str]:
+        found = operator.metrics()
+        return [name for name in counted if found.get(name, 0) <= 0]
+
+    until(lambda: not missing(), what="all counts", seen=missing)
+    assert operator.metrics()["rl_operator_queue_length"] >= 0
+
+    def watched() -> set[str]:
+        names = (one for one in operator.metrics() if "watch_silence" in one)
+        return {name.split('"')[1].rpartition("/")[2] for name in names}
+
+    wanted = {"rljobs", "samplerpools", "pytorchjobs", "deployments", "pods"}
+    until(lambda: watched() == wanted, what="all watches to be heard of", seen=watched)
+
+    def told() -> list[dict[str, str]]:
+        return [one for one in operator.lines() if one.get("job") == f"{job.namespace}/{job.name}"]
+
+    until(lambda: "phase Stalled" in [one["message"] for one in told()], what="the line")
+    assert all("attempt" in one and "object" in one for one in told())
+
+
+def reads(operator: Process) -> tuple[float, float]:
+    """Reads of the API server but for Leases, and looks at jobs, so far."""
+    found = operator.metrics()
+    start = "rl_operator_api_requests_total{"
+    asked = (name for name in found if name.startswith(start) and 'kind="Lease"' not in name)
+    read = sum(found[one] for one in asked if 'verb="get"' in one or 'verb="list"' in one)
+    return read, found['rl_operator_reconciles_total{kind="RLJob",result="ok"}']
+
+
+@pytest.fixture
+def confined(world: World, tmp_path: Path) -> Iterator[Process]:
+    """An operator that watches one namespace, with rights there alone."""
+    system = f"{world.namespace}-system"
+    only = f"watchNamespaces={{{world.namespace}}}"
+    granted = grant(world.apiserver, tmp_path, only, system=system)
+    starter = Starter(folder=tmp_path, kubeconfig=granted)
+    yield starter("confined", "--namespace", system, "--watch-namespace", world.namespace)
+    starter.stop()
+
+
+def test_a_running_job_at_rest_is_looked_at_without_reads(
+    world: World, confined: Process
+) -> None:  # fmt: skip
+    operator = confined
+    _, run = bring_up(world)
+    found: list[tuple[float, float]] = []
+
+    def rests() -> bool:
+        """Two looks went by without a read."""
+        begins(world, run)  # samplers that fell silent would be news
+        found.append(reads(operator))
+        same = [looks for read, looks in found if read == found[-1][0]]
+        return same[-1] - same[0] >= 2
+
+    until(rests, what="looks without reads", seen=lambda: found[-5:])
+    world.apiserver.kubectl("-n", world.namespace, "delete", "deployment", "job-main")
+    until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the deletion to be put right")
+    assert operator.complaints() == []
+
+
+def test_a_silent_watch_ends_the_process(world: World, start: Starter) -> None:
+    operator = start("silent", "--watch-silence-seconds", "1", wait=False)
+    until(operator.ended, what="the process to end")
+    assert operator.server.process is not None
+    assert operator.server.process.returncode == 1
+    (why,) = operator.complaints()
+    assert why.startswith("watchdog ended: nothing was heard from the watches of")
+    assert not [one for one in operator.lines() if "traceback" in one]
+
+
+def test_a_paused_leader_is_fenced(world: World, start: Starter) -> None:
+    paused = start("paused")
+    until(lambda: holder(world) == "paused", what="the first to lead")
+    standby = start("awake")
+    assert paused.server.process is not None
+    paused.server.process.send_signal(signal.SIGSTOP)
+    until(lambda: holder(world) == "awake", what="the standby to lead")
+    job = world.make_job()
+    until(lambda: world.condition_now(job, "Stalled"), what="the standby to work")
+    written = len(paused.lines())
+    paused.server.process.send_signal(signal.SIGCONT)
+    until(paused.ended, what="the paused one to end")
+    assert paused.server.process.returncode == 1
+    said = [one["message"] for one in paused.lines()[written:]]
+    assert "leadership lost" in said
+    assert not [one for one in said if one.startswith(("apply", "delete", "phase"))]
+    assert holder(world) == "awake"
+    assert standby.complaints() == []

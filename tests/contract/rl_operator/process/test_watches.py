@@ -1,0 +1,252 @@
+"""Watches that end, see nothing, or are of kinds that come later: the same rest all the same."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.resources import API_VERSION
+from rl_operator.app import LOOK_SECONDS
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key, Kind
+from tests.api_front import ApiFront, fronting
+from tests.apiserver import ApiServer
+from tests.contract.rl_operator.processes import (
+    Process,
+    Starter,
+    bring_up,
+    holder,
+    trainer_kind,
+)  # fmt: skip
+from tests.contract.rl_operator.world import World
+from tests.waiting import until
+
+PODS = 2
+TOO_DEEP = 400
+"""Levels, which the API server stores."""
+SOONER_SECONDS = LOOK_SECONDS / 3
+"""Before the live look that would show what no watch has told, half of its time at the earliest."""
+
+
+@pytest.fixture
+def front(with_trainer_kind: ApiServer, rights: Path, tmp_path: Path) -> Iterator[ApiFront]:
+    with fronting(with_trainer_kind) as opened:
+        yield opened
+
+
+def behind(front: ApiFront, rights: Path, folder: Path) -> Path:
+    """The operator's kubeconfig, with the front for the API server."""
+    config = json.loads(rights.read_text())
+    config["clusters"][0]["cluster"] = {"server": front.url}
+    path = folder / "kubeconfig-front"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def said(world: World, job: Key) -> list[tuple[str, str, str, str]]:
+    return sorted(
+        (one["type"], one["status"], one["reason"], one["message"])
+        for one in world.status(job)["conditions"]
+    )
+
+
+@pytest.fixture
+def operator(world: World, front: ApiFront, rights: Path, tmp_path: Path) -> Iterator[Process]:
+    """An operator behind the front that leads."""
+    starter = Starter(folder=tmp_path, kubeconfig=behind(front, rights, tmp_path))
+    try:
+        found = starter("expired")
+        until(lambda: holder(world) == "expired", what="it to lead")
+        yield found
+        assert found.complaints() == []
+    finally:
+        starter.stop()
+
+
+def test_a_watch_that_is_too_old_leads_to_the_same_rest(
+    world: World, front: ApiFront, operator: Process
+) -> None:
+    spared = world.make_job("spared")  # stalls: there is no Secret
+    until(lambda: world.condition_now(spared, "Stalled"), what="the spared job to stall")
+    front.blind(kinds.RLJOB.plural)
+    unseen = world.make_job("unseen")
+    until(lambda: front.swallowed, what="the new job's event to be lost")
+    front.expire(kinds.RLJOB.plural)
+    until(lambda: world.condition_now(unseen, "Stalled"), what="the list to show the new job")
+    assert said(world, unseen) == said(world, spared)
+
+
+def test_a_job_that_is_nested_too_deeply_is_refused_and_keeps_nobody_from_being_seen(
+    world: World, start: Starter
+) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(TOO_DEEP):
+        deep = {"a": deep}
+    listed = world.make_job("listed", trainer={"podTemplate": {"spec": deep}})
+    before = world.make_job("before")  # stalls, as the next ones do: there is no Secret
+    operator = start("deep")
+    watched = world.make_job("watched", trainer={"podTemplate": {"spec": deep}})
+    after = world.make_job("after")
+    jobs = {listed: "InvalidSpec", watched: "InvalidSpec"}
+    jobs |= dict.fromkeys((before, after), "StoresSecretMissing")
+    for job, reason in jobs.items():
+        until(functools.partial(world.condition_now, job, "Stalled"), what=f"{job} to stall")
+        said = world.condition(job, "Stalled")
+        assert said["reason"] == reason
+        assert said["message"].startswith("spec.trainer.podTemplate.spec.a.a.") is (
+            reason == "InvalidSpec"
+        )
+    assert operator.complaints() == []
+
+
+def deployment_of(world: World) -> dict[str, Any]:
+    (found,) = world.objects(kinds.DEPLOYMENT)
+    return found
+
+
+def a_shared_pool(world: World) -> None:
+    spec = {"model": {"uri": "s3://models/tiny"}, "replicas": 1, "template": {}}
+    world.apply(API_VERSION, kinds.SAMPLER_POOL.name, "shared", spec=spec)
+
+
+def pool_status(world: World, name: str) -> dict[str, Any]:
+    found = world.cluster.get(kinds.SAMPLER_POOL, world.namespace, name)
+    return dict(found.get("status", {})) if found is not None else {}
+
+
+def its_pods_are_counted(world: World, job: Key) -> bool:
+    return bool(pool_status(world, "job-main").get("ready") == PODS)
+
+
+def remove(kind: Kind, name: str) -> Callable[[World], None]:
+    def happens(world: World) -> None:
+        world.apiserver.kubectl("-n", world.namespace, "delete", kind.plural, name, "--force")
+
+    return happens
+
+
+def samplers_are_ready(world: World) -> None:
+    counts = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), PODS)
+    generation = deployment_of(world)["metadata"]["generation"]
+    status = {"observedGeneration": generation, "availableReplicas": PODS, **counts}
+    world.set_status("deployment", "job-main", status)
+
+
+def a_sampler_breaks(world: World) -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "nobody has it"}
+    container = {"name": "pytorch", "state": {"waiting": waiting}}
+    world.set_pod("job-main-x-1", "Pending", container=container)
+
+
+def its_trouble_is_told(world: World, job: Key) -> bool:
+    return "nobody has it" in world.condition(job, "SamplersReady")["message"]
+
+
+def training_operator_gives_up(world: World) -> None:
+    failed = {"type": "Failed", "status": "True", "reason": "Failed", "message": "so it says"}
+    world.set_status("pytorchjob", "job-1", {"conditions": [failed], "replicaStatuses": {}})
+
+
+def a_failure_is_counted(world: World, job: Key) -> bool:
+    return bool(world.status(job)["failures"] == 1)
+
+
+@dataclass(frozen=True)
+class Missed:
+    """What a watch does not tell of, and what the operator makes of it once it knows."""
+
+    kind: Kind
+    happens: Callable[[World], None]
+    follows: Callable[[World, Key], bool]
+
+
+MISSED = {
+    "a pool is made": Missed(kinds.SAMPLER_POOL, a_shared_pool,
+        lambda world, job: "conditions" in pool_status(world, "shared"),),
+    "a pool goes": Missed(
+        kinds.SAMPLER_POOL, remove(kinds.SAMPLER_POOL, "job-main"),
+        lambda world, job: bool(world.objects(kinds.SAMPLER_POOL)),
+    ),
+    "pods become available": Missed(kinds.DEPLOYMENT, samplers_are_ready, its_pods_are_counted),
+    "a Deployment goes": Missed(
+        kinds.DEPLOYMENT, remove(kinds.DEPLOYMENT, "job-main"),
+        lambda world, job: bool(world.objects(kinds.DEPLOYMENT)),
+    ),
+    "a pod changes": Missed(kinds.POD, a_sampler_breaks, its_trouble_is_told),
+    "a trainer's pod goes": Missed(
+        kinds.POD, remove(kinds.POD, "job-1-worker-0"),
+        lambda world, job: world.status(job)["trainer"].get("ready", 0) == 0,
+    ),
+    "an attempt fails": Missed(
+        kinds.PYTORCH_JOB, training_operator_gives_up, a_failure_is_counted
+    ),
+    "an attempt goes": Missed(
+        kinds.PYTORCH_JOB, remove(kinds.PYTORCH_JOB, "job-1"),
+        lambda world, job: bool(world.objects(kinds.PYTORCH_JOB)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("missed", MISSED.values(), ids=MISSED.keys())
+def test_what_a_watch_that_is_too_old_did_not_tell_is_seen_in_the_next_list(
+    world: World, front: ApiFront, operator: Process, missed: Missed
+) -> None:
+    job, _ = bring_up(world)
+    trainer = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "job-1")
+    assert trainer is not None
+    world.start_pod("job-1-worker-0", of=trainer)
+    until(lambda: world.status(job)["trainer"].get("ready") == 1, what="the trainer to be seen")
+    front.blind(missed.kind.plural)
+    missed.happens(world)
+    until(lambda: front.swallowed, what="the event to be lost")
+    assert not missed.follows(world, job)
+    front.expire(missed.kind.plural)
+    until(
+        lambda: missed.follows(world, job), what="what follows", seconds=SOONER_SECONDS,
+        seen=lambda: world.status(job),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def without_trainer_kind(with_trainer_kind: ApiServer) -> Iterator[ApiServer]:
+    """The definition of PyTorchJob is away for a while."""
+    with_trainer_kind.kubectl("delete", "crd", "pytorchjobs.kubeflow.org")
+    yield with_trainer_kind
+    trainer_kind(with_trainer_kind)
+
+
+def stall(world: World, job: Key) -> dict[str, Any]:
+    found = world.status(job).get("conditions", [])
+    return next((one for one in found if one["type"] == "Stalled"), {})
+
+
+def test_a_trainer_s_kind_may_come_later(
+    world: World, without_trainer_kind: ApiServer, start: Starter
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    operator = start("early")
+    job = world.make_job()
+    missing = "TrainingOperatorMissing"
+    until(lambda: stall(world, job).get("reason") == missing, what="the job to say what is missing")
+    assert "Install Kubeflow training-operator" in stall(world, job)["message"]
+    assert world.objects(kinds.SAMPLER_POOL) == []
+    trainer_kind(without_trainer_kind)
+    until(operator.ended, what="the process to end")
+    assert operator.server.process is not None
+    assert operator.server.process.returncode == 0
+    assert operator.complaints() == []
+    late = start("late")  # as the kubelet does
+    until(lambda: world.objects(kinds.DEPLOYMENT), what="the job to go on")
+    until(lambda: not stall(world, job), what="the stall to be lifted")
+
+    def watched() -> bool:
+        return any("pytorchjobs" in one for one in late.metrics() if "watch_silence" in one)
+
+    until(watched, what="the trainers to be watched")

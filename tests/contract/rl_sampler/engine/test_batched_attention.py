@@ -1,0 +1,99 @@
+"""The CPU image's attention of whole batches: in the real engine, and beside SGLang's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save
+
+from rl_contracts.documents.run import PolicyPointer
+from rl_sampler.engine.client import Engine, open_session
+from rl_sampler.engine.protocol import GenerateRequest, Generation
+from rl_sampler.engine.weights import Staged
+from rl_sampler.policy.commit import commit
+from tests.contract.rl_sampler.conftest import ENGINE_PYTHON, EngineServer
+from tests.contract.rl_sampler.rescoring import CLOSE, logprobs, model
+from tests.contract.rl_sampler.tiny_model import tensors
+from tests.waiting import HUNG_SECONDS
+
+SEED = 910
+PROGRAM = Path(__file__).with_name("both_attentions.py")
+
+
+@pytest.fixture
+async def engine(engine_server: EngineServer, tmp_path: Path) -> AsyncIterator[Engine]:
+    """The engine with weights that no test before has made one-sided."""
+    (tmp_path / "model.safetensors").write_bytes(save(tensors(SEED), metadata={"format": "pt"}))
+    pointer = PolicyPointer(version=SEED, epoch=1, step=0, prefix="p/", manifest_sha256="0")
+    async with open_session() as session:
+        found = Engine(engine_server.url, session=session)
+        staged = Staged(pointer=pointer, folder=tmp_path)
+        await commit(found, staged, old=None, seconds=HUNG_SECONDS)
+        yield found
+
+
+def requests() -> list[GenerateRequest]:
+    """Groups of ragged prompts; every second one goes on from the one before it."""
+    chance = random.Random(0)
+    prompts = [[chance.randrange(256) for _ in range(size)] for size in (1, 3, 8, 22, 60, 150, 500)]
+    prompts += [[*one, *(chance.randrange(256) for _ in range(9))] for one in prompts]
+    return [
+        GenerateRequest(
+            prompt=prompt, members=4, temperature=1.0, max_new_tokens=12, stop_tokens=(257,),
+            greedy=place % 2 == 0,
+        )
+        for place, prompt in enumerate(prompts)
+    ]  # fmt: skip
+
+
+def said(one: Generation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array([logprob for logprob, _, _ in one.meta_info.output_token_logprobs])
+
+
+async def test_what_it_says_is_what_transformers_says(
+    engine: Engine, engine_server: EngineServer, tiny_model: Path
+) -> None:
+    asked = requests()
+    # Once alone, so that what follows finds prefixes in the cache, then everything at once.
+    groups = [await engine.generate(replace(asked[3], members=1))]
+    groups += await asyncio.gather(*(engine.generate(one) for one in asked))
+    for request, members in zip([asked[3], *asked], groups, strict=True):
+        for one in members:
+            tokens = [*request.prompt, *one.output_ids]
+            wanted = logprobs(tiny_model, SEED, tokens)[len(request.prompt) - 1 :]
+            assert float(np.abs(said(one) - wanted).max()) < CLOSE
+            if request.greedy:
+                assert is_greedy(tokens, start=len(request.prompt), folder=tiny_model)
+    log = (engine_server.folder / "engine.log").read_text()
+    assert "attends to whole batches" in log
+
+
+def is_greedy(tokens: list[int], *, start: int, folder: Path) -> bool:
+    """Whether no token is clearly more probable than the one that was taken."""
+    with torch.no_grad():
+        scores = model(folder, SEED)(torch.tensor([tokens])).logits[0, start - 1 : -1]
+    taken = scores.gather(1, torch.tensor(tokens[start:])[:, None])[:, 0]
+    return bool((taken >= scores.max(-1).values - CLOSE).all())
+
+
+def test_it_computes_what_sglang_computes_and_leaves_to_it_what_it_cannot() -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [ENGINE_PYTHON, PROGRAM], env=environment, capture_output=True, text=True,
+        timeout=HUNG_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    whole = {name for name, one in found.items() if one["whole"]}
+    assert (whole, len(found)) == ({"extend", "decode"}, 7)
+    assert {name: one["gap"] for name, one in found.items() if one["gap"] > 1e-6} == {}

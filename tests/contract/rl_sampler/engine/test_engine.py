@@ -1,0 +1,176 @@
+"""The client and the commit against the real engine."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import save
+
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.spec.agent.tools import ToolCallFormat
+from rl_sampler.engine.client import Engine, Pulse, open_session
+from rl_sampler.engine.errors import EngineRefusedError, EngineUnavailableError
+from rl_sampler.engine.protocol import GenerateRequest
+from rl_sampler.engine.weights import Staged
+from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
+from rl_sampler.tools.formats import FORMATS, Parsed, parse_calls
+from rl_sampler.tools.tool import Tool
+from tests.contract.rl_sampler.conftest import EngineServer
+from tests.contract.rl_sampler.tiny_model import tensors
+from tests.servers import deaf_port
+from tests.waiting import HUNG_SECONDS
+
+REQUEST = GenerateRequest(
+    prompt=[258, 16, 257, 259], members=3, temperature=1.0, max_new_tokens=6, stop_tokens=(257,)
+)
+
+
+@pytest.fixture
+async def engine(engine_server: EngineServer) -> AsyncIterator[Engine]:
+    async with open_session() as session:
+        yield Engine(engine_server.url, session=session)
+
+
+def staged(folder: Path, version: int, *, there: bool = True) -> Staged:
+    pointer = PolicyPointer(version=version, epoch=1, step=0, prefix="p/", manifest_sha256="0")
+    at = folder / str(version)
+    if there:
+        at.mkdir()
+        (at / "model.safetensors").write_bytes(save(tensors(version), metadata={"format": "pt"}))
+    return Staged(pointer=pointer, folder=at)
+
+
+async def test_sampling_names_tokens_logprobs_and_versions(engine: Engine) -> None:
+    info = await engine.describe()
+    assert (info.version, info.max_running_requests) == ("0.5.23", 64)
+    members = await engine.generate(REQUEST)
+    assert len(members) == 3
+    for one in members:
+        assert [token for _, token, _ in one.meta_info.output_token_logprobs] == one.output_ids
+        assert one.meta_info.weight_versions[-1].end == len(one.output_ids)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+async def test_tokens_come_as_often_as_their_logprobs_say(
+    engine: Engine, temperature: float, tmp_path: Path
+) -> None:
+    # The engine is shared, and other tests' weights may write one token alone.
+    await commit(engine, staged(tmp_path, 900), old=None, seconds=HUNG_SECONDS)
+    # A sampler that cuts the tail off reports the whole distribution's log-probs all the same.
+    request = GenerateRequest(
+        prompt=[258, 16, 257, 259], members=512, temperature=temperature, max_new_tokens=1,
+        stop_tokens=(),
+    )  # fmt: skip
+    draws = [one.meta_info.output_token_logprobs[0] for _ in range(4)
+             for one in await engine.generate(request)]  # fmt: skip
+    counts = Counter(token for _, token, _ in draws)
+    expected = {token: len(draws) * math.exp(logprob) for logprob, token, _ in draws}
+    often = [token for token in expected if expected[token] >= 5]
+    rare = len(draws) - sum(expected[token] for token in often)
+    cells = [(counts[token], expected[token]) for token in often]
+    cells += [(len(draws) - sum(counts[token] for token in often), rare)] if rare >= 5 else []
+    distance = sum((seen - wanted) ** 2 / wanted for seen, wanted in cells)
+    assert len(cells) >= 20
+    # Chi-squared: mean as many as cells, variance twice that; six deviations never happen.
+    assert distance < len(cells) + 6 * math.sqrt(2 * len(cells))
+
+
+async def test_a_commit_is_served_and_a_refused_one_is_rolled_back(
+    engine: Engine, tmp_path: Path
+) -> None:
+    one = staged(tmp_path, 901)
+    began = time.monotonic()
+    paused = await commit(engine, one, old=None, seconds=HUNG_SECONDS)
+    assert 0 < paused < time.monotonic() - began
+    with pytest.raises(RolledBackError):
+        await commit(engine, staged(tmp_path, 902, there=False), old=one, seconds=HUNG_SECONDS)
+    members = await engine.generate(REQUEST)
+    assert {span.version for m in members for span in m.meta_info.weight_versions} == {"901"}
+    assert await engine.weight_version() == "901"
+
+
+async def test_an_engine_whose_weights_nobody_knows_is_left_paused(
+    engine: Engine, tmp_path: Path
+) -> None:
+    lost = staged(tmp_path, 903, there=False)
+    with pytest.raises(WeightsUnknownError, match="going back failed"):
+        await commit(engine, staged(tmp_path, 904, there=False), old=lost, seconds=HUNG_SECONDS)
+    assert await engine.ping() is Pulse.ANSWERS
+    await commit(engine, staged(tmp_path, 905), old=None, seconds=HUNG_SECONDS)
+    assert len(await engine.generate(REQUEST)) == 3
+
+
+async def test_what_the_engine_refuses_is_told_with_its_words(engine: Engine) -> None:
+    request = GenerateRequest(
+        prompt=[1], members=1, temperature=1.0, max_new_tokens=100_000, stop_tokens=()
+    )
+    with pytest.raises(EngineRefusedError, match="maximum context length") as refused:
+        await engine.generate(request)
+    assert refused.value.status == 400
+
+
+async def test_nobody_listening_is_told_apart() -> None:
+    async with open_session() as session:
+        nobody = Engine(f"http://127.0.0.1:{deaf_port()}", session=session)
+        assert await nobody.ping() is Pulse.ABSENT
+        with pytest.raises(EngineUnavailableError, match="sampling"):
+            await nobody.generate(REQUEST)
+
+
+CALCULATOR = Tool(
+    name="calc",
+    description="Adds.",
+    parameters={
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+    },
+)
+HERMES = '<tool_call>\n{"name": "calc", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+CALLS: dict[ToolCallFormat, str] = {
+    "Hermes": f"I add. {HERMES}",
+    "Qwen": HERMES,
+    "QwenCoder": "<tool_call>\n<function=calc>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n2\n"
+    "</parameter>\n</function>\n</tool_call>",
+    "Llama": '<|python_tag|>{"name": "calc", "parameters": {"a": 1, "b": 2}}',
+    "Mistral": '[TOOL_CALLS] [{"name": "calc", "arguments": {"a": 1, "b": 2}}]',
+    "GLM": "<tool_call>calc\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
+    "<arg_key>b</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
+    "Pythonic": "[calc(a=1, b=2)]",
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+async def test_the_engine_reads_every_form_of_tool_calls(
+    engine: Engine, form: ToolCallFormat
+) -> None:
+    found = await parse_calls(CALLS[form], tools=[CALCULATOR], form=form, engine=engine)
+    (call,) = found.calls
+    assert (call.tool, json.loads(call.arguments)) == ("calc", {"a": 1, "b": 2})
+    assert await parse_calls("42", tools=[CALCULATOR], form=form, engine=engine) == Parsed(calls=[])
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "names", "malformed"),
+    [
+        ("Hermes", f"{HERMES}\n{HERMES}", ["calc", "calc"], False),
+        ("Hermes", "<tool_call>{no json}</tool_call>", [], True),
+        ("Hermes", "<tool_call>[1]</tool_call>", [], True),
+        ("Qwen", "<tool_call>\n[1]\n</tool_call>", [], True),
+        ("Hermes", HERMES.replace("calc", "cook"), [], True),
+        ("Llama", '{"name": "calc", "arguments": {"a": 1, "b": 2}}', ["calc"], False),
+        ("Llama", '<|python_tag|>{"name": ', [], True),
+        ("Hermes", '{"name": "calc", "arguments": {}}', [], False),
+    ],
+)
+async def test_what_is_no_call_is_told_apart_from_what_cannot_be_read(
+    engine: Engine, form: ToolCallFormat, text: str, names: list[str], malformed: bool
+) -> None:
+    found = await parse_calls(text, tools=[CALCULATOR], form=form, engine=engine)
+    assert ([one.tool for one in found.calls], found.malformed) == (names, malformed)

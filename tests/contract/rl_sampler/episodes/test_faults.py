@@ -1,0 +1,242 @@
+"""What breaks is survived: nothing is lost and nothing false becomes data."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rl_contracts.documents.rollout import VersionSpan
+from rl_contracts.documents.task import Cause, Queue, TaskState
+from rl_contracts.stores.connect import Stores
+from rl_sampler.tasks.claims import LEASE_SECONDS, RENEW_SECONDS
+from tests.contract.rl_sampler.conftest import (
+    EngineServer,
+    MakePod,
+    start_run,
+)
+from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.documents import a_rollout, a_task
+from tests.servers import MinioServer, StoreServer, running_store, settings_of
+from tests.waiting import until
+
+LONG = {"sampling": {"maxTokensPerTurn": 100, "maxContextTokens": 1000}}
+VERY_LONG = {"sampling": {"maxTokensPerTurn": 900, "maxContextTokens": 1000}}
+LOST = ("no longer ours", "the lease was lost")
+ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
+
+
+def test_a_damaged_policy_never_reaches_the_engine(
+    trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
+) -> None:
+    pod = make_pod(algorithm=ANY_AGE)
+    pod.serve_first_of(trainer)
+    trainer.advance()
+    trainer.publish(seed=2, damage=lambda data: data[:-1000])
+
+    pod.wait_document(lambda one: "version 2" in one.last_error, what="the failure")
+    tasks = trainer.insert(4)
+    until(lambda: trainer.all_done(tasks), what="groups of the old version")
+    assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {1}
+    assert engine_server.weight_version() == "1"
+    policies = pod.folder / "weights" / "policies"
+
+    def staged() -> list[str]:
+        return [path.name for path in policies.iterdir()]
+
+    # It is tried again and again: while it is downloaded there is a folder for it.
+    until(lambda: staged() == ["00000001-1-abcd"], what="no trace of version 2", seen=staged)
+
+    third = trainer.publish(seed=3)
+    pod.wait_version(third.version)
+    document = pod.wait_document(
+        lambda one: one.updates == 2 and "version 2" not in one.last_error, what="the second update"
+    )
+    assert document.update_failures > 0
+
+
+def test_a_dead_agents_work_is_taken_up_by_another(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    first, second = make_pod("pod-a", agent=LONG), make_pod("pod-b", agent=LONG)
+    assert first.stage().returncode == 0
+    assert second.stage().returncode == 0
+    policy = trainer.publish(seed=1)
+    # An attempt that died between writing two members and completing.
+    half_done = trainer.insert(1)
+    ghost = stores.tasks.claim(trainer.run, queue=Queue.TRAIN, owner="ghost", lease_seconds=-1)
+    assert ghost is not None
+    span = VersionSpan(version=policy.version, step=0, start=2, end=4)
+    stores.rollouts.put([a_rollout(ghost, member, spans=[span]) for member in (0, 2)])
+
+    first.serve()
+    first.wait_version(1)
+    until(lambda: trainer.all_done(half_done), what="the half-done group")
+    tasks = trainer.insert(18, group_size=8)
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="claims")
+    first.signal(signal.SIGKILL)
+    orphans = [task for task in stores.tasks.get(tasks).values() if task.state is TaskState.CLAIMED]
+    assert orphans
+    for task in orphans:
+        stores.tasks.renew(task, lease_seconds=-1)  # as if half a minute had passed
+    second.serve()
+    until(lambda: trainer.all_done(tasks), what="all groups")
+    adopted = stores.tasks.get(half_done)[half_done[0]]
+    assert [name.rsplit(".", 2)[1:] for name in adopted.rollouts] == [
+        ["1", "0"], ["2", "1"], ["1", "2"], ["2", "3"],
+    ]  # fmt: skip
+    assert {stores.tasks.get([one.id])[one.id].attempt for one in orphans} == {2}
+
+
+def test_what_can_no_longer_be_trained_is_sampled_again(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod(agent=VERY_LONG, algorithm={"offPolicy": {"maxStaleness": 0}})
+    pod.serve_first_of(trainer)
+    tasks = trainer.insert(3, group_size=8)
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
+    trainer.advance()
+    until(lambda: "only 1 and later train" in pod.log(), what="the end of old episodes")
+
+    def causes() -> set[Cause | None]:
+        return {one.cause for one in stores.tasks.get(tasks).values() if one.reason}
+
+    until(causes, what="the claims to be handed back")  # it is logged first
+    assert causes() == {Cause.EXPIRED}
+    assert "rl_sampler_groups_expired_total 0.0" not in pod.get("/metrics")[1]
+    trainer.publish(seed=2)
+    until(lambda: trainer.all_done(tasks), what="all groups")
+    again = [task for task in stores.tasks.get(tasks).values() if task.attempt > 1]
+    assert again
+    rollouts = trainer.chosen([task.id for task in again])
+    assert {rollout.oldest_step for rollout in rollouts} == {1}
+
+
+def test_without_a_trainer_an_agent_takes_back_what_the_dead_hold(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod()
+    assert pod.stage().returncode == 0
+    trainer.publish(seed=1)
+    tasks = trainer.insert(1)
+    assert stores.tasks.claim(trainer.run, queue=Queue.TRAIN, owner="ghost", lease_seconds=-1)
+    pod.serve()
+    until(
+        lambda: trainer.states(tasks)[tasks[0]] is TaskState.DONE, what="the group"
+    )  # nobody in this test reaps
+    assert stores.tasks.get(tasks)[tasks[0]].attempt == 2
+
+
+def test_enough_members_complete_a_group_whose_deadline_is_over(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod(agent=VERY_LONG, algorithm=ANY_AGE)
+    assert pod.stage().returncode == 0
+    trainer.publish(seed=1)
+    task = a_task(group_size=16, minimum=2, deadline_seconds=0.001)
+    stores.tasks.insert([task])
+    pod.serve()
+    until(lambda: trainer.all_done([task.id]), what="the group")
+    done = stores.tasks.get([task.id])[task.id]
+    assert 2 <= len(done.rollouts) < 16
+    assert len(stores.rollouts.get(done.rollouts)) == len(done.rollouts)
+
+
+def test_a_claim_that_was_taken_away_does_not_count(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod(agent=VERY_LONG)
+    pod.serve_first_of(trainer)
+    tasks = trainer.insert(1, group_size=8)
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
+    assert stores.tasks.hand_back(stores.tasks.get(tasks)[tasks[0]], reason="taken away")
+    until(lambda: trainer.all_done(tasks), what="the second attempt")
+    # It learns of it at its end or, where that takes longer, when it renews its lease.
+    until(lambda: any(one in pod.log() for one in LOST), what="the first attempt's end")
+    assert stores.tasks.get(tasks)[tasks[0]].attempt == 2
+    assert len(trainer.chosen(tasks)) == 8
+
+
+def test_an_agent_that_comes_back_returns_its_own_claims(
+    trainer: ScriptedTrainer, make_pod: MakePod
+) -> None:
+    pod = make_pod(agent=LONG)
+    pod.serve_first_of(trainer)
+    tasks = trainer.insert(12, group_size=8)
+    until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="claims")
+    pod.signal(signal.SIGKILL)
+    pod.serve()
+    # Not left to the lease, which would run out later.
+    until(lambda: "claims of an earlier process" in pod.log(), what="the claims' return")
+    until(lambda: trainer.all_done(tasks), what="all groups")
+
+
+@pytest.fixture
+def mortal_store(tmp_path: Path) -> Iterator[StoreServer]:
+    """A document store that the test may kill."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with running_store(folder) as server:
+        yield server
+
+
+def test_the_store_may_be_away_for_a_while(
+    mortal_store: StoreServer, minio_server: MinioServer, make_pod: MakePod, tiny_model: Path
+) -> None:
+    settings = settings_of(mortal_store, minio_server)
+    stores = Stores.connect(settings, patience_seconds=20)
+    try:
+        stores.mongo.ensure_indexes()
+        stores.objects.make_bucket()
+        trainer = start_run(stores, tiny_model)
+        pod = make_pod(settings=settings, stores=stores, agent=LONG)
+        pod.serve_first_of(trainer)
+        tasks = trainer.insert(16, group_size=8)
+        until(lambda: TaskState.DONE in trainer.states(tasks).values(), what="a group")
+        killed = time.monotonic()
+        mortal_store.server.kill()
+        until(lambda: "store:" in pod.log(), what="the agent to notice")
+        mortal_store.server.start()
+        away = time.monotonic() - killed
+        until(lambda: trainer.all_done(tasks), what="all groups")
+        # On a machine on which the store is away for as long as a lease, leases run out.
+        assert away > LEASE_SECONDS - 2 * RENEW_SECONDS or {
+            task.attempt for task in stores.tasks.get(tasks).values()
+        } == {1}
+        assert pod.signal(signal.SIGTERM) == 0
+    finally:
+        stores.close()
+
+
+def test_a_missing_model_is_refused_with_a_remedy(
+    make_pod: MakePod, trainer: ScriptedTrainer
+) -> None:
+    pod = make_pod(model={"uri": "s3://rl-data/models/nowhere"})
+    ended = pod.stage()
+    assert ended.returncode == 2
+    assert b"spec.model.uri" in ended.stderr
+    assert b"Put a model" in ended.stderr
+
+
+def test_a_killed_engine_gets_its_policy_again(
+    trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
+) -> None:
+    pod = make_pod(agent=LONG)
+    pod.serve_first_of(trainer)
+    tasks = trainer.insert(16, group_size=8)
+    until(lambda: TaskState.DONE in trainer.states(tasks).values(), what="a group")
+    engine_server.kill()
+    until(lambda: pod.get("/ready")[0] == 503, what="the agent to notice")
+    assert pod.get("/engine-live")[0] == 200
+    assert TaskState.DEAD not in trainer.states(tasks).values()
+    trainer.advance()
+    trainer.publish(seed=2)
+    engine_server.start()
+    engine_server.wait_ready()
+    until(lambda: trainer.all_done(tasks), what="all groups")
+    assert engine_server.weight_version() == "2"
+    versions = {span.version for one in trainer.chosen(tasks) for span in one.spans}
+    assert versions == {1, 2}

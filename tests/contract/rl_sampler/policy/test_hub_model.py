@@ -1,0 +1,160 @@
+"""The init container of a sampler whose model is on the hub: it is there before the trainer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.sampler import SamplerState
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.connect import Stores
+from rl_sampler import prepare
+from rl_sampler.engine.assignment import load_assignment
+from rl_sampler.policy import model
+from tests.authority import Authority
+from tests.contract.rl_sampler.conftest import Pod, new_pod
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN as TRAINED
+from tests.contract.rl_trainer.world import World
+from tests.hub import REPO, FakeHub, commit, files_in, serving
+from tests.tiny_model import save_tiny
+from tests.waiting import HUNG_SECONDS, until
+
+URI = f"hf://{REPO}"
+COMMIT, MOVED = commit("first"), commit("moved")
+TRAIN = {"train": [{"name": "train", "uri": "s3://abc/train.jsonl"}]}
+MakeStage = Callable[..., Pod]
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[FakeHub]:
+    commits: dict[str, Mapping[str, bytes]] = {
+        COMMIT: files_in(save_tiny(tmp_path / "tiny")),
+        MOVED: files_in(save_tiny(tmp_path / "moved", seed=1)),
+    }
+    with serving(FakeHub(commits, {"main": COMMIT})) as served:
+        yield served
+
+
+@pytest.fixture
+def make_stage(
+    tmp_path: Path, hub: FakeHub, stores: Stores, store_settings: StoreSettings
+) -> MakeStage:
+    def make(name: str, **sections: Any) -> Pod:
+        ours: dict[str, Any] = {
+            "model": {"uri": URI},
+            "data": TRAIN | {"hub": {"endpoint": hub.url}},
+            "training": {"steps": 1, "precision": "FP32"},
+        }
+        return new_pod(
+            tmp_path / name, engine_url="http://127.0.0.1:9", settings=store_settings,
+            stores=stores, sections=ours | sections, run=TRAINED,
+        )  # fmt: skip
+
+    return make
+
+
+def test_pods_that_start_together_ask_the_hub_once(make_stage: MakeStage, hub: FakeHub) -> None:
+    pods = [make_stage(f"pod-{n}") for n in range(2)]
+    stages = [
+        subprocess.Popen(
+            pod.command("stage"),
+            env=os.environ | pod.environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for pod in pods
+    ]
+    told = [one.communicate(timeout=HUNG_SECONDS)[1] for one in stages]
+    assert [one.returncode for one in stages] == [0, 0], told
+    for pod in pods:
+        assert files_in(pod.folder / "weights" / "base") == hub.commits[COMMIT]
+    assert hub.read("model.safetensors") == 1
+    assert hub.described == {"main": 1}
+
+
+def test_trainer_and_samplers_have_the_same_model_whatever_the_branch_names_by_then(
+    make_stage: MakeStage, hub: FakeHub, stores: Stores, store_settings: StoreSettings,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    (tmp_path / "trainer").mkdir()
+    world = World.make(tmp_path / "trainer", stores, store_settings, steps=1)
+    spec = world.spec.model_dump(by_alias=True)
+    spec["data"]["hub"] = {"endpoint": hub.url}
+    world.spec = world.spec.model_validate(spec | {"model": {"uri": URI}})
+    world.write_mounts()
+    early, late = make_stage("early"), make_stage("late")
+    assert early.stage().returncode == 0
+    hub.branches["main"] = MOVED
+    with sampling(TestSampler(stores, TRAINED)):
+        trainer = world.process()
+        assert trainer.wait(timeout=HUNG_SECONDS) == 0, (world.folder / "trainer.log").read_text()
+    assert late.stage().returncode == 0
+    world.check_lineage()  # from the very weights of the first commit
+    assert world.run.base is not None
+    assert world.run.base.commit == COMMIT
+    for pod in (early, late):
+        assert files_in(pod.folder / "weights" / "base") == hub.commits[COMMIT]
+    assert hub.described == {"main": 1}
+
+
+def test_a_refusal_is_told_by_a_registration_until_it_is_mended(
+    make_stage: MakeStage, hub: FakeHub, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "BEAT_SECONDS", 0.1)
+    pod = make_stage("pod", model={"uri": URI, "revision": "v9"})
+    assignment = load_assignment(pod.environment)
+    stage = threading.Thread(
+        target=prepare.prepare, args=(assignment,), kwargs={"stores": stores}, daemon=True
+    )
+    stage.start()
+    (told,) = until(lambda: stores.samplers.of_run(TRAINED), what="a registration")
+    (refusal,) = told.refusals
+    assert (told.state, told.scorers) == (SamplerState.STARTING, [])
+    assert (refusal.field, refusal.value) == ("spec.model.uri", f"{URI}@v9")
+    assert refusal.reason == "ModelNotFound"
+    hub.branches["v9"] = COMMIT
+    stage.join(HUNG_SECONDS)
+    assert files_in(assignment.weights.base) == hub.commits[COMMIT]
+    assert stores.samplers.of_run(TRAINED) == [], "the agent registers anew"
+
+
+def test_a_hub_may_have_an_authority_of_its_own(
+    make_stage: MakeStage, hub: FakeHub, tmp_path: Path
+) -> None:
+    authority = Authority()
+    (tmp_path / "ca.crt").write_text(authority.pem)
+    own = FakeHub(hub.commits, hub.branches)
+    with serving(own, context=authority.context(tmp_path / "tls")):
+        pod = make_stage("pod", data=TRAIN | {"hub": {"endpoint": own.url}})
+        pod.environment["SSL_CERT_FILE"] = str(tmp_path / "ca.crt")
+        done = pod.stage()
+    assert done.returncode == 0, done.stderr
+    assert files_in(pod.folder / "weights" / "base") == hub.commits[COMMIT]
+    assert own.url.startswith("https://")
+
+
+def test_what_lies_there_is_asked_for_by_nobody(make_stage: MakeStage, hub: FakeHub) -> None:
+    pod = make_stage("pod")
+    assert pod.stage().returncode == 0
+    asked = len(hub.requests)
+    hub.failures = 1000
+    assert pod.stage().returncode == 0
+    assert len(hub.requests) == asked
+
+
+def test_a_model_in_a_bucket_is_nobodys_business_but_the_buckets(
+    make_stage: MakeStage, hub: FakeHub, stores: Stores
+) -> None:
+    for name, data in hub.commits[COMMIT].items():
+        stores.objects.put(f"{stores.objects.prefix}tiny/{name}", data)
+    pod = make_stage("pod", model={"uri": stores.objects.uri(f"{stores.objects.prefix}tiny")})
+    assert pod.stage().returncode == 0
+    assert files_in(pod.folder / "weights" / "base") == hub.commits[COMMIT]
+    assert hub.requests == []

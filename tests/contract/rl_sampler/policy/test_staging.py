@@ -1,0 +1,189 @@
+"""Staging from a real bucket: complete and verified, or not there at all."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from rl_contracts.disk import SPARE_BYTES, DiskFullError, free_bytes
+from rl_contracts.errors import IntegrityError, ObjectMissingError, RefusedError
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.model_folder import BasePlaces, Place
+from rl_contracts.stores.objects import Objects
+from rl_sampler.engine.weights import WeightsFolder
+from rl_sampler.policy.base import stage_base
+from rl_sampler.policy.fetch import StagingEndedError
+from rl_sampler.policy.stage import Stager
+from rl_sampler.policy.verify import model_signature
+from tests.contract.rl_sampler.conftest import start_run
+from tests.contract.rl_sampler.scripted_trainer import Damage, ScriptedTrainer
+from tests.tiny_model import save_tiny, tiny_tokenizer
+
+NEVER = threading.Event()
+
+
+@pytest.fixture
+def weights(tmp_path: Path, tiny_model: Path) -> WeightsFolder:
+    folder = WeightsFolder(tmp_path / "weights")
+    shutil.copytree(tiny_model, folder.base)
+    return folder
+
+
+@pytest.fixture
+def stager(stores: Stores, weights: WeightsFolder) -> Stager:
+    signature = model_signature(weights.base, precision="FP32")
+    return Stager(stores.objects, weights=weights, signature=signature)
+
+
+@pytest.fixture
+def trainer(stores: Stores, tiny_model: Path) -> ScriptedTrainer:
+    return start_run(stores, tiny_model)
+
+
+def staged_names(weights: WeightsFolder) -> list[str]:
+    return sorted(path.name for path in weights.policies.iterdir())
+
+
+def test_a_policy_is_staged_whole_and_once(
+    stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer, stores: Stores
+) -> None:
+    pointer = trainer.publish(seed=1)
+    staged = stager.stage(pointer, keep=[], ended=NEVER)
+    names = {path.name for path in staged.folder.iterdir()}
+    assert {"config.json", "tokenizer.json", "manifest.json", "model.safetensors"} <= names
+    weights.link_current(staged.folder)
+    assert weights.linked_policy() == pointer
+    stores.objects.delete_prefix(pointer.prefix)
+    assert stager.stage(pointer, keep=[], ended=NEVER) == staged, "it is not read again"
+
+
+def test_a_staged_policy_that_rotted_is_thrown_away(
+    stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer
+) -> None:
+    staged = stager.stage(trainer.publish(seed=1), keep=[], ended=NEVER)
+    path = staged.folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    with pytest.raises(IntegrityError, match="damaged"):
+        stager.restage(staged.pointer)
+    assert staged_names(weights) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:-1], lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b""],
+)
+def test_damage_in_the_bucket_leaves_nothing_behind(
+    stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer, damage: Damage
+) -> None:
+    with pytest.raises(IntegrityError):
+        stager.stage(trainer.publish(seed=1, damage=damage), keep=[], ended=NEVER)
+    assert staged_names(weights) == []
+
+
+def test_another_manifest_than_the_pointers_is_refused(
+    stager: Stager, trainer: ScriptedTrainer, stores: Stores
+) -> None:
+    first, second = trainer.publish(seed=1), trainer.publish(seed=2)
+    stores.objects.put(
+        first.prefix + "manifest.json", stores.objects.get(second.prefix + "manifest.json")
+    )
+    with pytest.raises(IntegrityError, match="digest"):
+        stager.stage(first, keep=[], ended=NEVER)
+
+
+def test_a_policy_that_retention_removed_is_missing(
+    stager: Stager, trainer: ScriptedTrainer, stores: Stores
+) -> None:
+    pointer = trainer.publish(seed=1)
+    stores.objects.delete_prefix(pointer.prefix)
+    with pytest.raises(ObjectMissingError):
+        stager.stage(pointer, keep=[], ended=NEVER)
+
+
+def test_older_policies_make_room_but_the_served_one_stays(
+    stores: Stores, weights: WeightsFolder, trainer: ScriptedTrainer
+) -> None:
+    signature = model_signature(weights.base, precision="FP32")
+    room = {"bytes": free_bytes(weights.root)}
+    stager = Stager(
+        stores.objects, weights=weights, signature=signature, free=lambda folder: room["bytes"]
+    )
+    folders = [
+        stager.stage(trainer.publish(seed=seed), keep=[], ended=NEVER).folder for seed in (1, 2)
+    ]
+    assert staged_names(weights) == [folders[1].name], "nobody asked to keep the first"
+    served, before = folders[1], stager.stage(
+        trainer.publish(seed=3), keep=[folders[1]], ended=NEVER
+    ).folder  # fmt: skip
+    stager.stage(trainer.publish(seed=4), keep=[served, before], ended=NEVER)
+    assert {served.name, before.name} < set(staged_names(weights))
+
+    room["bytes"] = SPARE_BYTES
+    with pytest.raises(DiskFullError, match="bytes are free"):
+        stager.stage(trainer.publish(seed=5), keep=[served, before], ended=NEVER)
+    assert staged_names(weights) == [served.name], "all but the served one gave way"
+
+
+def test_staging_that_nobody_waits_for_ends(
+    stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer
+) -> None:
+    ended = threading.Event()
+    ended.set()
+    with pytest.raises(StagingEndedError):
+        stager.stage(trainer.publish(seed=1), keep=[], ended=ended)
+    second = stager.stage(trainer.publish(seed=2), keep=[], ended=NEVER).folder
+    assert staged_names(weights) == [second.name], "what the first attempt left is cleared away"
+
+
+def places(model: str, tokenizer: str | None = None) -> BasePlaces:
+    own = None if tokenizer is None else Place.own(tokenizer)
+    return BasePlaces(model=Place.own(model), tokenizer=own)
+
+
+def put_model(objects: Objects, name: str, folder: Path) -> str:
+    for path in folder.iterdir():
+        objects.put_file(f"{objects.prefix}{name}/{path.name}", path)
+    return objects.uri(f"{objects.prefix}{name}")
+
+
+def test_a_tokenizer_of_its_own_takes_the_place_of_the_models(
+    stores: Stores, tmp_path: Path
+) -> None:
+    objects, model = stores.objects, save_tiny(tmp_path / "model")
+    (model / "vocab.txt").write_text("of the model's own tokenizer")
+    other = tmp_path / "tokenizer"
+    tiny_tokenizer("1023456789").save_pretrained(other)
+    (other / "config.json").write_text("{}")
+    uri, tokenizer = put_model(objects, "model", model), put_model(objects, "tokenizer", other)
+    folder = tmp_path / "weights" / "base"
+    stage_base(objects, places=places(uri, tokenizer), folder=folder)
+    assert not (folder / "vocab.txt").exists()
+    for name, source in (("tokenizer.json", other), ("config.json", model)):
+        assert (folder / name).read_bytes() == (source / name).read_bytes()
+    with pytest.raises(RefusedError, match="holds no tokenizer") as refused:
+        stage_base(objects, places=places(uri, f"{uri}-of-nobody"), folder=tmp_path / "other")
+    assert refused.value.refusal.field == "spec.model.tokenizerUri"
+
+
+def test_a_model_that_does_not_fit_is_not_downloaded(
+    stores: Stores, tmp_path: Path, trainer: ScriptedTrainer
+) -> None:
+    objects, folder = stores.objects, tmp_path / "other" / "base"
+    uri = objects.uri(f"{objects.prefix}big")
+    objects.put(f"{objects.prefix}big/model.safetensors", bytes(1000))
+    with pytest.raises(DiskFullError, match="1000 bytes does not fit"):
+        stage_base(objects, places=places(uri), folder=folder, free=lambda _: SPARE_BYTES + 999)
+    assert list(folder.parent.iterdir()) == []
+    tokenizer = objects.uri(f"{objects.prefix}words")
+    objects.put(f"{objects.prefix}words/tokenizer.json", bytes(10))
+    with pytest.raises(DiskFullError, match="1010 bytes does not fit"):
+        stage_base(
+            objects,
+            places=places(uri, tokenizer),
+            folder=folder,
+            free=lambda _: SPARE_BYTES + 1009,
+        )
+    assert list(folder.parent.iterdir()) == []

@@ -1,0 +1,124 @@
+"""Long tool results are read by a model, over HTTP, and outages of it are sat out."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from rl_contracts.documents.sampler import BROWSE_MODEL
+from rl_contracts.spec.agent.agents import Agent
+from rl_sampler.completions.directory import Directory
+from rl_sampler.completions.errors import NoCompletionError
+from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.tally import Tally
+from rl_sampler.tools.browse import browser_of
+from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.toolbox import Toolbox, Tools
+from tests.contract.rl_sampler.episodes.several_turns import SERVER
+from tests.contract.rl_sampler.scorers.judges import JudgeServer, judging
+from tests.waiting import until
+
+SUM = WantedCall(tool="add", arguments='{"a": 20, "b": 22}')
+NOTHING = WantedCall(tool="divide", arguments='{"a": 1, "b": 0}')
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[JudgeServer]:
+    with judging() as started:
+        yield started
+
+
+class Reading:
+    """A toolbox with a browse model."""
+
+    def __init__(self, directory: Directory, folder: Path, tally: Tally) -> None:
+        self.directory, self._folder, self._tally = directory, folder, tally
+        self._made: list[Toolbox] = []
+
+    async def tools(self, *endpoints: dict[str, Any], over: int = 1) -> Tools:
+        """Of the calculator; results of more than ``over`` characters are read."""
+        agent = Agent.model_validate(
+            {
+                "kind": "ToolLoop",
+                "mcpServers": [
+                    {"name": "calculator", "command": [sys.executable, str(SERVER)],
+                     "timeoutSeconds": 300}
+                ],
+                "browse": {"endpoints": list(endpoints), "overCharacters": over},
+            }
+        )  # fmt: skip
+        toolbox = Toolbox(
+            agent.mcp_servers,
+            secrets=self._folder,
+            longest=2000,
+            tally=self._tally,
+            browser=browser_of(agent, self.directory),
+        )
+        self._made.append(toolbox)
+        return await toolbox.open()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(one.close() for one in self._made))
+
+
+@pytest.fixture
+async def reading(tmp_path: Path) -> AsyncIterator[Reading]:
+    tally = Tally()
+    async with aiohttp.ClientSession() as session:
+        directory = Directory(
+            session=session,
+            secrets=tmp_path,
+            tally=tally,
+            outages=Outages(serving=Serving(), problems=Problems()),
+        )
+        made = Reading(directory, tmp_path, tally)
+        yield made
+        await made.close()
+        await directory.close()
+
+
+async def test_a_long_result_is_read_by_the_first_model_that_answers(
+    reading: Reading, server: JudgeServer
+) -> None:
+    endpoints = [server.endpoint(one) for one in ("broken", "silent", "echo", "steady")]
+    tools = await reading.tools(*endpoints)
+    found = await tools.call(SUM)
+    assert found.outcome == "answered"
+    for shown in ("the tool add", SUM.arguments, "<result>\n42\n</result>"):
+        assert shown in found.result
+    failed = await tools.call(NOTHING)
+    assert (failed.outcome, "divided by 0" in failed.result) == ("failed", True)
+    assert "<result>" not in failed.result, "a tool's failure is told as it is"
+
+
+async def test_a_short_result_is_shown_as_it_is(reading: Reading, server: JudgeServer) -> None:
+    tools = await reading.tools(server.endpoint("echo"), over=2)
+    assert (await tools.call(SUM)).result == "42"
+
+
+async def test_models_of_no_use_are_no_result(reading: Reading, server: JudgeServer) -> None:
+    tools = await reading.tools(server.endpoint("silent"), server.endpoint("strict"))
+    with pytest.raises(NoCompletionError, match=BROWSE_MODEL):
+        await tools.call(SUM)
+
+
+async def test_an_outage_is_sat_out(reading: Reading, server: JudgeServer) -> None:
+    tools = await reading.tools(server.endpoint("echo"))
+    outages = reading.directory.outages
+    server.kill()
+    waiting = asyncio.create_task(tools.call(SUM))
+    try:
+        await asyncio.to_thread(until, lambda: bool(outages), what="the outage")
+        assert not waiting.done()
+    finally:
+        server.start()
+    assert "42" in (await waiting).result
+    assert not outages

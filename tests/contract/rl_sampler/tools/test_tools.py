@@ -1,0 +1,201 @@
+"""Tools of real MCP servers, which answer, fail, are slow, and go away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.rollout import ToolCall
+from rl_contracts.spec.agent.tools import McpServer
+from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.tally import Tally
+from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.patience import PatientToolbox
+from rl_sampler.tools.tool import ToolDownError
+from rl_sampler.tools.toolbox import Toolbox
+from tests.contract.rl_sampler.tools.tool_servers import SERVER, HttpServer
+from tests.servers import deaf_port
+from tests.waiting import HUNG_SECONDS, until
+
+
+@pytest.fixture(scope="module")
+def http_server() -> Iterator[HttpServer]:
+    server = HttpServer()
+    server.start()
+    yield server
+    server.stop()
+
+
+MakeToolbox = Callable[..., Toolbox]
+
+
+@pytest.fixture
+def tally() -> Tally:
+    return Tally()
+
+
+@pytest.fixture
+async def make_toolbox(tmp_path: Path, tally: Tally) -> AsyncIterator[MakeToolbox]:
+    made: list[Toolbox] = []
+
+    def make(*servers: dict[str, Any], longest: int = 1000) -> Toolbox:
+        toolbox = Toolbox(
+            [McpServer.model_validate(one) for one in servers],
+            secrets=tmp_path,
+            longest=longest,
+            tally=tally,
+        )
+        made.append(toolbox)
+        return toolbox
+
+    yield make
+    for toolbox in made:
+        await toolbox.close()
+
+
+def over_http(server: HttpServer, **fields: Any) -> dict[str, Any]:
+    return {"name": "calculator", "url": server.url, "timeoutSeconds": 300, **fields}
+
+
+def over_stdio(name: str = "local") -> dict[str, Any]:
+    return {"name": name, "command": [sys.executable, str(SERVER)], "timeoutSeconds": 300}
+
+
+def wanted(tool: str, **arguments: Any) -> WantedCall:
+    return WantedCall(tool=tool, arguments=json.dumps(arguments))
+
+
+async def outcome(toolbox: Toolbox, *calls: WantedCall) -> list[tuple[str, str]]:
+    tools = await toolbox.open()
+    made: list[ToolCall] = [await tools.call(one) for one in calls]
+    return [(one.outcome, one.result) for one in made]
+
+
+async def test_tools_are_listed_called_and_their_failures_told(
+    make_toolbox: MakeToolbox, http_server: HttpServer, tally: Tally
+) -> None:
+    tools = await make_toolbox(over_http(http_server), longest=40).open()
+    (add,) = [one for one in tools.listed if one.name == "add"]
+    assert add.description == "Adds two whole numbers."
+    assert add.parameters["required"] == ["a", "b"]
+    cases = [
+        (wanted("add", a=20, b=22), "answered", "42"),
+        (wanted("divide", a=1, b=0), "failed", "divided by 0"),
+        (wanted("add", a="x", b=1), "failed", "valid"),
+        (wanted("cook"), "refused", "There is no tool 'cook'"),
+        (WantedCall(tool="add", arguments="{"), "refused", "not JSON"),
+        (WantedCall(tool="add", arguments="[1]"), "refused", "not a JSON object"),
+    ]
+    for call, wanted_outcome, said in cases:
+        made = await tools.call(call)
+        assert made.outcome == wanted_outcome, made
+        assert said in made.result or made.result.endswith("cut off]"), made
+        assert len(made.result) < 70
+        assert made.seconds >= 0
+    assert tally.tool_calls == {"answered": 1, "failed": 2, "refused": 3}
+
+
+async def test_a_slow_tool_is_told_apart_from_a_server_that_is_gone(
+    make_toolbox: MakeToolbox, http_server: HttpServer
+) -> None:
+    toolbox = make_toolbox(over_http(http_server, timeoutSeconds=3))  # it is opened in that time
+    ((found, text),) = await outcome(toolbox, wanted("wait", seconds=300))
+    assert found == "failed"
+    assert "timed out" in text or "too long" in text
+
+
+async def test_a_server_that_went_away_is_down_and_found_again(make_toolbox: MakeToolbox) -> None:
+    server = HttpServer()
+    server.start()
+    try:
+        toolbox = make_toolbox(over_http(server, timeoutSeconds=30))
+        tools = await toolbox.open()
+        assert (await tools.call(wanted("add", a=1, b=1))).outcome == "answered"
+        crashed = await tools.call(wanted("crash"))
+        assert crashed.outcome == "down"
+        assert server.url in crashed.result
+        with pytest.raises(ToolDownError, match="calculator"):
+            await toolbox.open()
+        server.start()
+        assert await outcome(toolbox, wanted("add", a=2, b=2)) == [("answered", "4")]
+        server.stop()
+        server.start()  # the sessions that it had are gone
+        assert await outcome(toolbox, wanted("add", a=3, b=3)) == [("answered", "6")]
+    finally:
+        server.stop()
+
+
+async def test_a_command_is_started_and_started_again(make_toolbox: MakeToolbox) -> None:
+    toolbox = make_toolbox(over_stdio())
+    assert await outcome(toolbox, wanted("add", a=1, b=2), wanted("divide", a=1, b=0)) == [
+        ("answered", "3"),
+        ("failed", "Error executing tool divide: nothing can be divided by 0"),
+    ]
+    ((found, text),) = await outcome(toolbox, wanted("crash"))
+    assert (found, "local" in text) == ("down", True)
+    assert await outcome(toolbox, wanted("add", a=1, b=2)) == [("answered", "3")]
+
+
+async def test_a_token_is_sent_and_never_told(make_toolbox: MakeToolbox, tmp_path: Path) -> None:
+    server = HttpServer(token="hunter2")
+    server.start()
+    try:
+        spec = over_http(server, tokenSecretRef={"name": "mcp"})
+        (tmp_path / "calculator").mkdir()
+        (tmp_path / "calculator" / "token").write_text("wrong-hunter\n")
+        toolbox = make_toolbox(spec)
+        with pytest.raises(ToolDownError) as refused:
+            await toolbox.open()
+        assert "hunter" not in str(refused.value)
+        (tmp_path / "calculator" / "token").write_text("hunter2\n")
+        assert await outcome(toolbox, wanted("add", a=1, b=2)) == [("answered", "3")]
+    finally:
+        server.stop()
+
+
+async def test_equal_names_are_told_apart_by_their_servers(
+    make_toolbox: MakeToolbox, http_server: HttpServer
+) -> None:
+    toolbox = make_toolbox(over_http(http_server), over_http(http_server, name="second"))
+    tools = await toolbox.open()
+    names = {one.name for one in tools.listed}
+    assert {"calculator_add", "second_add"} < names
+    assert "add" not in names
+    assert (await tools.call(wanted("second_add", a=1, b=2))).result == "3"
+
+
+async def test_nobody_listening_is_down_and_no_servers_are_no_tools(
+    make_toolbox: MakeToolbox,
+) -> None:
+    nobody = {"name": "nobody", "url": f"http://127.0.0.1:{deaf_port()}/mcp", "timeoutSeconds": 5}
+    with pytest.raises(ToolDownError, match="MCP server nobody"):
+        await make_toolbox(nobody).open()
+    with pytest.raises(ToolDownError, match="no-such-program"):
+        await make_toolbox({"name": "x", "command": ["no-such-program"]}).open()
+    assert (await make_toolbox().open()).listed == []
+
+
+async def test_a_server_that_is_away_is_waited_for(make_toolbox: MakeToolbox) -> None:
+    server, outages = HttpServer(), Outages(serving=Serving(), problems=Problems())
+    toolbox = PatientToolbox(make_toolbox(over_http(server)), outages=outages)
+    try:
+        opening = asyncio.create_task(toolbox.open())
+        await asyncio.to_thread(until, lambda: bool(outages), what="the outage")
+        ((name, why),) = outages.known.items()
+        assert (name, server.url in why) == ("MCP server calculator", True)
+        assert not opening.done()
+        await asyncio.to_thread(server.start)
+        async with asyncio.timeout(HUNG_SECONDS):
+            assert "add" in {tool.name for tool in (await opening).listed}
+        assert outages.known == {}
+    finally:
+        await toolbox.close()
+        server.stop()

@@ -1,0 +1,102 @@
+"""User code in a sampler: the example's works, what cannot is refused, what fails is no reward."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rl_contracts import env
+from rl_contracts.documents.task import TaskState
+from tests.contract.rl_sampler.conftest import MakePod, Pod
+from tests.contract.rl_sampler.episodes.several_turns import check_turns, short_spoken, with_tools
+from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.servers import ROOT
+from tests.waiting import until
+
+EXAMPLE = ROOT / "examples" / "extending"
+SAMPLING = {"maxTokensPerTurn": 64, "maxContextTokens": 800}
+
+
+def of_example(trainer: ScriptedTrainer, model: Path) -> dict[str, Any]:
+    """Sections of the example's job, for a model with a template for several turns."""
+    spec = yaml.safe_load((ROOT / "examples" / "extending.yaml").read_text())["spec"]
+    agent = spec["agent"] | {"sampling": SAMPLING}
+    return {
+        "agent": agent,
+        "reward": spec["reward"],
+        "model": with_tools(trainer, model)["model"],
+    }
+
+
+def served(pod: Pod, *modules: Path) -> Pod:
+    """Start the agent in an image that has these folders of modules."""
+    pod.environment["PYTHONPATH"] += "".join(os.pathsep + str(one) for one in modules)
+    assert pod.stage().returncode == 0
+    pod.serve()
+    return pod
+
+
+def test_the_examples_scorer_tool_and_agent_work(
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
+) -> None:
+    pod = make_pod(**of_example(trainer, tiny_model))
+    pod.environment[env.CODE_FOLDER] = str(EXAMPLE)  # as spec.code has it
+    served(pod)
+    trainer.publish(weights=short_spoken())
+    tasks = trainer.insert(3, group_size=4)
+    until(lambda: trainer.all_done(tasks), what="the groups")
+    for rollout in trainer.chosen(tasks):
+        check_turns(rollout)
+        assert len(rollout.turns) == 2
+        parts = {part.scorer: part for part in rollout.parts}
+        expected = min(1.0, 8 / max(1, len(rollout.text.split())))
+        assert parts["Brevity"].value == expected
+        assert rollout.reward == pytest.approx(0.1 * expected)
+        timings = rollout.timings
+        assert min(timings.claimed_at, timings.generate_seconds, timings.score_seconds) > 0
+        assert timings.queue_seconds == sum(turn.queue_seconds for turn in rollout.turns)
+        assert timings.tool_seconds == sum(turn.tool_seconds for turn in rollout.turns)
+    document = pod.wait_document(lambda one: True, what="the registration")
+    assert "Brevity" in document.scorers
+    assert document.refusals == []
+
+
+def test_code_that_is_not_there_is_refused_and_nothing_is_claimed(
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
+) -> None:
+    trainer.publish(weights=short_spoken())
+    tasks = trainer.insert(1)
+    pod = served(make_pod(**of_example(trainer, tiny_model)))  # the image lacks the module
+    document = pod.wait_document(lambda one: True, what="the registration")
+    (refusal,) = document.refusals
+    assert refusal.field == "spec.agent.tools[0].entryPoint"
+    assert refusal.value == "second_look:multiply"
+    assert refusal.reason == "EntryPointUnusable"
+    assert "No module named 'second_look'" in refusal.message
+    assert "spec.samplers[].template.image" in refusal.remedy
+    assert "Brevity" in document.scorers
+    pod.wait_version(1)
+    assert set(trainer.states(tasks).values()) == {TaskState.PENDING}
+
+
+def test_a_scorer_that_raises_is_an_error_of_its_user_and_never_a_reward(
+    trainer: ScriptedTrainer, make_pod: MakePod, tmp_path: Path
+) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "moody.py").write_text("def moody(response):\n    return 1 / 0\n")
+    scorer = {"kind": "Moody", "entryPoint": "moody:moody"}
+    trainer.publish()
+    (task,) = trainer.insert(1, max_attempts=2)
+    served(make_pod(reward={"scorers": [scorer]}), folder)
+    until(lambda: trainer.states([task])[task] is TaskState.DEAD, what="its end")
+    found = trainer.stores.tasks.get([task])[task]
+    assert "scorer Moody (moody:moody) raised ZeroDivisionError" in found.reason
+    assert found.rollouts == []
+    kept = trainer.stores.rollouts.of_task(task)
+    assert {one.error.kind for one in kept if one.error is not None} == {"user"}
+    assert all(one.error is not None and one.reward == 0 and not one.parts for one in kept)

@@ -1,0 +1,260 @@
+"""Data from a real bucket, from a mounted path, and from a hub that the real client asks."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rl_contracts.errors import RefusedError, StoreUnavailableError
+from rl_contracts.spec.data import Data
+from rl_contracts.stores.connect import Stores
+from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.fetch import Places, fetch_datasets
+from rl_trainer.data.hub import HubClient
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN
+from tests.hub import REPO, FakeHub, serving
+
+ROWS = [{"id": f"e{n}", "query": f"{n}", "answer": "7"} for n in range(10)]
+OLD, NEW = "a" * 40, "b" * 40
+
+
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), buffer)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    files = {
+        "README.md": b"# Sums",
+        "main/train-00000-of-00002.parquet": parquet(ROWS[:4]),
+        "main/train-00001-of-00002.parquet": parquet(ROWS[4:8]),
+        "main/test-00000-of-00001.parquet": parquet(ROWS[8:]),
+        "lines/train.jsonl": lines(ROWS),
+    }
+    changed = files | {"lines/train.jsonl": lines(ROWS[:5])}
+    with serving(FakeHub({OLD: files, NEW: changed}, {"main": OLD}, kind="datasets")) as served:
+        yield served
+
+
+@pytest.fixture
+def places(stores: Stores, hub: FakeHub, tmp_path: Path) -> Places:
+    (tmp_path / "data").mkdir()
+    return Places(
+        objects=stores.objects,
+        hub=HubClient(hub.url, token_file=None, patience_seconds=3),
+        folder=tmp_path / "data",
+    )
+
+
+def fetch(places: Places, *sources: dict[str, Any], **data: Any) -> list[Dataset]:
+    train = [{"name": f"s{number}"} | one for number, one in enumerate(sources)]
+    return fetch_datasets(Data.model_validate({"train": train, **data}), places)
+
+
+def refusal(places: Places, source: dict[str, Any]) -> str:
+    with pytest.raises(RefusedError) as refused:
+        fetch(places, source)
+    assert refused.value.refusal.field == "spec.data.train[0].uri"
+    assert refused.value.refusal.remedy
+    return f"{refused.value.refusal.reason}: {refused.value.refusal.message}"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", lines(ROWS)),
+        ("a.json", json.dumps(ROWS, indent=1).encode()),
+        ("a.json", lines(ROWS)),
+        ("a b.parquet", parquet(ROWS)),
+    ],
+)
+def test_every_format_gives_the_same_examples(
+    places: Places, tmp_path: Path, name: str, content: bytes
+) -> None:
+    objects = places.objects
+    objects.put(f"{objects.prefix}{name}", content)
+    (tmp_path / name).write_bytes(content)
+    stored, mounted = fetch(
+        places,
+        {"uri": f"s3://{objects.bucket}/{objects.prefix}{name}"},
+        {"uri": f"file://{tmp_path}/{name}"},
+    )
+    assert [one.id for one in stored.examples] == [row["id"] for row in ROWS]
+    assert list(stored.examples) == list(mounted.examples)
+    assert stored.sha256 == mounted.sha256
+    assert (tmp_path / name).exists()
+    assert {one.name for one in places.folder.iterdir()} == {"train-s0", "train-s1"}
+
+
+def test_splits_of_a_hub_are_read_by_commit(places: Places, hub: FakeHub) -> None:
+    uri = f"hf://{REPO}/main"
+    train, validation = fetch(
+        places, {"uri": uri}, validation=[{"name": "test", "uri": uri, "split": "test"}]
+    )
+    assert [one.id for one in train.examples] == [row["id"] for row in ROWS[:8]]
+    assert [one.id for one in validation.examples] == ["e8", "e9"]
+    assert (train.revision, validation.split) == (OLD, "validation")
+    asked = {(method, path) for method, path, _ in hub.requests}
+    assert ("GET", f"/api/datasets/{REPO}/revision/main") in asked
+    name = "main/train-00000-of-00002.parquet"
+    assert ("GET", f"/datasets/{REPO}/resolve/{OLD}/{name}") in asked
+    assert not any(path.endswith("README.md") for _, path in asked)
+    assert {authorization for _, _, authorization in hub.requests} == {""}
+
+
+def test_a_run_that_has_begun_keeps_its_commit(places: Places, hub: FakeHub) -> None:
+    hub.branches["main"] = NEW
+    source = {"uri": f"hf://{REPO}/lines"}
+    (moved,) = fetch(places, source)
+    assert (moved.revision, len(moved.examples)) == (NEW, 5)
+    again = Places(
+        objects=places.objects, hub=places.hub, folder=places.folder / "more", pinned={"s0": OLD}
+    )
+    again.folder.mkdir()
+    (kept,) = fetch(again, source)
+    assert (kept.revision, len(kept.examples)) == (OLD, 10)
+
+
+def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
+    places: Places, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.token = "hf_verysecret"
+    monkeypatch.setenv("HF_TOKEN", "hf_verysecret")  # what lies around is not used
+    source = {"uri": f"hf://{REPO}/lines"}
+    said = refusal(places, source)
+    assert "not open to this token" in said
+    assert "verysecret" not in said
+    (tmp_path / "token").write_text("hf_verysecret\n")
+    client = HubClient(hub.url, token_file=tmp_path / "token")
+    opened = Places(objects=places.objects, hub=client, folder=places.folder)
+    (train,) = fetch(opened, source)
+    assert len(train.examples) == 10
+
+
+def test_a_hub_that_stumbles_is_asked_again(places: Places, hub: FakeHub) -> None:
+    hub.failures = 2
+    (train,) = fetch(places, {"uri": f"hf://{REPO}/lines"})
+    assert len(train.examples) == 10
+    hub.failures = 10_000
+    client = HubClient(hub.url, token_file=None, patience_seconds=0.1)
+    with pytest.raises(StoreUnavailableError, match="hub did not answer while looking for org"):
+        fetch(
+            Places(objects=places.objects, hub=client, folder=places.folder),
+            {"uri": f"hf://{REPO}/lines"},
+        )
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"uri": "hf://org/other"}, "DatasetNotFound: http://.*/datasets/org/other is not there"),
+        ({"uri": f"hf://{REPO}@v9"}, "DatasetNotFound: .* has no revision 'v9'"),
+        ({"uri": f"hf://{REPO}"}, "split 'train' is in several folders, lines, main"),
+        ({"uri": f"hf://{REPO}", "split": "dev"}, "no file of split 'dev' among lines/train"),
+        ({"uri": "file:///no/such.json"}, "DatasetNotFound: .* has no file /no/such.json"),
+        (
+            {"uri": f"hf://{REPO}/main", "columns": {"query": "prompt"}},
+            r"DatasetMalformed: hf://org/tiny@a{12}/main/train-00000-of-00002.parquet: "
+            "has no column 'prompt'; it has id, query, answer",
+        ),
+    ],
+)
+def test_what_is_not_there_is_refused_by_field(
+    places: Places, source: dict[str, Any], words: str
+) -> None:
+    assert re.search(words, refusal(places, source))
+
+
+def test_a_mixture_with_bad_records_is_trained_and_evaluated_by_source(
+    make_world: MakeWorld,
+) -> None:
+    evaluation = {"everySteps": 2, "temperatures": [1.0]}
+    world = make_world(steps=3, evaluation=evaluation)
+    objects = world.stores.objects
+    root = f"s3://{objects.bucket}/{objects.prefix}"
+    rows = [row | {"judge": "ExactMatch"} for row in ROWS]
+    objects.put(f"{objects.prefix}more.jsonl", lines(rows) + b"{broken\n" + lines([{"id": "x"}]))
+    objects.put(f"{objects.prefix}rows.parquet", parquet(ROWS[:3]))
+    train = world.spec.data.by_split["train"][0].model_dump(by_alias=True)
+    more = {"name": "more", "uri": f"{root}more.jsonl", "columns": {"scorer": "judge"}}
+    held_out = world.spec.data.validation[0].model_dump(by_alias=True)
+    rest = {"name": "rest", "uri": f"{root}rows.parquet"}
+    data = {
+        "train": [train, more | {"weight": 3.0}],
+        "validation": [held_out, rest],
+        "test": [rest | {"name": "final"}],
+        "onBadRecord": "Skip",
+    }
+    spec = world.spec.model_dump(by_alias=True)
+    world.spec = world.spec.model_validate(spec | {"data": data})
+    world.write_mounts()
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    run = world.run
+    found = {(one.split, one.name): (one.records, one.skipped) for one in run.datasets}
+    assert found == {
+        ("train", "train"): (10, 0), ("train", "more"): (10, 2), ("validation", "test"): (10, 0),
+        ("validation", "rest"): (3, 0), ("test", "final"): (3, 0),
+    }  # fmt: skip
+    skipped = next(one.first_skipped for one in run.datasets if one.name == "more")
+    assert skipped[0].startswith(f"{root}more.jsonl line 11 is not JSON")
+    assert skipped[1].startswith(f"{root}more.jsonl line 12: field 'query' is missing")
+    results = [(one.step, one.split, one.dataset, one.prompts) for one in run.evaluations]
+    rows_of = [("validation", "test", 10), ("validation", "rest", 3)]
+    assert results == [
+        *((step, *one) for step in (0, 2, 3) for one in rows_of), (3, "test", "final", 3),
+    ]  # fmt: skip
+    tasks = [task for batch in world.stores.batches.lineage(run.head_batch) for task in batch.tasks]
+    trained = world.stores.tasks.get(tasks).values()
+    assert sorted(task.dataset for task in trained) == ["more"] * 9 + ["train"] * 3
+    assert {task.scorer for task in trained if task.dataset == "more"} == {"ExactMatch"}
+
+
+def test_a_file_that_changes_under_a_run_is_refused(make_world: MakeWorld) -> None:
+    world = make_world(steps=2, checkpoint={"everySteps": 1})
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    assert world.run.step == 2
+    training = world.spec.training.model_dump(by_alias=True) | {"steps": 3}
+    spec = world.spec.model_dump(by_alias=True) | {"training": training}
+    world.spec = world.spec.model_validate(spec)
+    world.write_mounts()
+    epoch = world.stores.runs.take_epoch(RUN).epoch
+    world.stores.runs.clear_outcome(RUN, epoch=epoch)
+    world.put_data("train", range(9))
+    assert world.attempt() == 2
+    assert (world.outcome.reason, world.outcome.field) == (
+        "DatasetChanged", "spec.data.train[0].uri",
+    )  # fmt: skip
+
+
+def test_epochs_are_trained_to_their_end(make_world: MakeWorld) -> None:
+    world = make_world()
+    training = world.spec.training.model_dump(by_alias=True) | {"steps": None, "epochs": 2}
+    spec = world.spec.model_dump(by_alias=True) | {"training": training}
+    world.spec = world.spec.model_validate(spec)
+    world.write_mounts()
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    assert (world.run.step, world.run.steps) == (5, 5)  # twice ten records, four a step
+    batches = world.stores.batches.lineage(world.run.head_batch)
+    trained = world.stores.tasks.get([task for one in batches for task in one.tasks]).values()
+    if world.run.totals.dropped_stale == 0:
+        asked = sorted((task.dataset_epoch, task.example) for task in trained)
+        assert asked == [(epoch, f"e{n}") for epoch in range(2) for n in range(10)]

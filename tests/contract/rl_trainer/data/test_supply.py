@@ -1,0 +1,244 @@
+"""The train queue beside training: what is handed out when, and what is read ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.connect import Stores
+from rl_trainer.algorithm.groups import Limits
+from rl_trainer.context.heartbeat import Heartbeat
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.context.waiting import look_seconds
+from rl_trainer.data.stream import TrainStream
+from rl_trainer.rollouts import supply
+from rl_trainer.rollouts.intake import News
+from rl_trainer.rollouts.supply import Supply
+from tests.documents import a_rollout, a_run
+from tests.unit.rl_trainer.conftest import SPEC
+from tests.unit.rl_trainer.data.test_stream import a_dataset, an_example
+from tests.waiting import until
+
+RUN, PER_STEP, STALENESS = "r", 4, 1
+LEASE_SECONDS = 300.0
+MEMBERS = 2
+LIMITS = Limits(vocabulary=100, max_tokens=100)
+
+
+def a_spec() -> RLJobSpec:
+    return RLJobSpec.model_validate(
+        SPEC
+        | {
+            "training": {"steps": 10, "promptsPerStep": PER_STEP},
+            "algorithm": {
+                "groupSize": MEMBERS,
+                "shaping": {"dynamicSampling": True},
+                "offPolicy": {"maxStaleness": STALENESS},
+            },
+            "rollouts": {"maxAttempts": 1},
+        }
+    )
+
+
+@dataclass
+class Side:
+    """A supply, and a sampler's part of its queue."""
+
+    stores: Stores
+    supply: Supply
+    progress: Progress
+    news: News
+
+    def tasks(self, state: TaskState) -> list[Task]:
+        return self.stores.tasks.find(RUN, queue=Queue.TRAIN, state=state)
+
+    def await_tasks(self, count: int) -> None:
+        until(lambda: len(self.tasks(TaskState.PENDING)) == count, what=f"{count} prompts")
+
+    def claim(self) -> Task:
+        task = self.stores.tasks.claim(
+            RUN, queue=Queue.TRAIN, owner="s", lease_seconds=LEASE_SECONDS
+        )
+        assert task is not None
+        return task
+
+    def answer(self, count: int, *, reward: float | None = None) -> None:
+        """Finish so many tasks, by default with rewards that differ."""
+        for _ in range(count):
+            task = self.claim()
+            rollouts = [
+                a_rollout(task, member, reward=float(member) if reward is None else reward)
+                for member in range(MEMBERS)
+            ]
+            self.stores.rollouts.put(rollouts)
+            assert self.stores.tasks.complete(task, rollouts=[one.id for one in rollouts])
+
+    def groups(self, count: int) -> list[str]:
+        """Wait for so many groups in all, and name them."""
+
+        def look() -> bool:
+            self.news.add(self.supply.take())
+            self.supply.check()
+            return len(self.news.groups) >= count
+
+        until(look, what=f"{count} groups")
+        return [one.task.id for one in self.news.groups]
+
+
+@contextmanager
+def supplying(stores: Stores, folder: Path) -> Iterator[Side]:
+    spec = a_spec()
+    beats = Heartbeat(stores, run=RUN, epoch=1, terminated=threading.Event())
+    job = Job(name="j", run=RUN, epoch=1, spec=spec, stores=stores, heartbeat=beats, folder=folder)
+    examples = [an_example(id=f"e{number}") for number in range(50)]
+    stream = TrainStream(run=RUN, spec=spec, datasets=[a_dataset(*examples)])
+    supply = Supply(job, stream, limits=LIMITS)
+    try:
+        yield Side(stores, supply, Progress(), News())
+    finally:
+        supply.close(wait=True)
+
+
+@pytest.fixture
+def side(stores: Stores, tmp_path: Path) -> Iterator[Side]:
+    stores.runs.create(a_run(id=RUN))
+    with supplying(stores, tmp_path) as side:
+        yield side
+
+
+def test_groups_are_read_while_the_trainer_trains(side: Side) -> None:
+    side.supply.ask(side.progress)
+    side.await_tasks(PER_STEP * (STALENESS + 1))
+    side.answer(PER_STEP)
+    first = side.groups(PER_STEP)
+    side.supply.served()  # it trains from here on, and asks for nothing
+    side.answer(PER_STEP)
+    assert len(set(side.groups(2 * PER_STEP))) == 2 * PER_STEP, "each once"
+    assert side.news.groups[0].rollouts[0].task == first[0]
+    assert side.progress.next_sequence == 2 * PER_STEP
+
+
+def test_prompts_are_handed_out_when_the_trainer_asks(side: Side) -> None:
+    side.supply.ask(side.progress)
+    side.await_tasks(2 * PER_STEP)
+    side.answer(PER_STEP)
+    names = side.groups(PER_STEP)
+    side.supply.served()
+    side.supply.hold()
+    side.stores.tasks.retire(names)
+    side.answer(1)
+    side.groups(PER_STEP + 1)  # a look after that
+    assert len(side.tasks(TaskState.PENDING)) == PER_STEP - 1, "the policy is not out yet"
+    side.progress.step = 1
+    side.supply.ask(side.progress)
+    side.await_tasks(PER_STEP - 1 + PER_STEP)
+    assert side.progress.next_sequence == 3 * PER_STEP
+
+
+def test_what_is_lost_is_told_and_replaced_while_the_trainer_waits(side: Side) -> None:
+    side.supply.ask(side.progress)
+    side.await_tasks(2 * PER_STEP)
+    assert side.stores.tasks.hand_back(side.claim(), reason="the judge is down")
+    side.answer(1, reward=0.5)  # teaches nothing
+    side.await_tasks(2 * PER_STEP)
+
+    def told() -> bool:
+        side.news.add(side.supply.take())
+        return len(side.news.losses) == 2
+
+    until(told, what="two losses")
+    assert {one.cause for one in side.news.losses} == {Cause.FAILED, Cause.FILTERED}
+    assert [len(one.rollouts) for one in side.news.losses if one.cause is Cause.FILTERED] == [2]
+    assert side.news.groups == []
+
+
+def test_an_answer_means_that_all_was_seen(side: Side) -> None:
+    side.supply.ask(side.progress)
+    side.await_tasks(2 * PER_STEP)
+    side.answer(PER_STEP)
+    side.groups(PER_STEP)
+    side.supply.served()
+    side.answer(PER_STEP)
+    side.supply.ask(side.progress)
+
+    def answered() -> bool:
+        side.news.add(side.supply.take())
+        return side.supply.answered
+
+    until(answered, what="an answer")
+    assert len(side.news.groups) == 2 * PER_STEP
+
+
+def test_what_ends_the_thread_is_raised_where_the_trainer_waits(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> set[str]:
+        raise StoreUnavailableError(store="store", doing="listing", cause="it is away")
+
+    monkeypatch.setattr(side.stores.tasks, "ids", away)
+    side.supply.ask(side.progress)
+
+    def raised() -> bool:
+        try:
+            side.supply.wait()
+        except StoreUnavailableError:
+            return True
+        return False
+
+    until(raised, what="the error of the thread")
+
+
+def test_prompts_that_were_trained_before_leave_room_for_others(side: Side, tmp_path: Path) -> None:
+    side.supply.ask(side.progress)
+    side.await_tasks(2 * PER_STEP)
+    side.answer(2 * PER_STEP)
+    side.stores.tasks.retire(side.groups(2 * PER_STEP))
+    with supplying(side.stores, tmp_path) as another:  # it hands out from the beginning
+        another.supply.ask(another.progress)
+        another.await_tasks(2 * PER_STEP)
+    assert another.progress.next_sequence == 4 * PER_STEP
+
+
+def test_a_queue_that_is_full_is_counted_no_more(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    total = side.stores.tasks.total
+
+    def counting(run: str, *, queue: Queue) -> int:
+        counted.append(run)
+        return total(run, queue=queue)
+
+    monkeypatch.setattr(side.stores.tasks, "total", counting)
+    side.supply.ask(side.progress)
+    for _ in range(5):  # looks
+        side.supply.wait()
+    assert counted == [RUN], "what was put into it was not there before"
+
+
+def test_it_looks_by_what_is_missing(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[tuple[int, bool]] = []
+
+    def resting(tasks: int, *, missing: int, awaited: bool) -> float:
+        rests.append((missing, awaited))
+        return look_seconds(tasks, missing=missing, awaited=awaited)
+
+    monkeypatch.setattr(supply, "look_seconds", resting)
+    side.supply.ask(side.progress)
+    side.await_tasks(2 * PER_STEP)
+    until(lambda: (PER_STEP, True) in rests, what="a look in vain")
+    side.answer(PER_STEP + 1)
+    side.groups(PER_STEP + 1)
+    side.supply.served(ahead=1)
+    until(lambda: (PER_STEP - 1, False) in rests, what="a look ahead")
+    side.answer(PER_STEP - 1)
+    side.groups(2 * PER_STEP)
+    until(lambda: (0, False) in rests, what="a look that found all of the next step")

@@ -1,0 +1,169 @@
+"""Several processes that train one model over gloo, and what each of them ends with."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import FileStore
+from torch.distributed.device_mesh import init_device_mesh
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.clients.multipart import Source
+from rl_contracts.stores.objects import Objects
+from rl_trainer import __main__, inputs
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.distributed.world import World
+from rl_trainer.model import loading, sharding
+from rl_trainer.model.learner import Learner
+from rl_trainer.publish import policy_shard
+from tests.tiny_model import VOCABULARY, tiny_model
+
+DEADLINE_SECONDS = 300.0
+"""For hangs alone."""
+SPEC: dict[str, Any] = {
+    "model": {"uri": "s3://models/tiny"},
+    "data": {"train": [{"name": "sums", "uri": "s3://data/train.jsonl"}]},
+    "reward": {"scorers": [{"kind": "ExactMatch"}]},
+    "samplers": [{"name": "main"}],
+}
+Work = Callable[[World, Path], object]
+
+
+def together(work: Work, *, size: int, folder: Path, scratch: Path) -> list[Any]:
+    """Run ``work(world, folder)`` on so many ranks; what each returned, by rank.
+
+    Raises:
+        AssertionError: a rank failed.
+    """
+    context = _context()
+    meeting = scratch / f"meeting-{size}-{len(list(scratch.iterdir()))}"
+    files = [scratch / f"{meeting.name}-{rank}.pt" for rank in range(size)]
+    given = [(work, rank, size, folder, meeting, file) for rank, file in enumerate(files)]
+    processes = [context.Process(target=_rank, args=one, daemon=True) for one in given]
+    for one in processes:
+        one.start()
+    for one in processes:
+        one.join(DEADLINE_SECONDS)
+        assert one.exitcode == 0, f"{one.name} ended with {one.exitcode}; its words are above"
+    return [torch.load(one, weights_only=False) for one in files]
+
+
+def attempt(environment: Mapping[str, str], *, dies: bool = False) -> ForkServerProcess:
+    """Start ``python -m rl_trainer`` with an environment, without the seconds its imports take.
+
+    Args:
+        environment: of the pod.
+        dies: it is killed as soon as its part of a policy lies in the bucket.
+    """
+    process = _context().Process(target=_attempt, args=(dict(environment), dies), daemon=True)
+    process.start()
+    return process
+
+
+def _attempt(environment: dict[str, str], dies: bool) -> None:
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    if dies:
+        policy_shard.upload = _upload_and_die
+    __main__.main()
+
+
+def _upload_and_die(objects: Objects, prefix: str, wanted: list[tuple[str, Source, int]]) -> None:
+    assert wanted, "this rank has no tensors: the test shows nothing"
+    UPLOAD(objects, prefix, wanted)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+UPLOAD = policy_shard.upload
+
+
+def _context() -> ForkServerContext:
+    """One process imports the trainer and forks the others."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _rank(work: Work, rank: int, size: int, folder: Path, meeting: Path, file: Path) -> None:
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=DEADLINE_SECONDS / 2),
+    )
+    mesh = init_device_mesh("cpu", (size,))
+    store = FileStore(f"{meeting}-words", size)
+    world = World(rank=rank, size=size, mesh=mesh, store=store)
+    torch.save(work(world, folder), file)
+    dist.destroy_process_group()
+
+
+def learner(folder: Path, world: World, **sections: Any) -> Learner:
+    """A learner of the tiny model, on this rank."""
+    training = {"steps": 10, "precision": "FP32", **sections.pop("training", {})}
+    spec = RLJobSpec.model_validate(SPEC | {"training": training} | sections)
+    low_rank = spec.training.lora
+    quantize = None if low_rank is None else low_rank.quantization
+    policy = loading.load(
+        folder,
+        precision=spec.training.precision,
+        uri="s3://models/tiny",
+        recompute=spec.training.gradient_checkpointing,
+        offload_parameters=spec.training.offload_parameters and world.mesh is not None,
+        quantize=quantize,
+    )
+    teacher = None
+    if spec.algorithm.distils:
+        teacher = dataclasses.replace(policy, module=tiny_model(seed=9, num_hidden_layers=1))
+    adapter = inputs.adapter_of(folder, policy, spec)
+    return Learner(policy, spec, teacher=teacher, adapter=adapter, world=world)
+
+
+def samples(*, seed: int, count: int = 9) -> list[Sample]:
+    """Ragged sequences of three groups."""
+    generator = torch.Generator().manual_seed(seed)
+    return [_sample(index, generator) for index in range(count)]
+
+
+def _sample(index: int, generator: torch.Generator) -> Sample:
+    length = int(torch.randint(3, 30, (), generator=generator))
+    mask = torch.rand(length, generator=generator) < 0.6
+    mask[0], mask[-1] = False, True
+    logprobs = -2.8 + 0.2 * torch.randn(length, generator=generator)
+    generated = int(mask.sum())
+    return Sample(
+        tokens=torch.randint(VOCABULARY, (length,), generator=generator),
+        mask=mask,
+        logprobs=torch.where(mask, logprobs, torch.zeros(())),
+        temperature=1.0,
+        policy_steps=torch.zeros(length, dtype=torch.int32),
+        rollout=f"rollout-{index}",
+        group=f"group-{index % 3}",
+        token_advantages=torch.randn(generated, generator=generator),
+        returns=torch.randn(generated, generator=generator),
+    )
+
+
+def gradients(one: Learner) -> dict[str, Tensor]:
+    """Of all parameters, whole."""
+    found = {name: parameter.grad for name, parameter in one.parameters.items()}
+    return {name: sharding.full(grad).clone() for name, grad in found.items() if grad is not None}
+
+
+def weights(one: Learner) -> dict[str, Tensor]:
+    """Of all parameters, whole."""
+    return {name: sharding.full(it.detach()).clone() for name, it in one.parameters.items()}

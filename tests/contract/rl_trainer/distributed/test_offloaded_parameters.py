@@ -1,0 +1,150 @@
+"""Parameters, gradients and moments in host memory, as FSDP2 keeps them there.
+
+Without a GPU its policy moves nothing; what it is told, and all that reads and writes the parts of
+parameters, runs here as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from rl_contracts.documents.run import Totals
+from rl_trainer.checkpoint.saved import Saved, State, Tensors, copied, put_back
+from rl_trainer.distributed.world import World
+from rl_trainer.model import loading, memory, weights
+from rl_trainer.model.learner import Learner
+from rl_trainer.model.policy import Policy
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.distributed import ranks
+from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN
+from tests.tiny_model import save_tiny
+
+SMALL: dict[str, Any] = {"maxTokensPerMicrobatch": 32, "gradientCheckpointing": True}
+CASES: dict[str, dict[str, Any]] = {
+    "all weights, critic and reference": {
+        "training": {**SMALL, "promptsPerUpdate": 2, "precision": "BF16"},
+        "algorithm": {
+            "estimator": {"kind": "GAE"},
+            "critic": {"valueClip": 0.2},
+            "kl": {"estimator": "Full", "refreshEverySteps": 1},
+        },
+    },
+    "adapters beside quantized weights": {
+        "training": {**SMALL, "lora": {"rank": 3, "quantization": "Int8"}},
+        "algorithm": {"kl": {}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Odd widths: parts of unequal size on each rank, empty ones among them.
+    return save_tiny(tmp_path_factory.mktemp("tiny"), num_hidden_layers=1, intermediate_size=49)
+
+
+def learner(folder: Path, world: World, sections: dict[str, Any], *, offload: bool) -> Learner:
+    training = {**sections["training"], "offloadParameters": offload}
+    made = ranks.learner(folder, world, **{**sections, "training": training})
+    models = made.models
+    divided = [models.policy, *([models.reference.policy] if models.reference else [])]
+    assert all(told(one.module) == {offload} for one in divided)
+    if models.critic is not None:
+        assert told(models.critic._module) == {offload}
+    return made
+
+
+def told(module: torch.nn.Module) -> set[bool]:
+    """What FSDP2 was told of each parameter: whether it lies in host memory."""
+    divided = [one for one in module.modules() if isinstance(one, FSDPModule)]
+    groups = [group for one in divided for group in one._get_fsdp_state()._fsdp_param_groups]
+    return {parameter.offload_to_cpu for group in groups for parameter in group.fsdp_params}
+
+
+def train(world: World, folder: Path) -> None:
+    """Every number is the same to the last bit, whichever side a checkpoint is of."""
+    for name, sections in CASES.items():
+        plain, aside = (learner(folder, world, sections, offload=one) for one in (False, True))
+        updates = [one.update(ranks.samples(seed=1), step=1) for one in (plain, aside)]
+        assert updates[0].loss == updates[1].loss, name
+        assert updates[0].gradient_norm == updates[1].gradient_norm, name
+        check_same(ranks.gradients(plain), ranks.gradients(aside), name)
+        states = [copied(one) for one in (plain, aside)]
+        for kind in ("masters", "moments", "auxiliary"):
+            check_same(getattr(states[0], kind), getattr(states[1], kind), f"{name}, {kind}")
+        check_published(plain.policy, aside.policy, world, name)
+        stored = [world.gather(one)[0] for one in states]
+        others = [
+            resumed(learner(folder, world, sections, offload=it), state)
+            for it, state in zip((True, False), stored, strict=True)
+        ]
+        for one in (plain, aside, *others):
+            one.update(ranks.samples(seed=2), step=2)
+        for one in (aside, *others):
+            check_same(ranks.weights(plain), ranks.weights(one), name)
+
+
+def resumed(into: Learner, state: Tensors) -> Learner:
+    about = State(
+        step=1, head="", next_sequence=0, totals=Totals(), metrics=[],
+        controls=into.controls, adapter=into.policy.adapter,
+    )  # fmt: skip
+    put_back(Saved(tensors=state, state=about), into)
+    return into
+
+
+def check_published(plain: Policy, aside: Policy, world: World, name: str) -> None:
+    for take in (weights.portion, weights.snapshot):
+        one, other = (take(it, precision="BF16", world=world) for it in (plain, aside))
+        check_same(one, other, f"{name}, published")
+
+
+def check_same(one: dict[str, Tensor], other: dict[str, Tensor], what: str) -> None:
+    assert one.keys() == other.keys(), what
+    for name, tensor in one.items():
+        assert torch.equal(other[name], tensor), f"{what}: {name}"
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_no_number_is_another_one(size: int, tiny: Path, tmp_path: Path) -> None:
+    ranks.together(train, size=size, folder=tiny, scratch=tmp_path)
+
+
+def test_a_model_stays_in_host_memory_until_it_is_divided(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no device needs room for all of it; it is proven there, too."""
+    monkeypatch.setattr(loading, "device", lambda: torch.device("cuda"))
+    policy = loading.load(tiny, precision="BF16", uri="s3://models/tiny", offload_parameters=True)
+    assert policy.device.type == "cuda"
+    assert {one.device.type for one in policy.parameters().values()} == {"cpu"}
+
+
+@pytest.fixture
+def _as_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The option is refused without one; the process makes a group of its own for it."""
+    monkeypatch.setattr(memory, "check", lambda *_, **__: None)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_as_with_a_gpu")
+def test_a_killed_attempt_goes_on_bit_for_bit(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(steps=5, checkpoint={"everySteps": 2}, offloadParameters=True)
+    with sampling(TestSampler(world.stores, RUN)):
+        with pytest.raises(Crashed), crashing_at("training: step 4", monkeypatch):
+            world.attempt()
+        assert world.attempt() == 0
+    assert world.run.epoch == 2
+    world.check_lineage()

@@ -1,0 +1,197 @@
+"""Losses, gradients and states are the same on any number of ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_contracts.documents.run import Totals
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.step_totals import Update
+from rl_trainer.checkpoint.saved import Saved, State, Tensors, copied, put_back
+from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.errors import TrainingFailedError
+from tests.contract.rl_trainer.distributed import ranks
+from tests.tiny_model import save_tiny
+
+SMALL = {"maxTokensPerMicrobatch": 32}
+CASES: dict[str, dict[str, Any]] = {
+    "one microbatch": {},
+    "several updates, small microbatches": {
+        "training": {**SMALL, "promptsPerUpdate": 2, "passesPerStep": 2},
+        "algorithm": {"loss": {"kind": "DecoupledPPO"}},
+    },
+    "whole distributions, layers run again": {
+        "training": {**SMALL, "gradientCheckpointing": True},
+        "algorithm": {
+            "kl": {"estimator": "Full", "coefficient": 0.1, "refreshEverySteps": 1},
+            "entropyCoefficient": 0.01,
+            "loss": {"kind": "GSPO"},
+        },
+    },
+    "adapters": {
+        "training": {**SMALL, "gradientCheckpointing": True, "lora": {"rank": 3}},
+        "algorithm": {"kl": {"estimator": "Full", "coefficient": 0.1}},
+    },
+    "adapters beside quantized weights": {
+        "training": {**SMALL, "lora": {"rank": 3, "quantization": "Int8"}},
+    },
+    "moments in host memory": {"training": {**SMALL, "offloadOptimizer": True}},
+    "everything in host memory": {
+        "training": {**SMALL, "gradientCheckpointing": True, "offloadParameters": True}
+    },
+    "critic": {
+        "training": SMALL,
+        "algorithm": {"estimator": {"kind": "GAE"}, "critic": {"valueClip": 0.2}},
+    },
+    "probabilities bounded": {"training": SMALL, "algorithm": {"loss": {"kind": "DPPOTV"}}},
+    "a gate": {"training": SMALL, "algorithm": {"loss": {"kind": "SAPO"}}},
+    "geometric means": {"training": SMALL, "algorithm": {"loss": {"kind": "GMPO"}}},
+    "demonstrations": {"training": SMALL, "algorithm": {"objective": "SFT"}},
+    "a teacher": {
+        "training": SMALL,
+        "algorithm": {"objective": "Distillation", "teacher": "s3://models/teacher"},
+    },
+}
+COUNTED = ("loss", "gradient_norm", "clip_fraction", "kl", "entropy", "value_loss")
+Seen = dict[str, tuple[Update, dict[str, Tensor], dict[str, Tensor]]]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Three layers and odd widths: parts of unequal size on each rank, empty ones among them.
+    return save_tiny(tmp_path_factory.mktemp("tiny"), num_hidden_layers=3, intermediate_size=49)
+
+
+def train(world: World, folder: Path) -> Seen:
+    """One step of each case, then another one's weights."""
+    found = {}
+    for name, sections in CASES.items():
+        learner = ranks.learner(folder, world, **sections)
+        update = learner.update(ranks.samples(seed=1), step=1)
+        gradients = ranks.gradients(learner)
+        learner.update(ranks.samples(seed=2, count=2), step=2)
+        found[name] = (update, gradients, ranks.weights(learner))
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(tiny: Path) -> Seen:
+    return train(ALONE, tiny)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_number_of_ranks_changes_neither_loss_nor_gradient(
+    size: int, alone: Seen, tiny: Path, tmp_path: Path
+) -> None:
+    for seen in ranks.together(train, size=size, folder=tiny, scratch=tmp_path):
+        for name, (update, gradients, weights) in alone.items():
+            found, its_gradients, its_weights = seen[name]
+            for field in COUNTED:
+                expected, value = getattr(update, field), getattr(found, field)
+                assert (value is None) is (expected is None), (name, field)
+                if expected is not None:
+                    assert value == pytest.approx(expected, rel=1e-5, abs=1e-6), (name, field)
+            assert found.gap.tokens == update.gap.tokens
+            assert its_gradients.keys() == gradients.keys()
+            for key, gradient in gradients.items():
+                assert torch.allclose(its_gradients[key], gradient, atol=1e-5), (name, key)
+            for key, weight in weights.items():
+                assert torch.allclose(its_weights[key], weight, atol=1e-5), (name, key)
+
+
+def save(world: World, folder: Path) -> tuple[Tensors, dict[str, Tensor]]:
+    """State after a step, and the weights of the next."""
+    learner = ranks.learner(folder, world, **CRITIC_AND_REFERENCE)
+    learner.update(ranks.samples(seed=1), step=1)
+    kept = copied(learner)
+    learner.update(ranks.samples(seed=2), step=2)
+    return kept, ranks.weights(learner)
+
+
+def save_again(world: World, folder: Path) -> tuple[Tensors, list[dict[str, Tensor]]]:
+    """The same, and the weights once more without and with a pause after the first step."""
+    state, first = save(world, folder)
+    _, second = save(world, folder)
+    stored = world.gather(state)[0]
+    return state, [first, second, go_on(world, folder, state=stored)]
+
+
+def go_on(world: World, folder: Path, *, state: Tensors) -> dict[str, Tensor]:
+    """The weights of the next step from a state of any number of ranks."""
+    learner = ranks.learner(folder, world, **CRITIC_AND_REFERENCE)
+    about = State(
+        step=1, head="", next_sequence=0, totals=Totals(), metrics=[], controls=learner.controls
+    )
+    put_back(Saved(tensors=state, state=about), learner)
+    learner.update(ranks.samples(seed=2), step=2)
+    return ranks.weights(learner)
+
+
+CRITIC_AND_REFERENCE: dict[str, Any] = {
+    "training": SMALL,
+    "algorithm": {
+        "estimator": {"kind": "GAE"},
+        "critic": {},
+        "kl": {"estimator": "K3", "refreshEverySteps": 1},
+    },
+}
+
+
+def test_a_state_goes_on_with_another_number_of_ranks(tiny: Path, tmp_path: Path) -> None:
+    state, expected = save(ALONE, tiny)
+    (stored, weights), (nothing, same) = ranks.together(
+        save_again, size=2, folder=tiny, scratch=tmp_path
+    )
+    for kind in ("masters", "moments", "auxiliary"):
+        wanted, found = getattr(state, kind), getattr(stored, kind)
+        assert found.keys() == wanted.keys()
+        assert close(found, wanted), kind
+        assert not getattr(nothing, kind), "rank 0 alone stores"
+    for one in (*weights[1:], *same):
+        assert equal(one, weights[0]), "one number of ranks gives the same to the last bit"
+    assert close(weights[0], expected)
+    assert close(go_on(ALONE, tiny, state=stored), expected)
+
+
+def close(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.allclose(one[name], other[name], atol=1e-5) for name in other)
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+NOT_FINITE: tuple[Callable[[Sample], Sample], ...] = (
+    lambda one: dataclasses.replace(one, logprobs=torch.full_like(one.logprobs, math.nan)),
+    lambda one: dataclasses.replace(
+        one, token_advantages=torch.full((one.num_generated,), math.inf)
+    ),
+)
+
+
+def broken(world: World, folder: Path) -> list[str]:
+    """What each kind of number that is not finite says."""
+    said = []
+    for change in NOT_FINITE:
+        learner = ranks.learner(folder, world, training=SMALL)
+        before = ranks.weights(learner)
+        given = ranks.samples(seed=1)
+        given[4] = change(given[4])
+        with pytest.raises(TrainingFailedError) as caught:
+            learner.update(given, step=1)
+        assert equal(ranks.weights(learner), before)
+        said.append(str(caught.value))
+    return said
+
+
+def test_all_ranks_stop_at_what_is_not_finite_on_one(tiny: Path, tmp_path: Path) -> None:
+    for said in ranks.together(broken, size=2, folder=tiny, scratch=tmp_path):
+        assert all("rollout-4" in one for one in said)

@@ -1,0 +1,131 @@
+"""Trainers of several processes against the real stores: they train, stop and end together."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import ForkServerProcess
+
+import torch
+
+from rl_contracts import env
+from rl_contracts.documents.task import Task
+from rl_trainer.attempt import FAILED, SUCCEEDED, TERMINATED
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.distributed import ranks
+from tests.contract.rl_trainer.sampling import TestSampler, sampling, score
+from tests.contract.rl_trainer.world import RUN, World
+from tests.waiting import until
+
+STEPS = 6
+TWO_STEPS = 2 * 4 * 4
+"""Rollouts of two steps: four prompts with four answers each."""
+HUNG_SECONDS = 300.0
+"""The first process to be started waits for the imports of the one that forks it."""
+Pair = tuple[ForkServerProcess, ForkServerProcess]
+
+
+@contextmanager
+def two_pods(world: World, *, dies: int | None = None) -> Iterator[Pair]:
+    """An attempt of two pods; what still runs in the end is killed.
+
+    Args:
+        world: of the run.
+        dies: replica that is killed once its part of a policy lies in the bucket.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    told = world.environment | {env.REPLICAS: "2", env.MEETING: place}
+    first, second = (
+        ranks.attempt(told | {env.REPLICA: str(one)}, dies=dies == one) for one in range(2)
+    )
+    try:
+        yield first, second
+    finally:
+        for one in (first, second):
+            one.kill()
+            one.join()
+
+
+def codes(pair: Pair) -> list[int | None]:
+    """Exit codes, once both have ended."""
+    until(
+        lambda: all(not one.is_alive() for one in pair),
+        what="both processes end",
+        seconds=HUNG_SECONDS,
+    )
+    return [one.exitcode for one in pair]
+
+
+def published(world: World, *, epoch: int) -> bool:
+    """Whether the trainer of an epoch has published a policy."""
+    run = world.stores.runs.get(RUN)
+    return run is not None and run.policy is not None and run.policy.epoch == epoch
+
+
+def test_one_process_goes_on_with_what_two_began(make_world: MakeWorld) -> None:
+    world = make_world(
+        steps=STEPS,
+        checkpoint={"everySteps": 4},
+        evaluation={"temperatures": [1.0], "beforeTraining": False},
+    )
+    gate, asked = threading.Event(), itertools.count()
+
+    def reward(task: Task, tokens: list[int]) -> float:
+        if next(asked) >= TWO_STEPS:  # so that the two processes cannot make all steps
+            gate.wait(HUNG_SECONDS)
+        return score(task, tokens)
+
+    with sampling(TestSampler(world.stores, RUN, reward=reward)):
+        try:
+            with two_pods(world) as pair:
+                until(world.at_step(1), what="a step of two processes", seconds=HUNG_SECONDS)
+                pair[1].terminate()  # one pod alone is told to stop, e.g. by its node
+                assert codes(pair) == [TERMINATED, TERMINATED]
+            began = world.run
+            assert began.durable is not None
+            assert began.durable.step == began.step, "what was made is durable"
+        finally:
+            gate.set()
+        assert world.attempt() == SUCCEEDED
+    assert (world.run.step, world.run.epoch) == (STEPS, 2)
+    assert world.outcome.kind == "Succeeded"
+    batches = world.stores.batches.lineage(world.run.head_batch)
+    assert [batch.step for batch in batches] == list(range(1, STEPS + 1))
+    final, expected = world.final_weights(), world.uninterrupted()
+    for name, one in expected.items():  # of one process that trains the same batches
+        assert torch.allclose(final[name], one, atol=1e-4), name
+    (evaluation,) = world.run.evaluations
+    assert evaluation.logprob_gap_mean < 1e-5
+
+
+def test_all_end_when_one_is_killed(make_world: MakeWorld) -> None:
+    world = make_world(steps=STEPS)
+    with two_pods(world) as pair:
+        until(lambda: published(world, epoch=1), what="a policy", seconds=HUNG_SECONDS)
+        pair[1].kill()
+        assert codes(pair)[0] == FAILED
+    assert (world.outcome.kind, world.outcome.reason) == ("Failed", "RankLost")
+    with two_pods(world) as pair:
+        until(lambda: published(world, epoch=2), what="a policy", seconds=HUNG_SECONDS)
+        pair[0].kill()
+        assert codes(pair)[1] == FAILED
+
+
+def test_a_rank_that_dies_while_it_publishes_leaves_nothing_visible(make_world: MakeWorld) -> None:
+    world = make_world(steps=STEPS)
+    with two_pods(world, dies=1) as pair:
+        assert codes(pair) == [FAILED, -signal.SIGKILL]
+    assert (world.outcome.kind, world.outcome.reason) == ("Failed", "RankLost")
+    assert world.run.policy is None
+    assert world.stores.policies.of_run(RUN) == []
+    torn = [
+        one.key for one in world.stores.objects.list(f"{world.stores.run_prefix(RUN)}policies/")
+    ]
+    assert any(key.endswith(".safetensors") for key in torn), "its part lies there"
+    assert not any(key.endswith("manifest.json") for key in torn)

@@ -1,0 +1,232 @@
+"""Trainers that die, are replaced or told to stop: nothing is lost, nothing is trained twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.errors import ObjectMissingError
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.connect import Stores
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.durability.crash import (
+    Crashed,
+    crashing_after,
+    crashing_at,
+    reaching,
+)
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN, World
+from tests.servers import (
+    MinioServer,
+    Server,
+    StoreServer,
+    running_minio,
+    running_store,
+    settings_of,
+)
+from tests.waiting import HUNG_SECONDS, until
+
+
+@contextmanager
+def outage(server: Server) -> Iterator[None]:
+    """The server is dead at first and comes back after a second."""
+    server.kill()
+    restart = threading.Timer(1.0, server.start)
+    restart.start()
+    try:
+        yield
+    finally:
+        restart.join()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_crashes_between_any_two_commands_lose_nothing(
+    seed: int, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(steps=6, checkpoint={"everySteps": 2}, evaluation={"everySteps": 3})
+    draw = random.Random(seed)
+    crashes, heads = 0, []
+    with sampling(TestSampler(world.stores, RUN)):
+        while crashes < 12:
+            try:
+                with crashing_after(draw.randint(10, 150), monkeypatch):
+                    assert world.attempt() == 0
+                break
+            except Crashed:
+                crashes += 1
+            found = world.stores.runs.get(RUN)
+            if found is not None:
+                heads.append(found.step)
+        else:
+            assert world.attempt() == 0
+    assert crashes >= 1  # a whole run takes more commands than a fuse holds
+    assert heads == sorted(heads), "a committed step was taken back"
+    assert world.run.epoch <= crashes + 1
+    assert world.outcome.kind == "Succeeded"
+    assert sorted({one.step for one in world.run.evaluations}) == [0, 3, 6]
+    assert len(world.run.evaluations) == 3
+    assert len(world.newest("metrics.jsonl").splitlines()) == 6
+    world.check_lineage()
+
+
+def test_a_killed_process_is_replaced_and_replays(make_world: MakeWorld) -> None:
+    world = make_world(steps=12, checkpoint={"everySteps": 5})
+    sampler = TestSampler(world.stores, RUN, rest_at=8)
+    with sampling(sampler):
+        process = world.process()
+        killed = until(world.at_step(8), what="step 8")
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(timeout=HUNG_SECONDS) == -signal.SIGKILL
+        before = committed(world.stores)
+        sampler.rest_at = 0
+        assert world.attempt() == 0
+    assert killed.epoch == 1
+    assert world.run.epoch == 2
+    after = committed(world.stores)
+    assert after[: len(before)] == before, "a committed batch was replaced"
+    assert world.report()["restarts"] == 1
+    world.check_lineage()
+
+
+def committed(stores: Stores) -> list[tuple[str, list[str]]]:
+    run = stores.runs.get(RUN)
+    assert run is not None
+    lineage: list[Batch] = stores.batches.lineage(run.head_batch)
+    return [(batch.id, batch.tasks) for batch in lineage]
+
+
+def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: MakeWorld) -> None:
+    world = make_world(steps=10, checkpoint={"everySteps": 100})
+    sampler = TestSampler(world.stores, RUN, rest_at=2)
+    with sampling(sampler):
+        process = world.process()
+        until(world.at_step(2), what="step 2")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=HUNG_SECONDS) == 143
+        stopped = world.run
+        assert stopped.outcome is None
+        sampler.rest_at = 0
+        assert world.attempt() == 0
+    assert stopped.step >= 2
+    assert stopped.durable is not None
+    assert stopped.durable.step == stopped.step  # though a checkpoint was not due for long
+    assert world.run.step == 10
+    world.check_lineage()
+
+
+def test_sigterm_keeps_what_was_replayed(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often attempts are stopped early, they come to the head in the end."""
+    world = make_world(steps=8, checkpoint={"everySteps": 100})
+    with sampling(TestSampler(world.stores, RUN)):
+        with pytest.raises(Crashed), crashing_at("training: step 6", monkeypatch):
+            world.attempt()
+        assert (world.run.step, world.run.durable) == (5, None)
+        with pytest.raises(ObjectMissingError):
+            world.newest("metrics.jsonl")
+        for step in (2, 4):
+            terminated = threading.Event()
+            with reaching(f"replaying: step {step}", terminated.set, monkeypatch):
+                assert world.attempt(terminated) == 143
+            stopped = world.run
+            assert stopped.durable is not None
+            assert (stopped.step, stopped.durable.step) == (5, step)
+            with pytest.raises(ObjectMissingError):  # what is there is never replaced by less
+                world.newest("metrics.jsonl")
+        assert world.attempt() == 0
+    lines = world.newest("metrics.jsonl").splitlines()
+    replayed = [StepMetrics.model_validate_json(line).replayed for line in lines]
+    assert replayed == [True, True, True, True, False, False, False, False]
+    assert world.run.totals.rollouts_trained == sum(len(one) for one in world.trained())
+    world.check_lineage()
+
+
+def test_a_trainer_that_was_replaced_stops_and_changes_nothing(make_world: MakeWorld) -> None:
+    world = make_world(steps=8)
+    sampler = TestSampler(world.stores, RUN, rest_at=2)
+    with sampling(sampler), ThreadPoolExecutor(1) as executor:
+        old = executor.submit(world.attempt)
+        until(world.at_step(2), what="step 2")
+        taken = world.stores.runs.take_epoch(RUN)
+        assert old.result(timeout=HUNG_SECONDS) == 3
+        assert unchanged(taken, world.run)
+        sampler.rest_at = 0
+        assert world.attempt() == 0
+    assert world.run.epoch == 3
+    world.check_lineage()
+
+
+def unchanged(before: Run, after: Run) -> bool:
+    fields = ("epoch", "step", "head_batch", "policy", "durable", "outcome", "totals")
+    return all(getattr(before, field) == getattr(after, field) for field in fields)
+
+
+def test_a_run_outlives_its_stores(
+    tmp_path: Path, store_server: StoreServer, minio_server: MinioServer
+) -> None:
+    for name in ("store", "minio", "world"):
+        (tmp_path / name).mkdir()
+    with (
+        running_store(tmp_path / "store") as store,
+        running_minio(tmp_path / "minio") as minio,
+        ExitStack() as opened,
+    ):
+        settings = settings_of(store, minio)
+        stores = opened.enter_context(
+            closing(Stores.connect(settings, patience_seconds=HUNG_SECONDS))
+        )
+        stores.objects.make_bucket()
+        world = World.make(tmp_path / "world", stores, settings, steps=10)
+        with sampling(TestSampler(stores, RUN)), ThreadPoolExecutor(1) as executor:
+            job = executor.submit(world.attempt)
+            for step, server in ((2, store.server), (5, minio.server)):
+                until(world.at_step(step), what=f"step {step}")
+                with outage(server):
+                    pass
+            assert job.result(timeout=HUNG_SECONDS) == 0
+        assert world.run.epoch == 1
+        world.check_lineage()
+
+
+def test_a_bucket_that_stays_away_is_what_the_outcome_names(
+    tmp_path: Path, store_server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected: list[Stores] = []
+
+    def connect(settings: StoreSettings, **options: float) -> Stores:
+        connected.append(Stores.connect(settings, **options))
+        return connected[-1]
+
+    monkeypatch.setattr("tests.contract.rl_trainer.world.connect", connect)
+    monkeypatch.setattr("tests.contract.rl_trainer.world.PATIENCE_SECONDS", 20.0)
+    for name in ("minio", "world"):
+        (tmp_path / name).mkdir()
+    with running_minio(tmp_path / "minio") as minio, ExitStack() as opened:
+        settings = settings_of(store_server, minio)
+        stores = opened.enter_context(
+            closing(Stores.connect(settings, patience_seconds=HUNG_SECONDS))
+        )
+        stores.objects.make_bucket()
+        world = World.make(tmp_path / "world", stores, settings, steps=1000)
+        # Without new policies it goes on sampling, until all that it samples is stale.
+        content = TestSampler(stores, RUN, hold=1)
+        with sampling(content), ThreadPoolExecutor(1) as executor:
+            job = executor.submit(world.attempt)
+            until(world.at_step(1), what="step 1")
+            connected[0].objects._patience = 1.0
+            minio.server.kill()
+            assert job.result(timeout=HUNG_SECONDS) == 1
+        assert (world.outcome.kind, world.outcome.reason) == ("Failed", "StoreUnavailable")
+        assert "bucket did not answer while" in world.outcome.message

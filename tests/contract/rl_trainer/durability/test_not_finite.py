@@ -1,0 +1,69 @@
+"""Numbers that are not finite end an attempt before its optimizer; what was durable stays so."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from rl_trainer.algorithm.packing import Packed
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.step_totals import Update
+from rl_trainer.model.learner import Learner
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN, World
+from tests.waiting import until
+
+
+def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what: str) -> None:
+    """Have one step meet a loss or a gradient that is not finite, once the last one is durable."""
+    update, accumulate = Learner.update, Learner._accumulate
+
+    def spoiled(self: Learner, samples: Sequence[Sample], *, step: int) -> Update:
+        if step == at:
+            until(
+                lambda: world.run.durable and world.run.durable.step == at - 1,
+                what="the checkpoint of the step before",
+            )
+            if what == "loss":
+                first = dataclasses.replace(samples[0], advantage=math.inf)
+                samples = [first, *samples[1:]]
+        return update(self, samples, step=step)
+
+    def accumulated(self: Learner, packed: Packed, *, step: int, below: int) -> list[object]:
+        terms = accumulate(self, packed, step=step, below=below)
+        if step == at and what == "gradient":
+            gradient = next(iter(self.parameters.values())).grad
+            assert gradient is not None
+            gradient[0, 0] = math.nan
+        return list(terms)
+
+    at = step
+    monkeypatch.setattr(Learner, "update", spoiled)
+    monkeypatch.setattr(Learner, "_accumulate", accumulated)
+
+
+def test_the_checkpoint_outlives_what_is_not_finite(make_world: MakeWorld) -> None:
+    world = make_world(steps=6, checkpoint={"everySteps": 2})
+    with sampling(TestSampler(world.stores, RUN)):
+        for step, what in ((3, "gradient"), (5, "loss")):
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                spoil_once(world, monkeypatch, step=step, what=what)
+                assert world.attempt() == 1
+            assert world.outcome.reason == "NotFinite"
+            assert f"Step {step} was not made: the {what} of rollout {RUN}" in world.outcome.message
+            durable = world.run.durable
+            assert durable is not None
+            assert (world.run.step, durable.step) == (step - 1, step - 1)
+            assert world.stores.objects.list(durable.prefix), "it lies in the bucket"
+        assert world.attempt() == 0
+    metrics = [json.loads(line) for line in world.newest("metrics.jsonl").splitlines()]
+    assert [(one["step"], one["epoch"]) for one in metrics] == [
+        (1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3),
+    ]  # fmt: skip
+    assert not any(one["replayed"] for one in metrics)
+    world.check_lineage()

@@ -1,0 +1,62 @@
+"""Models that are written on the way, whatever ends the attempts."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rl_trainer.algorithm.samples import batch_samples
+from rl_trainer.model import loading
+from rl_trainer.model.learner import Learner
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.durability.crash import Crashed, crashing_after
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN, World
+
+CHECKPOINT = {"everySteps": 3, "exportEverySteps": 2}
+
+
+def exported(world: World) -> dict[str, list[str]]:
+    """Names of the files of each complete export, by its folder."""
+    root = f"{world.stores.run_prefix(RUN)}exports/"
+    keys = [one.key.removeprefix(root) for one in world.stores.objects.list(root)]
+    folders = itertools.groupby(sorted(keys), key=lambda key: key.rpartition("/")[0])
+    found = {name: [key.rpartition("/")[2] for key in held] for name, held in folders}
+    return {name: files for name, files in found.items() if "manifest.json" in files}
+
+
+def test_every_second_model_is_written_with_its_settings(
+    make_world: MakeWorld, tmp_path: Path
+) -> None:
+    world = make_world(steps=6, checkpoint=CHECKPOINT)
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    assert list(exported(world)) == ["00000002/1", "00000004/1"]  # the sixth is the final one
+    card = world.get("exports/00000002/1/README.md").decode()
+    assert "2 of 6 steps of 4 prompts" in card
+    assert '"exportEverySteps": 2' in card
+    (tmp_path / "model.safetensors").write_bytes(
+        world.get("exports/00000002/1/model.safetensors")
+    )  # fmt: skip
+    written = load_file(tmp_path / "model.safetensors")
+    policy = loading.load(world.folder / "model", precision="FP32", uri=world.spec.model.uri)
+    learner = Learner(policy, world.spec)
+    for batch in world.stores.batches.lineage(world.run.head_batch)[:2]:
+        rollouts = world.stores.rollouts.get([member.rollout for member in batch.members])
+        learner.update(batch_samples(batch, rollouts), step=batch.step)
+    assert all(torch.equal(one, written[name]) for name, one in learner.parameters.items())
+
+
+def test_crashes_leave_none_out(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(steps=6, checkpoint=CHECKPOINT)
+    with sampling(TestSampler(world.stores, RUN)):
+        for commands in (90, 130, 170):
+            with crashing_after(commands, monkeypatch), contextlib.suppress(Crashed):
+                world.attempt()
+        assert world.attempt() == 0
+    assert {name.partition("/")[0] for name in exported(world)} == {"00000002", "00000004"}

@@ -1,0 +1,255 @@
+"""Runs that train nothing, against the real stores."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.run import Sampled
+from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.stores import reports
+from rl_contracts.stores.runs import RunStore
+from rl_trainer.rollouts import evaluate
+from tests.contract.rl_trainer import world as worlds
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.runs.test_adapters import AdapterSampler
+from tests.contract.rl_trainer.sampling import TestSampler, sampling
+from tests.contract.rl_trainer.world import RUN, World
+
+NEXT = "33333333-4444"
+SAMPLES = 3
+TEMPERATURES = [1.0, 0.7]
+
+
+def evaluation(make_world: MakeWorld) -> World:
+    """An evaluation on two sources."""
+    world = make_world()
+    root = world.spec.model.uri.removesuffix("model")
+    sources = {
+        "validation": [{"name": "digits", "uri": f"{root}test.jsonl"}],
+        "test": [{"name": "held-out", "uri": f"{root}train.jsonl"}],
+    }
+    section = {"temperatures": TEMPERATURES, "samplesPerPrompt": SAMPLES}
+    spec = world.spec.model_dump(by_alias=True) | {
+        "algorithm": {"objective": "Evaluation"},
+        "data": sources,
+        "training": {"precision": "FP32", "maxTokensPerMicrobatch": 64, "evaluation": section},
+    }
+    world.spec = world.spec.model_validate(spec)
+    world.write_mounts()
+    return world
+
+
+def check(world: World, results: list[EvaluationResult]) -> None:
+    """Everything was measured once, by one version."""
+    assert [(one.split, one.dataset, one.temperature) for one in results] == [
+        (split, dataset, temperature)
+        for split, dataset in (("validation", "digits"), ("test", "held-out"))
+        for temperature in TEMPERATURES
+    ]
+    for one in results:
+        assert (one.step, one.version, one.prompts, one.samples_per_prompt) == (0, 1, 10, SAMPLES)
+        assert one.versions == {"1": one.tokens}
+        assert list(one.pass_at) == ["1", "2", "3"]
+        assert one.pass_at["1"] == pytest.approx(one.accuracy)
+        assert one.logprob_gap_mean < 1e-5
+
+
+def test_one_policy_is_evaluated_and_nothing_is_trained(make_world: MakeWorld) -> None:
+    world = evaluation(make_world)
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    run = world.run
+    check(world, run.evaluations)
+    assert (run.step, run.steps, run.head_batch, run.last_version) == (0, 0, None, 1)
+    assert (world.outcome.kind, world.outcome.reason) == ("Succeeded", "Evaluated")
+    assert world.outcome.final_model == ""
+    assert "digits" in world.outcome.message
+    told = [EvaluationResult.model_validate(one) for one in world.report()["evaluations"]]
+    assert told == run.evaluations
+    prefix = world.stores.run_prefix(RUN)
+    folders = {
+        one.key.removeprefix(prefix).split("/")[0] for one in world.stores.objects.list(prefix)
+    }
+    assert folders == {"policies", "reports"}
+    assert world.stores.batches.of_run(RUN) == []
+    assert not world.stores.tasks.find(RUN, queue=Queue.TRAIN, state=TaskState.PENDING)
+
+
+def test_another_attempt_measures_the_same_version_and_only_what_is_missing(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = evaluation(make_world)
+    measured = evaluate.evaluate
+    asked: list[list[str]] = []
+
+    def once(job: Any, learner: Any, datasets: Any, **more: Any) -> list[EvaluationResult]:
+        asked.append([one.source.name for one in datasets])
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return measured(job, learner, datasets, **more)
+
+    monkeypatch.setattr(evaluate, "evaluate", once)
+    with sampling(TestSampler(world.stores, RUN)):
+        with pytest.raises(KeyboardInterrupt):
+            world.attempt()
+        assert [one.dataset for one in world.run.evaluations] == ["digits", "digits"]
+        assert world.attempt() == 0
+    assert asked == [["digits"], ["held-out"], ["held-out"]]
+    check(world, world.run.evaluations)
+    assert world.run.epoch == 2
+    assert json.loads(world.newest(reports.REPORT))["policyVersions"] == 1
+
+
+def as_evaluation(world: World, **resume: str) -> None:
+    """Change the manifest to measure what another run's checkpoint holds."""
+    spec = world.spec.model_dump(by_alias=True) | {
+        "algorithm": {"objective": "Evaluation"},
+        "data": {"validation": world.spec.data.model_dump(by_alias=True)["validation"]},
+        "training": {
+            "precision": "FP32", "maxTokensPerMicrobatch": 64, "checkpoint": {"resume": resume},
+        },
+    }  # fmt: skip
+    world.spec = world.spec.model_validate(spec)
+    world.write_mounts()
+
+
+def test_another_runs_checkpoint_is_evaluated_whatever_trained_it(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(steps=3, optimizer={"kind": "AdamW8bit", "learningRate": 3e-3})
+    algorithm = {"groupSize": 4, "estimator": {"kind": "GAE"}, "critic": {}}
+    spec = world.spec.model_dump(by_alias=True) | {"algorithm": algorithm}
+    world.spec = world.spec.model_validate(spec)
+    world.write_mounts()
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    durable, trained = world.run.durable, world.final_weights()
+    assert durable is not None
+    monkeypatch.setattr(worlds, "RUN", NEXT)
+    as_evaluation(world, mode="From", uri=world.stores.objects.uri(durable.prefix))
+    sampler = TestSampler(world.stores, NEXT)
+    with sampling(sampler):
+        assert world.attempt() == 0
+    (found,) = world.run.evaluations
+    assert (found.step, found.version, found.versions) == (0, 1, {"1": found.tokens})
+    assert found.logprob_gap_mean < 1e-5
+    served = sampler._model.state_dict()
+    assert all(torch.equal(served[name], one) for name, one in trained.items())
+    assert world.outcome.reason == "Evaluated"
+
+
+def test_a_checkpoint_of_adapters_is_not_evaluated_and_the_remedy_names_what_is(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(steps=1, lora={"rank": 2})
+    with sampling(AdapterSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    durable, final = world.run.durable, world.outcome.final_model
+    assert durable is not None
+    uri = world.stores.objects.uri(durable.prefix)
+    monkeypatch.setattr(worlds, "RUN", NEXT)
+    as_evaluation(world, mode="From", uri=uri)
+    assert world.attempt() == 2
+    outcome = world.outcome
+    assert (outcome.field, outcome.value) == ("spec.training.checkpoint.resume.uri", uri)
+    assert outcome.reason == "CheckpointUnusable"
+    assert "holds adapters" in outcome.message
+    assert "spec.model.uri" in outcome.remedy
+    monkeypatch.setattr(worlds, "RUN", "55555555-6666")
+    world.spec = world.spec.model_copy(
+        update={"model": world.spec.model.model_copy(update={"uri": final})}
+    )
+    as_evaluation(world, mode="Auto")
+    with sampling(TestSampler(world.stores, "55555555-6666")):
+        assert world.attempt() == 0
+    assert world.outcome.reason == "Evaluated"
+
+
+def sampling_run(make_world: MakeWorld) -> World:
+    """Three windows of four prompts from ten records."""
+    world = make_world()
+    data = world.spec.data.model_dump(by_alias=True) | {"validation": []}
+    spec = world.spec.model_dump(by_alias=True) | {
+        "data": data,
+        "algorithm": {"objective": "Sampling", "groupSize": SAMPLES},
+        "training": {
+            "precision": "FP32", "maxTokensPerMicrobatch": 64, "epochs": 1, "promptsPerStep": 4,
+        },
+    }  # fmt: skip
+    world.spec = world.spec.model_validate(spec)
+    world.write_mounts()
+    return world
+
+
+def windows(world: World) -> list[list[dict[str, Any]]]:
+    """What is in the bucket, by window."""
+    prefix = f"{world.stores.run_prefix(RUN)}samples/"
+    keys = sorted(one.key for one in world.stores.objects.list(prefix))
+    assert keys == [f"{prefix}{number:08d}.jsonl" for number in range(len(keys))]
+    found = [world.stores.objects.get(key).decode().splitlines() for key in keys]
+    return [[json.loads(line) for line in one] for one in found]
+
+
+def check_windows(world: World) -> None:
+    """Every rollout of the store is in the bucket once, and nothing was trained."""
+    found = [line for window in windows(world) for line in window]
+    tasks = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
+    stored = [one for task in tasks for one in world.stores.rollouts.of_task(task.id)]
+    assert sorted(one["rollout"] for one in found) == sorted(one.id for one in stored)
+    by_id = {one.id: one for one in stored}
+    for line in found:
+        rollout = by_id[line["rollout"]]
+        assert (line["response"], line["reward"]) == (rollout.text, rollout.reward)
+        assert (line["version"], line["answer"], line["dataset"]) == (1, "7", "train")
+    told = world.run.sampled
+    assert (told.windows, told.prompts, told.given_up, told.rollouts) == (3, 12, 0, 12 * SAMPLES)
+    assert told.versions == {"1": sum(one.num_generated for one in stored)}
+    assert told.reward_mean == pytest.approx(sum(one.reward for one in stored) / len(stored))
+    assert (world.run.step, world.run.steps, world.run.last_version) == (0, 3, 1)
+    assert (world.outcome.kind, world.outcome.reason) == ("Succeeded", "Sampled")
+
+
+def test_the_store_is_filled_from_one_policy(make_world: MakeWorld) -> None:
+    world = sampling_run(make_world)
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    check_windows(world)
+    assert {line["dataset"] for line in windows(world)[0]} == {"train"}
+    assert world.report()["sampled"]["rollouts"] == 12 * SAMPLES
+    assert world.stores.tasks.total(RUN, queue=Queue.TRAIN) == 0
+
+
+def test_another_attempt_goes_on_with_the_window_that_was_not_counted(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = sampling_run(make_world)
+    record, asked = RunStore.record_sampled, []
+
+    def once(self: RunStore, run: str, *, epoch: int, sampled: Sampled) -> None:
+        asked.append(sampled.windows)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        record(self, run, epoch=epoch, sampled=sampled)
+
+    monkeypatch.setattr(RunStore, "record_sampled", once)
+    with sampling(TestSampler(world.stores, RUN)):
+        with pytest.raises(KeyboardInterrupt):
+            world.attempt()
+        assert world.run.sampled.windows == 1
+        assert world.attempt() == 0
+    assert asked == [1, 2, 2, 3]
+    check_windows(world)
+
+
+def test_prompts_that_nobody_can_sample_are_counted(make_world: MakeWorld) -> None:
+    world = sampling_run(make_world)
+    with sampling(TestSampler(world.stores, RUN, fail="too long")):
+        assert world.attempt() == 0
+    assert (world.run.sampled.given_up, world.run.sampled.prompts) == (12, 0)
+    assert world.run.sampled.reward_mean is None
+    assert windows(world) == [[], [], []]

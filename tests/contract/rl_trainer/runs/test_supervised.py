@@ -1,0 +1,156 @@
+"""Supervised fine-tuning without a sampler, against transformers' own loss."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from rl_contracts.audit import batch as batch_audit
+from rl_contracts.audit import run as run_audit
+from rl_contracts.documents.arrays import unpack_int32
+from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.documents.task import Queue, TaskState
+from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.durability.crash import train_over_crashes
+from tests.contract.rl_trainer.world import RUN, World
+from tests.tiny_model import ASSISTANT, END
+
+STEPS, PER_STEP, RATE = 5, 4, 3e-3
+EPSILON = 1e-3
+"""Of Adam: with a smaller one a gradient of rounding errors alone would make a whole step."""
+
+
+def conversation(number: int) -> list[dict[str, str]]:
+    """One or two turns of the assistant, of different lengths."""
+    first = [
+        {"role": "user", "content": str(number)},
+        {"role": "assistant", "content": str(7 + number)},
+    ]
+    again = [{"role": "user", "content": "12"}, {"role": "assistant", "content": "3"}]
+    return first + again if number % 3 == 0 else first
+
+
+def supervised(make_world: MakeWorld, **algorithm: Any) -> World:
+    world = make_world(
+        steps=STEPS,
+        optimizer={"learningRate": RATE, "epsilon": EPSILON},
+        checkpoint={"everySteps": 2},
+        evaluation={"everySteps": 2, "beforeTraining": True},
+        maxTokensPerMicrobatch=48,
+        promptsPerUpdate=PER_STEP,
+    )
+    objects = world.stores.objects
+    lines = [json.dumps({"id": f"c{n}", "chat": conversation(n)}) + "\n" for n in range(10)]
+    objects.put(f"{objects.prefix}train.jsonl", "".join(lines).encode())
+    given = world.spec.model_dump(by_alias=True)
+    del given["samplers"], given["reward"], given["weightSync"]
+    given["data"]["train"][0]["columns"] = {"messages": "chat"}
+    given["agent"] = {"sampling": {"maxContextTokens": 48, "maxTokensPerTurn": 24}}
+    given["algorithm"] = {"objective": "SFT", **algorithm}
+    world.spec = world.spec.model_validate(given)
+    world.write_mounts()
+    return world
+
+
+def labels_of(tokens: list[int]) -> list[int]:
+    """What follows each generation prompt up to the end of the turn; -100 elsewhere."""
+    found, speaks = [], False
+    for token in tokens:
+        found.append(token if speaks else -100)
+        speaks = token == ASSISTANT or (speaks and token != END)
+    return found
+
+
+def nll(model: Any, tokens: list[int]) -> tuple[Tensor, int]:
+    """Transformers' loss of a conversation, summed, and its number of trained tokens."""
+    labels = labels_of(tokens)
+    count = sum(one != -100 for one in labels)
+    return model(
+        input_ids=torch.tensor([tokens]), labels=torch.tensor([labels])
+    ).loss * count, count  # fmt: skip
+
+
+def mean_loss(model: Any, sequences: list[list[int]]) -> Tensor:
+    """Over all tokens."""
+    parts = [nll(model, one) for one in sequences]
+    total: Tensor = torch.stack([one for one, _ in parts]).sum()
+    return total / sum(count for _, count in parts)
+
+
+def reference(world: World) -> tuple[dict[str, Tensor], list[float], list[float]]:
+    """Weights, loss of each step and validation losses by a plain loop over transformers."""
+    model = AutoModelForCausalLM.from_pretrained(world.folder / "model").train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, eps=EPSILON, weight_decay=0.0)
+    held_out = [[13, digit, 11, 14, 7, 11] for digit in range(10)]
+    losses, validation = [], []
+    for step, rollouts in enumerate(world.trained()):
+        if step % 2 == 0:
+            validation.append(float(mean_loss(model, held_out).detach()))
+        loss = mean_loss(model, [unpack_int32(one.tokens) for one in rollouts])
+        found = torch.autograd.grad(loss, list(model.parameters()))
+        for parameter, gradient in zip(model.parameters(), found, strict=True):
+            parameter.grad = gradient
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    validation.append(float(mean_loss(model, held_out).detach()))
+    return {name: one.detach() for name, one in model.named_parameters()}, losses, validation
+
+
+def test_it_trains_what_transformers_would_and_goes_on_after_crashes(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = supervised(make_world)
+    train_over_crashes(world, monkeypatch, first=40, later=25)
+    world.check_lineage()  # the weights are bit for bit those without a crash
+    weights, losses, validation = reference(world)
+    final = world.final_weights()
+    assert max(float((final[name] - one).abs().max()) for name, one in weights.items()) < 1e-5
+
+    lines = world.newest("metrics.jsonl").decode().splitlines()
+    metrics = [StepMetrics.model_validate_json(line) for line in lines]
+    assert [one.loss for one in metrics] == pytest.approx(losses, abs=1e-5)
+    run = world.run
+    assert [(one.step, one.accuracy, one.version) for one in run.evaluations] == [
+        (step, None, 0) for step in (0, 2, 4, 5)
+    ]
+    assert [one.loss for one in run.evaluations] == pytest.approx(validation, abs=1e-5)
+    assert validation[-1] < validation[0]
+
+    # Every record once in a pass, nothing published, nothing left in a queue.
+    trained = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
+    assert [one.sequence for one in trained] == list(range(STEPS * PER_STEP))
+    assert len({one.example for one in trained[:10]}) == 10
+    assert (run.policy, run.last_version) == (None, 0)
+    assert run_audit.audit(world.stores, RUN).good
+    shown = batch_audit.audit(world.stores, RUN, step=2)
+    assert shown.good
+    assert {one.rollout for one in shown.sequences} == {one.id for one in world.trained()[1]}
+    assert all(world.stores.tasks.total(RUN, queue=queue) == 0 for queue in list(Queue)[:2])
+
+
+def test_records_that_cannot_be_trained_are_refused_or_left_out(make_world: MakeWorld) -> None:
+    world = supervised(make_world)
+    objects = world.stores.objects
+    long = {
+        "id": "long",
+        "chat": [*conversation(1)[:1], {"role": "assistant", "content": "1" * 60}],
+    }
+    lines = [json.dumps(one) + "\n" for one in (long, {"id": "c1", "chat": conversation(1)})]
+    objects.put(f"{objects.prefix}train.jsonl", "".join(lines).encode())
+    assert world.attempt() == 2
+    assert world.outcome.reason == "RecordUntrainable"
+    assert "a sequence of 65 tokens, more than the 48 that fit" in world.outcome.message
+    assert "spec.agent.sampling.maxContextTokens" in world.outcome.remedy
+    given = world.spec.model_dump(by_alias=True)
+    given["data"]["onBadRecord"] = "Skip"
+    world.spec = world.spec.model_validate(given)
+    world.write_mounts()
+    assert world.attempt() == 0
+    trained = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
+    assert {one.example for one in trained} == {"c1"}

@@ -1,0 +1,344 @@
+"""How attempts end is told, counted or not, and followed by the pause that it deserves."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rl_contracts.spec.lifecycle import Lifecycle
+from rl_contracts.spec.status import AttemptStatus, RLJobStatus
+from rl_operator.attempts.lifecycle import decide
+from rl_operator.attempts.status import decided
+from rl_operator.kube.timestamps import format_time
+from rl_operator.state import attempt_records
+from rl_operator.state.decisions import Complete, Decision, Ended, Wait
+from rl_operator.state.pod import Container, Pod
+from tests.unit.rl_operator.builders import (
+    NOW,
+    a_failure,
+    a_pod,
+    a_run_document,
+    a_trainer,
+    a_view,
+    an_ended_pod,
+    with_outcome,
+)
+
+ENDED = RLJobStatus(attempt=1, failures=1, last_failure=a_failure())
+LATER = ENDED.model_copy(update={"next_retry_time": format_time(NOW + 10)})
+STUCK = a_pod(phase="Pending", ready=False, started_at=None, created_at=NOW - 1801)
+
+
+def beside_a_sidecar(exit_code: int, ended_at: float) -> Pod:
+    """A pod whose trainer has ended, and that another container keeps."""
+    trainer = Container(name="pytorch", exit_code=exit_code, ended_at=ended_at)
+    return a_pod(ready=False, containers=(trainer, Container(name="log")))
+
+
+ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
+    "crash": (
+        {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1, message="boom"),)},
+        "TrainerFailed", True, "Exit code 1. Last words: boom",
+    ),
+    "drained, its process has not ended": (
+        {
+            "trainer": a_trainer(state="Failed"),
+            "pods": (a_pod(deleting=True, reason="EvictionByEvictionAPI", message="Evicting."),),
+        },
+        "EvictionByEvictionAPI", True, "Pod trainer-pod is being deleted. Evicting.",
+    ),
+    "deleted, its process has not ended": (
+        {"trainer": a_trainer(state="Failed"), "pods": (a_pod(deleting=True),)},
+        "PodDeleted", True, "Pod trainer-pod is being deleted.",
+    ),
+    "evicted": (
+        {
+            "trainer": a_trainer(state="Failed"),
+            "pods": (
+                dataclasses.replace(
+                    an_ended_pod(137, exit_reason="Error", message="step 3"),
+                    reason="Evicted", message="Its disk is over the limit.",
+                ),
+            ),
+        },
+        "Evicted", True,
+        "Its disk is over the limit. Exit code 137 by SIGKILL. Last words: step 3",
+    ),
+    "a sidecar keeps its pod": (
+        {"pods": (beside_a_sidecar(42, NOW - 61),)}, "TrainerFailed", True, "Exit code 42.",
+    ),
+    "a sidecar keeps one of its pods": (
+        {"pods": (a_pod(created_at=NOW), beside_a_sidecar(42, NOW - 61))},
+        "TrainerFailed", True, "Exit code 42.",
+    ),
+    "a sidecar keeps the pod of a trainer that said nothing": (
+        {"pods": (beside_a_sidecar(0, NOW - 61),)}, "ExitedWithoutOutcome", True, "",
+    ),
+    "killed for memory": (
+        {
+            "trainer": a_trainer(state="Failed"),
+            "pods": (an_ended_pod(137, exit_reason="OOMKilled"),),
+        },
+        "OOMKilled", True, "Exit code 137 by SIGKILL.",
+    ),
+    "pod is gone": (
+        {"trainer": a_trainer(state="Failed"), "pods": ()}, "PodMissing", True,
+        "left no exit code: it was deleted, or its node was.",
+    ),
+    "its own words": (
+        {
+            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),),
+            "run": with_outcome("Failed", reason="NonFiniteLoss", message="Loss is NaN."),
+        },
+        "NonFiniteLoss", True, "Loss is NaN.",
+    ),
+    "an earlier attempt's words do not explain a kill": (
+        {
+            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(137),),
+            "run": with_outcome("Failed", reason="NonFiniteLoss"),
+        },
+        "TrainerFailed", True, "SIGKILL",
+    ),
+    "no outcome": (
+        {"trainer": a_trainer(state="Succeeded"), "pods": (an_ended_pod(0),)},
+        "ExitedWithoutOutcome", True, "left no outcome",
+    ),
+    "exit code 2 without a refusal counts": (
+        {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(2),)},
+        "TrainerFailed", True, "Exit code 2",
+    ),
+    "refused": (
+        {
+            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(2),),
+            "run": with_outcome(
+                "Refused", reason="ScorerUnknown", field="spec.x", value="y", remedy="Do z."
+            ),
+        },
+        "ScorerUnknown", False, "spec.x = 'y': So. Do z.",
+    ),
+    "it had failed before it was suspended": (
+        {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),), "suspend": True},
+        "TrainerFailed", True, "Exit code 1.",
+    ),
+    "never scheduled": ({"pods": (STUCK,)}, "PendingDeadlineExceeded", True, "within 1800 s"),
+    "pod never created": (
+        {"pods": (), "trainer": a_trainer(created_at=NOW - 1801)},
+        "PendingDeadlineExceeded", True, "never created: see whether training-operator is at work",
+    ),
+    "pod never started": (
+        {"pods": (a_pod(phase="Pending", ready=False, created_at=NOW - 1801),)},
+        "PendingDeadlineExceeded", True, "was created, and never started",
+    ),
+    "no step": (
+        {
+            "pods": (a_pod(started_at=NOW - 5000),),
+            "run": a_run_document(progress_at=NOW - 1801, phase="waiting for rollouts"),
+        },
+        "ProgressDeadlineExceeded", True, "the trainer says: waiting for rollouts",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "counts", "words"), ENDS.values(), ids=ENDS.keys()
+)  # fmt: skip
+def test_an_end_is_told(changes: dict[str, Any], reason: str, counts: bool, words: str) -> None:
+    decision = decide(a_view(**changes))
+    assert isinstance(decision, Ended)
+    assert (decision.failure.reason, decision.counts) == (reason, counts)
+    assert decision.failure.attempt == 1
+    assert (decision.failure.exit_code == 2) is not counts
+    assert words in decision.failure.message
+
+
+@pytest.mark.parametrize(
+    ("failures", "delay", "final"), [(0, 10, False), (1, 20, False), (2, 40, False), (3, 80, True)]
+)
+def test_backoff_doubles_until_the_limit(failures: int, delay: float, final: bool) -> None:
+    status = RLJobStatus(attempt=failures + 1, failures=failures)
+    view = a_view(
+        status=status,
+        trainer=a_trainer(failures + 1, "Failed"),
+        pods=(an_ended_pod(1),),
+        lifecycle=Lifecycle(),
+    )
+    decision = decide(view)
+    assert isinstance(decision, Ended)
+    assert (decision.retry_at - NOW, decision.final) == (delay, final)
+
+
+@pytest.mark.parametrize("most", [600, 60, 86400])
+def test_backoff_has_an_upper_bound(most: int) -> None:
+    lifecycle = Lifecycle(backoff_limit=100, restart_backoff_max_seconds=most)
+    view = a_view(
+        status=RLJobStatus(attempt=50, failures=49),
+        trainer=a_trainer(50, "Failed"),
+        pods=(an_ended_pod(1),),
+        lifecycle=lifecycle,
+    )
+    decision = decide(view)
+    assert isinstance(decision, Ended)
+    assert decision.retry_at - NOW == most
+    after = decided(view.status, decision, NOW)
+    assert decide(dataclasses.replace(view, status=after, pods=())) == Wait(why="Backoff")
+
+
+def test_a_sidecar_may_go_on_for_a_minute() -> None:
+    pods = (beside_a_sidecar(42, NOW - 59),)
+    assert decide(a_view(pods=pods)) == Wait(why="Running")
+
+
+def test_a_sidecar_makes_no_failure_of_a_success() -> None:
+    run = with_outcome("Succeeded")
+    pods = (beside_a_sidecar(0, NOW - 61),)
+    assert decide(a_view(pods=pods, run=run)) == Wait(why="Running")
+    later = dataclasses.replace(a_view(pods=pods, run=run), store_now=NOW + 61)
+    assert isinstance(decide(later), Complete)
+
+
+def test_a_store_outage_stops_the_progress_deadline() -> None:
+    pods = (a_pod(started_at=NOW - 5000),)
+    assert decide(a_view(pods=pods, run=None, run_known=False)) == Wait(why="Running")
+
+
+def ruled(*rules: dict[str, Any], **changes: Any) -> Lifecycle:
+    return Lifecycle.model_validate({"failurePolicy": {"rules": list(rules)}, **changes})
+
+
+ON_42 = {"action": "FailJob", "onExitCodes": {"values": [42]}}
+ON_DISRUPTION = {"action": "Ignore", "onPodCondition": {"type": "DisruptionTarget"}}
+ON_OTHERS = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [1, 137]}}
+EVICTED = {"conditions": ("DisruptionTarget",), "reason": "Evicted"}
+
+RULED: dict[str, tuple[Lifecycle, int, dict[str, Any], bool, bool]] = {
+    "fails at once": (ruled(ON_42), 42, {}, True, True),
+    "another code": (ruled(ON_42), 41, {}, True, False),
+    "not counted": (ruled(ON_DISRUPTION), 137, EVICTED, False, False),
+    "not disrupted": (ruled(ON_DISRUPTION), 137, {}, True, False),
+    "the first rule decides": (ruled(ON_DISRUPTION, ON_OTHERS), 42, EVICTED, False, False),
+    "a code of no list": (ruled(ON_OTHERS), 42, {}, True, True),
+    "a code of the list": (ruled(ON_OTHERS), 137, {}, True, False),
+    "a code that is no failure": (ruled(ON_OTHERS), 0, {}, True, False),
+    "no failure, but a condition": (ruled(ON_OTHERS, ON_DISRUPTION), 0, EVICTED, False, False),
+    "ignored beyond the limit": (ruled(ON_DISRUPTION, backoffLimit=0), 1, EVICTED, False, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "code", "pod", "counts", "final"), RULED.values(), ids=RULED.keys()
+)
+def test_the_failure_policy_decides(
+    lifecycle: Lifecycle, code: int, pod: dict[str, Any], counts: bool, final: bool
+) -> None:
+    ended = dataclasses.replace(an_ended_pod(code), **pod)
+    decision = decide(a_view(trainer=a_trainer(state="Failed"), pods=(ended,), lifecycle=lifecycle))
+    assert isinstance(decision, Ended)
+    assert (decision.counts, decision.ignored, decision.final) == (counts, not counts, final)
+    assert decision.failure.exit_code == code
+    assert decision.failure.container == "pytorch"
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn"])
+def test_no_rule_lists_the_code_of_a_success(operator: str) -> None:
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        ruled({"action": "Ignore", "onExitCodes": {"operator": operator, "values": [0]}})
+
+
+REFUSED = {"reason": "ModelUnusable", "field": "spec.model.uri", "value": "s3://b/m"}
+ON_2 = {"onExitCodes": {"values": [2]}}
+REFUSALS: dict[str, tuple[Lifecycle, str, float, bool]] = {
+    # how the attempt is recorded, the pause, whether it was the last one
+    "no rule": (ruled(), "Refused", 30, False),
+    "a rule of another code": (ruled(ON_42), "Refused", 30, False),
+    "to be ignored, as it is": (ruled({"action": "Ignore", **ON_2}), "Refused", 30, False),
+    "to fail the job": (ruled({"action": "FailJob", **ON_2}), "Failed", 10, True),
+    "a code of no list": (ruled(ON_OTHERS), "Failed", 10, True),
+    "to be counted": (ruled({"action": "Restart", **ON_2}), "Failed", 10, False),
+    "to be counted, once": (
+        ruled({"action": "Restart", **ON_2}, backoffLimit=0), "Failed", 10, True
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "result", "delay", "final"), REFUSALS.values(), ids=REFUSALS.keys()
+)
+def test_the_failure_policy_is_asked_of_a_refusal(
+    lifecycle: Lifecycle, result: str, delay: float, final: bool
+) -> None:
+    view = a_view(
+        status=RLJobStatus(
+            attempt=1, attempts=[AttemptStatus(attempt=1, start_time=format_time(NOW - 50))]
+        ),
+        trainer=a_trainer(state="Failed"),
+        pods=(an_ended_pod(2),),
+        run=with_outcome("Refused", remedy="Do z.", **REFUSED),
+        lifecycle=lifecycle,
+    )
+    decision = decide(view)
+    assert isinstance(decision, Ended)
+    assert (decision.retry_at - NOW, decision.final) == (delay, final)
+    after = decided(view.status, decision, NOW)
+    assert [one.result for one in after.attempts] == [result]
+    assert after.failures == (result == "Failed")
+    assert (after.completion_time is not None) is final
+    # Whatever follows, people are told what to mend.
+    assert attempt_records.refused(after)
+    assert decision.failure.message == "spec.model.uri = 's3://b/m': So. Do z."
+
+
+@pytest.mark.parametrize(
+    ("ignored", "lasted", "delay"), [(0, 50, 10), (3, 50, 80), (9, 50, 600), (9, 5000, 10)]
+)
+def test_ignored_failures_pause_longer_while_they_come_fast(
+    ignored: int, lasted: float, delay: float
+) -> None:
+    record = AttemptStatus(attempt=1, start_time=format_time(NOW - lasted))
+    status = RLJobStatus(attempt=1, attempts=[record], ignored_failures=ignored)
+    ended = dataclasses.replace(an_ended_pod(137), conditions=("DisruptionTarget",))
+    view = a_view(
+        status=status,
+        trainer=a_trainer(state="Failed"),
+        pods=(ended,),
+        lifecycle=ruled(ON_DISRUPTION),
+    )
+    decision = decide(view)
+    assert isinstance(decision, Ended)
+    assert decision.retry_at - NOW == delay
+
+
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [
+        ({}, True),
+        ({"status": LATER}, True),  # between two attempts
+        ({"suspend": True}, False),
+        ({"run": with_outcome("Succeeded"), "trainer": a_trainer(state="Succeeded")}, False),
+    ],
+)
+def test_the_active_deadline_ends_the_job(changes: dict[str, Any], ends: bool) -> None:
+    status = changes.pop("status", RLJobStatus(attempt=1))
+    lifecycle = Lifecycle(active_deadline_seconds=100)
+
+    def at(seconds: float) -> Decision:
+        since = {"active_since": format_time(NOW - seconds)}
+        return decide(
+            a_view(status=status.model_copy(update=since), lifecycle=lifecycle, **changes)
+        )
+
+    assert not isinstance(at(100), Ended)
+    found = at(101)
+    assert isinstance(found, Ended) is ends
+    if isinstance(found, Ended):
+        assert (found.failure.reason, found.final) == ("DeadlineExceeded", True)
+
+
+def test_a_signal_has_a_name() -> None:
+    pods = (an_ended_pod(139),)
+    decision = decide(a_view(trainer=a_trainer(state="Failed"), pods=pods))
+    assert isinstance(decision, Ended)
+    assert decision.failure.signal == 11
+    assert "SIGSEGV" in decision.failure.message

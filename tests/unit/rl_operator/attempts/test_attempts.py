@@ -1,0 +1,164 @@
+"""Attempts begin, end, are repeated and give up, each exactly once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.status import AttemptStatus, RLJobStatus
+from rl_operator.attempts.lifecycle import decide
+from rl_operator.attempts.status import recorded
+from rl_operator.kube.timestamps import format_time
+from rl_operator.state.decisions import Begin, Complete, Decision, Ended, Halted, Wait
+from tests.unit.rl_operator.builders import (
+    NOW,
+    a_failure,
+    a_pod,
+    a_run_document,
+    a_trainer,
+    a_view,
+    an_ended_pod,
+    an_outcome,
+    with_outcome,
+)
+
+ENDED = RLJobStatus(attempt=1, failures=1, last_failure=a_failure())
+LATER = ENDED.model_copy(update={"next_retry_time": format_time(NOW + 10)})
+REFUSED = RLJobStatus(attempt=1, last_failure=a_failure(exit_code=2))
+RECORD = AttemptStatus(attempt=1, start_time=format_time(NOW - 50))
+HALTED = RLJobStatus(attempt=1, attempts=[RECORD.model_copy(update={"result": "Suspended"})])
+
+WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
+    "inputs first": (
+        {"status": RLJobStatus(), "trainer": None, "may_begin": False}, Wait(why="Inputs")
+    ),
+    "first attempt": ({"status": RLJobStatus(), "trainer": None}, Begin(attempt=1)),
+    "its job object is to be created": ({"trainer": None, "pods": ()}, Wait(why="Running")),
+    "it runs": ({}, Wait(why="Running")),
+    "it runs, and the operator's clock is an hour ahead": (
+        {"now": NOW + 3600, "store_now": NOW}, Wait(why="Running")
+    ),
+    "it runs while the store is down": ({"run": None, "run_known": False}, Wait(why="Running")),
+    "backoff": ({"status": LATER}, Wait(why="Backoff")),
+    "backoff of a clock that was ahead": (
+        {
+            "status": ENDED.model_copy(update={"next_retry_time": format_time(NOW + 3000)}),
+            "trainer": None, "pods": (),
+        },
+        Begin(attempt=2),
+    ),
+    "backoff is over": (
+        {"status": ENDED, "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),)},
+        Begin(attempt=2),
+    ),
+    "the old pod still runs": ({"status": ENDED}, Wait(why="Stopping")),
+    "the old pod is about to go": (
+        {"status": ENDED, "trainer": None, "pods": (a_pod(deleting=True, gone_by=NOW - 59),)},
+        Wait(why="Stopping"),
+    ),
+    "the old pod's node does not answer": (
+        {"status": ENDED, "trainer": None, "pods": (a_pod(deleting=True, gone_by=NOW - 61),)},
+        Begin(attempt=2),
+    ),
+    "an older one still runs": (
+        {"status": ENDED, "trainer": None, "others_active": True}, Wait(why="Stopping")
+    ),
+    "refused, inputs not mended": (
+        {"status": REFUSED, "trainer": None, "pods": (), "may_begin": False}, Wait(why="Inputs")
+    ),
+    "refused, inputs mended": (
+        {"status": REFUSED, "trainer": None, "pods": ()}, Begin(attempt=2)
+    ),
+    "success is not readable": (
+        {"trainer": a_trainer(state="Succeeded"), "run": None, "run_known": False},
+        Wait(why="Outcome"),
+    ),
+    "refusal is not readable": (
+        {
+            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(2),),
+            "run": None, "run_known": False,
+        },
+        Wait(why="Outcome"),
+    ),
+    "it starts": (
+        {"pods": (a_pod(phase="Pending", started_at=None, ready=False),)}, Wait(why="Running")
+    ),
+    "it has just ended": ({"pods": (an_ended_pod(1),)}, Wait(why="Running")),
+    "suspended before it began": (
+        {"status": RLJobStatus(), "trainer": None, "suspend": True}, Wait(why="Suspended")
+    ),
+    "to be suspended, it runs": ({"suspend": True}, Wait(why="Stopping")),
+    "to be suspended, its pod is going": (
+        {"suspend": True, "trainer": None}, Wait(why="Stopping")
+    ),
+    "suspended, nothing is left of it": (
+        {"suspend": True, "trainer": None, "pods": ()}, Halted(attempt=1)
+    ),
+    "suspended": ({"status": HALTED, "trainer": None, "suspend": True}, Wait(why="Suspended")),
+    "suspended between two attempts": (
+        {"status": LATER, "trainer": a_trainer(state="Failed"), "suspend": True},
+        Wait(why="Suspended"),
+    ),
+    "resumed": ({"status": HALTED, "trainer": None, "pods": ()}, Begin(attempt=2)),
+    "resumed while samplers are away": (
+        {"status": HALTED, "trainer": None, "pods": (), "may_begin": False}, Begin(attempt=2)
+    ),
+    "resumed before its samplers": (
+        {"status": HALTED, "trainer": None, "pods": (), "samplers_ready": False},
+        Wait(why="Samplers"),
+    ),
+    "a failure does not wait for samplers": (
+        {"status": ENDED, "trainer": None, "pods": (), "samplers_ready": False}, Begin(attempt=2)
+    ),
+    "success, pod ends soon": ({"run": with_outcome("Succeeded")}, Wait(why="Running")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "expected"), WAITS.values(), ids=WAITS.keys())
+def test_decides(changes: dict[str, Any], expected: Decision) -> None:
+    assert decide(a_view(**changes)) == expected
+
+
+def test_a_late_sampler_may_end_the_run() -> None:
+    decision = decide(a_view(late="SamplerPool p: Pod a: it serves version 1."))
+    assert isinstance(decision, Ended)
+    assert (decision.final, decision.failure.reason) == (True, "WeightSyncTimeout")
+    assert "SamplerPool p: Pod a" in decision.failure.message
+    assert decide(a_view(late="It.", status=LATER)) == Wait(why="Backoff")
+    assert decide(a_view(late="It.", suspend=True)) == Wait(why="Stopping")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "heartbeat"),
+    [
+        (a_trainer(state="Succeeded"), NOW),
+        (a_trainer(state="Failed"), NOW),  # killed after its last word
+        (None, NOW),
+        (a_trainer(), NOW - 61),  # has said so and hangs
+    ],
+)
+def test_a_success_is_one_however_the_pod_ends(trainer: Any, heartbeat: float) -> None:
+    found = an_outcome("Succeeded", final_model="s3://b/final/")
+    run = a_run_document(heartbeat_at=heartbeat, progress_at=heartbeat, outcome=found)
+    assert decide(a_view(trainer=trainer, run=run)) == Complete(outcome=found)
+
+
+def test_a_success_during_a_suspension_is_one() -> None:
+    found = an_outcome("Succeeded", final_model="s3://b/final/")
+    run = a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=found)
+    view = a_view(trainer=None, pods=(), run=run, suspend=True)
+    assert decide(view) == Complete(outcome=found)
+
+
+def test_records_tell_each_attempt_once_and_are_bounded() -> None:
+    status = RLJobStatus()
+    for attempt in range(1, 13):
+        begun = recorded(status, Begin(attempt=attempt), NOW)
+        status = status.model_copy(update={"attempt": attempt, "attempts": begun})
+        closed = recorded(status, Halted(attempt=attempt), NOW + 5)
+        status = status.model_copy(update={"attempts": closed})
+        assert recorded(status, Halted(attempt=attempt), NOW + 9) == closed  # told once
+    assert [one.attempt for one in status.attempts] == list(range(3, 13))
+    assert {one.result for one in status.attempts} == {"Suspended"}
+    assert status.attempts[-1].end_time == format_time(NOW + 5)

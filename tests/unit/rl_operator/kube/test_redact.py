@@ -1,0 +1,173 @@
+"""Words of others are shown without their secrets."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_contracts.errors import Refusal
+from rl_operator.kube.api_errors import MESSAGE_CHARACTERS, translated
+from rl_operator.kube.metadata import Child, Meta
+from rl_operator.kube.redact import HIDDEN, scrubbed
+from rl_operator.render.trainer import parse_trainer_job
+from rl_operator.state.deployment_state import deployment_state
+from rl_operator.state.pod import Container, Pod
+from rl_operator.status import scorer_outage
+from rl_operator.status.status_input import Situation
+from rl_operator.validation.refusals import of_samplers
+from tests.documents import a_sampler
+from tests.unit.rl_operator.builders import a_reading, a_snapshot, a_spec
+
+SECRET = "s3cr3tV4lue_xyz"
+LEAKS = {
+    "a URI": f"cannot reach mongodb+srv://user:{SECRET}@db.example.org/?tls=true",
+    "a URI after dots": f"cannot reach ...mongodb://user:{SECRET}@db.example.org",
+    "an assignment of an assignment": f"--set=token={SECRET}",
+    "a header": f"sent Authorization: Bearer {SECRET}",
+    "an assignment": f"PASSWORD={SECRET} rejected",
+    "a prefixed name": f"AWS_SECRET_ACCESS_KEY = {SECRET}",
+    "JSON": f'{{"api_key": "{SECRET}", "user": "ann"}}',
+    "Python": f"connect(token='{SECRET}')",
+    "an option": f"--hf-token={SECRET}",
+    "what begins with a number": f"api_tokens=40960{SECRET}",
+    "a number": f"tokenizer_password=12345678{SECRET}",
+    "a signed address": f"GET https://s3/b/k?X-Amz-Signature={SECRET}&x=1",
+    "a Hugging Face token": f"login with hf_{SECRET}{SECRET}",
+    "a GitHub token": f"ghp_{SECRET.replace('_', 'a')}{SECRET.replace('_', 'a')}",
+    "a JSON web token": f"eyJhbGciOiJIUzI1NiJ9.eyJ{SECRET}.{SECRET}",
+    "a private key": f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
+}
+
+
+@pytest.mark.parametrize("text", LEAKS.values(), ids=LEAKS.keys())
+def test_secrets_are_hidden(text: str) -> None:
+    shown = scrubbed(text)
+    assert SECRET not in shown
+    assert HIDDEN in shown
+    assert scrubbed(shown) == shown
+
+
+HARMLESS = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    "Exit code 137 by SIGKILL.",
+    "ValueError: shape '[2, 3]' is invalid for input of size 7",
+    "step 3: tokens: 512, 99 tokens/s, loss 0.1",
+    "http://minio.rl-system.svc:9000/rl-data does not answer",
+    "maxTokensPerTurn=512 is larger than the context",
+    "spec.agent.sampling.maxContextTokens = 40960: more than the model has",
+    "spec.agent.sampling.maxTokensPerTurn = '40960': more than the model has",
+    "spec.model.tokenizerUri = 's3://rl-data/tokenizer': there is no such file",
+    "spec.storage.secretName = 'team-stores': there is no such Secret",
+)
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_other_words_stay(text: str) -> None:
+    assert scrubbed(text) == text
+
+
+@given(st.text(max_size=200))
+def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
+    assert scrubbed(scrubbed(text)) == scrubbed(text)
+
+
+ENDLESS = (
+    "token", "token_", "tokensper", "tokens ", "password.", "a", "a.", "a://", "://a:b", "eyJ-",
+    "-----BEGIN ", "?X-Amz-", "bearer ", "hf_",
+)  # fmt: skip
+LAST_WORDS = 4096
+"""Characters that the kubelet keeps of them."""
+
+
+@pytest.mark.parametrize("word", ENDLESS)
+def test_no_last_words_keep_the_operator_busy(word: str) -> None:
+    began = time.thread_time()
+    scrubbed(word * (LAST_WORDS // len(word)))
+    assert time.thread_time() - began < 1.0
+
+
+def an_answer(status: int, message: str, *causes: dict[str, str]) -> urllib3.HTTPResponse:
+    body = json.dumps({"message": message, "details": {"causes": list(causes)}}).encode()
+    return urllib3.HTTPResponse(body, status=status, preload_content=True)
+
+
+def a_container() -> str:
+    ended = {"exitCode": 1, "message": WORDS}
+    return Container.parse({"name": "pytorch", "state": {"terminated": ended}}).message
+
+
+def a_pod_that_fits_no_node() -> str:
+    said = {"type": "PodScheduled", "status": "False", "message": WORDS}
+    raw = {"metadata": META, "status": {"conditions": [said]}}
+    return Pod.parse(raw).trouble()
+
+
+def a_deployment_that_may_have_no_pods() -> str:
+    said = {"type": "ReplicaFailure", "status": "True", "message": WORDS}
+    return deployment_state({"metadata": META, "spec": {}, "status": {"conditions": [said]}}).stuck
+
+
+def a_trainer_s_job() -> str:
+    said = {"type": "Failed", "status": "True", "message": WORDS}
+    raw = {"metadata": META, "status": {"conditions": [said]}}
+    return parse_trainer_job(Child(kind="PyTorchJob", meta=Meta.parse(raw), raw=raw)).message
+
+
+def a_refused_child() -> str:
+    found = translated(an_answer(403, WORDS), "POST /apis/apps/v1/namespaces/n/deployments/d")
+    return f"{found} {found.message}"
+
+
+def a_refused_field() -> str:
+    found = translated(an_answer(422, "no", {"field": "spec.a", "message": WORDS}), "POST /x")
+    return str(found.causes)
+
+
+def a_webhook_that_does_not_answer() -> str:
+    return str(translated(an_answer(500, f"failed calling webhook: {WORDS}"), "POST /x"))
+
+
+def a_sampler_s_refusal() -> str:
+    refusal = Refusal(field="spec.agent", value="x", reason="R", message=WORDS, remedy="Mend it.")
+    sampler = a_sampler(refusals=[refusal])
+    return str(next(of_samplers(a_spec(), [sampler])))
+
+
+def a_scorer_that_is_away() -> str:
+    sampler = a_sampler(unavailable={"Judge": WORDS})
+    return scorer_outage.words(
+        Situation(snapshot=a_snapshot(), reading=a_reading(samplers=(sampler,)), now=0.0)
+    )
+
+
+META = {
+    "namespace": "n", "name": "x", "uid": "u", "resourceVersion": "1",
+    "creationTimestamp": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+WORDS = f"denied by https://u:{SECRET}@policy/"
+SPEAKERS = (
+    a_container, a_pod_that_fits_no_node, a_deployment_that_may_have_no_pods, a_trainer_s_job,
+    a_refused_child, a_refused_field, a_webhook_that_does_not_answer, a_sampler_s_refusal,
+    a_scorer_that_is_away,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("speaker", SPEAKERS, ids=lambda one: one.__name__)
+def test_words_of_others_come_without_secrets(speaker: Callable[[], str]) -> None:
+    shown = speaker()
+    assert "denied by" in shown
+    assert HIDDEN in shown
+    assert SECRET not in shown
+
+
+def test_a_secret_that_the_cut_would_have_halved_is_hidden() -> None:
+    said = "x" * (MESSAGE_CHARACTERS - 20) + f" https://u:{SECRET}@policy/"
+    shown = translated(an_answer(403, said), "POST /x").message
+    assert len(shown) == MESSAGE_CHARACTERS
+    assert SECRET[:4] not in shown

@@ -1,0 +1,342 @@
+"""What a queue says of a job, and what the job may have then."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.workers import MOST_SAMPLERS
+from rl_operator.kube.kinds import Kind
+from rl_operator.kube.metadata import Child, Meta
+from rl_operator.kueue import admission, gate
+from rl_operator.kueue.admission import Workload, hold, parse
+from rl_operator.kueue.gate import Flavor, Gate
+from rl_operator.kueue.queueing import Queueing
+from rl_operator.render import agents, workload
+from rl_operator.render.workload import lacking
+from rl_operator.validation.refusals import of_spec
+from tests import kueue
+from tests.unit.rl_operator.builders import IMAGES, NOW, a_job_object, a_meta, a_snapshot, a_spec
+
+Raw = dict[str, Any]
+QUEUED: Raw = {"scheduling": {"provider": "Kueue", "queueName": "team"}}
+SPOT = Flavor(node_labels={"pool": "spot"}, tolerations=({"key": "spot", "operator": "Exists"},))
+STAMP = {"uid": "w", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def demand(**sections: Any) -> Raw:
+    return workload.render(a_meta(), a_spec(**QUEUED | sections), images=IMAGES)
+
+
+def quota_of(quota: str) -> Raw:
+    return {"scheduling": QUEUED["scheduling"] | {"samplerQuota": quota}}
+
+
+def stored(status: Callable[[Raw], Raw] | None = None, **sections: Any) -> Raw:
+    """A Workload as the API server has it."""
+    raw = copy.deepcopy(demand(**sections))
+    raw["metadata"] |= STAMP
+    if status is not None:
+        raw["status"] = status(raw)
+    return raw
+
+
+def parsed(raw: Raw) -> Workload:
+    return parse(Child(kind="Workload", meta=Meta.parse(raw), raw=raw))
+
+
+def pod_sets(raw: Raw) -> dict[str, Raw]:
+    return {one["name"]: one for one in raw["spec"]["podSets"]}
+
+
+class TestWhatIsAsked:
+    def test_each_group_has_a_pod_set_of_the_most_pods_it_takes_by_itself(self) -> None:
+        scaled = {"mode": "Builtin", "minReplicas": 2, "maxReplicas": 6}
+        samplers = [
+            {"name": "main", "template": {"autoscaling": {"minReplicas": 3}}},
+            {"name": "more", "template": {"autoscaling": scaled}},
+        ]
+        asked = pod_sets(demand(samplers=samplers, trainer={"replicas": 2}))
+        counts = {name: one["count"] for name, one in asked.items()}
+        assert counts == {"trainer": 2, "sampler-main": 3, "sampler-more": 6}
+
+    @pytest.mark.parametrize(
+        ("quota", "counts"),
+        [
+            ("MaxReplicas", {"trainer": 1, "sampler-main": 3, "sampler-more": 6}),
+            ("MinReplicas", {"trainer": 1, "sampler-main": 3, "sampler-more": 2}),
+            ("None", {"trainer": 1}),
+        ],
+    )
+    def test_a_quota_may_hold_fewer_samplers(self, quota: str, counts: dict[str, int]) -> None:
+        scaled = {"mode": "Builtin", "minReplicas": 2, "maxReplicas": 6}
+        groups = [
+            {"name": "main", "template": {"autoscaling": {"minReplicas": 3}}},
+            {"name": "more", "template": {"autoscaling": scaled, "rollout": {"maxSurge": 0}}},
+        ]
+        sections = {"samplers": groups} | quota_of(quota)
+        raw = stored(kueue.admitted, **sections)
+        assert {name: one["count"] for name, one in pod_sets(raw).items()} == counts
+        spec = a_spec(**QUEUED | sections)
+        assert list(of_spec(spec)) == []
+        assert gate.unusable(spec, parsed(raw), demand(**sections), {"spot": SPOT}) is None
+        assert admission.sizes(spec, None) == {"main": 0, "more": 0}
+        limit = MOST_SAMPLERS
+        bounded = quota == "MaxReplicas"
+        assert admission.sizes(spec, parsed(raw)) == {
+            "main": 3 if bounded else limit, "more": 6 if bounded else limit
+        }  # fmt: skip
+        granted = gate.granted(spec, parsed(raw), {"spot": SPOT})
+        selectors = {tuple(one.template.node_selector) for one in granted.samplers}
+        assert selectors == {() if quota == "None" else ("pool",)}
+
+    def test_an_elastic_trainer_may_be_admitted_with_less(self) -> None:
+        elastic = {"replicas": 3, "elastic": {"minReplicas": 2, "maxReplicas": 5}}
+        found = pod_sets(demand(trainer=elastic))["trainer"]
+        assert (found["count"], found["minCount"]) == (3, 2)
+
+    def test_all_containers_of_a_pod_count_and_nothing_else_is_told(self) -> None:
+        resources = {"limits": {"nvidia.com/gpu": 1}}
+        samplers = [{"name": "main", "template": {"resources": resources}}]
+        sidecar = {"name": "sidecar", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+        template = {"spec": {"containers": [sidecar], "runtimeClassName": "nvidia"}}
+        asked = pod_sets(demand(samplers=samplers, trainer={"podTemplate": template}))
+        pod = asked["sampler-main"]["template"]["spec"]
+        engine = next(one for one in pod["initContainers"] if one["name"] == "engine")
+        assert engine == {
+            "name": "engine", "image": "e:1", "resources": resources, "restartPolicy": "Always"
+        }  # fmt: skip
+        assert pod["containers"][0]["resources"]["requests"] == agents.REQUESTS
+        trainer = asked["trainer"]["template"]["spec"]
+        assert [one["name"] for one in trainer["containers"]] == ["pytorch", "sidecar"]
+        assert trainer["runtimeClassName"] == "nvidia"
+        assert "volumes" not in trainer
+
+    def test_the_pods_priority_is_the_workloads_unless_the_queue_has_one(self) -> None:
+        of_pods = a_spec(**QUEUED, trainer={"priorityClassName": "high"})
+        found = workload.priority_class(of_pods)
+        assert found is not None
+        assert (found.kind.group, found.name) == ("scheduling.k8s.io", "high")
+        both = {**QUEUED["scheduling"], "workloadPriorityClassName": "urgent"}
+        found = workload.priority_class(
+            a_spec(scheduling=both, trainer={"priorityClassName": "high"})
+        )
+        assert found is not None
+        assert (found.kind.group, found.name) == ("kueue.x-k8s.io", "urgent")
+        assert workload.priority_class(a_spec(**QUEUED)) is None
+
+
+def beside(*resources: str, **groups: Any) -> Raw:
+    """A trainer with a sidecar of these resources."""
+    sidecar = {"name": "sidecar", "image": "x", "resources": (*resources, groups)[0]}
+    return {"podTemplate": {"spec": {"containers": [sidecar]}}}
+
+
+LARGER = {"resources": {"requests": {"cpu": "3"}}}
+CHANGES: dict[str, tuple[Raw, Raw, str]] = {
+    "nothing": ({}, {}, ""),
+    "less is wanted": ({"trainer": LARGER}, {}, ""),
+    "the same in other words": (
+        {"trainer": {"resources": {"requests": {"cpu": "3000m"}}}}, {"trainer": LARGER}, "",
+    ),
+    "more is wanted": ({}, {"trainer": LARGER}, "Pods of set trainer ask for more"),
+    "more by its limits": (
+        {}, {"trainer": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
+        "Pods of set trainer ask for more",
+    ),
+    "more of a sidecar in small units": (
+        {"trainer": beside(requests={"cpu": "5e-1"})},
+        {"trainer": beside(requests={"cpu": "500001u"})},
+        "Pods of set trainer ask for more",
+    ),
+    "a sidecar that the API server will refuse": (
+        {"trainer": beside()}, {"trainer": beside(limits={"cpu": "much", "memory": None})}, "",
+    ),
+    "resources in a word": ({"trainer": beside()}, {"trainer": beside("much")}, ""),
+    "limits in a word": ({"trainer": beside()}, {"trainer": beside(limits="much")}, ""),
+    "more pods": ({}, {"trainer": {"replicas": 2}}, "Pod set trainer has 1 pods of 2"),
+    "another group": (
+        {}, {"samplers": [{"name": "main"}, {"name": "new"}]}, "Pod set sampler-new has 0 pods",
+    ),
+    "other nodes": ({}, {"trainer": {"nodeSelector": {"a": "b"}}}, "Pods of set trainer ask"),
+    "another queue": (
+        {}, {"scheduling": {"provider": "Kueue", "queueName": "other"}}, "queueName of the",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "told"), CHANGES.values(), ids=CHANGES)
+def test_a_workload_covers_what_a_job_wants(before: Raw, after: Raw, told: str) -> None:
+    was = workload.render(a_meta(), a_spec(**{**QUEUED, **before}), images=IMAGES)
+    wants = workload.render(a_meta(), a_spec(**{**QUEUED, **after}), images=IMAGES)
+    found = lacking(was, wants)
+    assert found.startswith(told)
+    assert bool(found) == bool(told)
+
+
+def evicted(raw: Raw) -> Raw:
+    return kueue.evicted({**raw, "status": kueue.admitted(raw)})
+
+
+def checked(raw: Raw) -> Raw:
+    """Quota is reserved; an admission check is not done."""
+    status = kueue.admitted(raw)
+    for one in status["conditions"]:
+        one["status"] = "False" if one["type"] == "Admitted" else one["status"]
+    check = {"name": "capacity", "state": "Pending", "message": "nodes are on their way"}
+    return {**status, "admissionChecks": [check]}
+
+
+WORDS: dict[str, tuple[Raw | None, str, str]] = {
+    "no Workload": (None, "NotQueued", "The job's Workload for queue team comes next."),
+    "nothing said": (stored(), "Pending", "Is there a LocalQueue team?"),
+    "no room": (
+        stored(lambda raw: kueue.pending(raw, "insufficient quota")), "Pending",
+        "insufficient quota",
+    ),
+    "no such queue": (
+        stored(lambda raw: kueue.pending(raw, "no LocalQueue team", reason="Inadmissible")),
+        "Inadmissible", "no LocalQueue team",
+    ),
+    "a check": (stored(checked), "AdmissionChecks", "capacity Pending: nodes are on their way"),
+    "evicted": (stored(evicted), "Preempted", "Preempted to make room"),
+    "taken out": (
+        {**stored(kueue.admitted), "spec": {**demand()["spec"], "active": False}}, "Deactivated",
+        "set it to true",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "reason", "message"), WORDS.values(), ids=WORDS)
+def test_a_job_is_held_back_with_its_queues_words(
+    raw: Raw | None, reason: str, message: str
+) -> None:
+    found = hold(parsed(raw) if raw is not None else None, demand(), "team")
+    assert found is not None
+    assert found.reason == reason
+    assert message in found.message
+
+
+def test_an_admitted_job_is_not_held_back() -> None:
+    assert hold(parsed(stored(kueue.admitted)), demand(), "team") is None
+
+
+class TestWhatIsAdmitted:
+    def test_flavors_and_checks_say_on_which_nodes(self) -> None:
+        raw = stored(kueue.admitted)
+        update = {
+            "name": "trainer",
+            "labels": {"a": "1"},
+            "annotations": {"b": "2"},
+            "nodeSelector": {"zone": "z"},
+            "tolerations": [{"key": "new", "operator": "Exists"}],
+        }
+        raw["status"]["admissionChecks"] = [
+            {"name": "capacity", "state": "Ready", "podSetUpdates": [update]}
+        ]
+        own = {"nodeSelector": {"disk": "fast"}, "tolerations": [{"key": "own"}]}
+        spec = gate.granted(a_spec(**QUEUED, trainer=own), parsed(raw), {"spot": SPOT})
+        assert spec.trainer.node_selector == {"disk": "fast", "pool": "spot", "zone": "z"}
+        assert [one["key"] for one in spec.trainer.tolerations] == ["own", "spot", "new"]
+        assert spec.trainer.pod_template == {
+            "metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}}
+        }
+        assert spec.samplers[0].template.node_selector == {"pool": "spot"}
+        assert spec.samplers[0].template.pod_template is None
+
+    def test_fewer_trainers_are_all_there_are(self) -> None:
+        bounds = {"minReplicas": 1, "maxReplicas": 5, "maxRestarts": 7}
+        trainer = {"replicas": 3, "elastic": bounds}
+        raw = stored(lambda one: kueue.admitted(one, counts={"trainer": 2}), trainer=trainer)
+        spec = gate.granted(a_spec(**QUEUED, trainer=trainer), parsed(raw), {"spot": SPOT})
+        assert spec.trainer.elastic is not None
+        assert spec.trainer.elastic.max_restarts == 7
+        sizes = (spec.trainer.replicas, spec.trainer.elastic.max_replicas)
+        assert sizes == (2, 2)
+
+    @pytest.mark.parametrize(
+        ("reason", "change", "flavors"),
+        [
+            ("FlavorNotFound", {}, {"spot": None}),
+            ("FlavorConflict", {"trainer": {"nodeSelector": {"pool": "mine"}}}, {"spot": SPOT}),
+        ],
+    )
+    def test_what_cannot_be_carried_out_is_told(
+        self, reason: str, change: Raw, flavors: dict[str, Flavor | None]
+    ) -> None:
+        raw, spec = stored(kueue.admitted, **change), a_spec(**QUEUED, **change)
+        found = gate.unusable(spec, parsed(raw), demand(**change), flavors)
+        assert found is not None
+        assert found.reason == reason
+
+    def test_a_placement_by_topology_is_refused(self) -> None:
+        raw = stored(kueue.admitted)
+        first = raw["status"]["admission"]["podSetAssignments"][0]
+        first["topologyAssignment"] = {"levels": ["rack"], "slices": []}
+        found = gate.unusable(a_spec(**QUEUED), parsed(raw), demand(), {"spot": SPOT})
+        assert found is not None
+        assert (found.reason, "spec.scheduling.queueName = 'team'" in found.message) == (
+            "TopologyUnsupported", True
+        )  # fmt: skip
+
+
+class Flavors:
+    """An API server that has them all."""
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
+        return kueue.flavor(name)
+
+    def merge(self, kind: Kind, manifest: Raw, *, subresource: str = "") -> Raw:
+        raise AssertionError(f"{kind.name} is written")
+
+
+def test_another_admission_within_the_same_second_brings_its_own_flavors() -> None:
+    queueing = Queueing(cluster=Flavors(), images=IMAGES, enabled=True, now=lambda: NOW)
+    for name in ("spot", "owned"):
+        raw = stored(functools.partial(kueue.admitted, name=name))
+        for one in raw["status"]["conditions"]:
+            one["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        child = Child(kind="Workload", meta=Meta.parse(raw), raw=raw)
+        children = {("Workload", "rljob-job"): child}
+        _, found = queueing.look(a_snapshot(job=a_job_object(**QUEUED), children=children))
+        assert found is not None
+        assert found.spec is not None
+        assert (found.stall, found.spec.trainer.node_selector) == (None, {"pool": name})
+
+
+class NoCluster:
+    """Nothing is asked and nothing written."""
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
+        raise AssertionError(f"{kind.name} {name} is asked for")
+
+    def merge(self, kind: Kind, manifest: Raw, *, subresource: str = "") -> Raw:
+        raise AssertionError(f"{kind.name} is written")
+
+
+@pytest.mark.parametrize(
+    ("enabled", "there", "reason"),
+    [(False, True, "KueueSwitchedOff"), (True, False, "KueueMissing")],
+)
+def test_a_job_without_kueue_starts_nothing_and_says_why(
+    enabled: bool, there: bool, reason: str
+) -> None:
+    queueing = Queueing(cluster=NoCluster(), images=IMAGES, enabled=enabled, now=lambda: NOW)
+    snapshot, found = queueing.look(a_snapshot(job=a_job_object(**QUEUED), has_queue_kind=there))
+    assert found is not None
+    assert found.stall is not None
+    assert (found.stall.reason, found.make, found.sizes) == (reason, None, {"main": 0})
+    assert "spec.scheduling.provider = 'Kueue'" in found.stall.message
+    assert snapshot.job.suspended
+
+
+def test_a_job_that_asks_no_queue_has_no_gate_to_wait_at() -> None:
+    queueing = Queueing(cluster=NoCluster(), images=IMAGES, enabled=True, now=lambda: NOW)
+    snapshot, found = queueing.look(a_snapshot())
+    assert snapshot.job.spec is not None
+    assert found == Gate(spec=snapshot.job.spec)
+    assert not snapshot.job.suspended

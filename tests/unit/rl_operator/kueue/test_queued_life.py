@@ -1,0 +1,321 @@
+"""A queue admits and evicts at any time: pods hold quota or there are none."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rl_operator.kube.conditions import find, is_true
+from rl_operator.kueue import admission
+from rl_operator.status.status_input import over
+from tests import kueue
+from tests.examples import examples
+from tests.unit.rl_operator.jobs.test_life import (
+    EVENTS,
+    FAULTS,
+    RULES,
+    SPOILT,
+    Event,
+    wait,
+    world_of,
+)
+from tests.unit.rl_operator.model_life import Life
+from tests.unit.rl_operator.model_queue import POOL, WORKLOAD, QueuedLife
+
+
+def queued(event: str) -> Event:
+    def happen(life: Life) -> None:
+        assert isinstance(life, QueuedLife)
+        match event:
+            case "admits":
+                life.admit()
+            case "evicts":
+                life.evict()
+            case "stops":
+                life.evict("ClusterQueueStopped")
+            case "goes on":
+                life.requeue()
+            case "deactivated":
+                life.activate(active=False)
+            case "activated":
+                life.activate(active=True)
+
+    return happen
+
+
+def edit_scheduling(life: Life) -> None:
+    """The user names another queue; the API server lets that be only while it may."""
+    assert isinstance(life, QueuedLife)
+    if life.queued and (life.suspend or life.status.attempt == 0):
+        life.sections = {"scheduling": {"provider": "Kueue", "queueName": "other"}}
+        life.version += 1
+
+
+def leave_queue(life: Life) -> None:
+    """The user asks no queue any more, while that may be changed."""
+    if life.suspend or life.status.attempt == 0:
+        life.sections = {"scheduling": {"provider": "None"}}
+        life.version += 1
+
+
+def ask_queue(life: Life) -> None:
+    """The user asks a queue again; pods that are there would have no quota."""
+    if not life.pods and (life.suspend or life.status.attempt == 0):
+        life.sections = {"scheduling": {"provider": "Kueue", "queueName": "team"}}
+        life.version += 1
+
+
+def come_up(life: Life) -> None:
+    """All that may happen has happened, and the queue had room."""
+    assert isinstance(life, QueuedLife)
+    life.settle()
+    life.admit()
+    life.settle()
+
+
+QUEUE_EVENTS: dict[str, Event] = {
+    "comes up": come_up,
+    "the queue admits": queued("admits"),
+    "the queue evicts": queued("evicts"),
+    "the queue is stopped": queued("stops"),
+    "the queue goes on": queued("goes on"),
+    "an administrator deactivates it": queued("deactivated"),
+    "an administrator activates it": queued("activated"),
+    "another queue": edit_scheduling,
+}
+LEAVES: dict[str, Event] = {"no queue": leave_queue, "a queue again": ask_queue}
+ALL = {**EVENTS, **QUEUE_EVENTS, **SPOILT}
+
+
+def check(life: QueuedLife) -> None:
+    """Whoever holds no quota has no pods."""
+    if not life.holds_quota():
+        left = [one.name for one in life.pods.values() if one.live]
+        assert not left or life.overdue(), f"{left} run without quota"
+        assert life.cluster.objects.get(POOL, {"spec": {}})["spec"].get("admitted", 0) == 0
+
+
+def let_in(life: QueuedLife) -> None:
+    """The user, the queue and its administrators let the job run."""
+    life.spoil("")
+    life.set_suspend(False)
+    for _ in range(4):
+        life.settle()
+        life.activate(active=True)
+        life.requeue()
+        life.admit()
+        wait(life)
+    life.settle()
+
+
+@example(
+    [
+        "crash after three actions",
+        "the queue admits",
+        "crash after one action",
+        "crash after one action",
+        "an administrator deactivates it",
+        "crash after three actions",
+    ]
+)
+@example(["comes up", "suspend", "the spec is refused"])
+@example(["comes up", "the queue evicts", "suspend", "resume"])
+@example(["comes up", "the queue evicts", "reconcile", "reconcile", "reconcile"])
+@example(["comes up", "succeed", "reconcile", "reconcile", "reconcile"])
+@example(["settle", "the queue admits", "reconcile", "reconcile", "the queue evicts", "settle"])
+@example(["comes up", "the spec is refused", "the queue evicts", "settle"])
+@example(["comes up", "the spec cannot be read", "the queue evicts", "settle"])
+@example(["comes up", "the spec cannot be read", "suspend", "settle"])
+@example(["settle", "the spec is refused", "the queue admits", "settle"])
+@settings(deadline=None, max_examples=examples(60))
+@given(st.lists(st.sampled_from(sorted(ALL)), max_size=30))
+def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
+    life = QueuedLife(backoffLimit=2, failurePolicy={"rules": RULES})
+    for event in history:
+        ALL[event](life)
+        check(life)
+        assert len(set(life.live_trainers())) <= 1 or life.overdue(), "two attempts at a time"
+    life.settle()
+    before = life.writes
+    life.settle()
+    assert life.writes == before, "a second look writes"
+    check(life)
+    if life.spoilt and not any(one.live for one in life.pods.values()):
+        assert not life.holds_quota(), "what cannot run keeps quota from others"
+    let_in(life)
+    check(life)
+    status = life.status
+    ended = is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed")
+    if ended:
+        assert not life.holds_quota()
+    else:
+        assert life.live_trainers() == [status.attempt]
+        assert is_true(status.conditions, "Admitted")
+
+
+@example(["no queue", "the status is lost", "a queue again", "reconcile", "crash after one action"])
+@example(["the status is lost", "no queue", "the queue admits"])
+@example(["comes up", "suspend", "reconcile", "no queue", *["reconcile"] * 3])
+@example(["settle", "no queue", "settle", "suspend", "settle", "a queue again", "resume"])
+@settings(deadline=None, max_examples=examples(50))
+@given(st.lists(st.sampled_from(sorted({**ALL, **LEAVES})), max_size=25))
+def test_a_job_that_leaves_its_queue_leaves_no_quota_behind(history: list[str]) -> None:
+    life = QueuedLife(backoffLimit=2)
+    for event in history:
+        held = life.holds_quota()
+        {**ALL, **LEAVES}[event](life)
+        if life.queued or (held and life.suspend):
+            check(life)  # of one that is not suspended and asks no queue pods need no quota
+    life.settle()
+    before = life.writes
+    life.settle()
+    assert life.writes == before, "a second look writes"
+    if not life.queued:
+        assert not life.holds_quota()
+    if life.suspend:
+        assert not [one for one in life.pods.values() if one.live]
+
+
+@settings(deadline=None, max_examples=examples(30))
+@given(st.lists(st.sampled_from(["settle", "others work", "crash at once", *QUEUE_EVENTS])))
+def test_evictions_are_no_failures(history: list[str]) -> None:
+    life = QueuedLife(backoffLimit=0)
+    for event in history:
+        ALL[event](life)
+    let_in(life)
+    assert (life.status.failures, find(life.status.conditions, "Failed")) == (0, None)
+    assert life.live_trainers() == [life.status.attempt]
+
+
+def rest_of(life: QueuedLife) -> dict[str, object]:
+    """The world, but of a job that is over what its last look was told of the queue."""
+    world = world_of(life)
+    if over(life.status):
+        told = [one for one in world["conditions"] if one[0] not in admission.TOLD]
+        world["conditions"] = told
+    return world
+
+
+@example(["comes up", "succeed", "crash after one action", "an administrator deactivates it"], [])
+@example(
+    [
+        "comes up",
+        "trainer must not be retried",
+        "the status is lost",
+        "an administrator deactivates it",
+    ],
+    ["a stale look"],
+)  # it was over before it was deactivated: what was said at the end stands
+@example(["crash at once", "another queue"], ["a stale look"])
+@example(["crash at once", "the spec cannot be read"], ["a stale look"])
+@example(
+    [
+        "crash after three actions",
+        "an administrator deactivates it",
+        "the spec cannot be read",
+    ],
+    ["409, 429 or 500 after one action", "a stale look"],
+)  # its Workload, which says so, goes with the look at what cannot be read
+@settings(deadline=None, max_examples=examples(50))
+@given(
+    st.lists(st.sampled_from(sorted(ALL)), max_size=15),
+    st.lists(st.sampled_from(sorted(FAULTS)), max_size=15),
+)
+def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> None:
+    """Lost and repeated looks, refused writes, stale reads and a clock that jumps."""
+    life = QueuedLife(backoffLimit=2, failurePolicy={"rules": RULES})
+    for event in history:
+        ALL[event](life)
+    spared = copy.deepcopy(life)
+    for fault in faults:
+        FAULTS[fault](life)
+        check(life)
+    stale = any(fault.startswith("a stale look") for fault in faults)
+    if stale:
+        # As one before the edit that spoilt it: what that made stays until it is mended.
+        for one in (spared, life):
+            one.settle()
+            one.spoil("")
+    for one in (spared, life):
+        one.settle()
+        wait(one)
+        one.settle()
+    seen = rest_of if stale else world_of
+    assert seen(life) == seen(spared)
+    assert life.holds_quota() == spared.holds_quota()
+
+
+def test_a_trainer_that_has_ended_unseen_is_evicted_and_has_succeeded_all_the_same() -> None:
+    """What is told of the queue may be newer than what is told of pods."""
+    life = QueuedLife()
+    come_up(life)
+    before = life.snapshot()
+    EVENTS["succeed"](life)
+    life.evict()
+    life.earlier = dataclasses.replace(life.snapshot(), pods=before.pods, trainers=before.trainers)
+    life.reconcile(stale="all")
+    assert ("PyTorchJob", "job-1") not in life.cluster.objects
+    life.settle()
+    assert is_true(life.status.conditions, "Complete")
+    assert (life.status.attempt, life.status.failures, life.holds_quota()) == (1, 0, False)
+
+
+def test_an_eviction_gives_the_quota_back_when_the_pods_have_gone() -> None:
+    life = QueuedLife()
+    life.settle()
+    assert life.status.phase == "Queued"
+    assert POOL not in life.cluster.objects
+    life.admit()
+    life.settle()
+    assert (life.live_trainers(), life.status.attempt) == ([1], 1)
+    assert kueue.condition(life.cluster.objects[WORKLOAD], "PodsReady")["status"] == "True"
+    life.evict()
+    life.reconcile()
+    life.others()
+    life.reconcile()
+    assert find(life.status.conditions, "Suspended") is not None
+    assert not is_true(life.status.conditions, "Suspended")
+    assert life.holds_quota()  # the pods are still there
+    life.settle()
+    workload = life.cluster.objects[WORKLOAD]
+    assert not life.holds_quota()
+    assert "admission" not in workload["status"]
+    assert kueue.condition(workload, "Requeued")["status"] == "True"
+    assert kueue.condition(workload, "Evicted")["status"] == "True"
+    assert (life.pods, life.status.phase) == ({}, "Queued")
+    life.admit()
+    life.settle()
+    assert (life.live_trainers(), life.status.failures) == ([2], 0)
+
+
+def test_a_suspension_takes_the_job_out_of_its_queue() -> None:
+    life = QueuedLife()
+    life.settle()
+    life.admit()
+    life.settle()
+    life.set_suspend(True)
+    life.reconcile()
+    assert life.holds_quota()
+    life.settle()
+    assert (life.workload, life.status.phase) == (None, "Suspended")
+    life.set_suspend(False)
+    life.settle()
+    assert (life.holds_quota(), life.status.phase) == (False, "Queued")
+
+
+def test_a_workload_that_somebody_deleted_is_made_anew_once_the_pods_have_gone() -> None:
+    life = QueuedLife()
+    life.settle()
+    life.admit()
+    life.settle()
+    del life.cluster.objects[WORKLOAD]
+    for _ in range(20):
+        life.reconcile()
+        assert life.workload is None or not life.pods
+        life.others()
+        life.end_deleted_pods()
+    assert (life.holds_quota(), life.status.phase) == (False, "Queued")
+    assert life.workload is not None

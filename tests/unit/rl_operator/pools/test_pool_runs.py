@@ -1,0 +1,170 @@
+"""Pods of a shared pool as several runs see them: which are of no use, and what is told of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.status import AssignmentStatus, SamplerPoolStatus
+from rl_operator.apply import status_urgency
+from rl_operator.kube.kinds import Key
+from rl_operator.kube.timestamps import format_time
+from rl_operator.pools import status
+from rl_operator.pools.assignment import Turn
+from rl_operator.pools.runs import Served, by_pod, faults
+from rl_operator.state.pod import Pod
+from rl_operator.state.progress import Reading
+from rl_operator.state.snapshot import Pool, PoolSnapshot
+from tests.documents import a_sampler
+from tests.unit.rl_operator.builders import (
+    NOW,
+    a_job_object,
+    a_meta,
+    a_pod,
+    a_reading,
+    a_run_document,
+)
+
+SINCE = format_time(NOW - 60)
+LONG_AGO = NOW - 1000
+
+
+def sampler(pod: str, *, step: int = 5, **changes: Any) -> Any:
+    values = {"version": step, "step": step, "groups_running": 2, "state": "ready", **changes}
+    return a_sampler(f"{pod}-s", pod=pod, **values)
+
+
+def reading(*samplers: Any, step: int = 5, known: bool = True) -> Reading:
+    policy = PolicyPointer(version=step, epoch=1, step=step, prefix="p/", manifest_sha256="0")
+    found = a_reading(a_run_document(policy=policy, step=step), samplers=samplers)
+    return found if known else Reading()
+
+
+def served(*readings: Reading) -> list[Served]:
+    jobs = (a_job_object(meta=a_meta(f"job{number}")) for number in range(len(readings)))
+    return [Served(job, one) for job, one in zip(jobs, readings, strict=True)]
+
+
+PODS = [a_pod("sampler", name=one, uid=one, started_at=LONG_AGO) for one in "ab"]
+FAULTY: dict[str, tuple[list[Reading], list[str] | None]] = {
+    "both runs hear of both pods": ([reading(sampler("a"), sampler("b"))] * 2, []),
+    "one run does not hear of a pod": (
+        [reading(sampler("a")), reading(sampler("a"), sampler("b"))], [],
+    ),
+    "nobody hears of a pod": ([reading(sampler("a")), reading(sampler("a"))], ["b"]),
+    "stale for one run, silent for the other": (
+        [reading(sampler("a"), sampler("b"), step=900), reading(sampler("a"))], ["b"],
+    ),
+    "one run's stores do not answer": ([reading(), reading(known=False)], None),
+    "one run alone": ([reading(sampler("a"))], ["b"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("readings", "wanted"), FAULTY.values(), ids=FAULTY.keys())
+def test_a_pod_goes_when_it_is_of_no_use_to_any_run(
+    readings: list[Reading], wanted: list[str] | None
+) -> None:
+    found = faults(PODS, served(*readings), now=NOW)
+    assert (found if found is None else [one.pod.name for one in found]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "wanted"),
+    [
+        ("Recreate", [("a", "Stale", False), ("b", "Silent", False)]),
+        ("Exclude", [("b", "Silent", False)]),
+        ("Fail", [("a", "Stale", True), ("b", "Silent", False)]),
+    ],
+)
+def test_a_run_says_what_becomes_of_late_samplers(
+    on_timeout: str, wanted: list[tuple[str, str, bool]]
+) -> None:
+    job = a_job_object(weightSync={"onTimeout": on_timeout})
+    heard = dataclasses.replace(reading(sampler("a")), run=reading(step=900).run)
+    found = faults(PODS, [Served(job, heard)], now=NOW)
+    assert found is not None
+    assert [(one.pod.name, one.reason, one.ends_run) for one in found] == wanted
+
+
+def test_a_pods_work_is_that_of_all_runs() -> None:
+    one, other = reading(sampler("a"), sampler("b")), reading(sampler("b"), sampler("c"))
+    assert {each.pod: each.groups_running for each in by_pod([one, other])} == {
+        "a": 2, "b": 4, "c": 2,
+    }  # fmt: skip
+
+
+def holder(name: str) -> AssignmentStatus:
+    return AssignmentStatus(job=name, uid=f"{name}-uid", run=f"{name}-uid", since=SINCE)
+
+
+def a_shared_snapshot(pods: list[Pod], **status: Any) -> PoolSnapshot:
+    spec = {"model": {"uri": "s3://rl-data/models/arithmetic"}, "replicas": 2, "maxRuns": 2}
+    pool = Pool(
+        meta=a_meta("shared", uid="p"), spec=SamplerPoolSpec.model_validate(spec), spec_error="",
+        status=SamplerPoolStatus(**status),
+    )  # fmt: skip
+    first, second = (a_job_object(meta=a_meta(one, uid=f"{one}-uid")) for one in ("one", "two"))
+    key = Key("SamplerPool", "ns", "shared")
+    return PoolSnapshot(key=key, pool=pool, job=first, beside=(second,), pods=tuple(pods))
+
+
+def test_each_runs_counters_are_told() -> None:
+    turn = Turn(epoch=3, began=2, holders=(holder("one"), holder("two")))
+    snapshot = a_shared_snapshot(PODS)
+    one = reading(sampler("a"), sampler("b", step=4))
+    two = reading(sampler("a", step=8), step=9)
+    after = status.compute(snapshot, one, stall=None, replicas=2, turn=turn, others=[two], now=NOW)
+    assert (after.assignment, after.beside) == (holder("one"), [holder("two")])
+    assert [(each.job, each.serving, each.version, each.lag) for each in after.runs] == [
+        ("one", 2, 4, 1), ("two", 1, 8, 1),
+    ]  # fmt: skip
+    assert (after.version, after.target_version) == (4, 5), "of the first"
+    (assigned,) = (each for each in after.conditions if each.type == "Assigned")
+    assert "RLJob ns/one has it" in assigned.message
+    assert "RLJob ns/two has it" in assigned.message
+    unknown = status.compute(
+        dataclasses.replace(snapshot, pool=dataclasses.replace(snapshot.pool, status=after)),
+        one, stall=None, replicas=2, turn=turn, others=[Reading()], now=NOW,
+    )  # fmt: skip
+    assert unknown.runs[0] == after.runs[0]
+    served = (unknown.runs[1].serving, unknown.runs[1].version, unknown.runs[1].lag)
+    assert served == (None, None, None), "nobody tells"
+    assert unknown.runs[1].target_version == after.runs[1].target_version
+    moved = [one.model_copy(update={"lag": 7}) for one in after.runs]
+    later = after.model_copy(update={"runs": moved})
+    assert status_urgency.of_pool(after, later) is status_urgency.Patience.LONG, "numbers"
+    assert status_urgency.of_pool(after, after.model_copy(update={"runs": moved[:1]})) is (
+        status_urgency.Patience.NONE
+    )
+
+
+@pytest.mark.parametrize(("pods", "serving"), [(PODS, None), ([], 0)], ids=["pods", "no pods"])
+def test_what_pods_serve_is_not_known_while_the_store_is_down(
+    pods: list[Pod], serving: int | None
+) -> None:
+    before = status.compute(
+        a_shared_snapshot(PODS), reading(sampler("a"), sampler("b", step=4)),
+        stall=None, replicas=2, now=NOW,
+    )  # fmt: skip
+    assert (before.serving, before.lagging, before.version, before.lag) == (2, 0, 4, 1)
+    snapshot = a_shared_snapshot(pods, **before.model_dump())
+    after = status.compute(snapshot, Reading(), stall=None, replicas=2, now=NOW)
+    assert (after.serving, after.lagging, after.version, after.lag) == (serving,) * 4
+    assert after.target_version == before.target_version
+
+
+def test_who_joins_is_no_counter() -> None:
+    alone = SamplerPoolStatus(assignment=holder("one"))
+    both = alone.model_copy(update={"beside": [holder("two")]})
+    assert status_urgency.of_pool(alone, both) is status_urgency.Patience.NONE
+
+
+def test_nobody_beside_a_single_run() -> None:
+    turn = Turn(epoch=3, began=3, holders=(holder("one"),))
+    snapshot = dataclasses.replace(a_shared_snapshot(PODS), beside=())
+    after = status.compute(snapshot, reading(), stall=None, replicas=2, turn=turn, now=NOW)
+    assert (after.beside, after.runs) == ([], [])

@@ -1,0 +1,203 @@
+"""Several runs of adapters have a pool at once; whoever needs it alone waits, and gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_operator.kube import kinds, names
+from rl_operator.kube.conditions import Said
+from rl_operator.pools import engine_sharing
+from rl_operator.state.snapshot import Job
+from tests.examples import examples
+from tests.unit.rl_operator.builders import a_job_object, a_meta
+from tests.unit.rl_operator.model_turns import POOL, Turns
+from tests.unit.rl_operator.pools.test_pool_turns import ENDED, EVENTS, Event
+
+JOBS, LORA = "abcd", "abc"
+"""The last one trains all weights."""
+
+
+def of_last(act: Callable[[Turns, str], object]) -> Event:
+    return lambda turns: act(turns, turns.holders[-1]) if turns.holders else None
+
+
+TOGETHER: dict[str, Event] = {
+    **EVENTS,
+    "d comes": partial(Turns.make, name="d"),
+    "d says": lambda turns: turns.say("d"),
+    "d resumes": partial(Turns.suspend, name="d", wanted=False),
+    "the last to join ends": of_last(lambda turns, one: turns.say(one, ENDED)),
+    "the last to join is suspended": of_last(lambda turns, one: turns.suspend(one, wanted=True)),
+    "the last to join is deleted": of_last(lambda turns, one: turns.delete(one)),
+}
+
+
+def some() -> Turns:
+    return Turns(tuple(JOBS), lora=LORA, max_runs=2)
+
+
+def check(turns: Turns, event: str) -> None:
+    """Nobody stands beside a run that trains all weights, and no pod has more than two runs."""
+    of_pods = [turns.jobs_of(one) for one in turns.pods()]
+    there = set().union(*of_pods)
+    assert all(len(one) <= 2 for one in of_pods), f"after {event}: {of_pods}"
+    assert there <= set(LORA) or there == {"d"}, f"after {event}: pods of {there}"
+    assert len(turns.holders) <= 2, event
+    assert "d" not in turns.holders or turns.holders == ("d",), event
+
+
+def serve_all(turns: Turns) -> None:
+    """Every job that asks has the pool in the end, and none before one that asked earlier."""
+    for _ in range(2):
+        for name in turns.jobs:
+            turns.suspend(name, wanted=False)
+            turns.say(name)
+        turns.settle()
+    waiting = [one["job"] for one in turns.pool["status"].get("waiting", [])]
+    began = len(turns.served)
+    for _ in [*turns.holders, *waiting]:
+        assert turns.holders, "nobody has the pool although somebody waits"
+        assert [turns.jobs_of(one) for one in turns.pods()] == 2 * [set(turns.holders)]
+        turns.say(turns.holder, ENDED)
+        turns.settle()
+        check(turns, "an end")
+    assert turns.served[began:] == waiting
+    assert not turns.holders
+    assert not turns.pods()
+    assert names.IN_USE_FINALIZER not in turns.pool["metadata"].get("finalizers", [])
+
+
+TWO_HAVE_IT = ["a comes", "b comes", "a says", "b says", "settle"]
+ACTED = ["the controller sees", "the controller acts"]
+
+
+@example([*TWO_HAVE_IT, "d comes", "d says", "c comes", "c says", "settle"])
+@example([*TWO_HAVE_IT, "the holder ends", "look", "c comes", "c says", "look", *ACTED])
+@example([*TWO_HAVE_IT, "pause", "the last to join ends", "go on after the pool was read", *ACTED])
+@example([*TWO_HAVE_IT, "the holder is deleted", "the last to join is deleted", "look", *ACTED])
+@settings(deadline=None, max_examples=examples(150))
+@given(st.lists(st.sampled_from(sorted(TOGETHER)), max_size=40))
+def test_only_runs_that_go_together_meet_and_everybody_in_the_end(history: list[str]) -> None:
+    turns = some()
+    for event in history:
+        TOGETHER[event](turns)
+        turns.note()
+        check(turns, event)
+    serve_all(turns)
+    before = turns.api.writes
+    turns.look()
+    assert turns.api.writes == before, "a second look writes"
+
+
+def ask(turns: Turns, *wanted: str) -> None:
+    for name in wanted:
+        turns.make(name)
+        turns.say(name)
+    turns.settle()
+
+
+def test_who_waits_together_gets_it_together() -> None:
+    turns = some()
+    ask(turns, "a", "b")
+    assert turns.holders == ("a", "b")
+    assert turns.pool["status"]["assignmentEpoch"] == 1, "one change, so that pods start once"
+
+
+def test_one_that_joins_rolls_the_pods_and_leaves_the_others_theirs() -> None:
+    turns = some()
+    ask(turns, "a")
+    turns.make("b")
+    turns.say("b")
+    declared = []
+    for _ in range(10):
+        turns.look()
+        turns.note()
+        declared.append(turns.api.objects[(kinds.DEPLOYMENT.name, POOL)]["spec"]["replicas"])
+    assert set(declared) == {2}, "never at 0: the Deployment replaces them as it is told to"
+    turns.settle()
+    assert turns.served == ["a", "b"]
+    turns.say("a", ENDED)
+    turns.settle()
+    assert turns.pool["status"]["assignment"]["job"] == "b"
+    assert turns.pool["status"]["beside"] == []
+    serve_all(turns)
+
+
+def test_nobody_overtakes_one_that_needs_it_alone() -> None:
+    turns = some()
+    ask(turns, "a", "d", "b")
+    assert turns.holders == ("a",), "b would go with a, and d would wait for ever"
+    waiting = turns.pool["status"]["waiting"]
+    assert [one["job"] for one in waiting] == ["d", "b"]
+    assert waiting[0]["why"] == "without spec.training.lora a run has the engines for itself"
+    turns.say("a", ENDED)
+    turns.settle()
+    assert turns.holders == ("d",)
+    assert "RLJob d has no spec.training.lora" in turns.pool["status"]["waiting"][0]["why"]
+    serve_all(turns)
+    assert turns.served == ["a", "d", "b"]
+
+
+def test_one_that_is_edited_meanwhile_does_not_stay_beside_others() -> None:
+    turns = some()
+    ask(turns, "a", "b")
+    edited = turns.api.objects[(kinds.RLJOB.name, "b")]
+    del edited["spec"]["training"]["lora"]
+    turns.api.touch(edited, spec=True)
+    turns.settle()
+    assert turns.holders == ("a",)
+    turns.say("b")
+    turns.settle()
+    assert "without spec.training.lora" in turns.pool["status"]["waiting"][0]["why"]
+    turns.say("a", ENDED)
+    turns.settle()
+    assert turns.holders == ("b",)
+
+
+def test_a_third_one_waits_for_a_place() -> None:
+    turns = some()
+    ask(turns, "a", "b", "c")
+    assert turns.holders == ("a", "b")
+    assert turns.pool["status"]["waiting"][0]["why"] == "spec.maxRuns of the pool is 2"
+    turns.say("b", ENDED)
+    turns.settle()
+    assert turns.holders == ("a", "c")
+
+
+def test_one_that_cannot_start_gives_its_place_up_alone() -> None:
+    turns = some()
+    ask(turns, "a", "b")
+    turns.say("b", Said("Stalled", "True", "ScorerUnknown"))
+    turns.now += 1000.0
+    turns.settle()
+    assert turns.holders == ("a", "b"), "nobody else wants it"
+    ask(turns, "c")
+    assert turns.holders == ("a", "c")
+
+
+def a_run(name: str, *, lora: bool = True, precision: str = "BF16") -> Job:
+    training = {"steps": 60, "precision": precision, **({"lora": {"rank": 4}} if lora else {})}
+    return a_job_object(meta=a_meta(name), training=training)
+
+
+ADAPTERS, WHOLE, FLOATS = a_run("one"), a_run("whole", lora=False), a_run("f", precision="FP32")
+OBSTACLES: list[tuple[Job, list[Job], int, str]] = [
+    (WHOLE, [], 1, ""),
+    (ADAPTERS, [a_run("two")], 2, ""),
+    (ADAPTERS, [a_run("two")], 1, "spec.maxRuns of the pool is 1"),
+    (WHOLE, [ADAPTERS], 2, "without spec.training.lora a run has the engines for itself"),
+    (ADAPTERS, [WHOLE], 2, "RLJob whole has no spec.training.lora: it has the engines for itself"),
+    (FLOATS, [ADAPTERS], 2, "spec.training.precision is FP32, that of RLJob one BF16"),
+]
+
+
+@pytest.mark.parametrize(("job", "others", "most", "why"), OBSTACLES)
+def test_what_goes_together(job: Job, others: list[Job], most: int, why: str) -> None:
+    pool = SamplerPoolSpec.model_validate({"model": {"uri": "s3://rl-data/model"}, "maxRuns": most})
+    assert engine_sharing.obstacle(job, others, pool) == why

@@ -1,0 +1,146 @@
+"""Which pods of a pool go, and which have lost their use."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_contracts.documents.sampler import SamplerState
+from rl_operator.pools.removal_plan import (
+    VICTIM_COST,
+    Fault,
+    Mark,
+    faults,
+    lasting,
+    marks,
+    replaceable,
+    resolved,
+    victims,
+)
+from rl_operator.state.pod import Pod
+from tests.documents import a_sampler
+from tests.unit.rl_operator.builders import NOW, a_pod
+
+
+def pod(name: str, **changes: Any) -> Pod:
+    return a_pod("sampler", **{"name": name, "uid": f"{name}-uid", **changes})
+
+
+def sampler(name: str, **changes: Any) -> Any:
+    return a_sampler(name, pod=name, **{"version": 5, "step": 5, "groups_running": 4, **changes})
+
+
+VICTIMS: dict[str, tuple[list[Pod], list[Any], str]] = {
+    "a marked one": (
+        [pod("a"), pod("b", deletion_cost=VICTIM_COST)], [sampler("b"), sampler("a", version=1)],
+        "b",
+    ),
+    "one that is not ready": (
+        [pod("a"), pod("b", ready=False)], [sampler("a", groups_running=0), sampler("b")], "b"
+    ),
+    "the oldest policy": ([pod("a"), pod("b")], [sampler("a"), sampler("b", version=4)], "b"),
+    "the least work": ([pod("a"), pod("b")], [sampler("a"), sampler("b", groups_running=1)], "b"),
+    "the newest": ([pod("a"), pod("b", created_at=NOW)], [sampler("a"), sampler("b")], "b"),
+    "none that goes already": ([pod("a"), pod("b", deleting=True)], [], "a"),
+    "none that has ended": ([pod("a"), pod("b", phase="Failed")], [], "a"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "samplers", "victim"), VICTIMS.values(), ids=VICTIMS.keys())
+def test_the_pod_that_is_missed_least_goes(
+    pods: list[Pod], samplers: list[Any], victim: str
+) -> None:
+    assert [one.name for one in victims(pods, samplers, count=1)] == [victim]
+    assert [one.name for one in victims(pods[::-1], samplers, count=1)] == [victim]
+
+
+PODS = st.lists(
+    st.builds(
+        lambda name, ready, deleting, cost: pod(
+            name, ready=ready, deleting=deleting, deletion_cost=cost
+        ),
+        st.sampled_from("abcdefgh"), st.booleans(), st.booleans(),
+        st.sampled_from([0, VICTIM_COST, 7]),
+    ),
+    unique_by=lambda one: one.name,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(PODS, st.integers(0, 8))
+def test_marks_once_written_are_never_written_again(pods: list[Pod], count: int) -> None:
+    chosen = victims(pods, [], count=count)
+    written = {one.pod: one.cost for one in marks(pods, chosen)}
+    after = [
+        dataclasses.replace(one, deletion_cost=written.get(one.name, one.deletion_cost))
+        for one in pods
+    ]
+    again = victims(after, [], count=count)
+    assert {one.name for one in again} == {one.name for one in chosen}
+    assert marks(after, again) == []
+    marked = {one.name for one in after if one.deletion_cost == VICTIM_COST and not one.deleting}
+    assert marked == {one.name for one in chosen}
+
+
+def test_a_mark_is_taken_away_when_the_pool_grows_again() -> None:
+    assert marks([pod("a", deletion_cost=VICTIM_COST)], []) == [Mark("a", 0)]
+    assert marks([pod("a", deletion_cost=7)], []) == []  # somebody else's
+
+
+def found(pods: list[Pod], samplers: list[Any]) -> list[tuple[str, str]]:
+    seen = faults(pods, samplers, step=9, bound=3, update_seconds=60, now=NOW)
+    return [(one.pod.name, one.reason) for one in seen]
+
+
+FAULTS: dict[str, tuple[Pod, list[Any], str]] = {
+    "well": (pod("a"), [sampler("a", step=6)], ""),
+    "stale": (pod("a"), [sampler("a", step=5)], "Stale"),
+    "still loading": (pod("a"), [sampler("a", step=0, state=SamplerState.LOADING)], ""),
+    "drains": (pod("a"), [sampler("a", step=0, state=SamplerState.DRAINING)], ""),
+    "silent": (pod("a", started_at=NOW - 121), [], "Silent"),
+    "has just started": (pod("a", started_at=NOW - 119), [], ""),
+    "has not started": (pod("a", started_at=None), [], ""),
+    "is going": (pod("a", started_at=NOW - 999, deleting=True), [], ""),
+}
+
+
+@pytest.mark.parametrize(("one", "samplers", "reason"), FAULTS.values(), ids=FAULTS.keys())
+def test_pods_without_use_are_found(one: Pod, samplers: list[Any], reason: str) -> None:
+    assert found([one], samplers) == ([("a", reason)] if reason else [])
+
+
+def test_only_a_fault_that_lasts_counts() -> None:
+    fault = Fault(pod("a"), "Stale", "", 120.0)
+    since, over = lasting({}, [fault], now=0.0)
+    assert over == []
+    since, over = lasting(since, [fault], now=120.0)
+    assert over == []
+    assert lasting(since, [fault], now=121.0)[1] == [fault]
+    since, _ = lasting(since, [], now=121.0)  # it was well in between
+    assert lasting(since, [fault], now=500.0)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("ready", "faulty", "away", "gone"),
+    [(3, 1, "25%", 1), (2, 2, "25%", 1), (2, 2, 2, 2), (2, 1, "25%", 0), (0, 4, "25%", 1)],
+)
+def test_no_more_are_replaced_than_may_be_away(
+    ready: int, faulty: int, away: int | str, gone: int
+) -> None:
+    good = [pod(f"g{index}") for index in range(ready)]
+    bad = [Fault(pod(f"b{index}"), "Stale", "", 0.0) for index in range(faulty)]
+    pods = good + [one.pod for one in bad]
+    chosen = replaceable(pods, bad, replicas=4, max_unavailable=away)
+    assert [one.pod.name for one in chosen] == [f"b{index}" for index in range(gone)]
+
+
+@pytest.mark.parametrize(
+    ("value", "replicas", "pods"),
+    [("25%", 4, 1), ("25%", 3, 1), ("50%", 9, 4), (3, 2, 3), (0, 2, 1)],
+)
+def test_shares_are_of_the_pool(value: int | str, replicas: int, pods: int) -> None:
+    assert resolved(value, replicas) == pods

@@ -1,0 +1,71 @@
+"""Which of our objects an observed object concerns, and how the operator is told its settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator.kube import settings
+from rl_operator.kube.names import JOB_LABEL, POOL_LABEL, beside
+from rl_operator.watch.watches import keys_of
+
+
+def an_object(kind: str, labels: dict[str, str], **fields: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "x", "namespace": "n", "labels": labels}, **fields}
+
+
+KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "job": (an_object("RLJob", {}), ["RLJob/n/x"]),
+    "pool": (an_object("SamplerPool", {}, spec={"job": "j"}), ["RLJob/n/j", "SamplerPool/n/x"]),
+    "a job that names a pool": (
+        an_object("RLJob", {POOL_LABEL: "p"}), ["RLJob/n/x", "SamplerPool/n/p"]
+    ),
+    "shared pool": (
+        an_object(
+            "SamplerPool", {}, spec={},
+            status={
+                "assignment": {"job": "has"}, "beside": [{"job": "too"}],
+                "waiting": [{"job": "waits"}],
+            },
+        ),
+        ["RLJob/n/has", "RLJob/n/too", "RLJob/n/waits", "SamplerPool/n/x"],
+    ),
+    "trainer": (an_object("PyTorchJob", {JOB_LABEL: "j"}), ["RLJob/n/j"]),
+    "sampler pod": (
+        an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p"}), ["RLJob/n/j", "SamplerPool/n/p"]
+    ),
+    "a pool's Deployment": (
+        an_object("Deployment", {JOB_LABEL: "j", POOL_LABEL: "p"}), ["SamplerPool/n/p"]
+    ),
+    "sampler pod of several runs": (
+        an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p", beside("u2"): "second"}),
+        ["RLJob/n/j", "RLJob/n/second", "SamplerPool/n/p"],
+    ),
+    "somebody's pod": (an_object("Pod", {}), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "keys"), KEYS.values(), ids=KEYS.keys())
+def test_keys(body: dict[str, Any], keys: list[str]) -> None:
+    assert [str(one) for one in keys_of(body)] == keys
+
+
+ARGUMENTS = [
+    "--namespace", "n", "--identity", "i", "--trainer-image", "t", "--sampler-image", "s",
+    "--engine-image", "e",
+]  # fmt: skip
+
+
+def test_settings_have_defaults() -> None:
+    parsed = settings.parse(ARGUMENTS)
+    assert (parsed.watch_namespaces, parsed.workers, parsed.progress_seconds) == ((), 8, 5.0)
+    assert (parsed.watch_silence_seconds, parsed.images.pull_secrets) == (180, ())
+
+
+@pytest.mark.parametrize(
+    "extra", [["--progress-seconds", "0"], ["--workers", "0"], ["--image-pull-policy", "Maybe"]]
+)
+def test_bad_settings_are_refused(extra: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        settings.parse([*ARGUMENTS, *extra])

@@ -1,0 +1,135 @@
+"""The story that events tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from rl_contracts.spec.status import Condition, RLJobStatus, TrainerStatus, WeightsStatus
+from rl_operator.kube import kinds
+from rl_operator.kube.api_errors import ApiUnavailableError
+from rl_operator.kube.api_requests import Manifest
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import Kind
+from rl_operator.kube.plan import Action, Apply, Create, Delete
+from rl_operator.process.events import Journal, Note, of_actions, of_change
+from rl_operator.render import pool, trainer
+from tests.unit.rl_operator.builders import IMAGES, a_failure, a_meta, a_spec
+
+
+def a_status(*conditions: tuple[str, str, str, str], **fields: Any) -> RLJobStatus:
+    said = [
+        Condition(
+            type=kind, status=status, reason=reason, message=message, last_transition_time="t",
+            observed_generation=1,
+        )
+        for kind, status, reason, message in conditions
+    ]  # fmt: skip
+    return RLJobStatus(conditions=said, **fields)
+
+
+STALLED = ("Stalled", "True", "ModelNotFound", "s3://m is not there.")
+FAILED = ("Failed", "True", "OOMKilled", "Exit code 137.")
+JUDGE_DOWN = ("ScorerUnavailable", "True", "NobodyAnswers", "Scorer Judge: cannot be reached.")
+STORE_UP = ("StateStoreReachable", "True", "Reachable", "")
+STORE_DOWN = ("StateStoreReachable", "False", "StateStoreUnreachable", "refused")
+STORE_UNKNOWN = ("StateStoreReachable", "Unknown", "NotAsked", "")
+FAILURE = a_failure(2, reason="OOMKilled", message="Exit code 137.")
+
+TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
+    "nothing": (a_status(STALLED), a_status(STALLED), []),
+    "stalls": (a_status(), a_status(STALLED), [("ModelNotFound", "Warning")]),
+    "stalls otherwise": (
+        a_status(STALLED), a_status((*STALLED[:3], "Another.")), [("ModelNotFound", "Warning")]
+    ),
+    "mended": (a_status(STALLED), a_status(), [("Mended", "Normal")]),
+    "published": (
+        a_status(("PolicyPublished", "False", "NotYet", "")),
+        a_status(("PolicyPublished", "True", "Published", ""), weights=WeightsStatus(version=1)),
+        [("PolicyPublished", "Normal")],
+    ),
+    "a judge goes": (
+        a_status(), a_status(JUDGE_DOWN), [("ScorerUnavailable", "Warning")]
+    ),
+    "a judge is back": (
+        a_status(JUDGE_DOWN), a_status(("ScorerUnavailable", "False", "Answers", "")),
+        [("ScorerAvailable", "Normal")],
+    ),
+    "an attempt fails": (
+        a_status(), a_status(last_failure=FAILURE), [("AttemptFailed", "Warning")]
+    ),
+    "a restart": (
+        a_status(), a_status(trainer=TrainerStatus(restarts=1)), [("TrainerRestarted", "Normal")]
+    ),
+    "fails for good": (
+        a_status(last_failure=FAILURE),
+        a_status(FAILED, ("Stalled", "True", "OOMKilled", "m"), last_failure=FAILURE),
+        [("Failed", "Warning")],
+    ),
+    "completes": (
+        a_status(), a_status(("Complete", "True", "Succeeded", "60 steps.")),
+        [("Completed", "Normal")],
+    ),
+    "the store goes": (
+        a_status(STORE_UP), a_status(STORE_DOWN), [("StateStoreUnreachable", "Warning")]
+    ),
+    "the store is back": (
+        a_status(STORE_DOWN), a_status(STORE_UP), [("StateStoreReachable", "Normal")]
+    ),
+    "first seen up": (a_status(STORE_UNKNOWN), a_status(STORE_UP), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "told"), TURNS.values(), ids=TURNS.keys())
+def test_a_turn_is_told_once(
+    before: RLJobStatus, after: RLJobStatus, told: list[tuple[str, str]]
+) -> None:
+    assert [(one.reason, one.type) for one in of_change(before, after)] == told
+    assert of_change(after, after) == []
+
+
+def test_creations_are_told() -> None:
+    meta, spec = a_meta(), a_spec()
+    group = spec.samplers[0]
+    first = pool.render(meta, group)
+    first["spec"]["replicas"] = 2
+    made: list[Action] = [
+        Create(kind=kinds.SAMPLER_POOL, manifest=first),
+        Apply(kind=kinds.SAMPLER_POOL, manifest=pool.render(meta, group)),
+        Create(
+            kind=kinds.PYTORCH_JOB, manifest=trainer.render(meta, spec, attempt=3, images=IMAGES)
+        ),
+        Delete(kind=kinds.PYTORCH_JOB, name="job-1", uid="u"),
+    ]
+    assert of_actions(made) == [
+        Note("PoolCreated", "Sampler pool job-main starts with 2 pods."),
+        Note("AttemptStarted", "Attempt 3: trainer job-3 is created."),
+    ]
+
+
+def test_an_event_that_is_refused_is_named_where_they_are_counted() -> None:
+    class Away(Cluster):
+        def create(self, kind: Kind, manifest: Manifest, *, manager: str = "") -> Manifest:
+            raise ApiUnavailableError(doing="POST events", status=503, message="away")
+
+    lost = list[str]()
+    api = client.ApiClient(client.Configuration())
+    away = Away(api, may_write=lambda: None, count=lambda verb, kind: None)
+    journal = Journal(away, identity="i", now=lambda: 0.0, given_up=lost.append)
+    journal.post(a_meta(), kinds.RLJOB, [Note("Mended", "It goes on."), Note("Resumed", "Again.")])
+    assert [one.split(" of ")[0] for one in lost] == ["Mended", "Resumed"]
+    assert all("away" in one for one in lost)
+
+
+def test_warnings_are_urgent() -> None:
+    asked = list[bool]()
+    api = client.ApiClient(client.Configuration())
+    cluster = Cluster(api, may_write=lambda: None, count=lambda verb, kind: None)
+    journal = Journal(
+        cluster, identity="i", now=lambda: 0.0, later=lambda task, *, urgent: asked.append(urgent)
+    )
+    notes = [Note("Resumed", "It goes on."), Note("ChildRefused", "No.", "Warning")]
+    journal.post(a_meta(), kinds.RLJOB, notes)
+    assert asked == [False, True]

@@ -1,0 +1,125 @@
+"""Whatever fails is told by its name, also when it does so while the process ends already."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rl_operator.process import shutdown
+from rl_operator.watch.watchdog import KindGoneError
+from tests.waiting import HUNG_SECONDS
+
+
+async def fail() -> None:
+    raise RuntimeError("it broke")
+
+
+async def fail_once_asked() -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        raise RuntimeError("it broke")
+
+
+async def go_on() -> None:
+    await asyncio.Event().wait()
+
+
+TASKS: dict[str, tuple[dict[str, Coroutine[Any, Any, None]], list[str]]] = {
+    "the first": ({"first": fail(), "other": go_on()}, ["first ended"]),
+    "another one at its end": (
+        {"first": asyncio.sleep(0), "other": fail_once_asked()}, ["other ended"]
+    ),
+    "none": ({"first": asyncio.sleep(0), "other": go_on()}, []),
+}  # fmt: skip
+
+
+async def test_of_an_executor_that_hangs_what_has_not_begun_never_does() -> None:
+    executor, hangs = ThreadPoolExecutor(1), threading.Event()
+    first, second = executor.submit(hangs.wait), executor.submit(hangs.wait)
+    before = asyncio.all_tasks()
+    ending = asyncio.create_task(shutdown.ended(executor, seconds=0.05))
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before | {ending}  # kopf would cancel any other one
+    await ending
+    assert (first.done(), second.cancelled()) == (False, True)
+    hangs.set()
+    first.result()
+
+
+async def test_a_watch_that_is_lost_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def guard() -> None:
+        raise KindGoneError(["/api/v1/pods"])
+
+    done, _ = await asyncio.wait({asyncio.create_task(guard(), name="watchdog")})
+    await shutdown.end(done, set())
+    (told,) = caplog.records
+    assert told.getMessage().startswith("watchdog ended: the API server does not know /api/v1/pods")
+    assert told.exc_info is None
+
+
+@pytest.mark.parametrize(("tasks", "told"), TASKS.values(), ids=TASKS.keys())
+async def test_what_fails_is_told(
+    tasks: dict[str, Coroutine[Any, Any, None]], told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    begun = [asyncio.create_task(task, name=name) for name, task in tasks.items()]
+    done, pending = await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
+    await shutdown.end(done, pending)
+    del begun, done, pending
+    gc.collect()  # of a task whose failure nobody has read asyncio tells then
+    assert [one.getMessage() for one in caplog.records] == told
+
+
+async def test_what_kopf_has_cancelled_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    done, _ = await asyncio.wait({asyncio.create_task(cancelled(), name="reconciling")})
+    assert shutdown.failed(done)
+    await shutdown.end(done, set())
+    assert [one.getMessage() for one in caplog.records] == [
+        "reconciling was cancelled, and not by us"
+    ]
+
+
+async def test_what_does_not_end_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutdown, "STOP_SECONDS", 0.05)
+    hangs = asyncio.create_task(go_on(), name="watches")  # which is not cancelled
+    await shutdown.end(set(), {hangs})
+    assert [one.getMessage() for one in caplog.records] == ["watches did not end within 0 s"]
+    hangs.cancel()
+
+
+A_PROCESS = """
+import asyncio, threading
+from rl_operator.process import shutdown
+
+async def run() -> None:
+    await shutdown.released(threading.Event().wait)
+    shutdown.leave_in_time(3)
+
+asyncio.run(run())
+"""
+
+
+def test_a_process_ends_whose_api_server_does_not_answer() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", A_PROCESS], capture_output=True, text=True, timeout=HUNG_SECONDS
+    )
+    assert ended.returncode == 3
+    released, left = ended.stderr.splitlines()
+    assert released == "lease not released within 3 s: the next one waits for it"
+    assert left.startswith("the process ends while these wait for answers: ")
+    assert "asyncio_0" in left

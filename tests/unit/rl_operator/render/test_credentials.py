@@ -1,0 +1,215 @@
+"""What pods are given of Secrets and ConfigMaps: only the container that needs it has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rl_contracts import env
+from rl_contracts.spec.agent.endpoints import token_folder
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_operator.render import deployment, trainer
+from tests.unit.rl_operator.builders import IMAGES, a_spec
+from tests.unit.rl_operator.rendered import (
+    JOB,
+    POOL,
+    a_deployment,
+    a_trainer_manifest,
+    containers_of,
+    environment_of,
+    pod_of,
+)
+
+
+def test_pods_pull_by_the_secrets_of_the_installation_and_of_their_template() -> None:
+    images = replace(IMAGES, pull_secrets=("registry", "mirror"))
+    own = {"spec": {"imagePullSecrets": [{"name": "own"}]}}
+    spec = a_spec(trainer={"podTemplate": own})
+    pods = [
+        pod_of(trainer.render(JOB, spec, attempt=1, images=images)),
+        pod_of(
+            deployment.render(
+                POOL,
+                SamplerPoolSpec(job="job", template=spec.samplers[0].template),
+                job=JOB,
+                job_spec=spec,
+                replicas=1,
+                images=images,
+            )
+        ),
+    ]
+    named = [[one["name"] for one in pod["imagePullSecrets"]] for pod in pods]
+    assert named == [["registry", "mirror", "own"], ["registry", "mirror"]]
+    assert "imagePullSecrets" not in pod_of(a_deployment())
+
+
+def test_a_hub_is_asked_only_where_data_come_from_it_or_the_model_goes_to_it() -> None:
+    def rendered(uri: str, **checkpoint: Any) -> dict[str, Any]:
+        source = {"name": "train", "uri": uri}
+        hub = {"tokenSecretRef": {"name": "hf", "key": "read"}}
+        training = {"steps": 1, "checkpoint": checkpoint}
+        data = {"train": [source], "hub": hub}
+        return pod_of(a_trainer_manifest(data=data, training=training))
+
+    pod = rendered("hf://org/name")
+    (container,) = pod["containers"]
+    told = environment_of(container)
+    assert (told["HF_HUB_OFFLINE"], told["RL_HUB_TOKEN_FILE"]) == ("0", "/etc/rl/hub/token")
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert mounts["hub"] == "/etc/rl/hub"
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert volumes["hub"]["secret"] == {
+        "secretName": "hf", "items": [{"key": "read", "path": "token"}], "defaultMode": 0o440,
+    }  # fmt: skip
+    pushing = rendered("s3://data/train.jsonl", hubRepo="org/model")
+    assert volumes["hub"] in pushing["volumes"]
+    assert environment_of(pushing["containers"][0])["HF_HUB_OFFLINE"] == "0"
+    pod = rendered("s3://data/train.jsonl")
+    assert "hub" not in {one["name"] for one in pod["volumes"]}
+    assert "HF_HUB_OFFLINE" not in environment_of(pod["containers"][0])
+
+
+@pytest.mark.parametrize("model", [
+    {"uri": "hf://org/name"}, {"uri": "s3://abc/model", "tokenizerUri": "hf://org/name"},
+])  # fmt: skip
+def test_a_model_of_the_hub_is_brought_by_the_trainer_or_a_samplers_init_container(
+    model: dict[str, str],
+) -> None:
+    source = {"name": "train", "uri": "s3://data/train.jsonl"}
+    data = {"train": [source], "hub": {"tokenSecretRef": {"name": "hf"}}}
+    for pod, asks in (
+        (pod_of(a_trainer_manifest(data=data, model=model)), "pytorch"),
+        (pod_of(a_deployment(data=data, model=model)), "stage"),
+    ):
+        for container in containers_of(pod):
+            told = environment_of(container)
+            mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+            found = (told.get("HF_HUB_OFFLINE"), told.get(env.HUB_TOKEN_FILE), mounts.get("hub"))
+            ours = container["name"] == asks
+            wanted = ("0", "/etc/rl/hub/token", "/etc/rl/hub") if ours else (None, None, None)
+            assert found == wanted, container["name"]
+        (volume,) = (one for one in pod["volumes"] if one["name"] == "hub")
+        assert volume["secret"]["items"] == [{"key": "token", "path": "token"}]
+    open_hub = pod_of(a_deployment(data={"train": [source]}, model=model))
+    assert "hub" not in {one["name"] for one in open_hub["volumes"]}
+    assert environment_of(open_hub["initContainers"][0])["HF_HUB_OFFLINE"] == "0"
+    plain = pod_of(a_deployment(data=data))
+    assert "hub" not in {one["name"] for one in plain["volumes"]}
+    assert "HF_HUB_OFFLINE" not in environment_of(plain["initContainers"][0])
+
+
+def test_credentials_of_trackers_are_mounted_where_a_secret_is_named() -> None:
+    def rendered(tracking: dict[str, Any]) -> dict[str, Any]:
+        return pod_of(a_trainer_manifest(training={"steps": 1, "tracking": tracking}))
+
+    pod = rendered({"wandb": "Online", "secretName": "keys"})
+    (container,) = pod["containers"]
+    assert environment_of(container)[env.TRACKING_FOLDER] == "/etc/rl/tracking"
+    mounts = {one["name"]: one for one in container["volumeMounts"]}
+    assert (mounts["tracking"]["mountPath"], mounts["tracking"]["readOnly"]) == (
+        "/etc/rl/tracking", True,
+    )  # fmt: skip
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert volumes["tracking"]["secret"] == {"secretName": "keys", "defaultMode": 0o440}
+    pod = rendered({"tensorBoard": True})
+    assert "tracking" not in {one["name"] for one in pod["volumes"]}
+    assert env.TRACKING_FOLDER not in environment_of(pod["containers"][0])
+
+
+def test_only_the_agent_gets_the_tokens_of_mcp_servers() -> None:
+    servers = [
+        {
+            "name": "search",
+            "url": "https://search/mcp",
+            "tokenSecretRef": {"name": "keys", "key": "search"},
+        },
+        {"name": "local", "command": ["python", "-m", "local_tools"]},
+    ]
+    pod = pod_of(a_deployment(agent={"kind": "ToolLoop", "mcpServers": servers}))
+    (agent,) = pod["containers"]
+    (volume,) = [one for one in pod["volumes"] if one["name"].startswith("tool-")]
+    assert volume["secret"]["secretName"] == "keys"
+    assert volume["secret"]["items"] == [{"key": "search", "path": "token"}]
+    (mount,) = [one for one in agent["volumeMounts"] if one["name"] == volume["name"]]
+    folder = env.SamplerEnv.parse(environment_of(agent)).tool_secrets_folder
+    assert (mount["mountPath"], mount["readOnly"]) == (str(folder / "search"), True)
+    for other in pod["initContainers"]:
+        assert mount not in other["volumeMounts"]
+
+
+def test_only_the_agent_gets_the_tokens_of_judges_and_users() -> None:
+    endpoints = [
+        {"url": "https://a/v1", "model": "m"},
+        {"url": "https://b/v1", "model": "m", "tokenSecretRef": {"name": "keys", "key": "b"}},
+    ]
+    scorers = [{"kind": "ExactMatch"}, {"kind": "Fair", "judge": {"endpoints": endpoints}}]
+    asked = {"endpoints": endpoints[1:]}
+    talk = {"kind": "Conversation", "user": asked, "browse": asked}
+    pod = pod_of(a_deployment(reward={"scorers": scorers}, agent=talk))
+    (agent,) = pod["containers"]
+    volume, users, reader = [
+        one for one in pod["volumes"] if one["name"].startswith("endpoint-")
+    ]  # fmt: skip
+    assert reader["name"] == f"endpoint-{token_folder('browse', 0)}"
+    assert users["name"] == f"endpoint-{token_folder('user', 0)}"
+    assert volume["secret"]["items"] == [{"key": "b", "path": "token"}]
+    (mount,) = [one for one in agent["volumeMounts"] if one["name"] == volume["name"]]
+    folder = env.SamplerEnv.parse(environment_of(agent)).endpoint_secrets_folder
+    assert mount["mountPath"] == str(folder / token_folder("scorer", 1, 1))
+    for other in pod["initContainers"]:
+        assert mount not in other["volumeMounts"]
+
+
+SOURCES = [{"secretRef": {"name": "keys"}}, {"configMapRef": {"name": "urls"}, "prefix": "X_"}]
+VARIABLES = [
+    {"name": "A", "value": "1"},
+    {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}},
+]
+FROM_OTHERS = {"env": VARIABLES, "envFrom": SOURCES}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "readers"),
+    [
+        (a_trainer_manifest(trainer=FROM_OTHERS), ["pytorch"]),
+        (a_deployment(samplers=[{"name": "main", "template": FROM_OTHERS}]), ["stage", "agent"]),
+        (
+            a_deployment(samplers=[{"name": "main", "template": {"engine": FROM_OTHERS}}]),
+            ["engine"],
+        ),
+    ],
+    ids=["trainer", "agent", "engine"],
+)
+def test_variables_of_secrets_reach_their_container_and_none_replaces_ours(
+    manifest: dict[str, Any], readers: list[str]
+) -> None:
+    with_sources = [one for one in containers_of(pod_of(manifest)) if "envFrom" in one]
+    assert [one["name"] for one in with_sources] == readers
+    for container in with_sources:
+        assert container["envFrom"] == SOURCES
+        names_there = [one["name"] for one in container["env"]]
+        assert len(names_there) == len(set(names_there))
+        if container["name"] != "stage":
+            assert container["env"][:2] == VARIABLES
+        if container["name"] != "engine":
+            assert set(env.OPTIONAL) <= set(names_there)  # env wins over whatever is called so
+
+
+def test_a_variable_that_is_there_and_empty_is_as_good_as_none() -> None:
+    plain = pod_of(a_trainer_manifest())["containers"][0]
+    shielded = pod_of(a_trainer_manifest(trainer=FROM_OTHERS))["containers"][0]
+    told = [env.TrainerEnv.parse(environment_of(one)) for one in (plain, shielded)]
+    assert told[0] == told[1]
+    plain, shielded = (
+        pod_of(a_deployment(samplers=[{"name": "main", "template": one}]))["containers"][0]
+        for one in ({}, FROM_OTHERS)
+    )
+    agents = [env.SamplerEnv.parse(environment_of(one)) for one in (plain, shielded)]
+    assert agents[0] == agents[1]
+    ours = {one for one in vars(env).values() if str(one).startswith("RL_")}
+    always = environment_of(plain).keys() | environment_of(
+        pod_of(a_trainer_manifest())["containers"][0]
+    )
+    assert ours - set(env.OPTIONAL) <= always

@@ -1,0 +1,354 @@
+"""What is rendered: security, wiring, and only what the pod contract says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_contracts import env
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.kube import names
+from rl_operator.kube.metadata import Child
+from rl_operator.render import agents, objects, pool, trainer
+from rl_operator.render.engine import ARGUMENTS
+from tests.unit.rl_operator.builders import RUN, a_meta, a_spec
+from tests.unit.rl_operator.rendered import (
+    JOB,
+    POOL,
+    a_deployment,
+    a_trainer_manifest,
+    containers_of,
+    environment_of,
+    pod_of,
+)
+
+
+@pytest.mark.parametrize("manifest", [a_trainer_manifest(), a_deployment()])
+def test_pods_meet_the_restricted_standard(manifest: dict[str, Any]) -> None:
+    pod = pod_of(manifest)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    for container in containers_of(pod):
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["readOnlyRootFilesystem"] is True
+        assert {"/tmp"} <= {one["mountPath"] for one in container["volumeMounts"]}
+        declared = {one["name"] for one in pod["volumes"]}
+        assert {one["name"] for one in container["volumeMounts"]} <= declared
+
+
+def test_the_trainer_is_one_worker_that_is_never_restarted_in_place() -> None:
+    manifest = a_trainer_manifest()
+    spec = manifest["spec"]
+    assert manifest["metadata"]["name"] == "job-2"
+    assert manifest["metadata"]["ownerReferences"][0]["uid"] == RUN
+    assert spec["nprocPerNode"] == "1"
+    assert spec["runPolicy"] == {"cleanPodPolicy": "Running"}
+    elastic = {"minReplicas": 1, "maxReplicas": 1, "rdzvBackend": "c10d"}
+    assert spec["elasticPolicy"] == elastic
+    assert list(spec["pytorchReplicaSpecs"]) == ["Worker"]
+    worker = spec["pytorchReplicaSpecs"]["Worker"]
+    assert (worker["replicas"], worker["restartPolicy"]) == (1, "Never")
+
+
+def test_a_trainer_of_several_pods_and_processes() -> None:
+    manifest = a_trainer_manifest(trainer={"replicas": 3, "processesPerReplica": 2})
+    spec = manifest["spec"]
+    assert spec["nprocPerNode"] == "2"
+    assert spec["elasticPolicy"] == {"minReplicas": 3, "maxReplicas": 3, "rdzvBackend": "c10d"}
+    assert spec["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
+    (container,) = pod_of(manifest)["containers"]
+    (place,) = [one for one in container["env"] if one["name"] == env.REPLICA]
+    path = "metadata.labels['training.kubeflow.org/replica-index']"
+    assert place == {"name": env.REPLICA, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    given = {one["name"]: one.get("value", "") for one in container["env"]}
+    by_others = {env.REPLICA: "2", env.LOCAL_RANK: "1", env.MEETING: "job-2-worker-0:23456"}
+    told = env.TrainerEnv.parse(given | by_others)
+    assert (told.size, told.rank, told.meeting) == (6, 5, "job-2-worker-0:23456")
+
+
+def test_the_trainer_is_told_what_it_needs() -> None:
+    (container,) = pod_of(a_trainer_manifest())["containers"]
+    assert container["name"] == "pytorch"
+    assert container["command"] == ["python", "-m", "rl_trainer"]
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    told = env.TrainerEnv.parse(environment_of(container))
+    assert (told.namespace, told.job, told.run, told.attempt) == ("ns", "job", RUN, 2)
+    assert str(told.spec_file) == "/etc/rl/spec/rljob.json"
+    assert str(told.stores_folder) == "/etc/rl/stores"
+    (port,) = container["ports"]
+    assert (port["name"], port["containerPort"]) == ("http", told.listen_port)
+    assert told.listen_port == objects.METRICS_PORT, "what the NetworkPolicy lets anyone reach"
+
+
+def test_the_trainer_section_is_honoured() -> None:
+    manifest = a_trainer_manifest(
+        trainer={
+            "image": "mine",
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+            "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+            "nodeSelector": {"gpu": "yes"},
+        }
+    )
+    pod = pod_of(manifest)
+    (container,) = pod["containers"]
+    assert (container["image"], pod["nodeSelector"]) == ("mine", {"gpu": "yes"})
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert environment_of(container)["NCCL_DEBUG"] == "INFO"
+
+
+def test_a_sampler_pod_stages_then_runs_engine_and_agent() -> None:
+    pod = pod_of(a_deployment())
+    stage, engine = pod["initContainers"]
+    (agent,) = pod["containers"]
+    assert stage["command"][-1] == "stage"
+    assert "restartPolicy" not in stage
+    assert engine["restartPolicy"] == "Always"  # a native sidecar: it outlives the agent
+    assert "startupProbe" not in engine  # it would hold back the agent, which registers early
+    assert engine["livenessProbe"]["httpGet"] == {"path": "/engine-live", "port": 8080}
+    assert agent["command"][-1] == "serve"
+    assert agent["readinessProbe"]["httpGet"]["path"] == "/ready"
+    assert pod["terminationGracePeriodSeconds"] == 30
+
+
+def test_the_agent_is_told_what_it_needs() -> None:
+    (agent,) = pod_of(a_deployment())["containers"]
+    told = env.SamplerEnv.parse(environment_of(agent))
+    assert (told.job, told.run, told.pool) == ("job", RUN, "main")
+    assert (told.engine_url, told.listen_port) == ("http://127.0.0.1:30000", 8080)
+    paths = {
+        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"]
+        for one in agent["env"]
+        if "valueFrom" in one
+    }
+    assert paths == {env.POD_NAME: "metadata.name", env.POD_UID: "metadata.uid"}
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("BF16", "bfloat16"), ("FP32", "float32")])
+def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str) -> None:
+    added = ["--device", "cpu"]
+    template = {"engine": {"args": added, "env": [{"name": "A", "value": "1"}]}}
+    manifest = a_deployment(
+        training={"steps": 1, "precision": precision},
+        samplers=[{"name": "main", "template": template}],
+    )
+    engine = pod_of(manifest)["initContainers"][1]
+    arguments = engine["args"]
+    assert arguments[arguments.index("--dtype") + 1] == dtype
+    assert arguments[arguments.index("--model-path") + 1] == "/weights/current"
+    assert arguments[-2:] == added
+    assert environment_of(engine)["A"] == "1"
+    own = [one for one in arguments[: -len(added)] if one.startswith("--")]
+    assert set(own) == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("added", [["--device", "cpu"], ["--device=cpu"], ["--tp-size", "2"]])
+def test_the_engine_takes_adapters_of_the_trainers_rank(added: list[str]) -> None:
+    manifest = a_deployment(
+        training={"steps": 1, "lora": {"rank": 24, "targets": ["q_proj", "v_proj"]}},
+        samplers=[{"name": "main", "template": {"engine": {"args": added}}}],
+    )
+    arguments = pod_of(manifest)["initContainers"][1]["args"]
+    backend = ["--lora-backend", "torch_native"] if "--tp-size" not in added else []
+    start = arguments.index("--enable-lora")
+    assert arguments[start:] == [
+        "--enable-lora", "--max-lora-rank", "24", "--lora-target-modules", "q_proj", "v_proj",
+        "--lora-strict-loading", *backend, *added,
+    ]  # fmt: skip
+    assert arguments[arguments.index("--model-path") + 1] == "/weights/current"
+
+
+def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
+    manifest = a_deployment(weightSync={"transport": {"relay": True}})
+    pod = pod_of(manifest)
+    (agent,), (stage, _) = pod["containers"], pod["initContainers"]
+    ports = {one["name"]: one["containerPort"] for one in agent["ports"]}
+    assert ports == {"http": 8080, "relay": agents.RELAY_PORT}
+    assert "ports" not in stage
+    for container in (agent, stage):
+        told = env.SamplerEnv.parse(environment_of(container))
+        assert (told.relay_port, told.pod_ip) == (agents.RELAY_PORT, "from the pod")
+    own, anyone = objects.network_policy(JOB)["spec"]["ingress"]
+    assert "ports" not in own, "all ports, for the run's own pods"
+    assert [one["port"] for one in anyone["ports"]] == [objects.METRICS_PORT]
+    assert agents.RELAY_PORT != objects.METRICS_PORT
+    without = env.SamplerEnv.parse(environment_of(pod_of(a_deployment())["containers"][0]))
+    assert without.relay_port is None
+
+
+def test_user_code_is_mounted_for_the_agent_alone() -> None:
+    pod = pod_of(a_deployment(code={"configMapRef": {"name": "second-look"}}))
+    (agent,) = pod["containers"]
+    assert env.SamplerEnv.parse(environment_of(agent)).code_folder == Path("/opt/code")
+    mounted = [one for one in agent["volumeMounts"] if one["name"] == "code"]
+    assert mounted == [{"name": "code", "mountPath": "/opt/code", "readOnly": True}]
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert volumes["code"]["configMap"] == {"name": "second-look"}
+    for other in pod["initContainers"]:
+        assert "code" not in {one["name"] for one in other["volumeMounts"]}
+    assert "code" not in {one["name"] for one in pod_of(a_deployment())["volumes"]}
+
+
+def test_people_reach_the_policy_through_the_pods_loopback_alone() -> None:
+    (agent,) = pod_of(a_deployment())["containers"]
+    told = env.SamplerEnv.parse(environment_of(agent))
+    assert told.chat_port == agents.CHAT_PORT
+    assert agents.CHAT_PORT not in {one["containerPort"] for one in agent["ports"]}
+
+
+def test_a_rollout_never_needs_more_pods_than_there_are() -> None:
+    spec = a_deployment()["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
+    assert spec["replicas"] == 2
+    assert spec["progressDeadlineSeconds"] > 1800
+
+
+PLACED = {
+    "nodeSelector": {"gpu": "h100"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    "topologySpread": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
+    "priorityClassName": "training",
+    "serviceAccountName": "buckets",
+    "podTemplate": {
+        "metadata": {"annotations": {"a": "b"}},
+        "spec": {"runtimeClassName": "nvidia"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        a_trainer_manifest(trainer=PLACED),
+        a_deployment(samplers=[{"name": "main", "template": PLACED}]),
+    ],
+    ids=["trainer", "sampler"],
+)
+def test_placement_is_honoured(manifest: dict[str, Any]) -> None:
+    pod = pod_of(manifest)
+    assert pod["nodeSelector"] == {"gpu": "h100"}
+    assert pod["tolerations"] == PLACED["tolerations"]
+    assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("training", "nvidia")
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("buckets", False)
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"][names.RUN_LABEL] == RUN
+    assert manifest["spec"] != {}
+
+
+def test_a_pool_s_own_words_on_rollout_and_drain() -> None:
+    template = {
+        "rollout": {"maxUnavailable": 2, "maxSurge": "10%"},
+        "drain": {"timeoutSeconds": 300},
+    }
+    manifest = a_deployment(samplers=[{"name": "main", "template": template}])
+    rolling = manifest["spec"]["strategy"]["rollingUpdate"]
+    assert rolling == {"maxUnavailable": 2, "maxSurge": "10%"}
+    pod = pod_of(manifest)
+    assert pod["terminationGracePeriodSeconds"] == 305
+    (agent,) = pod["containers"]
+    assert env.SamplerEnv.parse(environment_of(agent)).drain_seconds == 300
+
+
+def test_samplers_may_hand_everything_back_at_once() -> None:
+    template = {"drain": {"mode": "Abort", "timeoutSeconds": 300}}
+    pod = pod_of(a_deployment(samplers=[{"name": "main", "template": template}]))
+    assert pod["terminationGracePeriodSeconds"] == 5
+    (agent,) = pod["containers"]
+    assert env.SamplerEnv.parse(environment_of(agent)).drain_seconds == 0
+
+
+def test_the_trainers_meet_where_their_user_says() -> None:
+    bounds = {"minReplicas": 1, "maxReplicas": 1}
+    elastic = {"trainer": {"elastic": bounds | {"rdzvPort": 31000}}}
+    policy = a_trainer_manifest(**elastic)["spec"]["elasticPolicy"]
+    assert (policy["rdzvBackend"], policy["rdzvPort"]) == ("c10d", 31000)
+    assert "rdzvPort" not in a_trainer_manifest()["spec"]["elasticPolicy"]
+
+
+def test_an_unset_resource_section_is_left_out() -> None:
+    manifest = a_trainer_manifest()
+    assert "nodeSelector" not in pod_of(manifest)
+    assert pod_of(manifest)["containers"][0]["resources"] == {}
+
+
+def test_pods_read_the_whole_spec_with_its_defaults() -> None:
+    manifest = objects.spec_config(JOB, a_spec())
+    text = manifest["data"][names.SPEC_KEY]
+    assert RLJobSpec.model_validate_json(text) == a_spec()
+    assert json.loads(text)["algorithm"]["groupSize"] == 8
+
+
+ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
+    "a scorer": ({"reward": {"scorers": [{"kind": "Other"}]}}, True),
+    "the temperature": ({"agent": {"sampling": {"temperature": 0.5}}}, True),
+    "concurrency": (
+        {"samplers": [{"name": "main", "template": {"maxConcurrentGroups": 3}}]}, True
+    ),
+    "a pause": ({"suspend": True}, False),
+    "the retries": ({"lifecycle": {"backoffLimit": 9}}, False),
+    "the trainer's image": ({"trainer": {"image": "mine"}}, False),
+    "what becomes of late samplers": ({"weightSync": {"onTimeout": "Exclude"}}, False),
+    "what a queue is asked for": ({"scheduling": {"samplerQuota": "MinReplicas"}}, False),
+    "a queue": ({"scheduling": {"provider": "Kueue", "queueName": "mine"}}, False),
+    "who may reach them": ({"networkPolicy": "None"}, False),
+    "the tokenizer": (
+        {"model": {"uri": "s3://rl-data/models/arithmetic", "tokenizerUri": "s3://abc/t"}}, True
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sections", "rolls"), ROLLS.values(), ids=ROLLS.keys())
+def test_samplers_roll_only_for_what_they_read(sections: dict[str, Any], rolls: bool) -> None:
+    samplers = {"samplers": [{"name": "main"}]}
+    before = names.spec_config("job", a_spec(**samplers))
+    after = names.spec_config("job", a_spec(**{**samplers, **sections}))
+    assert (before != after) is rolls
+
+
+def test_a_pool_never_names_its_replicas_but_at_first() -> None:
+    assert "replicas" not in pool.render(JOB, a_spec().samplers[0])["spec"]
+
+
+def test_metrics_are_open_and_everything_else_is_the_run_s_own() -> None:
+    spec = objects.network_policy(JOB)["spec"]
+    mine = {"podSelector": {"matchLabels": {names.RUN_LABEL: RUN}}}
+    assert spec["ingress"] == [
+        {"from": [mine]},
+        {"ports": [{"port": 8080, "protocol": "TCP"}]},
+    ]
+    budget = objects.disruption_budget(POOL, job="job", run=RUN)["spec"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+def test_the_digest_follows_the_manifest() -> None:
+    key = names.APPLIED_ANNOTATION
+    first = a_trainer_manifest()["metadata"]["annotations"][key]
+    assert a_trainer_manifest()["metadata"]["annotations"][key] == first
+    other = a_trainer_manifest(trainer={"image": "mine"})
+    assert other["metadata"]["annotations"][key] != first
+
+
+STATES: dict[str, tuple[list[dict[str, str]], str]] = {
+    "new": ([], "Active"),
+    "running": ([{"type": "Running", "status": "True"}], "Active"),
+    "done": (
+        [{"type": "Running", "status": "False"}, {"type": "Succeeded", "status": "True"}],
+        "Succeeded",
+    ),
+    "failed": ([{"type": "Failed", "status": "True", "message": "why"}], "Failed"),
+}
+
+
+@pytest.mark.parametrize(("conditions", "state"), STATES.values(), ids=STATES.keys())
+def test_a_trainer_s_state_is_read(conditions: list[dict[str, str]], state: str) -> None:
+    meta = a_meta("job-2", labels={names.ATTEMPT_LABEL: "2"})
+    raw = {"status": {"conditions": conditions}}
+    parsed = trainer.parse_trainer_job(Child(kind="PyTorchJob", meta=meta, raw=raw))
+    assert (parsed.state, parsed.attempt) == (state, 2)

@@ -1,0 +1,31 @@
+"""What of all that bears a job's name is taken for the job's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_operator.kube import kinds, names
+from rl_operator.kube.kinds import Key
+from rl_operator.state import observe
+from tests.manifests import a_job
+from tests.unit.rl_operator.model_api import NAMESPACE, ModelApi
+
+
+def owner(uid: str) -> list[dict[str, Any]]:
+    return [{"kind": kinds.RLJOB.name, "name": "job", "uid": uid, "controller": True}]
+
+
+def test_what_somebody_else_has_labelled_like_it_is_not_the_job_s() -> None:
+    api = ModelApi()
+    uid = api.put(kinds.RLJOB, "job", spec=a_job()["spec"])["metadata"]["uid"]
+    labels = {names.JOB_LABEL: "job", names.ATTEMPT_LABEL: "1"}
+    owners = {"own": owner(uid), "former": owner("gone"), "copied": []}
+    for name, owned in owners.items():
+        metadata = {"labels": labels, "ownerReferences": owned}
+        api.put(kinds.SAMPLER_POOL, name, metadata=metadata, spec={"job": "job"})
+        api.put(kinds.PYTORCH_JOB, name, metadata=metadata, spec={})
+    found = observe.job_snapshot(api, Key(kinds.RLJOB.name, NAMESPACE, "job"))
+    assert found is not None
+    assert [one.meta.name for one in found.pools] == ["own"]
+    assert [one.name for one in found.trainers] == ["own"]
+    assert (kinds.SAMPLER_POOL.name, "copied") in found.children  # its name may be needed

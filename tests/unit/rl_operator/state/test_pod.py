@@ -1,0 +1,147 @@
+"""What is read of pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator.kube.names import ATTEMPT_LABEL, COMPONENT_LABEL
+from rl_operator.state.pod import Pod, first_trouble
+
+
+def a_raw_pod(status: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "p",
+            "namespace": "n",
+            "uid": "u",
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {COMPONENT_LABEL: "trainer", ATTEMPT_LABEL: "3"},
+        },
+        "status": status,
+    }
+
+
+def waiting(reason: str, text: str, **last: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": text}}
+    return {"name": "pytorch", "state": state, "lastState": {"terminated": last} if last else {}}
+
+
+TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
+    "none": ({"phase": "Running"}, ""),
+    "no node": (
+        {
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "message": "Insufficient cpu"}
+            ]
+        },
+        "p fits no node: Insufficient cpu",
+    ),
+    "starting": ({"containerStatuses": [waiting("ContainerCreating", "")]}, ""),
+    "pull": (
+        {"containerStatuses": [waiting("ErrImagePull", "not found")]},
+        "p container pytorch ImagePullBackOff: not found",
+    ),
+    "pull again": (
+        {
+            "containerStatuses": [
+                waiting("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: not found')
+            ]
+        },
+        "p container pytorch ImagePullBackOff: not found",
+    ),
+    "crash loop": (
+        {
+            "initContainerStatuses": [
+                waiting("CrashLoopBackOff", "back-off 40s", exitCode=1, message="no such file\n")
+            ]
+        },
+        "p container pytorch CrashLoopBackOff, last exit code 1: no such file",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "trouble"), TROUBLES.values(), ids=TROUBLES.keys())
+def test_trouble_is_one_steady_line(status: dict[str, Any], trouble: str) -> None:
+    pod = Pod.parse(a_raw_pod(status))
+    assert first_trouble([pod]) == trouble
+    assert (pod.component, pod.attempt) == ("trainer", 3)
+
+
+def test_an_end_is_read() -> None:
+    ended = {"exitCode": 137, "reason": "OOMKilled", "signal": 9, "message": "last words"}
+    status = {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": "Its disk is over the limit. ",
+        "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}],
+    }
+    pod = Pod.parse(a_raw_pod(status))
+    assert (pod.reason, pod.message) == ("Evicted", "Its disk is over the limit.")
+    (container,) = pod.containers
+    assert (container.exit_code, container.exit_reason) == (137, "OOMKilled")
+    assert (container.signal, container.message) == (9, "last words")
+
+
+@pytest.mark.parametrize(("truth", "told"), [("True", ("Why", "Moving.")), ("False", ("", ""))])
+def test_a_disruption_says_why(truth: str, told: tuple[str, str]) -> None:
+    said = {"type": "DisruptionTarget", "status": truth, "reason": "Why", "message": "Moving."}
+    pod = Pod.parse(a_raw_pod({"phase": "Running", "conditions": [said]}))
+    assert (pod.reason, pod.message) == told
+
+
+def test_a_running_pod() -> None:
+    running = {"running": {"startedAt": "2026-01-01T00:00:10Z"}}
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"name": "pytorch", "state": running}],
+    }
+    pod = Pod.parse(a_raw_pod(status))
+    assert pod.ready
+    assert pod.started_at is not None
+    assert pod.started_at - pod.created_at == 10
+
+
+def ended(code: int, **status: Any) -> Pod:
+    terminated = {"name": "pytorch", "state": {"terminated": {"exitCode": code}}}
+    return Pod.parse(a_raw_pod({"phase": "Failed", "containerStatuses": [terminated], **status}))
+
+
+def beside_a_sidecar(code: int) -> Pod:
+    at = {"exitCode": code, "finishedAt": "2026-01-01T00:00:10Z"}
+    statuses = [
+        {"name": "pytorch", "state": {"terminated": at}},
+        {"name": "log", "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}},
+    ]
+    return Pod.parse(a_raw_pod({"phase": "Running", "containerStatuses": statuses}))
+
+
+TOLD: dict[str, tuple[Pod, Pod]] = {
+    "who waits tells more than who runs": (
+        Pod.parse(a_raw_pod({"phase": "Running"})), Pod.parse(a_raw_pod({"phase": "Pending"}))
+    ),
+    "who ended tells more than who runs": (Pod.parse(a_raw_pod({"phase": "Running"})), ended(1)),
+    "who was killed tells why others end": (ended(1), ended(137)),
+    "who was refused tells why": (ended(1), ended(2)),
+    "who was evicted tells why others end": (ended(143), ended(143, reason="Evicted")),
+    "whose process has failed tells more than who waits, though a sidecar keeps its pod": (
+        Pod.parse(a_raw_pod({"phase": "Pending"})), beside_a_sidecar(42)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("less", "more"), TOLD.values(), ids=TOLD)
+def test_which_of_several_trainer_pods_tells_most(less: Pod, more: Pod) -> None:
+    assert less.telling < more.telling
+
+
+@pytest.mark.parametrize(
+    ("label", "attempt"), [("3", 3), ("", 0), ("next", 0), ("-1", 0), ("1e3", 0)]
+)
+def test_an_attempt_is_a_number_or_none(label: str, attempt: int) -> None:
+    raw = a_raw_pod({})
+    raw["metadata"]["labels"][ATTEMPT_LABEL] = label
+    assert Pod.parse(raw).attempt == attempt

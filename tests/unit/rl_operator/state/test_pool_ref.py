@@ -1,0 +1,182 @@
+"""What a job says and refuses of the shared pool that it names."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.status import (
+    AssignmentStatus,
+    Condition,
+    RLJobStatus,
+    SamplerPoolStatus,
+    ScaleStatus,
+    WaitingStatus,
+)
+from rl_contracts.spec.workers import SamplerTemplate
+from rl_operator.attempts import start_gate
+from rl_operator.kube import names
+from rl_operator.kube.conditions import Said
+from rl_operator.kube.kinds import Key
+from rl_operator.kube.timestamps import format_time
+from rl_operator.pools import wait_status
+from rl_operator.pools.scaling import history
+from rl_operator.render import deployment
+from rl_operator.render.objects import spec_config
+from rl_operator.state import pool_ref
+from rl_operator.state.snapshot import JobSnapshot, Pool, PoolSnapshot
+from rl_operator.status.status_input import Situation, Stall
+from rl_sampler.engine.assignment import load_assignment
+from tests.unit.rl_operator.builders import (
+    IMAGES,
+    NOW,
+    RUN,
+    a_job_object,
+    a_meta,
+    a_reading,
+    a_snapshot,
+)
+
+GROUPS = [{"name": "main", "poolRef": {"name": "shared"}}]
+SINCE = format_time(NOW - 60)
+MINE = AssignmentStatus(job="job", uid=RUN, run=RUN, since=SINCE)
+OTHERS = AssignmentStatus(job="other", uid="u2", run="u2", since=SINCE)
+
+
+def a_pool(**status: Any) -> Pool:
+    spec = {"model": {"uri": "s3://rl-data/models/arithmetic"}, "replicas": 3}
+    return Pool(
+        meta=a_meta("shared", uid="p"),
+        spec=SamplerPoolSpec.model_validate(spec),
+        spec_error="",
+        status=SamplerPoolStatus(**status),
+    )
+
+
+def a_waiting_job(pool: Pool | None, *, asked: bool = True, **job: Any) -> JobSnapshot:
+    said = Condition(
+        type="PoolAssigned", status="False", reason="WaitingForPool" if pool else "PoolNotFound",
+        message="No pool.", last_transition_time=SINCE, observed_generation=1,
+    )  # fmt: skip
+    status = RLJobStatus(conditions=[said] if asked else [])
+    found = pool_ref.resolved(a_job_object(status, samplers=GROUPS, **job), pool)
+    holds = pool is not None and MINE in pool.holders
+    pools = (pool,) if pool is not None and holds else ()
+    return dataclasses.replace(a_snapshot(), job=found, shared=pool, pools=pools)
+
+
+def told(snapshot: JobSnapshot, **situation: Any) -> list[Said]:
+    seen = Situation(snapshot=snapshot, reading=a_reading(), now=NOW, **situation)
+    return wait_status.said(seen, snapshot.job.status)
+
+
+def test_who_waits_is_told_for_whom_and_how_long() -> None:
+    waiting = [WaitingStatus(job=one, since=SINCE) for one in ("first", "job")]
+    pool = a_pool(assignment=OTHERS, waiting=waiting, waiting_jobs=7)
+    (said,) = told(a_waiting_job(pool))
+    assert (said.type, said.status, said.reason) == ("PoolAssigned", "False", "WaitingForPool")
+    assert said.message == (
+        f"SamplerPool shared serves RLJob other since {SINCE}. This job is number 2 of 7 that wait."
+    )
+
+
+def test_who_cannot_join_is_told_why() -> None:
+    why = "spec.maxRuns of the pool is 2"
+    waiting = [WaitingStatus(job="job", since=SINCE, why=why)]
+    third = AssignmentStatus(job="third", uid="u3", run="u3", since=SINCE)
+    pool = a_pool(assignment=OTHERS, beside=[third], waiting=waiting, waiting_jobs=1)
+    (said,) = told(a_waiting_job(pool))
+    assert said.message == (
+        f"SamplerPool shared serves RLJob other since {SINCE} and RLJob third since {SINCE}. This "
+        f"job is number 1 of 1 that wait. It waits until they have given it back: {why}."
+    )
+
+
+def test_who_has_it_beside_another_says_so() -> None:
+    (said,) = told(a_waiting_job(a_pool(assignment=OTHERS, beside=[MINE])))
+    assert said.message == f"SamplerPool shared is this run's since {SINCE}, beside RLJob other."
+
+
+def test_who_has_the_pool_says_so() -> None:
+    (said,) = told(a_waiting_job(a_pool(assignment=MINE)))
+    assert (said.status, said.reason) == ("True", "Assigned")
+
+
+STALL = Stall(reason="DatasetNotFound", message="There is none.")
+SILENT: dict[str, tuple[JobSnapshot, dict[str, Any]]] = {
+    "it is suspended": (a_waiting_job(a_pool(), suspend=True), {}),
+    "its inputs are bad": (a_waiting_job(a_pool()), {"stall": STALL}),
+    "its inputs are looked at": (a_waiting_job(a_pool(), asked=False), {"checking": True}),
+}
+
+
+@pytest.mark.parametrize(("snapshot", "situation"), SILENT.values(), ids=SILENT.keys())
+def test_what_could_not_use_it_does_not_ask(
+    snapshot: JobSnapshot, situation: dict[str, Any]
+) -> None:
+    assert told(snapshot, **situation) == []
+
+
+def test_a_look_at_the_inputs_costs_no_place() -> None:
+    (said,) = told(a_waiting_job(a_pool()), checking=True)
+    assert said.reason == "WaitingForPool"
+
+
+def test_a_missing_pool_stalls_in_the_end() -> None:
+    snapshot = a_waiting_job(None, lifecycle={"pendingDeadlineSeconds": 60})
+    spec = snapshot.job.spec
+    assert spec is not None
+    assert wait_status.stall(snapshot, spec, now=NOW) is None
+    stall = wait_status.stall(snapshot, spec, now=NOW + 1)
+    assert stall is not None
+    assert (stall.reason, "pendingDeadlineSeconds = 60" in stall.message) == ("PoolNotFound", True)
+
+
+def test_samplers_are_waited_for_from_the_assignment_on() -> None:
+    waiting, has = (a_waiting_job(a_pool(assignment=one)) for one in (OTHERS, MINE))
+    for snapshot, since, minimum in ((waiting, None, 1), (has, NOW - 60, 1)):
+        assert snapshot.job.spec is not None
+        assert start_gate.waits_since(snapshot) == since
+        (lack,) = start_gate.lacking(snapshot, snapshot.job.spec, a_reading())
+        assert (lack.registered, lack.minimum) == (0, minimum)
+
+
+def test_samplers_read_the_template_of_their_pool(tmp_path: Path) -> None:
+    """Of all that the job mounts, they are told this alone by the pool."""
+    pool = a_pool(assignment=MINE)
+    assert pool.spec is not None
+    spec = pool.spec.model_copy(update={"template": SamplerTemplate(max_concurrent_groups=7)})
+    job = a_waiting_job(dataclasses.replace(pool, spec=spec)).job
+    assert job.spec is not None
+    (tmp_path / "rljob.json").write_text(spec_config(job.meta, job.spec)["data"]["rljob.json"])
+    pods = deployment.render(
+        pool.meta, spec, job=job.meta, job_spec=job.spec, replicas=1, images=IMAGES, epoch=3
+    )
+    assert pods["metadata"]["annotations"][names.ASSIGNMENT_ANNOTATION] == "3"
+    (agent,) = pods["spec"]["template"]["spec"]["containers"]
+    environ = {one["name"]: one.get("value", "of the pod") for one in agent["env"]}
+    read = load_assignment({**environ, "RL_SPEC_FILE": str(tmp_path / "rljob.json")})
+    assert (read.env.pool, read.template) == ("main", spec.template)
+
+
+def test_what_another_run_needed_says_nothing() -> None:
+    before, after = (
+        ScaleStatus(time=format_time(at), before=1, after=2, reason="TrainerWaits")
+        for at in (NOW - 100, NOW - 20)
+    )
+    key = Key("SamplerPool", "ns", "shared")
+    for given, known in ((MINE, [after]), (None, [before, after])):
+        pool = a_pool(assignment=given, last_scale=[before, after])
+        assert history(PoolSnapshot(key=key, pool=pool, job=None)) == known
+
+
+def test_a_group_is_found_by_the_pool_that_it_shares() -> None:
+    spec = a_waiting_job(a_pool()).job.spec
+    assert spec is not None
+    assert names.pool_of("job", spec.samplers[0]) == "shared"
+    assert names.group("job", spec, "shared") == "main"
+    assert pool_ref.place(0, spec.samplers[0]) == "SamplerPool shared spec.template"

@@ -1,0 +1,70 @@
+"""A status that another version has written is read as far as this one knows it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key
+from rl_operator.state import observe, stored_status
+from tests.manifests import a_job
+from tests.unit.rl_operator.model_api import NAMESPACE, ModelApi
+
+READY: dict[str, Any] = {
+    "type": "Ready", "status": "True", "reason": "Running", "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+}  # fmt: skip
+NEWER: dict[str, Any] = {
+    "attempt": 2,
+    "failures": 1,
+    "phase": "Cooling",
+    "cooling": {"degrees": 3},
+    "trainer": {"ready": 1, "temperature": 70},
+    "conditions": [{**READY, "severity": "Info"}, {"type": "Cool"}, {**READY, "type": "Evicted"}],
+    "attempts": [
+        {"attempt": 1, "result": "Failed", "startTime": "2026-01-01T00:00:00Z"},
+        {"attempt": 2, "result": "Cooled", "startTime": "2026-01-01T01:00:00Z", "watts": 9},
+    ],
+}
+
+
+def test_what_is_not_known_is_left_out_and_nothing_else() -> None:
+    found = stored_status.read(RLJobStatus, copy.deepcopy(NEWER))
+    assert (found.attempt, found.failures, found.trainer.ready) == (2, 1, 1)
+    assert found.phase == RLJobStatus().phase
+    assert [one.type for one in found.conditions] == ["Ready", "Evicted"]
+    assert [one.attempt for one in found.attempts] == [1, 2]
+
+
+def test_a_job_whose_status_is_newer_is_looked_at() -> None:
+    api = ModelApi()
+    api.put(kinds.RLJOB, "job", spec=a_job()["spec"], status=copy.deepcopy(NEWER))
+    found = observe.job_snapshot(api, Key(kinds.RLJOB.name, NAMESPACE, "job"))
+    assert found is not None
+    assert (found.job.status.attempt, found.job.spec is not None) == (2, True)
+
+
+@pytest.mark.parametrize("model", [RLJobStatus, SamplerPoolStatus])
+@given(
+    raw=st.dictionaries(
+        st.sampled_from(["attempt", "replicas", "conditions", "trainer", "assignment", "x"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["type", "job", "ready"]), inner, max_size=3)
+            ),
+            max_leaves=8,
+        ),
+    )
+)
+def test_anything_is_read(model: Any, raw: dict[str, Any]) -> None:
+    found = stored_status.read(model, raw)
+    known = found.model_dump(mode="json", by_alias=True)
+    assert stored_status.read(model, known) == found

@@ -1,0 +1,258 @@
+"""The one thing that matters: the table of the design, and words that help."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rl_contracts.spec.status import (
+    AttemptStatus,
+    Condition,
+    OperationStatus,
+    RLJobStatus,
+    SamplerPoolStatus,
+)
+from rl_operator.kube.conditions import find
+from rl_operator.kube.timestamps import format_time
+from rl_operator.state.decisions import Begin, Ended, Wait
+from rl_operator.state.pod import Container
+from rl_operator.state.progress import REACHED, Reach, Reading
+from rl_operator.status.job_conditions import compute
+from rl_operator.status.status_input import Situation, Stall
+from tests.unit.rl_operator.builders import (
+    NOW,
+    a_failure,
+    a_job_object,
+    a_meta,
+    a_pod,
+    a_reading,
+    a_run_document,
+    a_snapshot,
+)
+from tests.unit.rl_operator.situations import (
+    AT_WORK,
+    COMPLETE,
+    DOWN,
+    POOLS,
+    RUN,
+    STARTED,
+    UNJUDGED,
+    a_situation,
+)
+
+
+def ended(attempt: int = 1, *, counts: bool = True, final: bool = False) -> Ended:
+    failure = a_failure(attempt, **({} if counts else {"exit_code": 2, "reason": "ScorerUnknown"}))
+    return Ended(failure=failure, counts=counts, retry_at=NOW + 10, final=final)
+
+
+HALTED = STARTED.model_copy(
+    update={
+        "attempts": [AttemptStatus(attempt=1, result="Suspended", start_time=format_time(NOW - 60))]
+    }
+)
+LATE = OperationStatus(
+    kind="Suspend", step="StoppingTrainer", started_time=format_time(NOW - 500),
+    deadline=format_time(NOW - 80),
+)  # fmt: skip
+AT_REST = Condition(
+    type="Ready", status="True", reason="Suspended", observed_generation=1,
+    last_transition_time=format_time(NOW),
+)  # fmt: skip
+RESTING = (dataclasses.replace(POOLS[0], status=SamplerPoolStatus(conditions=[AT_REST])),)
+SUCCEEDED = RUN.model_copy(update={"outcome": COMPLETE.outcome})
+PENDING = a_pod(phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficient gpu")
+LOOPING = Container(name="engine", waiting="CrashLoopBackOff", exit_code=137, message="out")
+CRASHING = a_pod("sampler", ready=False, containers=(LOOPING,))
+
+TABLE: dict[str, tuple[Situation, str, str, str]] = {
+    "looking at inputs": (
+        a_situation(RLJobStatus(), checking=True, there={}), "Pending", "Reconciling",
+        "CheckingInputs",
+    ),
+    "no sampler yet": (
+        a_situation(RLJobStatus(), a_reading()), "Starting", "Reconciling", "WaitingForSamplers"
+    ),
+    "bad input": (
+        a_situation(RLJobStatus(), stall=Stall(reason="ModelNotFound", message="m")), "Stalled",
+        "Stalled", "ModelNotFound",
+    ),
+    "begins": (
+        a_situation(RLJobStatus(), decision=Begin(attempt=1), there={"pools": POOLS}), "Starting",
+        "Reconciling", "TrainerStarting",
+    ),
+    "no node": (
+        a_situation(there={"pools": POOLS, "pods": (PENDING,)}), "Starting", "Reconciling",
+        "TrainerStarting",
+    ),
+    "nothing published": (
+        a_situation(reading=a_reading(a_run_document(epoch=1))), "Starting", "Reconciling",
+        "PublishingPolicy",
+    ),
+    "a sampler crashes": (
+        a_situation(there={"pools": POOLS, "pods": (a_pod(), CRASHING)}), "Recovering",
+        "Reconciling", "SamplersStarting",
+    ),
+    "at work": (a_situation(), "Running", "Ready", "Running"),
+    "the judge is down": (
+        a_situation(reading=a_reading(RUN, samplers=(UNJUDGED,))), "Recovering", "Reconciling",
+        "ScorerUnavailable",
+    ),
+    "store down": (
+        a_situation(reading=Reading(store=DOWN, bucket=REACHED)), "Recovering", "Reconciling",
+        "StateStoreUnreachable",
+    ),
+    "trainer again": (
+        a_situation(
+            reading=a_reading(RUN.model_copy(update={"epoch": 2})), there={"pools": POOLS}
+        ),
+        "Recovering", "Reconciling", "TrainerStarting",
+    ),
+    "succeeded, its pod still ends": (
+        a_situation(
+            reading=a_reading(SUCCEEDED),
+            there={"pools": POOLS, "pods": (a_pod(phase="Succeeded", ready=False),)},
+        ),
+        "Running", "Reconciling", "Finishing",
+    ),
+    "its pod has ended": (
+        a_situation(there={"pools": POOLS, "pods": (a_pod(phase="Failed", ready=False),)}),
+        "Recovering", "Reconciling", "TrainerEnded",
+    ),
+    "stopping": (
+        a_situation(
+            snapshot=a_snapshot(job=a_job_object(STARTED, suspend=True), **AT_WORK),
+            decision=Wait(why="Stopping"),
+        ),
+        "Suspending", "Reconciling", "Stopping",
+    ),
+    "a pod does not stop": (
+        a_situation(
+            snapshot=a_snapshot(
+                job=a_job_object(STARTED.model_copy(update={"operation": LATE}), suspend=True),
+                **AT_WORK,
+            ),
+            decision=Wait(why="Stopping"),
+        ),
+        "Suspending", "Stalled", "PodsNotStopping",
+    ),
+    "suspended": (
+        a_situation(
+            snapshot=a_snapshot(job=a_job_object(HALTED, suspend=True), pools=RESTING),
+            reading=Reading(), decision=Wait(why="Suspended"),
+        ),
+        "Suspended", "Ready", "Suspended",
+    ),
+    "suspended, a pod ended but there": (
+        a_situation(
+            snapshot=a_snapshot(
+                job=a_job_object(HALTED, suspend=True), pools=RESTING,
+                pods=(a_pod("sampler", phase="Succeeded", ready=False, deleting=True),),
+            ),
+            reading=Reading(), decision=Wait(why="Suspended"),
+        ),
+        "Suspending", "Reconciling", "Stopping",
+    ),
+    "suspended, an evicted pod left behind": (
+        a_situation(
+            snapshot=a_snapshot(
+                job=a_job_object(HALTED, suspend=True), pools=RESTING,
+                pods=(a_pod("sampler", phase="Failed", ready=False),),
+            ),
+            reading=Reading(), decision=Wait(why="Suspended"),
+        ),
+        "Suspended", "Ready", "Suspended",
+    ),
+    "suspended from the first": (
+        a_situation(
+            snapshot=a_snapshot(job=a_job_object(RLJobStatus(), suspend=True)), reading=Reading(),
+            decision=Wait(why="Suspended"),
+        ),
+        "Suspended", "Ready", "Suspended",
+    ),
+    "resuming": (
+        a_situation(HALTED, there={"pools": RESTING}), "Starting", "Reconciling", "Resuming"
+    ),
+    "failed once": (a_situation(decision=ended()), "Recovering", "Reconciling", "TrainerFailed"),
+    "refused by the trainer": (
+        a_situation(decision=ended(counts=False)), "Stalled", "Stalled", "ScorerUnknown"
+    ),
+    "failed for good": (
+        a_situation(decision=ended(final=True)), "Failed", "Stalled", "TrainerFailed"
+    ),
+    "complete": (a_situation(decision=COMPLETE), "Succeeded", "Ready", "Complete"),
+    "deleting": (
+        a_situation(snapshot=a_snapshot(job=a_job_object(STARTED, meta=a_meta(deleted_at=NOW)))),
+        "Terminating", "Reconciling", "Deleting",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("situation", "phase", "state", "reason"), TABLE.values(), ids=TABLE.keys()
+)  # fmt: skip
+def test_the_table_of_states(situation: Situation, phase: str, state: str, reason: str) -> None:
+    after = compute(situation)
+    ready = find(after.conditions, "Ready")
+    assert ready is not None
+    assert (after.phase, ready.reason) == (phase, reason)
+    assert ready.status == ("True" if state == "Ready" else "False")
+    for kind in ("Reconciling", "Stalled"):
+        found = find(after.conditions, kind)
+        assert (found is not None and found.status == "True") is (state == kind), kind
+    assert after.observed_generation == 1
+    assert len({one.type for one in after.conditions}) == len(after.conditions)
+
+
+@pytest.mark.parametrize(("situation", "phase", "state", "reason"), TABLE.values(), ids=TABLE)
+def test_a_second_look_changes_nothing(
+    situation: Situation, phase: str, state: str, reason: str
+) -> None:
+    after = compute(situation)
+    meta = situation.snapshot.job.meta
+    again = Situation(
+        snapshot=a_snapshot(
+            job=dataclasses.replace(situation.snapshot.job, status=after, meta=meta),
+            pools=situation.snapshot.pools,
+            pods=situation.snapshot.pods,
+        ),
+        reading=situation.reading,
+        bucket=situation.bucket,
+        stall=situation.stall,
+        checking=situation.checking,
+        now=NOW + 60,
+    )
+    assert compute(again) == after
+
+
+def test_the_cause_is_named() -> None:
+    no_node = find(compute(TABLE["no node"][0]).conditions, "Ready")
+    assert no_node is not None
+    assert no_node.message == "trainer-pod fits no node: 0/1 nodes: Insufficient gpu"
+    crash = find(compute(TABLE["a sampler crashes"][0]).conditions, "SamplersReady")
+    assert crash is not None
+    words = "sampler-pod container engine CrashLoopBackOff, last exit code 137: out"
+    assert crash.message == words
+
+
+def test_failed_goes_with_stalled_and_stays() -> None:
+    after = compute(TABLE["failed for good"][0])
+    assert {"Failed", "Stalled"} <= {one.type for one in after.conditions}
+    assert after.completion_time == format_time(NOW)
+    later = compute(a_situation(after, a_reading(RUN), there={}))
+    assert (later.phase, later.conditions) == ("Failed", after.conditions)
+
+
+def test_completion_keeps_the_last_numbers() -> None:
+    after = compute(TABLE["complete"][0])
+    assert (after.final_model, after.progress.step) == ("s3://f/", 3)
+    assert after.samplers.summary == "0/0"
+    later = compute(a_situation(after, Reading(), there={}))
+    assert later == after
+
+
+def test_a_client_s_changing_words_are_no_change() -> None:
+    first = compute(a_situation(reading=Reading(store=DOWN, bucket=REACHED)))
+    other = Reach("False", "StateStoreUnreachable", "db:27017: timed out")
+    assert compute(a_situation(first, Reading(store=other, bucket=REACHED))) == first

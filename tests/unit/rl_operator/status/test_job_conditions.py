@@ -1,0 +1,151 @@
+"""Numbers and conditions beside the headline: what is known stands, and changes once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.run import DatasetSummary, Totals
+from rl_contracts.documents.step_metrics import Drops
+from rl_contracts.spec.status import (
+    DatasetStatus,
+)
+from rl_operator.kube.conditions import find
+from rl_operator.kube.timestamps import format_time
+from rl_operator.state.progress import NOT_ASKED, REACHED, Reading
+from rl_operator.status.job_conditions import compute
+from rl_operator.status.status_input import Situation
+from tests.documents import a_sampler, a_step
+from tests.unit.rl_operator.builders import (
+    NOW,
+    a_reading,
+    a_snapshot,
+)
+from tests.unit.rl_operator.situations import (
+    AT_WORK,
+    DOWN,
+    POLICY,
+    RUN,
+    SAMPLER,
+    a_situation,
+)
+
+
+def test_counters() -> None:
+    evaluations = [
+        EvaluationResult(
+            step=3, version=4, temperature=temperature, accuracy=accuracy, prompts=1, tokens=1,
+            samples_per_prompt=2, pass_at={"1": accuracy, "2": min(1.0, 2 * accuracy)},
+            logprob_gap_mean=0, logprob_gap_max=0, seconds=1,
+        )
+        for temperature, accuracy in ((1.0, 0.25), (0.7, 0.75))
+    ]  # fmt: skip
+    skipped: dict[str, Any] = {"skipped": 2, "first_skipped": ["s3://b/d.jsonl line 3 is not JSON"]}
+    found = DatasetSummary(split="train", name="d", uri="s3://b/d.jsonl", records=9, **skipped)
+    policy = POLICY.model_copy(update={"version": 6, "step": 4})
+    latest = a_step(3, reward_mean=0.5, time=NOW, staleness_max=2)
+    run = RUN.model_copy(
+        update={
+            "evaluations": evaluations, "step": 5, "epoch": 3, "policy": policy, "latest": latest,
+            "datasets": [found],
+        }
+    )  # fmt: skip
+    behind = a_sampler("b", pod="gone-pod", version=1, step=0)
+    after = compute(a_situation(reading=a_reading(run, samplers=(SAMPLER, behind), backlog=7)))
+    progress, weights = after.progress, after.weights
+    assert (progress.step, progress.steps, progress.backlog) == (5, 60, 7)
+    assert (progress.reward, progress.accuracy, progress.pass_at_k) == (0.5, 0.25, 0.5)
+    assert progress.seconds_left == 330  # 30 s for 5 steps, 55 to go
+    assert progress.staleness == 2
+    # One step behind what is published, two behind the trainer.
+    assert (weights.version, weights.min_serving_version, weights.lag) == (6, 4, 1)
+    assert weights.uri == "s3://b/p/"
+    assert after.trainer.restarts == 2
+    assert after.samplers.serving == 1
+    assert after.datasets == [DatasetStatus(split="train", name="d", records=9, **skipped)]
+
+
+def test_a_source_has_the_loss_of_its_last_evaluation_in_status() -> None:
+    evaluations = [
+        EvaluationResult(
+            step=step, version=0, dataset=dataset, temperature=1.0, loss=loss, prompts=1, tokens=1,
+            logprob_gap_mean=0, logprob_gap_max=0, seconds=1,
+        )
+        for step, dataset, loss in ((0, "a", 2.5), (0, "b", 1.5), (3, "a", 0.12345))
+    ]  # fmt: skip
+    found = [
+        DatasetSummary(split="validation", name=name, uri="s3://b/d.jsonl", records=9)
+        for name in ("a", "b")
+    ]
+    run = RUN.model_copy(update={"evaluations": evaluations, "datasets": found})
+    after = compute(a_situation(reading=a_reading(run)))
+    assert [(one.loss, one.accuracy) for one in after.datasets] == [(0.1235, None), (1.5, None)]
+
+
+def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
+    latest = a_step(3, time=NOW, dropped_share=0.75)
+    totals = Totals(drops=Drops(by_cause={"stale": 9, "lease": 2, "filtered": 99}))
+    run = RUN.model_copy(update={"latest": latest, "totals": totals})
+    well = compute(a_situation())
+    said = find(well.conditions, "RolloutsFresh")
+    assert said is not None
+    assert (said.status, said.reason) == ("True", "WithinLimit")
+    after = compute(a_situation(well, a_reading(run)))
+    said = find(after.conditions, "RolloutsFresh")
+    assert said is not None
+    assert (said.status, said.reason) == ("False", "TooManyDropped")
+    assert "More than 50% of the groups" in said.message
+    assert "most as stale" in said.message
+    assert "maxStaleness" in said.message
+    stands = compute(a_situation(after, Reading(store=DOWN, bucket=REACHED)))
+    assert find(stands.conditions, "RolloutsFresh") == said
+
+
+def test_what_is_known_stands_while_the_store_is_down() -> None:
+    before = compute(a_situation())
+    after = compute(a_situation(before, Reading(store=DOWN, bucket=REACHED)))
+    unknown = {"min_serving_version": None, "lag": None}
+    now_only = {"phase": "", "backlog": None, "tokens_per_second": None, "seconds_left": None}
+    assert after.progress == before.progress.model_copy(update=now_only)
+    assert after.weights == before.weights.model_copy(update=unknown)
+    assert after.trainer.restarts == before.trainer.restarts
+    assert find(after.conditions, "PolicyPublished") == find(before.conditions, "PolicyPublished")
+
+
+def test_who_serves_is_not_known_while_the_store_is_down() -> None:
+    before = compute(a_situation())
+    assert (before.samplers.serving, before.weights.lag) == (1, 0)
+    away = compute(a_situation(before, Reading(store=DOWN, bucket=REACHED)))
+    assert (away.samplers.ready, away.samplers.serving, away.weights.lag) == (1, None, None)
+    current = find(away.conditions, "WeightsCurrent")
+    assert current is not None
+    assert (current.status, current.reason) == ("Unknown", "StateStoreUnreachable")
+    assert "is not known while the state store does not tell" in current.message
+    back = compute(a_situation(away))
+    assert (back.samplers.serving, back.weights.lag) == (1, 0)
+    assert find(back.conditions, "WeightsCurrent") == find(before.conditions, "WeightsCurrent")
+
+
+def test_nobody_serves_where_no_pod_is_whatever_the_store_says() -> None:
+    before = compute(a_situation())
+    nobody = a_situation(before, Reading(store=DOWN, bucket=REACHED))
+    snapshot = dataclasses.replace(nobody.snapshot, pods=())
+    away = compute(dataclasses.replace(nobody, snapshot=snapshot))
+    assert (away.samplers.serving, away.weights.lag) == (0, 0)
+    assert away.weights.version == before.weights.version
+    current = find(away.conditions, "WeightsCurrent")
+    assert current is not None
+    assert (current.status, current.reason) == ("False", "NobodyServes")
+
+
+def test_times_change_with_the_status_only() -> None:
+    before = compute(a_situation())
+    snapshot = a_snapshot(before, **AT_WORK)
+    down = Situation(snapshot=snapshot, reading=Reading(store=DOWN, bucket=NOT_ASKED), now=NOW + 60)
+    after = compute(down)
+    store, trainer = (find(after.conditions, k) for k in ("StateStoreReachable", "TrainerReady"))
+    assert store is not None
+    assert trainer is not None
+    assert store.last_transition_time == format_time(NOW + 60)
+    assert trainer.last_transition_time == format_time(NOW)

@@ -1,0 +1,65 @@
+"""What a job's pods ask for together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.status import ResourcesStatus, SamplerPoolStatus
+from rl_operator.kube.subset_diff import MOST
+from rl_operator.state.snapshot import Pool
+from rl_operator.status import resource_totals
+from tests.unit.rl_operator.builders import a_job_object, a_meta, a_snapshot
+
+GPUS = {"limits": {"nvidia.com/gpu": 2, "memory": "8Gi"}, "requests": {"cpu": "500m"}}
+GROUPS = [
+    {"name": "main", "template": {"resources": GPUS, "autoscaling": {"minReplicas": 3}}},
+    {"name": "shared", "poolRef": {"name": "theirs"}},
+]
+
+
+def a_pool(name: str, **spec: Any) -> Pool:
+    return Pool(
+        meta=a_meta(name),
+        spec=SamplerPoolSpec.model_validate(spec),
+        spec_error="",
+        status=SamplerPoolStatus(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pools", "trainers", "expected"),
+    [
+        ((), 0, ResourcesStatus(gpus=6, cpu="1.5", memory="24Gi")),
+        ((), 2, ResourcesStatus(gpus=8, cpu="5.5", memory="25Gi")),
+        ((a_pool("job-main", job="job", replicas=1),), 2,
+         ResourcesStatus(gpus=4, cpu="4.5", memory="9Gi")),
+        ((a_pool("job-main", job="job", replicas=9, suspend=True),), 0, ResourcesStatus()),
+        ((a_pool("theirs", model={"uri": "s3://abc/m"}, replicas=9),), 0,
+         ResourcesStatus(gpus=6, cpu="1.5", memory="24Gi")),
+    ],
+)  # fmt: skip
+def test_everything_that_ought_to_be_there_is_counted(
+    pools: tuple[Pool, ...], trainers: int, expected: ResourcesStatus
+) -> None:
+    trainer = {"resources": {"limits": {"amd.com/gpu": 1, "cpu": 2, "memory": "512Mi"}}}
+    job = a_job_object(samplers=GROUPS, trainer=trainer)
+    assert job.spec is not None
+    snapshot = a_snapshot(job=job, pools=pools)
+    assert resource_totals.resources(snapshot, job.spec, trainers=trainers) == expected
+
+
+def test_what_is_no_quantity_is_refused_elsewhere() -> None:
+    job = a_job_object(trainer={"resources": {"limits": {"cpu": "much"}}})
+    assert job.spec is not None
+    assert resource_totals.resources(a_snapshot(job=job), job.spec, trainers=1).cpu == "0"
+
+
+def test_more_than_a_status_has_room_for_is_as_much_as_it_has() -> None:
+    job = a_job_object(trainer={"resources": {"limits": {"amd.com/gpu": "1e400", "cpu": "1e999"}}})
+    assert job.spec is not None
+    found = resource_totals.resources(a_snapshot(job=job), job.spec, trainers=2)
+    assert found.gpus == resource_totals.MOST_GPUS
+    assert float(found.cpu) == pytest.approx(2 * MOST, rel=1e-4)

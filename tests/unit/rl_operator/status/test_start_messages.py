@@ -1,0 +1,59 @@
+"""What is said while a trainer's PyTorchJob cannot be made, or its pods are not there, or wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_contracts.spec.status import RLJobStatus
+from rl_operator.kube.conditions import find
+from rl_operator.state.pod import Pod
+from rl_operator.status.headline import PODS_DUE_SECONDS
+from rl_operator.status.job_conditions import compute
+from rl_operator.status.status_input import Situation
+from tests.unit.rl_operator.builders import NOW, a_pod, a_reading, a_snapshot, a_trainer
+
+PENDING = a_pod(attempt=2, phase="Pending", ready=False)
+UNFIT = a_pod(attempt=2, phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficient gpu")
+STARTING = "The trainer's pod is starting."
+UNMADE = "training-operator has made no pod for PyTorchJob job-2: see whether it is at work."
+LATE = PODS_DUE_SECONDS + 1
+CASES: dict[str, tuple[int, float, tuple[Pod, ...], str]] = {
+    "just made": (2, PODS_DUE_SECONDS, (), STARTING),
+    "no pod for long": (2, LATE, (), UNMADE),
+    "another attempt's object": (1, LATE, (), STARTING),
+    "a pod is there": (2, LATE, (PENDING,), STARTING),
+    "a pod fits nowhere": (2, LATE, (UNFIT,), "fits no node: 0/1 nodes: Insufficient gpu"),
+}
+
+
+@pytest.mark.parametrize(("attempt", "age", "pods", "words"), CASES.values(), ids=CASES)
+def test_who_keeps_the_trainer_from_running_is_said(
+    attempt: int, age: float, pods: tuple[Pod, ...], words: str
+) -> None:
+    there = a_snapshot(
+        RLJobStatus(attempt=2, start_time="2026-01-01T00:00:00Z"),
+        trainers=(a_trainer(attempt, created_at=NOW - age),),
+        pods=pods,
+    )
+    said = find(
+        compute(Situation(snapshot=there, reading=a_reading(), now=NOW)).conditions, "Ready"
+    )
+    assert said is not None
+    assert (said.status, said.reason) == ("False", "TrainerStarting")
+    assert words in said.message
+
+
+@pytest.mark.parametrize(
+    ("attempt", "phase"), [(0, "Starting"), (1, "Starting"), (2, "Recovering")]
+)
+def test_what_cannot_be_made_for_now_is_said(attempt: int, phase: str) -> None:
+    status = RLJobStatus(attempt=attempt, start_time="2026-01-01T00:00:00Z")
+    hindered = "pytorchjobs/job-1 cannot be written for now"
+    found = compute(
+        Situation(snapshot=a_snapshot(status), reading=a_reading(), now=NOW, hindered=hindered)
+    )
+    said = {one.type: (one.status, one.reason, one.message) for one in found.conditions}
+    assert found.phase == phase
+    assert said["Ready"] == ("False", "WebhookUnavailable", hindered)
+    assert said["Reconciling"] == ("True", "WebhookUnavailable", hindered)
+    assert "Stalled" not in said

@@ -1,0 +1,80 @@
+"""A store that refuses in words of its own is told of, and keeps no job in silence."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pymongo.errors import OperationFailure
+
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.objects import Objects
+from rl_operator.state.progress import Reach, reach
+from rl_operator.stores import input_checks
+from tests.loopback import listening
+
+WORDS = "Command createIndexes is not supported by this engine."
+ERROR = f"<Error><Code>InvalidRequest</Code><Message>{WORDS}</Message></Error>".encode()
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """An S3 server that takes no request as it is."""
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+        self.wfile.write(ERROR)
+
+    def do_HEAD(self) -> None:
+        self.send_response(400)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(ERROR)))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def refuse() -> None:
+    raise OperationFailure(WORDS, 115, {"codeName": "CommandNotSupported"})
+
+
+def stores(endpoint: str, *, mongo: bool) -> Stores:
+    values = {
+        "mongoUri": "mongodb://db", "mongoDatabase": "rl_team", "s3Endpoint": endpoint,
+        "s3Bucket": "abc", "s3AccessKey": "key", "s3SecretKey": "secret",
+    }  # fmt: skip
+    objects = Objects(StoreSettings.from_mapping(values), patience_seconds=0.0)
+    asked = SimpleNamespace(ensure_indexes=refuse if mongo else lambda: None)
+    return cast(Stores, SimpleNamespace(mongo=cast(Any, asked), objects=objects))
+
+
+@pytest.mark.parametrize(
+    ("mongo", "reason"), [(True, "StateStoreRefused"), (False, "BucketRefused")]
+)
+def test_the_stores_own_words_are_a_refusal(mongo: bool, reason: str) -> None:
+    with listening(Refusing) as endpoint:
+        (found,) = input_checks._stores(stores(endpoint, mongo=mongo))
+    assert found.reason == reason
+    assert found.field == "spec.storage.secretName"
+    assert (WORDS in found.message) is mongo or "InvalidRequest" in found.message
+
+
+def test_a_folder_that_cannot_be_listed_is_one() -> None:
+    with listening(Refusing) as endpoint:
+        held = stores(endpoint, mongo=False)
+        (found,) = input_checks._folder(held, "uri", "s3://abc/model", ("config.json",))
+    assert (found.reason, found.field, found.value) == (
+        "ModelRefused",
+        "spec.model.uri",
+        "s3://abc/model",
+    )
+    assert WORDS in found.message
+
+
+def test_a_running_job_says_so_in_its_conditions() -> None:
+    found = reach(refuse)
+    assert found == Reach("False", "Refused", found.message)
+    assert WORDS in found.message

@@ -1,0 +1,39 @@
+"""The beginning of a dataset tells as much as can be told from it, and nothing that is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from rl_contracts.documents.datasets.raw import UnreadableError
+from rl_operator.stores import input_checks
+
+LIMIT = 200
+
+
+def cut(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + 50] for at in range(0, len(data), 50))
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_checks, "READ_BYTES", LIMIT)
+
+
+@pytest.mark.parametrize("separator", [b"\n", b",\n"])
+def test_a_record_that_is_cut_is_not_a_bad_one(separator: bytes) -> None:
+    records = separator.join(json.dumps({"id": number}).encode() for number in range(100))
+    data = b"[" + records + b"]" if separator == b",\n" else records
+    found = list(input_checks._beginning(cut(data)))
+    assert 10 < len(found) < 30
+    assert [one.value for one in found] == [{"id": number} for number in range(len(found))]
+
+
+def test_what_is_bad_before_the_cut_is_told() -> None:
+    found = list(input_checks._beginning(cut(b"{broken\n" + b'{"id": 1}\n' * 100)))
+    assert [bool(one.problem) for one in found[:2]] == [True, False]
+    with pytest.raises(UnreadableError, match="line 1 is not JSON"):
+        list(input_checks._beginning(cut(b"[{]")))
+    assert len(list(input_checks._beginning(cut(b'{"id": 1}\n{"id"')))) == 2

@@ -1,0 +1,129 @@
+"""What a SamplerPool says while the document store is away, and how often it is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.status import AssignmentStatus, Condition, SamplerPoolStatus
+from rl_operator.apply import status_urgency
+from rl_operator.kube.conditions import find
+from rl_operator.kube.kinds import SAMPLER_POOL, Key
+from rl_operator.kube.timestamps import format_time
+from rl_operator.pools import status
+from rl_operator.pools.assignment import Turn
+from rl_operator.state.progress import Reach, Reading
+from rl_operator.state.snapshot import Pool, PoolSnapshot
+from tests.documents import a_sampler
+from tests.unit.rl_operator.builders import (
+    NOW,
+    a_job_object,
+    a_meta,
+    a_pod,
+    a_reading,
+    a_run_document,
+)
+from tests.unit.rl_operator.situations import DOWN
+from tests.unit.rl_operator.written import outage, written
+
+POLICY = PolicyPointer(version=5, epoch=1, step=5, prefix="p/", manifest_sha256="0")
+SERVES = a_sampler("a", pod="sampler-pod", version=5, step=5)
+TOLD = a_reading(a_run_document(policy=POLICY, step=5), samplers=(SERVES,))
+AWAY = Reading(store=DOWN)
+UNCONFIGURED = Reading(store=Reach("Unknown", "StoresSecretMissing", "No Secret rl-stores."))
+PODS = (a_pod("sampler"),)
+TURN = Turn(
+    epoch=3,
+    began=2,
+    holders=tuple(
+        AssignmentStatus(job=one, uid=one, run=one, since=format_time(NOW))
+        for one in ("one", "two")
+    ),
+)
+
+
+def a_pool(status: SamplerPoolStatus | None = None, *, shared: bool = False) -> PoolSnapshot:
+    own = {"job": "job", "replicas": 1}
+    spec = (
+        {"model": {"uri": "s3://rl-data/models/m"}, "replicas": 1, "maxRuns": 2} if shared else own
+    )
+    pool = Pool(
+        meta=a_meta("job-main"), spec=SamplerPoolSpec.model_validate(spec), spec_error="",
+        status=status or SamplerPoolStatus(observed_generation=1),
+    )  # fmt: skip
+    beside = (a_job_object(meta=a_meta("two")),) if shared else ()
+    key = Key(SAMPLER_POOL.name, "ns", "job-main")
+    return PoolSnapshot(key=key, pool=pool, job=a_job_object(), beside=beside, pods=PODS)
+
+
+def said_of(snapshot: PoolSnapshot, reading: Reading, **changes: Any) -> SamplerPoolStatus:
+    return status.compute(snapshot, reading, stall=None, replicas=1, now=NOW, **changes)
+
+
+def store_of(status: SamplerPoolStatus) -> Condition | None:
+    return find(status.conditions, "StateStoreReachable")
+
+
+def test_a_pool_says_that_the_store_is_away_and_what_is_not_known_for_that() -> None:
+    before = said_of(a_pool(), TOLD)
+    assert (store_of(before), before.serving) == (None, 1)
+    away = said_of(a_pool(before), AWAY)
+    said = store_of(away)
+    assert said is not None
+    assert (said.status, said.reason) == ("False", "StateStoreUnreachable")
+    assert said.message == (
+        "db:27017: Connection refused. What its pods serve is not known meanwhile."
+    )
+    assert (away.serving, away.version, away.target_version) == (None, None, 5)
+    assert find(away.conditions, "Ready") == find(before.conditions, "Ready"), "of its pods"
+    assert said_of(a_pool(away), TOLD) == before
+
+
+def test_a_pool_of_stores_that_nobody_has_configured_says_so() -> None:
+    said = store_of(said_of(a_pool(), UNCONFIGURED))
+    assert said is not None
+    assert (said.status, said.reason) == ("Unknown", "StoresSecretMissing")
+
+
+def test_of_a_store_that_nobody_asks_nothing_is_said() -> None:
+    assert store_of(said_of(a_pool(), Reading())) is None
+
+
+@pytest.mark.parametrize("readings", [(AWAY, TOLD), (TOLD, AWAY)], ids=["first", "second"])
+def test_a_shared_pool_says_that_the_store_of_one_of_its_runs_is_away(
+    readings: tuple[Reading, Reading],
+) -> None:
+    first, second = readings
+    after = said_of(a_pool(shared=True), first, others=[second], turn=TURN)
+    said = store_of(after)
+    assert said is not None
+    assert (said.status, said.reason) == ("False", "StateStoreUnreachable")
+    assert [one.serving for one in after.runs] == [
+        1 if reading.known else None for reading in readings
+    ]
+    assert len({one.type for one in after.conditions}) == len(after.conditions)
+
+
+def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:
+    found = written(
+        SAMPLER_POOL,
+        said_of(a_pool(), TOLD),
+        [TOLD, *outage(20), *[TOLD] * 10],
+        lambda before, reading: said_of(a_pool(before), reading),
+        status_urgency.of_pool,
+    )
+    told = [
+        ("serving" in one, "StateStoreReachable" in {each["type"] for each in one["conditions"]})
+        for one in found
+    ]
+    assert told == [(False, True), (True, False)]
+
+
+def test_that_the_store_is_away_waits_as_the_numbers_do_that_go_with_it() -> None:
+    before = said_of(a_pool(), TOLD)
+    away = said_of(a_pool(before), AWAY)
+    assert status_urgency.of_pool(before, away) is status_urgency.Patience.LONG
+    assert status_urgency.of_pool(away, before) is status_urgency.Patience.LONG

@@ -1,0 +1,79 @@
+"""A place in a pod template leads back to the field of the spec that it comes from."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from rl_operator.kube.api_errors import ApiRefusedError
+from rl_operator.kube.kinds import Kind
+from rl_operator.validation.dry_run import REFUSED_SECONDS, Trial, field_of
+from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
+
+TEMPLATE: dict[str, Any] = {
+    "spec": {
+        "initContainers": [{"name": "stage"}, {"name": "engine"}],
+        "containers": [
+            {"name": "agent", "env": [{"name": "A"}, {"name": "RL_RUN"}, {"name": "B"}]},
+            {"name": "theirs"},
+        ],
+    }
+}
+PLACES = {
+    "spec.tolerations[1].operator": "t.tolerations[1].operator",
+    "spec.nodeSelector": "t.nodeSelector",
+    "spec.serviceAccountName": "t.serviceAccountName",
+    "spec.topologySpreadConstraints[0].maxSkew": "t.topologySpread[0].maxSkew",
+    "spec.initContainers[1].resources.limits[cpu]": "t.resources.limits[cpu]",
+    "spec.initContainers[1].resources.claims[0].name": (
+        "t.podTemplate.spec.initContainers[1].resources.claims[0].name"
+    ),
+    "spec.initContainers[1].image": "t.engine.image",
+    "spec.containers[0].image": "t.image",
+    "spec.containers[0].env[0].valueFrom": "t.env[0].valueFrom",
+    "spec.containers[0].env[2].valueFrom": "t.podTemplate.spec.containers[0].env[2].valueFrom",
+    "spec.containers[0].envFrom[1].prefix": "t.envFrom[1].prefix",
+    "spec.initContainers[1].envFrom[0]": "t.engine.envFrom[0]",
+    "spec.containers[1].envFrom[0]": "t.podTemplate.spec.containers[1].envFrom[0]",
+    "spec.containers[0].resources.requests": "t.podTemplate.spec.containers[0].resources.requests",
+    "spec.containers[1].image": "t.podTemplate.spec.containers[1].image",
+    "spec.affinity.podAffinity": "t.podTemplate.spec.affinity.podAffinity",
+    "labels": "t.podTemplate.metadata.labels",
+    "annotations": "t.podTemplate.metadata.annotations",
+    "": "t.podTemplate",
+}
+
+
+@pytest.mark.parametrize(("path", "field"), PLACES.items())
+def test_the_field_is_named(path: str, field: str) -> None:
+    assert field_of("t", path, TEMPLATE) == field
+
+
+class Webhook:
+    """An API server in which somebody refuses pods for a while."""
+
+    def __init__(self) -> None:
+        self.tries, self.refuses, self.now = 0, True, 0.0
+
+    def try_out(self, kind: Kind, manifest: dict[str, Any]) -> None:
+        self.tries += 1
+        if self.refuses:
+            raise ApiRefusedError(doing="POST", status=422, message="denied the request")
+
+
+def test_a_refusal_is_tried_again_and_what_passed_is_not() -> None:
+    server = Webhook()
+    trial = Trial(cluster=cast(Any, server), images=IMAGES, clock=lambda: server.now)
+    for _ in range(3):
+        refusal = trial.refusal(a_meta(), a_spec())
+        assert refusal is not None
+        assert "denied the request" in refusal.message
+    assert server.tries == 1
+    server.refuses, server.now = False, REFUSED_SECONDS
+    assert trial.refusal(a_meta(), a_spec()) is None
+    tries = server.tries
+    server.refuses, server.now = True, 1e9
+    assert trial.refusal(a_meta(), a_spec()) is None
+    assert trial.refusal(a_meta("other", uid="other"), a_spec()) is None, "its pods are the same"
+    assert server.tries == tries

@@ -1,0 +1,154 @@
+"""What a watch tells reaches the feed, and kopf the bookmarks with which it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_operator.cache.projection import event_reader
+from rl_operator.kube.kinds import POD
+from rl_operator.watch.watch_interceptor import CHANGES, GATHER_SECONDS, MUCH_BYTES, Lists, Stream
+
+KINDS = (*CHANGES, "BOOKMARK", "ERROR")
+
+
+class Body:
+    """A body that comes in these pieces."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        for one in self.pieces:
+            yield one
+
+
+def an_event(kind: str, version: int, filling: str = "") -> dict[str, Any]:
+    metadata = {"name": f"é{filling}", "resourceVersion": str(version)}
+    return {"type": kind, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}}
+
+
+def read(
+    pieces: list[bytes], *, pauses: list[float] | None = None
+) -> tuple[list[tuple[str | None, Mapping[str, Any]]], bytes, int]:
+    """What was told, what kopf reads, and how often the stream was heard."""
+    told: list[tuple[str | None, Mapping[str, Any]]] = []
+    heard: list[None] = []
+
+    async def pause(seconds: float) -> None:
+        if pauses is not None:
+            pauses.append(seconds)
+
+    async def one() -> bytes:
+        body: Any = Body(pieces)
+        stream = Stream(
+            body,
+            read=event_reader(POD.path("n")),
+            heard=lambda: heard.append(None),
+            told=lambda change, raw: told.append((change, raw)),
+            pause=pause,
+        )
+        return b"".join([piece async for piece in stream.iter_chunked(1 << 20)])
+
+    left = asyncio.run(one())
+    return told, left, len(heard)
+
+
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), max_size=12),
+    cuts=st.lists(st.integers(0, 3000), max_size=12),
+    filling=st.text(max_size=20),
+)
+def test_each_object_is_told_once_and_in_order(
+    kinds: list[str], cuts: list[int], filling: str
+) -> None:
+    events = [an_event(kind, number + 1, filling) for number, kind in enumerate(kinds)]
+    whole = b"".join(json.dumps(one).encode() + b"\n" for one in events)
+    places = sorted({0, len(whole), *(one for one in cuts if one < len(whole))})
+    pieces = [whole[one:other] for one, other in itertools.pairwise(places)]
+    told, left, heard = read(pieces)
+    assert told == [(one["type"], one["object"]) for one in events if one["type"] in CHANGES]
+    assert heard == len(pieces)
+    seen = [json.loads(line) for line in left.splitlines()]
+    assert [one for one in seen if one["type"] == "ERROR"] == [
+        one for one in events if one["type"] == "ERROR"
+    ]
+    versions = [one["object"]["metadata"]["resourceVersion"] for one in seen]
+    assert versions[-1:] == [str(one) for one in [len(events)] if events]
+    assert {one["type"] for one in seen} <= {"BOOKMARK", "ERROR"}
+
+
+def test_what_follows_is_waited_for_unless_much_has_come() -> None:
+    line = json.dumps(an_event("ADDED", 7)).encode() + b"\n"
+    much = line.replace(b"{", b"{" + b" " * MUCH_BYTES, 1)
+    pauses: list[float] = []
+    told, _, heard = read([line, much, line[:9], line[9:]], pauses=pauses)
+    assert (len(told), heard) == (3, 4)
+    assert pauses == [GATHER_SECONDS] * 3
+
+
+def test_an_answer_that_breaks_off_is_kopf_s_to_judge() -> None:
+    told, left, _ = read([json.dumps(an_event("ADDED", 7)).encode()[:-5]])
+    assert told == []
+    assert left.startswith(b'{"type": "ADDED"')
+
+
+EVERYWHERE, OF_ONE = "/apis/apps/v1/deployments", "/apis/apps/v1/namespaces/n/deployments"
+
+
+def a_page(*names: str, more: str = "") -> dict[str, Any]:
+    items = [{"metadata": {"name": one, "uid": f"u{one}"}} for one in names]
+    metadata = {"resourceVersion": "7", "continue": more}
+    return {
+        "apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": metadata, "items": items
+    }  # fmt: skip
+
+
+@dataclass
+class Listing:
+    """Lists, and what they told."""
+
+    told: list[tuple[str | None, Mapping[str, Any]]] = field(default_factory=list)
+    wholes: list[tuple[str, str, set[str], int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lists = Lists(
+            told=lambda change, raw: self.told.append((change, raw)),
+            whole=lambda kind, namespace, there, version: self.wholes.append(
+                (kind, namespace, set(there), version)
+            ),
+        )
+
+
+def test_a_list_tells_of_its_objects_and_is_empty_for_kopf() -> None:
+    listing, body = Listing(), a_page("a", "b")
+    left = listing.lists.without_items(EVERYWHERE, body, first=True)
+    assert left == body | {"items": []}
+    stamp = {"apiVersion": "apps/v1", "kind": "Deployment"}
+    assert listing.told == [(None, stamp | one) for one in body["items"]]
+
+
+def test_the_last_page_of_a_list_says_all_that_there_is() -> None:
+    listing = Listing()
+    read = listing.lists.without_items
+    read(OF_ONE, a_page("lost", more="x"), first=True)  # the list begins anew
+    read(OF_ONE, a_page("a", more="x"), first=True)
+    read(EVERYWHERE, a_page("b"), first=True)
+    read(OF_ONE, a_page("c", more="y"), first=False)
+    assert listing.wholes == [("Deployment", "", {"ub"}, 7)]
+    read(OF_ONE, a_page("d"), first=False)
+    assert listing.wholes[1:] == [("Deployment", "n", {"ua", "uc", "ud"}, 7)]
+
+
+def test_what_is_no_list_is_kopf_s() -> None:
+    read = Listing().lists.without_items
+    body = {"kind": "APIResourceList", "resources": [{"name": "pods"}]}
+    assert read("/api/v1", body, first=True) is body
+    assert read("/api/v1", ["what nobody expects"], first=True)

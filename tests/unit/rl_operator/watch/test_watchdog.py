@@ -1,0 +1,139 @@
+"""Watches are heard of by each piece of their answers; one that falls silent is named."""
+
+from __future__ import annotations
+
+import asyncio
+from unittest.mock import ANY
+
+import pytest
+from aiohttp import web
+
+from rl_operator.watch.watchdog import KindGoneError, Streams, WatchSilentError, session_for
+
+PODS, JOBS = "/api/v1/pods", "/apis/rl-operator.io/v1alpha1/rljobs"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_silent_watch_is_named_and_a_heard_one_is_not() -> None:
+    clock = Clock()
+    streams = Streams([PODS, JOBS], clock=clock, seconds=180)
+    clock.now = 100
+    streams.hear(f"/behind/a/prefix{PODS}")
+    clock.now = 180
+    streams.check()
+    clock.now = 181
+    with pytest.raises(WatchSilentError) as caught:
+        streams.check()
+    assert caught.value.paths == (JOBS,)
+    assert streams.silences() == {PODS: 81, JOBS: 181}
+
+
+def test_a_kind_that_need_not_be_there_counts_once_it_was_heard_of() -> None:
+    clock = Clock()
+    streams = Streams([], clock=clock, seconds=180)
+    clock.now = 1000
+    streams.check()
+    streams.hear("/apis/kubeflow.org/v1/pytorchjobs")
+    clock.now = 1181
+    with pytest.raises(WatchSilentError, match="pytorchjobs"):
+        streams.check()
+
+
+class Counted(Streams):
+    """Counts what it hears."""
+
+    def __init__(self) -> None:
+        super().__init__([JOBS], clock=Clock(), seconds=180)
+        self.times, self.lost = 0, asyncio.Event()
+
+    def hear(self, path: str) -> None:
+        super().hear(path)
+        self.times += 1
+
+    def lose(self, path: str) -> bool:
+        lost = super().lose(path)
+        if lost:
+            self.lost.set()
+        return lost
+
+
+def test_a_watched_kind_that_is_gone_is_named() -> None:
+    streams = Streams([PODS], clock=Clock(), seconds=180)
+    streams.lose("/apis/kubeflow.org/v1/pytorchjobs")  # nobody watches it
+    streams.lose("/elsewhere")
+    streams.check()
+    streams.lose(f"/behind/a/prefix{PODS}")
+    with pytest.raises(KindGoneError, match="begins with the kinds that there are") as caught:
+        streams.check()
+    assert caught.value.paths == (PODS,)
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for piece in (b'{"type":"BOOKMARK"}\n', b'{"type":"BOOKMARK"}\n'):
+        await response.write(piece)
+        await asyncio.sleep(0)
+    return response
+
+
+def ignored(*_: object) -> None:
+    """No object is told."""
+
+
+async def _read(
+    query: str, *, of: str = PODS, streams: Counted | None = None
+) -> tuple[bytes, Counted]:
+    """What a client reads of the stream, and what was heard of the watch meanwhile."""
+    application = web.Application()
+    application.router.add_get(PODS, _answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    streams = streams or Counted()
+    try:
+        async with (
+            session_for(streams, told=ignored, whole=ignored) as session,
+            session.get(f"{server}{of}{query}") as response,
+        ):
+            read = b"".join([piece async for piece in response.content.iter_chunked(1 << 20)])
+    finally:
+        await runner.cleanup()
+    return read, streams
+
+
+def test_each_piece_of_a_watch_is_heard_and_passed_on() -> None:
+    read, streams = asyncio.run(_read("?watch=true"))
+    assert read == b'{"type":"BOOKMARK"}\n' * 2
+    assert streams.times >= 2  # the answer's begin, and its pieces as they came
+
+
+def test_a_list_is_no_watch() -> None:
+    assert asyncio.run(_read(""))[1].times == 0
+
+
+@pytest.mark.parametrize("query", ["", "?watch=true"])
+async def test_a_kind_that_nobody_knows_is_no_watch_any_more(query: str) -> None:
+    streams = Counted()
+    asking = asyncio.create_task(_read(query, of=JOBS, streams=streams))
+    await streams.lost.wait()
+    assert streams.times == 0
+    with pytest.raises(KindGoneError, match="rljobs"):
+        streams.check()
+    _, waits = await asyncio.wait({asking}, timeout=0.05)
+    assert waits == {asking}  # kopf, which would fail in many words, is told nothing
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_another_kind_that_nobody_knows_is_told() -> None:
+    assert await _read("", of="/apis/elsewhere") == (b"404: Not Found", ANY)

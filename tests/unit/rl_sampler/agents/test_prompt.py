@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rl_contracts.documents.task import Message
+from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts, stop_tokens, tokens_left
+from tests.contract.rl_sampler.tiny_model import ADDED, END, VOCABULARY, write_model
+
+END_ID = 256 + ADDED.index(END)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    write_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prompts(model: Path) -> Prompts:
+    return load_prompts(model)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "turn", "context", "engine", "left"),
+    [
+        (10, 8, 64, 512, 8),
+        (60, 8, 64, 512, 4),
+        (63, 8, 64, 512, 1),
+        (60, 8, 1000, 64, 4),
+        (1, 1, 2, 2, 1),
+    ],
+)
+def test_tokens_left(prompt: int, turn: int, context: int, engine: int, left: int) -> None:
+    assert tokens_left(prompt=prompt, turn=turn, context=context, engine=engine) == left
+
+
+@pytest.mark.parametrize(
+    ("prompt", "context", "engine", "named"),
+    [
+        (64, 64, 512, "spec.agent.sampling.maxContextTokens = 64"),
+        (70, 64, 512, "a prompt of 70 tokens"),
+        (64, 1000, 64, "64 tokens that the engine takes"),
+    ],
+)
+def test_a_prompt_without_room_is_the_users_matter(
+    prompt: int, context: int, engine: int, named: str
+) -> None:
+    with pytest.raises(PromptError, match=named):
+        tokens_left(prompt=prompt, turn=8, context=context, engine=engine)
+
+
+def test_the_models_turn_begins_where_the_prompt_ends(prompts: Prompts) -> None:
+    ids = prompts.encode([Message(role="user", content="1+1=")])
+    text = prompts.decode(ids)
+    assert text == "<|user|>1+1=<|end|><|assistant|>"
+    assert max(ids) < VOCABULARY
+
+
+def test_what_the_template_refuses_is_the_users_matter(prompts: Prompts) -> None:
+    with pytest.raises(PromptError, match="only users here"):
+        prompts.encode([Message(role="system", content="x")])
+
+
+def test_an_id_outside_the_vocabulary_never_reaches_the_engine(model: Path, tmp_path: Path) -> None:
+    for path in model.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    config = json.loads((model / "config.json").read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 257}))
+    with pytest.raises(PromptError, match="the model has 257 tokens"):
+        load_prompts(tmp_path).encode([Message(role="user", content="x")])
+
+
+def test_only_the_token_that_ends_the_turn_is_left_out(prompts: Prompts) -> None:
+    one = prompts.encode([Message(role="user", content="1")])[1]
+    assert prompts.stop_tokens == (END_ID,)
+    assert prompts.decode([one, END_ID]) == "1"
+    assert prompts.decode([one, one]) == "11"
+    assert prompts.decode([one, END_ID, one]) == "1<|end|>1"
+    assert prompts.decode([END_ID]) == ""
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "tokenizer", "wanted"),
+    [
+        ([7, 5], 5, 5, (5, 7)),
+        (7, None, None, (7,)),
+        (None, [3], 4, (3, 4)),
+        (None, None, None, ()),
+    ],
+)
+def test_stop_tokens_of_all_sources(
+    tmp_path: Path, generation: object, config: object, tokenizer: int | None, wanted: object
+) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": generation}))
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": config}))
+    assert stop_tokens(tmp_path, tokenizer_eos=tokenizer) == wanted
+
+
+def test_a_model_without_tokenizer_is_the_users_matter(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    with pytest.raises(PromptError, match="tokenizer"):
+        load_prompts(tmp_path)

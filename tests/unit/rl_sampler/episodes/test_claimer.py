@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rl_contracts.documents.run import Outcome, PolicyPointer
+from rl_contracts.documents.task import Queue
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.protocol import ServerInfo
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.slots import Slots
+from rl_sampler.engine.tally import Tally
+from rl_sampler.episodes.claimer import Claimer, has_room, open_queues
+from rl_sampler.tasks.claims import Claim, EpisodeEndedError
+from tests.documents import a_run, a_task
+from tests.waiting import HUNG_SECONDS
+
+ENGINE = ServerInfo(version="0.5.23", max_running_requests=64, max_req_input_len=512)
+ENDED = Outcome(kind="Succeeded", reason="Done", message="")
+TRAIN, EVALUATION = Queue.TRAIN, Queue.EVALUATION
+
+
+def pointer(version: int, step: int) -> PolicyPointer:
+    return PolicyPointer(version=version, epoch=1, step=step, prefix="p/", manifest_sha256="0")
+
+
+@pytest.mark.parametrize(
+    ("step", "published", "held", "open_ones"),
+    [
+        (0, pointer(1, 0), pointer(1, 0), [EVALUATION, TRAIN]),
+        (5, pointer(6, 5), pointer(6, 5), [EVALUATION, TRAIN]),
+        (5, pointer(6, 5), pointer(4, 3), [TRAIN]),
+        (5, pointer(6, 5), pointer(3, 2), []),
+        (5, pointer(4, 2), pointer(4, 2), [EVALUATION]),
+        (5, pointer(6, 5), None, []),
+        (5, None, None, []),
+    ],
+)
+def test_only_what_can_become_data_is_claimed(
+    step: int,
+    published: PolicyPointer | None,
+    held: PolicyPointer | None,
+    open_ones: list[Queue],
+) -> None:
+    serving = Serving(run=a_run(step=step, policy=published), engine=ENGINE, policy=held)
+    assert open_queues(serving, max_staleness=2) == open_ones
+
+
+def test_nothing_is_claimed_without_run_engine_or_after_the_outcome() -> None:
+    held = pointer(1, 0)
+    run = a_run(policy=held)
+    assert open_queues(Serving(run=run, policy=held), max_staleness=1) == []
+    assert open_queues(Serving(engine=ENGINE, policy=held), max_staleness=1) == []
+    ended = run.model_copy(update={"outcome": ENDED})
+    assert open_queues(Serving(run=ended, engine=ENGINE, policy=held), max_staleness=1) == []
+
+
+async def test_slots_are_never_overbooked_and_a_large_group_goes_alone() -> None:
+    slots, running, most = Slots(), 0, 0
+
+    async def group(size: int) -> None:
+        nonlocal running, most
+        async with slots.take(size, of=8):
+            running += size
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= size
+
+    await asyncio.gather(*(group(size) for size in (3, 4, 1, 8, 5, 2, 2)))
+    assert most <= 8
+    async with asyncio.timeout(HUNG_SECONDS), slots.take(100, of=8):
+        pass
+
+
+async def test_a_claim_that_is_ended_drops_all_of_its_work() -> None:
+    claim = Claim(task=a_task(), renewed=0.0)
+    dropped: list[int] = []
+
+    async def forever(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            dropped.append(number)
+
+    work = [asyncio.create_task(claim.attend(forever(one))) for one in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    claim.lose()
+    claim.end("later reason")
+    for one in await asyncio.gather(*work, return_exceptions=True):
+        assert isinstance(one, EpisodeEndedError)
+    assert (claim.lost, claim.ended, sorted(dropped)) == (True, "the lease was lost", [0, 1, 2])
+    with pytest.raises(EpisodeEndedError, match="the lease was lost"):
+        await claim.attend(forever(3))
+    assert len(dropped) == 3, "work that comes too late is not begun"
+
+
+async def test_whoever_works_on_a_claim_may_be_cancelled_without_ending_it() -> None:
+    claim = Claim(task=a_task(), renewed=0.0)
+    work = asyncio.create_task(claim.attend(asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert claim.ended == ""
+
+
+def test_the_first_tokens_of_an_episode_decide_its_age() -> None:
+    claim = Claim(task=a_task(), renewed=0.0)
+    claim.begin(3)
+    claim.begin(5)
+    assert claim.begun_step == 3
+
+
+def test_problems_stand_until_they_are_cleared(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    problems = Problems(clock=lambda: now)
+    for attempt in range(5):
+        problems.note("store", f"down {attempt}")
+    problems.note("policy", "damaged")
+    assert str(problems) == "policy: damaged; store: down 4"
+    assert len(caplog.records) == 2
+    problems.clear("store")
+    problems.clear("never stood")
+    assert str(problems) == "policy: damaged"
+
+
+@pytest.mark.parametrize(
+    ("unasked", "demand", "room"),
+    [([], 0, True), ([], 16, True), ([], 17, False), ([8], 8, True), ([8], 9, False)],
+)
+def test_one_group_more_is_claimed_than_the_engine_has_slots_for(
+    unasked: list[int], demand: int, room: bool
+) -> None:
+    asked = Claim(task=a_task(group_size=8), renewed=0.0, asked=True)
+    claims = [Claim(task=a_task(group_size=size), renewed=0.0) for size in unasked]
+    assert has_room([asked, *claims], demand=demand, slots=16) is room
+
+
+class EndlessBook:
+    """There is always another task of eight members."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    async def take(self, run: str, *, queue: Queue, owner: str) -> Claim:
+        self.taken += 1
+        return Claim(task=a_task(self.taken, group_size=8), renewed=0.0)
+
+    def drop(self, claim: Claim) -> None:
+        pass
+
+
+async def test_no_more_is_claimed_until_the_engine_gives_slots_back() -> None:
+    slots, book, done = Slots(), EndlessBook(), asyncio.Queue[None]()
+    served = pointer(1, 0)
+    serving = Serving(engine=ServerInfo(version="0.5.23", max_running_requests=16,
+                                        max_req_input_len=512),
+                      policy=served, run=a_run(policy=served))  # fmt: skip
+
+    class Runner:
+        async def run(self, claim: Claim) -> None:
+            claim.asked = True
+            async with slots.take(8, of=16):
+                await done.get()
+
+    class Shared(SimpleNamespace):
+        async def insist(self, *_: Any, **__: Any) -> int:
+            return 0
+
+    stores = SimpleNamespace(tasks=None)
+    parts: dict[str, Any] = {
+        "shared": Shared(stores=stores), "book": book, "runner": Runner(), "outages": None,
+    }  # fmt: skip
+    wide = SimpleNamespace(max_concurrent_groups=64)
+    spec = SimpleNamespace(algorithm=SimpleNamespace(off_policy=SimpleNamespace(max_staleness=4)))
+    assignment: Any = SimpleNamespace(template=wide, spec=spec, run="r", sampler="s")
+    claimer = Claimer(assignment, serving=serving, slots=slots, tally=Tally(), **parts)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(claimer.run(group))
+        for given_back in range(3):
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert (book.taken, slots.demand) == (3 + given_back, 24)
+            done.put_nowait(None)
+        claimer.stop()
+        for _ in range(5):
+            done.put_nowait(None)
+        await running

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_contracts.documents.arrays import unpack_float32, unpack_int32
+from rl_contracts.documents.rollout import (
+    RewardPart,
+    RolloutError,
+    StopReason,
+    TokenRange,
+    Turn,
+    VersionSpan,
+)
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.documents.task import Queue
+from rl_sampler.agents.trace import Trace, version_spans
+from rl_sampler.engine.errors import EngineProtocolError
+from rl_sampler.engine.protocol import EngineSpan, Generation
+from rl_sampler.episodes.rollout import Ending, adopted, build_rollout, is_usable
+from tests.documents import a_rollout, a_task
+
+
+def pointer(version: int, step: int) -> PolicyPointer:
+    return PolicyPointer(
+        version=version, epoch=1, step=step, prefix="p/", manifest_sha256="0"
+    )  # fmt: skip
+
+
+KNOWN = {"4": pointer(4, 3), "5": pointer(5, 4)}
+
+
+def a_generation(**changes: Any) -> Generation:
+    meta = {
+        "finish_reason": {"type": "stop", "matched": 2},
+        "output_token_logprobs": [[-0.5, 7, None], [-0.25, 2, None]],
+        "weight_versions": [{"version": "4", "start": 0, "end": 2}],
+        "surprise": 1,
+    }
+    output = changes.pop("output_ids", [7, 2])
+    return Generation.model_validate({"output_ids": output, "meta_info": meta | changes})
+
+
+def test_a_rollout_holds_the_trace_token_by_token() -> None:
+    task = a_task(attempt=3, owner="me", temperature=0.7)
+    trace = Trace()
+    trace.restart([5, 6])
+    request, response, reason = trace.respond(a_generation(), known=KNOWN)
+    assert (request, response) == (TokenRange(start=0, end=2), TokenRange(start=2, end=4))
+    turn = Turn(
+        request=request, response=response, stop_reason=reason, text="x",
+        queue_seconds=1, generate_seconds=2, tool_seconds=3,
+    )  # fmt: skip
+    ending = Ending(
+        stop_reason=StopReason.TURNS,
+        parts=[RewardPart(scorer="ExactMatch", value=1.0, weight=0.5)],
+        score_seconds=4,
+    )
+    rollout = build_rollout(trace, [turn, turn], ending, task=task, member=1, claimed_at=9.0)
+    assert rollout.id == "run1.train.00000000.3.1"
+    assert unpack_int32(rollout.tokens) == [5, 6, 7, 2]
+    assert rollout.mask == b"\0\0\1\1"
+    assert unpack_float32(rollout.logprobs) == [0, 0, -0.5, -0.25]
+    assert rollout.spans == [VersionSpan(version=4, step=3, start=2, end=4)]
+    assert (reason, rollout.stop_reason) == (StopReason.STOP, StopReason.TURNS)
+    assert (rollout.reward, rollout.sampler, rollout.temperature) == (0.5, "me", 0.7)
+    assert rollout.oldest_step == 3
+    timings = rollout.timings
+    assert (timings.queue_seconds, timings.generate_seconds) == (2, 4)
+    assert (timings.tool_seconds, timings.score_seconds, timings.claimed_at) == (6, 4, 9)
+
+
+def test_turns_extend_one_sequence_until_another_is_begun() -> None:
+    trace = Trace()
+    trace.restart([5, 6])
+    trace.respond(a_generation(), known=KNOWN)
+    trace.show([8])
+    request, response, _ = trace.respond(a_generation(output_ids=[7, 2]), known=KNOWN)
+    assert (request, response) == (TokenRange(start=4, end=5), TokenRange(start=5, end=7))
+    assert trace.context == [5, 6, 7, 2, 8, 7, 2]
+    trace.restart([5, 7, 2])
+    request, response, _ = trace.respond(a_generation(), known=KNOWN)
+    assert (request, response) == (TokenRange(start=7, end=10), TokenRange(start=10, end=12))
+    assert (trace.context, len(trace)) == ([5, 7, 2, 7, 2], 5)
+    assert trace.sequence_starts == [7]
+    assert list(trace.mask) == [0, 0, 1, 1, 0, 1, 1, 0, 0, 0, 1, 1]
+    assert [(one.start, one.end) for one in trace.spans] == [(2, 4), (5, 7), (10, 12)]
+
+
+def test_what_is_refused_leaves_the_trace_as_it_was() -> None:
+    trace = Trace()
+    trace.restart([5, 6])
+    with pytest.raises(EngineProtocolError):
+        trace.respond(a_generation(weight_versions=[]), known=KNOWN)
+    assert (trace.tokens, list(trace.mask), trace.spans) == ([5, 6], [0, 0], [])
+
+
+def test_a_member_that_failed_is_kept_and_is_never_data() -> None:
+    error = RolloutError(kind="infrastructure", message="no tool")
+    ending = Ending(stop_reason=StopReason.ERROR, error=error)
+    task = a_task(attempt=2)
+    rollout = build_rollout(Trace(), [], ending, task=task, member=0, claimed_at=1.0)
+    assert (rollout.num_tokens, rollout.reward, rollout.oldest_step) == (0, 0.0, -1)
+    assert not is_usable(rollout, task=task, oldest_step=-9)
+    good = a_rollout(task, 0).model_copy(update={"error": error})
+    assert not is_usable(good, task=task, oldest_step=-9)
+    assert adopted([rollout, good], task=task, oldest_step=-9) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"finish_reason": {"type": "abort"}}, "aborted"),
+        ({"output_ids": []}, "0 tokens"),
+        ({"output_ids": [7, 3]}, "do not belong"),
+        ({"output_ids": [7, 2, 2]}, "do not belong"),
+        ({"output_token_logprobs": [[float("nan"), 7, None], [-1, 2, None]]}, "not finite"),
+        ({"output_token_logprobs": [[float("-inf"), 7, None], [-1, 2, None]]}, "not finite"),
+        ({"output_token_logprobs": [[0.5, 7, None], [-1, 2, None]]}, "positive"),
+        ({"weight_versions": [{"version": "base", "start": 0, "end": 2}]}, "'base'"),
+        ({"weight_versions": [{"version": "4", "start": 0, "end": 1}]}, "1 of 2"),
+        ({"weight_versions": []}, "0 of 2"),
+    ],
+)
+def test_what_the_engine_cannot_vouch_for_is_no_data(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(EngineProtocolError, match=message):
+        Trace().respond(a_generation(**changes), known=KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        ([("4", 0, 5)], [(4, 3, 2, 7)]),
+        ([("4", 0, 2), ("5", 2, 5)], [(4, 3, 2, 4), (5, 4, 4, 7)]),
+        ([("4", 0, 2), ("4", 2, 5)], [(4, 3, 2, 7)]),
+    ],
+)
+def test_version_spans(
+    found: list[tuple[str, int, int]], wanted: list[tuple[int, int, int, int]]
+) -> None:
+    spans = version_spans(
+        [EngineSpan(version=v, start=a, end=b) for v, a, b in found],
+        start=2, output=5, known=KNOWN,
+    )  # fmt: skip
+    assert [(one.version, one.step, one.start, one.end) for one in spans] == wanted
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [("4", 1, 5)],
+        [("4", 0, 2), ("5", 3, 5)],
+        [("4", 0, 3), ("5", 2, 5)],
+        [("4", 0, 0), ("5", 0, 5)],
+        [("4", 0, 6)],
+    ],
+)
+def test_spans_with_gaps_or_overlaps_are_refused(found: list[tuple[str, int, int]]) -> None:
+    with pytest.raises(EngineProtocolError):
+        version_spans(
+            [EngineSpan(version=v, start=a, end=b) for v, a, b in found],
+            start=2, output=5, known=KNOWN,
+        )  # fmt: skip
+
+
+@given(
+    prompt=st.integers(1, 20),
+    parts=st.lists(st.tuples(st.sampled_from(["4", "5"]), st.integers(1, 9)), min_size=1),
+)
+def test_spans_cover_every_generated_token_once(prompt: int, parts: list[tuple[str, int]]) -> None:
+    found, position = [], 0
+    for version, length in parts:
+        found.append(EngineSpan(version=version, start=position, end=position + length))
+        position += length
+    spans = version_spans(found, start=prompt, output=position, known=KNOWN)
+    labels = [one.version for one in spans for _ in range(one.start, one.end)]
+    assert labels == [int(version) for version, length in parts for _ in range(length)]
+    assert spans[0].start == prompt
+    assert all(one.version != other.version for one, other in itertools.pairwise(spans))
+
+
+def spans_of(*versions: tuple[int, int]) -> list[VersionSpan]:
+    return [
+        VersionSpan(version=version, step=step, start=at, end=at + 1)
+        for at, (version, step) in enumerate(versions, start=2)
+    ]
+
+
+def test_the_oldest_token_decides_whether_a_member_trains() -> None:
+    task = a_task()
+    rollout = a_rollout(task, spans=spans_of((4, 3), (5, 4)))
+    assert is_usable(rollout, task=task, oldest_step=3)
+    assert not is_usable(rollout, task=task, oldest_step=4)
+
+
+def test_an_evaluation_is_by_one_version_alone() -> None:
+    task = a_task(queue=Queue.EVALUATION, evaluation_version=5)
+    assert is_usable(a_rollout(task, spans=spans_of((5, 4))), task=task, oldest_step=99)
+    assert not is_usable(a_rollout(task, spans=spans_of((4, 3), (5, 4))), task=task, oldest_step=0)
+    assert not is_usable(a_rollout(task, spans=spans_of((4, 3))), task=task, oldest_step=0)
+
+
+def test_fresh_members_of_earlier_attempts_are_adopted() -> None:
+    task = a_task(attempt=3, group_size=3)
+    first, second = (task.model_copy(update={"attempt": one}) for one in (1, 2))
+    found = [
+        a_rollout(second, 0, spans=spans_of((5, 4))),
+        a_rollout(first, 0, spans=spans_of((4, 3))),
+        a_rollout(first, 1, spans=spans_of((1, 0))),
+        a_rollout(first, 2, spans=spans_of((4, 3))),
+        a_rollout(first, 7, spans=spans_of((4, 3))),
+    ]
+    members = adopted(found, task=task, oldest_step=3)
+    assert {number: one.attempt for number, one in members.items()} == {0: 2, 2: 1}

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from rl_contracts.documents.rollout import RewardPart
+from rl_contracts.spec.reward import Reward
+from rl_sampler import scorers
+from rl_sampler.scorers import Scorers, total
+from rl_sampler.scorers.answers import ANSWERS, boxed_answer, tagged_answer
+from rl_sampler.scorers.exact_match import exact_match
+from rl_sampler.scorers.format import well_formed
+from rl_sampler.scorers.length import shortness
+from rl_sampler.scorers.question_answering import f1, normalized_match
+from rl_sampler.scorers.response import Response, ScoringError
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("<answer>42</answer>", "42"),
+        ("so <answer>1</answer> no <answer>2</answer>.", "2"),
+        ("<answer>a\nb</answer>", "a\nb"),
+        ("<answer></answer>", ""),
+        ("<answer>1<answer>2</answer>", "2"),
+        ("<answer>1</answer></answer>", "1"),
+        ("<answer>1", None),
+        ("1</answer>", None),
+        ("</answer>1<answer>", None),
+        ("<ANSWER>1</ANSWER>", None),
+        ("42", None),
+        ("", None),
+    ],
+)
+def test_tagged_answer(response: str, answer: str | None) -> None:
+    assert tagged_answer(response) == answer
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\fbox{1} then \boxed {2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{a \boxed{b} c}", r"a \boxed{b} c"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"{ \boxed{3}", "3"),
+        (r"} \boxed{3} }", "3"),
+        (r"\boxed{1} \boxed{2", "1"),
+        (r"\boxed{1 \boxed{2}", "2"),
+        (r"\boxed{}", ""),
+        (r"\\boxed{1}", None),
+        (r"\boxed 1", None),
+        ("{1}", None),
+        ("\\", None),
+        ("", None),
+    ],
+)
+def test_boxed_answer(response: str, answer: str | None) -> None:
+    assert boxed_answer(response) == answer
+
+
+def a_response(*, text: str = "", answer: str | None = None, reference: str = "") -> Response:
+    return Response(text=text, answer=answer, reference=reference)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "value"),
+    [
+        ("42", "42", 1.0),
+        (" 42\n", "42", 1.0),
+        ("a  b", "a\tb", 1.0),
+        ("４２", "42", 1.0),  # full-width digits
+        ("e\u0301", "é", 1.0),
+        ("42.0", "42", 0.0),
+        ("Yes", "yes", 0.0),
+        ("", "42", 0.0),
+        (None, "42", 0.0),
+        (None, "", 0.0),
+    ],
+)
+def test_exact_match(answer: str | None, reference: str, value: float) -> None:
+    assert exact_match(a_response(answer=answer, reference=reference)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("<answer>1</answer>", 1.0),
+        ("x <answer></answer> y", 1.0),
+        ("<answer>1</answer><answer>2</answer>", 0.0),
+        ("<answer>1<answer>2</answer>", 0.0),
+        ("</answer>1<answer>", 0.0),
+        ("<answer>1", 0.0),
+        ("1", 0.0),
+    ],
+)
+def test_well_formed(text: str, value: float) -> None:
+    assert well_formed(a_response(text=text)) == value
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "match", "overlap"),
+    [
+        ("The Eiffel Tower.", "eiffel tower", 1.0, 1.0),
+        ("in the Eiffel tower", "Eiffel Tower", 0.0, 0.8),
+        ("to be or not to be", "to be", 0.0, 0.5),
+        ("Tower Eiffel", "Eiffel Tower", 0.0, 1.0),
+        ("Paris", "London", 0.0, 0.0),
+        ("the", "a", 1.0, 1.0),
+        ("the", "Paris", 0.0, 0.0),
+        ("", "Paris", 0.0, 0.0),
+        (None, "Paris", 0.0, 0.0),
+    ],
+)
+def test_question_answering(
+    answer: str | None, reference: str, match: float, overlap: float
+) -> None:
+    response = a_response(answer=answer, reference=reference)
+    assert normalized_match(response) == match
+    assert f1(response) == pytest.approx(overlap)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "most", "value"), [(1, 4, 0.75), (4, 4, 0.0), (512, 512, 0.0), (9, 4, 0.0)]
+)
+def test_length(tokens: int, most: int, value: float) -> None:
+    response = Response(text="", answer=None, reference="", tokens=tokens, most_tokens=most)
+    assert shortness(response) == value
+
+
+def reward_of(*kinds: str, schema: str = "Answer") -> Reward:
+    weights = (1.0, 0.1, -2.0)
+    return Reward.model_validate(
+        {
+            "scorers": [
+                {"kind": kind, "weight": weight}
+                for kind, weight in zip(kinds, weights, strict=False)
+            ],
+            "answerSchema": schema,
+        }
+    )
+
+
+def scored(text: str, reward: Reward, *, reference: str = "4") -> list[RewardPart]:
+    answer = ANSWERS[reward.answer_schema](text)
+    response = a_response(text=text, answer=answer, reference=reference)
+    return asyncio.run(Scorers().score(response, reward=reward))
+
+
+def test_the_reward_is_the_weighted_sum() -> None:
+    parts = scored("<answer>4</answer>", reward_of("ExactMatch", "Format"))
+    assert [(part.scorer, part.value, part.weight) for part in parts] == [
+        ("ExactMatch", 1.0, 1.0),
+        ("Format", 1.0, 0.1),
+    ]
+    assert total(parts) == pytest.approx(1.1)
+
+
+def test_raw_takes_the_whole_response() -> None:
+    reward = reward_of("ExactMatch", schema="Raw")
+    assert total(scored("4", reward)) == 1.0
+    assert total(scored("<answer>4</answer>", reward)) == 0.0
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
+def test_a_value_outside_the_range_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    monkeypatch.setitem(scorers.SCORERS, "Wild", lambda response: value)
+    with pytest.raises(ScoringError, match="Wild"):
+        scored("x", reward_of("Wild"))
+
+
+def test_unknown_scorers_are_named_in_order() -> None:
+    unknown = Scorers().unknown
+    assert unknown(reward_of("Poetry", "Format", "Beauty")) == ["Poetry", "Beauty"]
+    assert unknown(reward_of("ExactMatch")) == []
+
+
+def test_own_scorers_judge_beside_the_others() -> None:
+    async def poetry(response: Response) -> float:
+        return len(response.text) / 10
+
+    brought = Scorers({"Poetry": poetry})
+    reward = reward_of("ExactMatch", "Poetry")
+    parts = asyncio.run(brought.score(a_response(text="rose", answer="4"), reward=reward))
+    assert [(part.scorer, part.value) for part in parts] == [("ExactMatch", 0.0), ("Poetry", 0.4)]
+    assert brought.unknown(reward) == []
+    assert {"Poetry", "ExactMatch"} < set(brought.known)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from rl_contracts.documents.step_metrics import Drops
+from rl_contracts.documents.task import Cause
+from rl_trainer.algorithm.drops import Ledger, describe, length_bucket
+from tests.documents import a_rollout, a_task
+
+
+@pytest.mark.parametrize(
+    ("tokens", "bucket"), [(1, "16"), (16, "16"), (17, "32"), (32, "32"), (4097, "8192")]
+)
+def test_lengths_are_counted_up_to_powers_of_two(tokens: int, bucket: str) -> None:
+    assert length_bucket(tokens) == bucket
+
+
+def test_a_step_tells_what_was_lost_by_cause_and_by_length() -> None:
+    ledger, task = Ledger(), a_task(attempt=1)
+    rollouts = [a_rollout(task, 0), a_rollout(task, 1)]
+    ledger.drop(Cause.STALE, "stale", rollouts)
+    ledger.drop(Cause.LEASE, "lease of a ran out")
+    ledger.drop(Cause.FILTERED, "no signal", rollouts)
+    drops, share = ledger.close_step(groups=2)
+    assert drops == Drops(
+        by_cause={"stale": 1, "lease": 1, "filtered": 1}, by_length={"16": 2}, rollouts=4, tokens=8
+    )
+    assert share == 0.5  # what the manifest filters out is not lost
+    assert describe(drops) == "1 filtered, 1 lease, 1 stale"
+    drops, share = ledger.close_step(groups=2)
+    assert drops == Drops()
+    assert share == pytest.approx(2 / 6)
+
+
+def test_a_group_of_use_ends_a_row_of_losses() -> None:
+    ledger = Ledger()
+    for _ in range(3):
+        ledger.drop(Cause.FAILED, "the judge is down")
+    assert ledger.in_a_row.by_cause == {"failed": 3}
+    ledger.keep()
+    assert ledger.in_a_row == Drops()
+    assert ledger.step.by_cause == {"failed": 3}

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rl_contracts.spec.algorithm.estimator import Estimator
+from rl_trainer.algorithm.estimators import ESTIMATORS
+from rl_trainer.algorithm.estimators.records import Episode, State
+
+REWARDS = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
+COMPARING = ("GRPO", "DrGRPO", "RLOO", "OPO", "REINFORCEPlusPlusBaseline")
+ROOT = math.sqrt(0.5)
+
+
+def estimate(kind: str, groups: list[list[tuple[float, int]]], **options: Any) -> list[Any]:
+    """Advantages of (reward, tokens) pairs, all groups after each other, tensors as lists."""
+    section = Estimator.model_validate({"kind": kind} | options)
+    episodes = [[Episode(reward=one, num_tokens=tokens) for one, tokens in row] for row in groups]
+    found = ESTIMATORS[kind](episodes, section, State())
+    assert [len(row) for row in found] == [len(row) for row in groups]
+    return [one.tolist() if isinstance(one, torch.Tensor) else one for row in found for one in row]
+
+
+def one_group(kind: str, rewards: list[float], **options: Any) -> list[Any]:
+    return estimate(kind, [[(one, 1) for one in rewards]], **options)
+
+
+def test_every_estimator_of_the_manifest_is_there() -> None:
+    assert set(ESTIMATORS) == set(Estimator.model_json_schema()["properties"]["kind"]["enum"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "expected"),
+    [
+        # mean 1/4, squares 9/16 + 3/16 = 3/4, sample variance 1/4, standard deviation 1/2.
+        ("GRPO", [(1.0, 1), (0.0, 2), (0.0, 3), (0.0, 4)], [1.5, -0.5, -0.5, -0.5]),
+        ("GRPO", [(1.0, 1), (0.0, 1)], [ROOT, -ROOT]),
+        ("DrGRPO", [(1.0, 1), (0.0, 2), (0.0, 3), (0.0, 4)], [0.75, -0.25, -0.25, -0.25]),
+        # The others' means are 0 and three times 1/3.
+        ("RLOO", [(1.0, 1), (0.0, 2), (0.0, 3), (0.0, 4)], [1.0, -1 / 3, -1 / 3, -1 / 3]),
+        # Baseline (1 x 1 + 3 x 0) / 4.
+        ("OPO", [(1.0, 1), (0.0, 3)], [0.75, -0.25]),
+        # Centred ±1/2, over 1 + 3 tokens: mean -1/4, squares 9/16 + 3/16, variance 1/4.
+        ("REINFORCEPlusPlusBaseline", [(1.0, 1), (0.0, 3)], [1.5, -0.5]),
+        ("REINFORCEPlusPlus", [(1.0, 1), (0.0, 3)], [1.5, -0.5]),
+    ],
+)
+def test_advantages_by_hand(
+    kind: str, group: list[tuple[float, int]], expected: list[float]
+) -> None:
+    assert estimate(kind, [group]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [*COMPARING, "REINFORCEPlusPlus"])
+@pytest.mark.parametrize("reward", [0.0, 1.0, -0.5])
+def test_equal_rewards_are_worth_nothing(kind: str, reward: float) -> None:
+    assert one_group(kind, [reward] * 4) == pytest.approx([0.0] * 4, abs=1e-9)
+    assert one_group("PassAtK", [reward] * 4, k=2) == [0.0] * 4
+
+
+@pytest.mark.parametrize("kind", COMPARING)
+@given(reward=st.floats(-100, 100), lengths=st.lists(st.integers(1, 50), min_size=2, max_size=16))
+@example(reward=0.1, lengths=[1] * 12)
+@example(reward=0.8, lengths=[3, 7] * 7)
+def test_equal_rewards_leave_no_rounding_behind(
+    kind: str, reward: float, lengths: list[int]
+) -> None:
+    """``dropZeroAdvantage`` takes whatever is not 0 for signal."""
+    assert estimate(kind, [[(reward, one) for one in lengths]]) == [0.0] * len(lengths)
+
+
+def test_a_group_of_one_needs_no_comparison_under_reinforce_plus_plus() -> None:
+    found = estimate("REINFORCEPlusPlus", [[(1.0, 1)], [(0.0, 1)]])
+    assert found == pytest.approx([ROOT, -ROOT], rel=1e-6)
+    assert estimate("REINFORCEPlusPlus", [[(3.0, 1)]]) == [0.0]
+
+
+@given(REWARDS)
+def test_they_agree_with_the_standard_library(rewards: list[float]) -> None:
+    mean, deviation = statistics.fmean(rewards), statistics.stdev(rewards)
+    centred = [one - mean for one in rewards]
+    assert one_group("DrGRPO", rewards) == pytest.approx(centred, abs=1e-9)
+    assert one_group("GRPO", rewards) == pytest.approx(
+        [one / (deviation + 1e-6) for one in centred], abs=1e-6
+    )
+    leave_one_out = [
+        one - statistics.fmean(rewards[:index] + rewards[index + 1 :])
+        for index, one in enumerate(rewards)
+    ]
+    assert one_group("RLOO", rewards) == pytest.approx(leave_one_out, abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.integers(1, 50)), min_size=2, max_size=9))
+def test_the_optimal_baseline_makes_the_weighted_sum_vanish(group: list[tuple[float, int]]) -> None:
+    found = estimate("OPO", [group])
+    assert math.fsum(a * tokens for a, (_, tokens) in zip(found, group, strict=True)) == (
+        pytest.approx(0, abs=1e-9)
+    )
+
+
+@given(st.lists(st.floats(-3, 3), min_size=2, max_size=7), st.data())
+def test_pass_at_k_is_the_mean_over_all_subsets(rewards: list[float], data: st.DataObject) -> None:
+    k = data.draw(st.integers(2, len(rewards)))
+    expected = []
+    for index, reward in enumerate(rewards):
+        others = rewards[:index] + rewards[index + 1 :]
+        gains = [
+            max(reward, *subset) - max(subset) for subset in itertools.combinations(others, k - 1)
+        ]
+        expected.append(statistics.fmean(gains))
+    assert one_group("PassAtK", rewards, k=k) == pytest.approx(expected, abs=1e-9)
+
+
+def test_pass_at_k_of_all_rewards_the_best_by_what_it_beats_the_second() -> None:
+    assert one_group("PassAtK", [0.2, 1.0, 0.7], k=3) == pytest.approx([0.0, 0.3, 0.0])
+
+
+@given(REWARDS, st.floats(-10, 10), st.sampled_from([*COMPARING, "REINFORCEPlusPlus"]))
+def test_a_bonus_for_all_changes_nothing(rewards: list[float], bonus: float, kind: str) -> None:
+    # Where all but rounding is equal, dividing by the spread makes noise of any size.
+    rewards = [round(one, 3) for one in rewards]
+    shifted = one_group(kind, [reward + bonus for reward in rewards])
+    assert shifted == pytest.approx(one_group(kind, rewards), abs=1e-3)
+
+
+def test_returns_of_tokens_are_discounted_and_normalised() -> None:
+    """Reward 1 after 3 tokens at γ = 1/2: returns 1/4, 1/2, 1; and a single token worth 0."""
+    found = estimate("REINFORCEPlusPlus", [[(1.0, 3), (0.0, 1)]], gamma=0.5)
+    returns = [0.25, 0.5, 1.0, 0.0]
+    mean, deviation = statistics.fmean(returns), statistics.stdev(returns)
+    expected = [(one - mean) / deviation for one in returns]
+    assert found[0] == pytest.approx(expected[:3], abs=1e-6)
+    assert found[1] == pytest.approx(expected[3], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["GRPO", "DrGRPO", "RLOO", "OPO"])
+def test_penalties_of_tokens_lower_the_reward(kind: str) -> None:
+    penalised = Episode(
+        reward=1.5, num_tokens=2, penalties=torch.tensor([0.2, 0.3], dtype=torch.float64)
+    )
+    plain = Episode(reward=1.0, num_tokens=2)
+    other = Episode(reward=0.25, num_tokens=4)
+    section = Estimator.model_validate({"kind": kind})
+    (found,) = ESTIMATORS[kind]([[penalised, other]], section, State())
+    (expected,) = ESTIMATORS[kind]([[plain, other]], section, State())
+    assert found == pytest.approx(expected)

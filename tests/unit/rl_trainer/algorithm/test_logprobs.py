@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_trainer.algorithm.chosen_logprob import chosen_logprobs
+from rl_trainer.algorithm.logprobs import token_logprobs
+
+
+def model() -> tuple[torch.Tensor, torch.nn.Linear, torch.Tensor]:
+    torch.manual_seed(1)
+    hidden = torch.randn(13, 8, requires_grad=True)
+    return hidden, torch.nn.Linear(8, 29, bias=False), torch.randint(29, (13,))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("chunk_tokens", [1, 4, 13, 100])
+def test_chunks_give_the_values_and_gradients_of_the_whole(
+    temperature: float, chunk_tokens: int
+) -> None:
+    hidden, head, targets = model()
+    weights = torch.linspace(-1, 1, len(targets))
+    whole = (head(hidden) / temperature).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+    expected = torch.autograd.grad((whole * weights).sum(), [hidden, head.weight])
+    found = token_logprobs(
+        hidden, targets, head=head, temperature=temperature, chunk_tokens=chunk_tokens
+    )
+    gradients = torch.autograd.grad((found * weights).sum(), [hidden, head.weight])
+    assert torch.allclose(found, whole, atol=1e-6)
+    for one, other in zip(gradients, expected, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_no_more_than_a_chunk_of_logits_is_ever_held() -> None:
+    hidden, head, targets = model()
+    sizes: list[int] = []
+    head.register_forward_hook(lambda module, given, logits: sizes.append(logits.numel()))
+    kept: list[int] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        total = token_logprobs(hidden, targets, head=head, temperature=1.0, chunk_tokens=4).sum()
+    assert max(kept) < 4 * 29
+    torch.autograd.backward(total)
+    assert max(sizes) == 4 * 29
+    assert len(sizes) == 2 * 4  # forward, and again in the backward pass
+
+
+def test_the_gradient_is_the_derivative() -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(4, 7, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 6, 3, 3])
+    weights = torch.linspace(-2, 3, 4, dtype=torch.float64)
+    plain = logits.log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+    expected = torch.autograd.grad((plain * weights).sum(), [logits])
+    # A copy of the logits, since the backward pass overwrites what it is given.
+    found = torch.autograd.grad((chosen_logprobs(1 * logits, targets) * weights).sum(), [logits])
+    assert torch.allclose(found[0], expected[0], atol=1e-12)
+
+
+def test_logits_that_were_overwritten_are_not_read_again() -> None:
+    logits = torch.randn(4, 7, requires_grad=True)
+    total = chosen_logprobs(2 * logits, torch.tensor([0, 6, 3, 3])).sum()
+    torch.autograd.backward(total, retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.backward(total)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_contracts.documents.batch import Batch, BatchMember
+from rl_contracts.documents.rollout import VersionSpan
+from rl_trainer.algorithm.groups import Group
+from rl_trainer.algorithm.reuse import Trainings, trainable_again, trainings
+from tests.documents import a_batch, a_rollout, a_task
+
+
+def a_group(sequence: int, *, step: int) -> Group:
+    task = a_task(sequence, attempt=1)
+    spans = [VersionSpan(version=step + 1, step=step, start=2, end=4)]
+    rollouts = tuple(a_rollout(task, member, spans=spans) for member in range(2))
+    return Group(task=task, rollouts=rollouts)
+
+
+def a_batch_of(step: int, *groups: Group) -> Batch:
+    members = [
+        BatchMember(rollout=one.id, advantage=0) for group in groups for one in group.rollouts
+    ]
+    return a_batch(step, None, members=members)
+
+
+def test_the_batches_alone_say_how_often_and_when() -> None:
+    first, second = a_group(0, step=0), a_group(1, step=0)
+    found = trainings([a_batch_of(1, first, second), a_batch_of(3, first)])
+    assert found[first.rollouts[0].id] == Trainings(times=2, last_step=3)
+    assert found[second.rollouts[1].id] == Trainings(times=1, last_step=1)
+
+
+@given(
+    staleness=st.integers(1, 5), times=st.integers(1, 4), interval=st.integers(1, 3),
+    arrivals=st.lists(st.integers(0, 3), min_size=8, max_size=20),
+)  # fmt: skip
+def test_no_rollout_is_trained_too_often_too_soon_or_too_old(
+    staleness: int, times: int, interval: int, arrivals: list[int]
+) -> None:
+    """Play a run whose counts come from the last ``staleness`` batches alone."""
+    pool: list[Group] = []
+    batches: list[Batch] = []
+    trained: dict[int, list[int]] = {}
+    made = 0
+    born: dict[int, int] = {}
+    for step, arrived in enumerate(arrivals, start=1):
+        fresh = [a_group(made + one, step=step - 1) for one in range(arrived)]
+        made += arrived
+        born |= {group.task.sequence: group.oldest_step for group in fresh}
+        again = trainable_again(
+            pool, trainings(batches[-staleness:]), step=step, max_staleness=staleness,
+            max_trainings=times, interval=interval,
+        )  # fmt: skip
+        assert again == sorted(again, key=lambda one: (one.oldest_step, one.task.sequence))
+        for group in (*fresh, *again):
+            trained.setdefault(group.task.sequence, []).append(step)
+        batches.append(a_batch_of(step, *fresh, *again))
+        pool += fresh
+    for sequence, steps in trained.items():
+        assert len(steps) <= times
+        assert all(after - one >= interval for one, after in itertools.pairwise(steps))
+        assert steps[-1] - 1 - born[sequence] <= staleness

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from rl_contracts.documents.rollout import VersionSpan
+from rl_contracts.documents.run import Totals
+from rl_contracts.documents.step_metrics import Drops
+from rl_trainer.algorithm.step_metrics import Circumstances, add, step_metrics
+from rl_trainer.algorithm.step_totals import Gap, Update
+from tests.documents import a_rollout, a_task
+
+UPDATE = Update(
+    loss=0.5,
+    gradient_norm=2.0,
+    learning_rate=1e-4,
+    clip_fraction=0.25,
+    correction_weight=1.0,
+    gap=Gap(tokens=4, total=0.2, largest=0.1),
+    seconds=0.75,
+)
+CIRCUMSTANCES = Circumstances(
+    step=5,
+    epoch=2,
+    time=10.0,
+    wait_seconds=1.5,
+    drops=Drops(by_cause={"stale": 3, "filtered": 1}),
+    dropped_share=0.25,
+    policy_version=8,
+)
+
+
+def test_step_metrics_by_hand() -> None:
+    task = a_task()
+    spans = [VersionSpan(version=7, step=3, start=2, end=4)]
+    rollouts = [
+        a_rollout(task, 0, reward=1.0, spans=spans),
+        a_rollout(task, 1, reward=0.0, spans=[spans[0].model_copy(update={"step": 4})]),
+    ]
+    metrics = step_metrics(rollouts, UPDATE, CIRCUMSTANCES)
+    assert (metrics.reward_mean, metrics.reward_std) == (0.5, 0.5)
+    assert (metrics.staleness_mean, metrics.staleness_max) == (0.5, 1)
+    assert (metrics.tokens, metrics.rollouts, metrics.response_tokens_mean) == (4, 2, 2.0)
+    assert metrics.logprob_gap_mean == pytest.approx(0.05)
+    assert (metrics.policy_version, metrics.replayed, metrics.dropped_stale) == (8, False, 3)
+    assert (metrics.dropped_no_signal, metrics.dropped_share) == (1, 0.25)
+    totals = add(add(Totals(), metrics), metrics)
+    assert totals == Totals(
+        tokens_trained=8,
+        rollouts_trained=4,
+        dropped_stale=6,
+        drops=Drops(by_cause={"stale": 6, "filtered": 2}),
+        wait_seconds=3.0,
+        train_seconds=1.5,
+        max_staleness_seen=1,
+    )

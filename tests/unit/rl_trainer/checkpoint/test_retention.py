@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.spec.retention import ObjectBound
+from rl_contracts.stores.objects import ObjectStat
+from rl_trainer.checkpoint.retention import (
+    UNBOUNDED,
+    expired_checkpoints,
+    folders,
+    needed_policies,
+    orphaned_policies,
+    with_bases,
+)
+
+ROOT = "ns/runs/r/checkpoints/"
+NOW = 1000.0
+
+
+def stat(key: str, *, at: float = 0.0, size: int = 0) -> ObjectStat:
+    return ObjectStat(key, size, "", at)
+
+
+def keys(*names: str, complete: bool = True) -> list[ObjectStat]:
+    """Of step n, its files were written at second n and have 50 bytes each."""
+    files = ["state.json", "manifest.json"] if complete else ["state.json"]
+    return [
+        stat(f"{ROOT}{name}/{file}", at=float(name.split("-")[0]), size=50)
+        for name in names
+        for file in files
+    ]
+
+
+def expired(
+    found: list[ObjectStat], *, durable: str, keep_last: int, epoch: int, **bounds: Any
+) -> list[str]:
+    gone = expired_checkpoints(
+        folders(found, root=ROOT), durable=f"{ROOT}{durable}/", keep_last=keep_last, epoch=epoch,
+        bound=ObjectBound(**bounds), now=NOW,
+    )  # fmt: skip
+    return [one.prefix.removeprefix(ROOT).rstrip("/") for one in gone]
+
+
+def test_the_newest_checkpoints_stay() -> None:
+    names = ["00000010-1-a", "00000020-1-b", "00000030-2-c"]
+    assert expired(keys(*names), durable="00000030-2-c", keep_last=2, epoch=2) == names[:1]
+    assert expired(keys(*names), durable="00000030-2-c", keep_last=1, epoch=2) == names[:2]
+    assert expired(keys(*names), durable="00000030-2-c", keep_last=5, epoch=2) == []
+
+
+def test_torn_ones_do_not_count_as_kept() -> None:
+    found = [
+        *keys("00000010-1-a", "00000030-2-c"),
+        *keys("00000020-1-torn", complete=False),
+    ]
+    assert expired(found, durable="00000030-2-c", keep_last=2, epoch=2) == ["00000020-1-torn"]
+
+
+def test_what_a_crash_left_of_the_same_step_goes() -> None:
+    found = [*keys("00000010-1-torn", complete=False), *keys("00000010-2-b")]
+    assert expired(found, durable="00000010-2-b", keep_last=3, epoch=2) == ["00000010-1-torn"]
+
+
+def test_a_later_epoch_is_never_touched_nor_anything_without_the_durable_one() -> None:
+    found = keys("00000010-1-a", "00000020-3-b", "00000030-2-c")
+    assert expired(found, durable="00000030-2-c", keep_last=1, epoch=2) == ["00000010-1-a"]
+    assert expired(found, durable="00000040-2-d", keep_last=1, epoch=2) == []
+
+
+def test_orphaned_policies_are_those_of_earlier_epochs_without_a_record() -> None:
+    root = "policies/"
+    found = folders(
+        [
+            stat(f"{root}{name}/model.safetensors")
+            for name in ("00000001-1-a", "00000002-1-b", "00000003-2-c", "00000004-3-d")
+        ],
+        root=root,
+    )  # fmt: skip
+    gone = orphaned_policies(found, kept={f"{root}00000001-1-a/"}, epoch=2)
+    assert [one.prefix for one in gone] == [f"{root}00000002-1-b/"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "gone"),
+    [
+        ({}, 0),
+        ({"max_age_seconds": 990}, 0),
+        ({"max_age_seconds": 985}, 1),
+        ({"max_age_seconds": 1}, 3),
+        ({"max_bytes": 400}, 0),
+        ({"max_bytes": 399}, 1),
+        ({"max_bytes": 250}, 2),
+        ({"max_bytes": 1}, 3),
+        ({"max_bytes": 300, "max_age_seconds": 1}, 3),
+    ],
+)
+def test_checkpoints_go_by_age_and_bytes_and_the_durable_one_never(
+    bounds: dict[str, int], gone: int
+) -> None:
+    names = ["00000010-1-a", "00000020-1-b", "00000030-2-c", "00000040-2-d"]
+    found = keys(*names)
+    assert expired(found, durable=names[-1], keep_last=9, epoch=2, **bounds) == names[:gone]
+
+
+def a_policy(version: int, *, base: int = 0, size: int = 10) -> PolicyRecord:
+    """Published at second ``version``."""
+    return PolicyRecord(
+        id=f"p{version}", run="r", version=version, epoch=1, step=version, parent=version - 1,
+        prefix=f"p/{version}/", manifest_sha256="", size_bytes=size,
+        published_at=float(version), publish_seconds=0.0,
+        content="delta" if base else "full", base_version=base,
+    )  # fmt: skip
+
+
+CHAIN = [
+    a_policy(1, size=100), a_policy(2, base=1), a_policy(3, base=2),
+    a_policy(4, size=100), a_policy(5, base=4), a_policy(6, base=5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bounds", "keep_last", "needed"),
+    [
+        ({}, 2, {4, 5, 6}),
+        ({}, 4, {1, 2, 3, 4, 5, 6}),
+        ({"max_age_seconds": 995}, 6, {4, 5, 6}),  # 5 may stay, so its base does
+        ({"max_age_seconds": 1}, 6, {4, 5, 6}),  # the newest needs both
+        ({"max_bytes": 230}, 6, {4, 5, 6}),  # 3 would bring 120 bytes
+        ({"max_bytes": 240}, 6, {1, 2, 3, 4, 5, 6}),
+        ({"max_bytes": 1}, 6, {4, 5, 6}),
+    ],
+)
+def test_policies_go_by_age_and_bytes_with_what_they_start_from(
+    bounds: dict[str, int], keep_last: int, needed: set[int]
+) -> None:
+    bound = ObjectBound(**bounds)
+    assert needed_policies(CHAIN, keep_last=keep_last, bound=bound, now=NOW) == needed
+
+
+limits = st.one_of(st.none(), st.integers(1, 60))
+
+
+@given(
+    deltas=st.lists(st.booleans(), max_size=12),
+    keep_last=st.integers(1, 14),
+    bound=st.builds(ObjectBound, max_age_seconds=limits, max_bytes=limits),
+)
+def test_whatever_is_kept_can_be_loaded_and_the_newest_is(
+    deltas: list[bool], keep_last: int, bound: ObjectBound
+) -> None:
+    records = [
+        a_policy(version, base=version - 1 if delta and version > 1 else 0)
+        for version, delta in enumerate(deltas, start=1)
+    ]
+    now = float(len(records))
+    needed = needed_policies(records, keep_last=keep_last, bound=bound, now=now)
+    assert with_bases(records, needed) == needed
+    assert {one.version for one in records[-1:]} <= needed
+    assert needed <= needed_policies(records, keep_last=keep_last, bound=UNBOUNDED, now=now)
+    newest = with_bases(records, {len(records)})
+    within = sum(one.size_bytes for one in records if one.version in needed)
+    if bound.max_bytes is not None and needed != newest:
+        assert within <= bound.max_bytes

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from rl_trainer.context.heartbeat import Heartbeat
+from rl_trainer.context.uploads import Uploader
+from rl_trainer.errors import TerminatedError
+from tests.waiting import HUNG_SECONDS
+
+
+class Quiet:
+    """A heartbeat whose trainer is not told to stop until it is."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def check(self) -> None:
+        if self.stopped:
+            raise TerminatedError
+
+
+class Bucket:
+    """Takes items one at a time, each only when it is let through."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.begun = threading.Semaphore(0)
+        self.let = threading.Semaphore(0)
+
+    def upload(self, item: int) -> None:
+        self.begun.release()
+        assert self.let.acquire(timeout=HUNG_SECONDS)
+        if item < 0:
+            raise ValueError(f"item {item}")
+        self.taken.append(item)
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+@pytest.fixture
+def uploader(bucket: Bucket) -> Iterator[Uploader[int]]:
+    made: Uploader[int] = Uploader(bucket.upload, name="test")
+    yield made
+    bucket.let.release(10)
+    made.close(wait=True)
+
+
+def quiet() -> Heartbeat:
+    return cast("Heartbeat", Quiet())
+
+
+def test_the_newest_takes_the_place_of_the_one_that_waits(
+    bucket: Bucket, uploader: Uploader[int]
+) -> None:
+    uploader.submit(1)
+    assert bucket.begun.acquire(timeout=HUNG_SECONDS)
+    for item in (2, 3, 4):
+        uploader.submit(item)
+    bucket.let.release(2)
+    uploader.flush(quiet())
+    assert bucket.taken == [1, 4]
+
+
+def test_an_error_surfaces_at_the_next_chance_and_only_once(
+    bucket: Bucket, uploader: Uploader[int]
+) -> None:
+    uploader.submit(-1)
+    assert bucket.begun.acquire(timeout=HUNG_SECONDS)
+    uploader.submit(-2)
+    bucket.let.release(2)
+    with pytest.raises(ValueError, match="item -1"):
+        uploader.flush(quiet())
+    with pytest.raises(ValueError, match="item -2"):
+        uploader.flush(quiet())
+    bucket.let.release()
+    uploader.submit(3)
+    uploader.flush(quiet())
+    assert bucket.taken == [3]
+
+
+def test_a_flush_ends_when_the_trainer_is_told_to_stop(
+    bucket: Bucket, uploader: Uploader[int]
+) -> None:
+    uploader.submit(1)
+    told: Any = Quiet()
+    told.stopped = True
+    with pytest.raises(TerminatedError):
+        uploader.flush(told)

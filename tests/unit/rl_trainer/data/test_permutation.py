@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_trainer.data.permutation import shuffled
+from tests.examples import examples
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(1, 700), st.text(max_size=9))
+def test_every_shuffle_is_a_permutation(size: int, key: str) -> None:
+    assert sorted(shuffled(one, size=size, key=key) for one in range(size)) == list(range(size))
+
+
+@given(st.integers(1, 2**40), st.data())
+def test_a_place_of_a_huge_source_is_found_at_once(size: int, data: st.DataObject) -> None:
+    first, second = (data.draw(st.integers(0, size - 1)) for _ in range(2))
+    found = [shuffled(one, size=size, key="k") for one in (first, second)]
+    assert all(0 <= one < size for one in found)
+    assert (found[0] == found[1]) == (first == second)
+
+
+def test_all_orders_are_about_as_likely() -> None:
+    draws = 4800
+    seen = Counter(
+        tuple(shuffled(one, size=4, key=f"{draw}") for one in range(4)) for draw in range(draws)
+    )
+    expected = draws / 24
+    chi_square = sum((seen[one] - expected) ** 2 / expected for one in permutations(range(4)))
+    assert chi_square < 49.7  # 0.1 % of 23 degrees of freedom
+
+
+def test_orders_are_the_same_everywhere() -> None:
+    assert [shuffled(one, size=10, key="42/gsm8k/0") for one in range(10)] == ORDER
+
+
+ORDER = [8, 5, 0, 7, 9, 1, 4, 6, 2, 3]

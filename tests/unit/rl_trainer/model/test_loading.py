@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Qwen3ForCausalLM
+
+from rl_contracts.errors import RefusedError
+from rl_contracts.spec.training.lora import Quantization
+from rl_trainer.algorithm.packing import collate, pack
+from rl_trainer.model import loading
+from rl_trainer.model.learner import Learner
+from rl_trainer.model.policy import Policy
+from tests.tiny_model import save_tiny
+from tests.unit.rl_trainer.allocation import Allocation
+from tests.unit.rl_trainer.compared import gradients, same
+from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
+
+URI = "s3://models/tiny"
+
+
+def test_packed_sequences_have_the_logits_of_single_ones(
+    load_policy: Callable[[], Policy], make_samples: MakeSamples
+) -> None:
+    policy = load_policy()
+    policy.module.eval()
+    samples = make_samples([3, 9, 5, 12, 7, 4, 12])
+    microbatches = pack([len(one) for one in samples], max_tokens=24)
+    assert any(len(row) > 1 for rows in microbatches for row in rows)
+    with torch.no_grad():
+        for rows in microbatches:
+            together = policy.token_logprobs(collate(samples, rows), temperature=0.7)
+            alone = []
+            for index in (index for row in rows for index in row):
+                one = samples[index]
+                logits = policy.module(input_ids=one.tokens[None]).logits[0] / 0.7
+                chosen = logits[:-1].log_softmax(-1).gather(-1, one.tokens[1:, None])[:, 0]
+                alone.append(chosen[one.mask[1:]])
+            assert torch.allclose(together, torch.cat(alone), atol=2e-6)
+
+
+class Leaky(torch.nn.Module):
+    """Attends across sequences: it does not pass on where they begin."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+        self.config = inner.config
+
+    def forward(self, **given: Any) -> Any:
+        return self.inner(**given)
+
+    def get_input_embeddings(self) -> Any:
+        return self.inner.get_input_embeddings()
+
+    def get_output_embeddings(self) -> Any:
+        return self.inner.get_output_embeddings()
+
+    def base_model(self, *, input_ids: Any, **_: Any) -> Any:
+        return self.inner.base_model(input_ids=input_ids, use_cache=False)
+
+
+def test_a_model_that_mixes_packed_sequences_is_refused(
+    load_policy: Callable[[], Policy],
+) -> None:
+    policy = load_policy()
+    leaky = dataclasses.replace(policy, module=Leaky(policy.module))
+    with pytest.raises(RefusedError, match="packed sequences"):
+        loading.check(leaky, uri=URI)
+
+
+@pytest.mark.parametrize("quantize", [None, "Int8"])
+@pytest.mark.parametrize(
+    ("value", "said"), [(math.nan, "NaN"), (math.inf, "infinite"), (-math.inf, "infinite")]
+)
+def test_weights_that_are_not_finite_are_refused_by_name(
+    value: float, said: str, quantize: Quantization | None, tmp_path: Path
+) -> None:
+    """One number of a row that no probe reads is enough."""
+    broken = "model.layers.1.mlp.up_proj.weight"
+    folder = save_tiny(tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[broken][3, 5] = value
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RefusedError, match=said) as caught:
+        loading.load(folder, precision="FP32", uri=URI, field="spec.x", quantize=quantize)
+    refusal = caught.value.refusal
+    assert (refusal.field, refusal.value, refusal.reason) == ("spec.x", URI, "ModelUnusable")
+    assert broken in refusal.message
+    assert "not finite" in refusal.remedy
+
+
+def test_bfloat16_is_near_float32_and_masters_stay_float32(
+    tiny_folder: Path, make_samples: MakeSamples
+) -> None:
+    samples = make_samples()
+    packed = collate(samples, [tuple(range(len(samples)))])
+    found = {}
+    precisions: tuple[Literal["FP32", "BF16"], ...] = ("FP32", "BF16")
+    for precision in precisions:
+        policy = loading.load(tiny_folder, precision=precision, uri=URI)
+        assert {one.dtype for one in policy.parameters().values()} == {torch.float32}
+        policy.module.eval()
+        found[precision] = policy.token_logprobs(packed, temperature=1.0)
+        assert found[precision].dtype == torch.float32
+    gap = (found["FP32"] - found["BF16"]).abs().max()
+    assert 0 < gap < 0.2
+
+
+def test_layers_that_run_again_keep_less_and_give_the_same(
+    tiny_folder: Path, make_spec: MakeSpec, make_samples: MakeSamples
+) -> None:
+    samples, spec = make_samples([40] * 6), make_spec(training={"gradientCheckpointing": True})
+    peaks, losses, grown = [], [], []
+    for recompute in (False, spec.training.gradient_checkpointing):
+        policy = loading.load(tiny_folder, precision="FP32", uri=URI, recompute=recompute)
+        learner = Learner(policy, spec)
+        with Allocation(width=48) as counted:  # between the two matrices of each feed-forward
+            losses.append(learner.update(samples, step=1).loss)
+        peaks.append(counted.peak)
+        grown.append(gradients(learner))
+    assert losses[0] == losses[1]
+    assert same(grown[0], grown[1])
+    assert peaks[1] < 0.7 * peaks[0]
+
+
+def test_a_model_whose_layers_cannot_run_again_is_refused(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Qwen3ForCausalLM, "supports_gradient_checkpointing", False)
+    with pytest.raises(RefusedError) as caught:
+        loading.load(tiny_folder, precision="FP32", uri=URI, recompute=True)
+    assert caught.value.refusal.field == "spec.training.gradientCheckpointing"
+
+
+def break_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def unknown_kind(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "nobody-knows-it"}))
+
+
+def truncate_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def more_layers(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def other_width(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
+
+
+def test_a_quantized_model_is_refused_with_its_method(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RefusedError, match="fp8") as caught:
+        loading.load(folder, precision="BF16", uri=URI)
+    assert caught.value.refusal.field == "spec.model.uri"
+    assert caught.value.refusal.reason == "ModelQuantized"
+    assert "bfloat16" in caught.value.refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (break_config, "cannot be read"),
+        (unknown_kind, "cannot be loaded"),
+        (truncate_weights, "cannot be loaded"),
+        (more_layers, "(some are missing): model.layers."),
+        (other_width, "(some are of other shapes): model.layers.0.mlp.down_proj.weight is ["),
+    ],
+)
+def test_an_unusable_model_is_refused_by_field(
+    spoil: Callable[[Path], None], says: str, tiny_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    spoil(folder)
+    with pytest.raises(RefusedError) as caught:
+        loading.load(folder, precision="FP32", uri=URI)
+    assert caught.value.refusal.field == "spec.model.uri"
+    assert caught.value.refusal.reason == "ModelUnusable"
+    assert says in caught.value.refusal.message

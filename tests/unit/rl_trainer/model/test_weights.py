@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from rl_trainer.context import artifacts
+from rl_trainer.context.artifacts import Origin
+from rl_trainer.model import weights
+from rl_trainer.model.policy import Policy
+
+ORIGIN = Origin(kind="policy", run="r", epoch=2, step=3, version=4)
+
+
+def test_a_snapshot_stays_while_training_goes_on(load_policy: Callable[[], Policy]) -> None:
+    policy = load_policy()
+    taken = weights.snapshot(policy, precision="FP32")
+    before = {name: one.clone() for name, one in taken.items()}
+    with torch.no_grad():
+        for parameter in policy.parameters().values():
+            parameter.add_(1)
+    assert all(torch.equal(taken[name], one) for name, one in before.items())
+
+
+def test_files_have_the_names_and_shapes_of_the_model_they_came_from(
+    load_policy: Callable[[], Policy], tiny_folder: Path, tmp_path: Path
+) -> None:
+    policy = load_policy()
+    weights.write(weights.snapshot(policy, precision="FP32"), tmp_path)
+    written, original = (load_file(one / "model.safetensors") for one in (tmp_path, tiny_folder))
+    assert written.keys() == original.keys()
+    assert all(torch.equal(written[name], original[name]) for name in original)
+
+
+def test_bfloat16_snapshots_are_rounded_masters(load_policy: Callable[[], Policy]) -> None:
+    policy = load_policy()
+    taken = weights.snapshot(policy, precision="BF16")
+    assert {one.dtype for one in taken.values()} == {torch.bfloat16}
+    parameters = policy.parameters()
+    assert all(torch.equal(one, parameters[name].bfloat16()) for name, one in taken.items())
+
+
+def test_shards_load_as_one_model(
+    load_policy: Callable[[], Policy], tiny_folder: Path, tmp_path: Path
+) -> None:
+    policy = load_policy()
+    with torch.no_grad():
+        for parameter in policy.parameters().values():
+            parameter.add_(0.125)
+    weights.write(weights.snapshot(policy, precision="FP32"), tmp_path, shard_bytes=20_000)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    shutil.copy(tiny_folder / "config.json", tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    assert all(
+        torch.equal(one, policy.parameters()[name]) for name, one in loaded.named_parameters()
+    )
+
+
+def test_the_manifest_has_every_files_and_every_tensors_digest(
+    load_policy: Callable[[], Policy], tmp_path: Path
+) -> None:
+    weights.write(weights.snapshot(load_policy(), precision="BF16"), tmp_path)
+    manifest = artifacts.describe(tmp_path, ORIGIN)
+    path = tmp_path / "model.safetensors"
+    (entry,) = manifest.files
+    assert entry.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert entry.size_bytes == path.stat().st_size
+    assert (manifest.run, manifest.epoch, manifest.step, manifest.version) == ("r", 2, 3, 4)
+    with safe_open(path, framework="pt") as file:
+        assert {one.name for one in manifest.tensors} == set(file.keys())
+        for one in manifest.tensors:
+            tensor = file.get_tensor(one.name)
+            raw = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+            assert one.sha256 == hashlib.sha256(raw).hexdigest()
+            assert (one.dtype, one.shape) == ("BF16", list(tensor.shape))

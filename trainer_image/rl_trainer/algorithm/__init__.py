@@ -1,0 +1,1 @@
+"""Losses, estimators and everything between rewards and gradients."""

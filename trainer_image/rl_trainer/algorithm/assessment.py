@@ -1,0 +1,49 @@
+"""What the models say of a rollout before its step: what some estimators need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_trainer.algorithm.kl.controller import Controls
+from rl_trainer.algorithm.samples import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """Of a rollout's T generated tokens, in order, float64 ``[T]`` each."""
+
+    divergences: Tensor | None = None
+    """Of the policy from the reference, for KL in the reward."""
+    reference: Tensor | None = None
+    """The reference's log-probabilities."""
+    values: Tensor | None = None
+    """What the critic expects before each token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What advantages depend on besides rewards."""
+
+    controls: Controls = field(default_factory=Controls)
+    assessments: Mapping[str, Assessment] = field(default_factory=dict)
+    """By rollout id; empty where the algorithm needs none."""
+
+
+def needed(algorithm: Algorithm) -> bool:
+    """Whether advantages depend on what the models say."""
+    in_reward = algorithm.divergence is not None and algorithm.divergence.placement == "Reward"
+    in_weights = algorithm.divergence is not None and algorithm.estimator.kind == "MaxEnt"
+    return in_reward or in_weights or algorithm.critic is not None
+
+
+def by_rollout(samples: Sequence[Sample], values: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Join what was computed for the sequences of each rollout, as float64 on the CPU."""
+    parts: dict[str, list[Tensor]] = {}
+    for sample, value in zip(samples, values, strict=True):
+        parts.setdefault(sample.rollout, []).append(value.detach().double().cpu())
+    return {rollout: torch.cat(found) for rollout, found in parts.items()}

@@ -1,0 +1,184 @@
+"""From the rewards of a step's groups to the members of its batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from rl_contracts.documents.arrays import pack_float32
+from rl_contracts.documents.batch import BatchMember
+from rl_contracts.documents.rollout import Rollout, StopReason
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.estimator import Shaping
+from rl_trainer.algorithm import shaping
+from rl_trainer.algorithm.assessment import Assessment, Context
+from rl_trainer.algorithm.estimators import ESTIMATORS, gae
+from rl_trainer.algorithm.estimators.records import Advantage, Episode, State
+from rl_trainer.algorithm.shaping import Scored
+
+TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT)
+
+
+def members(
+    groups: Sequence[Sequence[Rollout]],
+    algorithm: Algorithm,
+    context: Context,
+    *,
+    baselines: Sequence[Rollout | None] = (),
+) -> list[BatchMember]:
+    """The rollouts that the step trains, group by group, with their advantages.
+
+    Args:
+        groups: of the step.
+        algorithm: the manifest's.
+        context: what else advantages depend on.
+        baselines: each group's greedy member, which is not trained; empty: there are none.
+    """
+    found = []
+    known = baselines or [None] * len(groups)
+    every = _advantages(groups, known, algorithm, context)
+    for group, advantages in zip(groups, every, strict=True):
+        episodes = _episodes(group, algorithm, context)
+        for index in _kept(group, advantages, algorithm):
+            member = _member(group[index], advantages[index])
+            if algorithm.critic is not None:
+                returns = gae.returns(episodes[index], algorithm.estimator)
+                packed = pack_float32(returns.tolist())
+                member = member.model_copy(update={"token_returns": packed})
+            found.append(member)
+    return found
+
+
+def no_signal(
+    group: Sequence[Rollout], algorithm: Algorithm, *, baseline: Rollout | None = None
+) -> str:
+    """Why a complete group would teach nothing under the manifest; empty when it may."""
+    compared = [*group, baseline] if baseline is not None else group
+    if shaping.dull([_scored(one) for one in compared], algorithm.shaping):
+        return "its rewards do not differ"
+    filtered = algorithm.shaping.filters_members
+    if filtered and not _kept(group, _alone(group, baseline, algorithm), algorithm):
+        return "the filters leave none of its rollouts"
+    return ""
+
+
+def _alone(
+    group: Sequence[Rollout], baseline: Rollout | None, algorithm: Algorithm
+) -> list[Advantage]:
+    """Advantages of a group by itself, where the filters ask for any."""
+    section = algorithm.shaping
+    if not section.drop_zero_advantage and section.minimal_advantage is None:
+        return [1.0] * len(group)
+    (advantages,) = _advantages([group], [baseline], algorithm, Context())
+    return advantages
+
+
+def _advantages(
+    groups: Sequence[Sequence[Rollout]],
+    baselines: Sequence[Rollout | None],
+    algorithm: Algorithm,
+    context: Context,
+) -> list[list[Advantage]]:
+    if algorithm.supervised or algorithm.distils:
+        worth = 1.0 if algorithm.supervised else 0.0  # a teacher's word counts, no reward
+        return [[worth] * len(group) for group in groups]
+    episodes = [
+        _measured(_episodes(group, algorithm, context), baseline, algorithm)
+        for group, baseline in zip(groups, baselines, strict=True)
+    ]
+    state = State(kl_coefficient=context.controls.kl_coefficient, tau=context.controls.tau)
+    found = ESTIMATORS[algorithm.estimator.kind](episodes, algorithm.estimator, state)
+    return [
+        [
+            _shaped(advantage, rollout, algorithm.shaping)
+            for advantage, rollout in zip(row, group, strict=True)
+        ]
+        for row, group in zip(found, groups, strict=True)
+    ]
+
+
+def _shaped(advantage: Advantage, rollout: Rollout, section: Shaping) -> Advantage:
+    # Times 1.0 changes no bit.
+    return shaping.limited(advantage, _scored(rollout), section) * section.adv_scaling
+
+
+def _episodes(
+    group: Sequence[Rollout], algorithm: Algorithm, context: Context
+) -> list[Episode]:  # fmt: skip
+    rewards = shaping.rewards([_scored(one) for one in group], algorithm.shaping)
+    return [
+        _episode(rollout, reward, algorithm, context)
+        for rollout, reward in zip(group, rewards, strict=True)
+    ]
+
+
+def _measured(
+    episodes: list[Episode], baseline: Rollout | None, algorithm: Algorithm
+) -> list[Episode]:
+    """Episodes with the reward of their greedy member, shaped by itself."""
+    if baseline is None:
+        return episodes
+    (reward,) = shaping.rewards([_scored(baseline)], algorithm.shaping)
+    return [replace(one, baseline=reward) for one in episodes]
+
+
+def _episode(
+    rollout: Rollout, reward: float, algorithm: Algorithm, context: Context
+) -> Episode:  # fmt: skip
+    known = context.assessments.get(rollout.id, Assessment())
+    penalties, reference = None, 0.0
+    if known.divergences is not None:
+        penalties = context.controls.kl_coefficient * known.divergences
+    if known.reference is not None:
+        reference = float(known.reference.sum())
+        if algorithm.estimator.weighting.length_normalize_reference:
+            reference /= rollout.num_generated
+    return Episode(
+        reward=reward,
+        num_tokens=rollout.num_generated,
+        turns=_turns(rollout),
+        penalties=penalties,
+        reference=reference,
+        values=known.values,
+    )
+
+
+def _kept(
+    group: Sequence[Rollout], advantages: Sequence[Advantage], algorithm: Algorithm
+) -> list[int]:  # fmt: skip
+    scored = [_scored(one) for one in group]
+    return shaping.kept(scored, [_largest(one) for one in advantages], algorithm.shaping)
+
+
+def _scored(rollout: Rollout) -> Scored:
+    return Scored(
+        reward=rollout.reward,
+        num_tokens=rollout.num_generated,
+        num_turns=len(_turns(rollout)),
+        truncated=rollout.stop_reason in TRUNCATED,
+        turns=_turns(rollout),
+        faulty=tuple(one.error is not None for one in rollout.turns),
+    )
+
+
+def _turns(rollout: Rollout) -> tuple[int, ...]:
+    """Generated tokens of each turn; documents without turns have one for each stretch of them."""
+    if rollout.turns:
+        return tuple(one.response.end - one.response.start for one in rollout.turns)
+    return tuple(len(one) for one in rollout.mask.split(b"\0") if one)
+
+
+def _largest(advantage: Advantage) -> float:
+    return float(advantage.abs().max()) if isinstance(advantage, Tensor) else abs(advantage)
+
+
+def _member(rollout: Rollout, advantage: Advantage) -> BatchMember:
+    if not isinstance(advantage, Tensor):
+        return BatchMember(rollout=rollout.id, advantage=advantage)
+    return BatchMember(
+        rollout=rollout.id,
+        advantage=float(advantage.mean()),
+        token_advantages=pack_float32(advantage.tolist()),
+    )

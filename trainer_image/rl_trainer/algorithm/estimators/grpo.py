@@ -1,0 +1,27 @@
+"""Group relative advantages, DeepSeekMath (arXiv 2402.03300), section 4.1.2.
+
+    A_i = (R_i - mean(R)) / (std(R) + 1e-6)
+
+with the *sample* standard deviation (divided by K - 1), as in verl and TRL; the paper does not say
+which. The 1e-6 makes a group whose members all got the same reward worth nothing, instead of 0/0.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rl_contracts.spec.algorithm.estimator import Estimator
+from rl_trainer.algorithm.estimators.records import Group, weighted_mean
+
+EPSILON = 1e-6
+
+
+def advantages(group: Group, section: Estimator) -> list[float]:
+    """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
+    assert len(group) >= 2, "GRPO compares the members of a group"
+    rewards = [one.total for one in group]
+    mean = weighted_mean(rewards)
+    deviations = [reward - mean for reward in rewards]
+    variance = math.fsum(one * one for one in deviations) / (len(rewards) - 1)
+    scale = math.sqrt(variance) + EPSILON
+    return [one / scale for one in deviations]

@@ -1,0 +1,89 @@
+"""What changes by itself from step to step: the weight of the KL, and MaxEnt's temperature. Pure.
+
+    β ← β (1 + clip(KL / target - 1, ±0.2) n / horizon)         arXiv 1909.08593, section 2.2
+    log τ ← log τ + rate (H* - H̄),   H̄ ← 0.9 H̄ + 0.1 H         maxent-grpo
+
+n is the number of rollouts of the step, H the mean entropy of the groups' weights. Both are
+functions of what a step measured, so that replaying it gives the same values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rl_contracts.documents.base import Record
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+
+LARGEST_ERROR = 0.2
+MEMORY = 0.9
+
+
+class Controls(Record):
+    """The values in force; a part of every checkpoint."""
+
+    kl_coefficient: float = 0.0
+    """β ≥ 0."""
+    tau: float = 1.0
+    """τ > 0."""
+    weight_entropy: float | None = None
+    """Moving mean of the groups' weight entropy; None before the first step."""
+
+
+def initial(algorithm: Algorithm) -> Controls:
+    """What a run starts with."""
+    beta = 0.0 if algorithm.divergence is None else algorithm.divergence.coefficient
+    return Controls(kl_coefficient=beta, tau=algorithm.estimator.weighting.tau)
+
+
+def advance(
+    controls: Controls,
+    algorithm: Algorithm,
+    *,
+    kl: float | None,
+    rollouts: int,
+    weight_entropy: float | None,
+) -> Controls:
+    """The values for the next step.
+
+    Args:
+        controls: the step's own.
+        algorithm: the manifest's section.
+        kl: mean divergence of the step's tokens; None where there is no reference.
+        rollouts: that the step trained.
+        weight_entropy: mean over its groups, in nats; None where weights are none.
+    """
+    beta = controls.kl_coefficient
+    if algorithm.divergence is not None and kl is not None:
+        controller = algorithm.divergence.controller
+        if controller.kind == "Adaptive":
+            assert controller.target is not None
+            assert controller.horizon is not None
+            error = min(max(kl / controller.target - 1, -LARGEST_ERROR), LARGEST_ERROR)
+            # A horizon shorter than a step must not turn the sign.
+            beta *= max(0.0, 1 + error * rollouts / controller.horizon)
+    tau, average = _temperature(controls, algorithm, weight_entropy)
+    return Controls(kl_coefficient=beta, tau=tau, weight_entropy=average)
+
+
+def mean_entropy(groups: Sequence[Sequence[float]]) -> float:
+    """Mean over groups of the entropy of their members' weights, each at least 0, in nats."""
+    return math.fsum(_entropy(group) for group in groups) / len(groups)
+
+
+def _entropy(weights: Sequence[float]) -> float:
+    total = math.fsum(weights)
+    shares = [one / total for one in weights]
+    return -math.fsum(one * math.log(one) for one in shares if one > 0)
+
+
+def _temperature(
+    controls: Controls, algorithm: Algorithm, entropy: float | None
+) -> tuple[float, float | None]:
+    options = algorithm.estimator.weighting.tune_tau
+    if options is None or entropy is None:
+        return controls.tau, controls.weight_entropy
+    before = entropy if controls.weight_entropy is None else controls.weight_entropy
+    average = MEMORY * before + (1 - MEMORY) * entropy
+    moved = math.log(controls.tau) + options.learning_rate * (options.target_entropy - average)
+    return min(max(math.exp(moved), options.minimum), options.maximum), average

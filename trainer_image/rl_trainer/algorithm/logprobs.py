@@ -1,0 +1,135 @@
+"""Log-probabilities of tokens without ever holding [tokens × vocabulary]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rl_trainer.algorithm.chosen_logprob import chosen_logprobs
+
+CHUNK_LOGITS = 1 << 25
+"""Logits held at a time: 128 MiB in float32, twice that with all that is made of them."""
+
+Head = Callable[[Tensor], Tensor]
+"""Hidden states ``[N, H]`` → logits ``[N, V]``."""
+
+
+def token_logprobs(
+    hidden: Tensor,
+    targets: Tensor,
+    *,
+    head: Head,
+    temperature: float,
+    chunk_tokens: int,
+) -> Tensor:
+    """log_softmax(logits / temperature) at the targets, float32 ``[N]``.
+
+    Chunks of tokens go through the head one after the other; in the backward pass each chunk's
+    logits are computed again instead of being kept. What fits one chunk is kept.
+
+    Args:
+        hidden: states that predict the targets.
+        targets: int64 token ids.
+        head: the model's output layer.
+        temperature: > 0; the engine reports log-probabilities of the scaled distribution.
+        chunk_tokens: tokens at a time, ≥ 1.
+    """
+    if len(hidden) <= chunk_tokens:
+        return _chunk(hidden, targets, head, temperature)
+    chunks = []
+    parts = zip(torch.split(hidden, chunk_tokens), torch.split(targets, chunk_tokens), strict=True)
+    for states, wanted in parts:
+        if torch.is_grad_enabled():
+            one = checkpoint(
+                _chunk, states, wanted, head, temperature,
+                use_reentrant=False, preserve_rng_state=False,
+            )  # fmt: skip
+        else:
+            one = _chunk(states, wanted, head, temperature)
+        chunks.append(one)
+    return torch.cat(chunks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenStatistics:
+    """Of each of N tokens, float32 ``[N]``, differentiable."""
+
+    logprobs: Tensor
+    entropies: Tensor | None = None
+    """-Σ_v π log π ≥ 0, where it was asked for."""
+    divergences: Tensor | None = None
+    """Σ_v π (log π - log ref) ≥ 0 over the whole vocabulary, where a reference was given."""
+
+
+def token_statistics(
+    hidden: Tensor,
+    targets: Tensor,
+    *,
+    head: Head,
+    temperature: float,
+    chunk_tokens: int,
+    reference: tuple[Tensor, Head] | None = None,
+) -> TokenStatistics:
+    """Log-probabilities with the entropy, and the KL to a reference, of their distributions.
+
+    As ``token_logprobs`` chunk by chunk, forward and backward.
+
+    Args:
+        hidden: states that predict the targets ``[N, H]``.
+        targets: int64 token ids ``[N]``.
+        head: the model's output layer.
+        temperature: > 0, of both distributions.
+        chunk_tokens: tokens at a time, ≥ 1.
+        reference: the reference's states for the same targets, without gradient, and its head.
+    """
+    others, other_head = reference or (hidden.detach(), None)
+    parts = zip(
+        torch.split(hidden, chunk_tokens),
+        torch.split(targets, chunk_tokens),
+        torch.split(others, chunk_tokens),
+        strict=True,
+    )
+    rows = []
+    for states, wanted, other in parts:
+        given = (states, wanted, head, temperature, other, other_head)
+        if torch.is_grad_enabled() and len(hidden) > chunk_tokens:
+            rows.append(
+                checkpoint(_statistics, *given, use_reentrant=False, preserve_rng_state=False)
+            )
+        else:
+            rows.append(_statistics(*given))
+    logprobs, entropies, divergences = (torch.cat(column) for column in zip(*rows, strict=True))
+    return TokenStatistics(
+        logprobs=logprobs,
+        entropies=entropies,
+        divergences=None if reference is None else divergences,
+    )
+
+
+def _statistics(
+    hidden: Tensor,
+    targets: Tensor,
+    head: Head,
+    temperature: float,
+    other: Tensor,
+    other_head: Head | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    logs = (head(hidden).float() / temperature).log_softmax(-1)
+    probabilities = logs.exp()
+    chosen = logs.gather(-1, targets[:, None])[:, 0]
+    entropies = -(probabilities * logs).sum(-1)
+    if other_head is None:
+        return chosen, entropies, torch.zeros_like(chosen)
+    with torch.no_grad():
+        other_logs = (other_head(other).float() / temperature).log_softmax(-1)
+    return chosen, entropies, (probabilities * (logs - other_logs)).sum(-1)
+
+
+def _chunk(hidden: Tensor, targets: Tensor, head: Head, temperature: float) -> Tensor:
+    logits = head(hidden).float()
+    # In place: neither layer nor division needs the unscaled logits again.
+    return chosen_logprobs(logits if temperature == 1 else logits.div_(temperature), targets)

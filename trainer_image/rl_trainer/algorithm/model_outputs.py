@@ -1,0 +1,112 @@
+"""What the models say of samples before a step; nothing here has a gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from rl_trainer.algorithm import assessment, objective
+from rl_trainer.algorithm.assessment import Assessment, by_rollout
+from rl_trainer.algorithm.kl.estimators import divergence
+from rl_trainer.algorithm.packing import Packed
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.step_totals import Gap
+from rl_trainer.model.models import Models
+
+
+def annotated(models: Models, samples: Sequence[Sample], *, proximal: bool) -> list[Sample]:
+    """The samples with the log-probabilities that the loss compares with.
+
+    Args:
+        models: as they are before the step.
+        samples: of the step.
+        proximal: the step has several updates, so that its first weights are to be remembered.
+    """
+    found = list(samples)
+    if proximal and objective.needs_proximal(models.algorithm):
+        values = models.values(found, lambda packed: models.logprobs(models.policy, packed))
+        found = [
+            dataclasses.replace(one, proximal=value)
+            for one, value in zip(found, values, strict=True)
+        ]
+    reference = models.reference
+    if reference is not None and objective.needs_reference_logprobs(models.algorithm):
+        values = models.values(found, lambda packed: models.logprobs(reference.policy, packed))
+        found = [
+            dataclasses.replace(one, reference=value)
+            for one, value in zip(found, values, strict=True)
+        ]
+    return found
+
+
+def assess(models: Models, given: Iterable[Sample]) -> dict[str, Assessment]:
+    """What the models say of rollouts, by id; empty where the algorithm does not ask.
+
+    Then ``given``, which may be lazy, is left alone.
+    """
+    if not assessment.needed(models.algorithm):
+        return {}
+    samples = annotated(models, list(given), proximal=False)
+    divergences: dict[str, Tensor] = {}
+    if (
+        models.algorithm.divergence is not None
+        and models.algorithm.divergence.placement == "Reward"
+    ):
+        divergences = by_rollout(samples, _divergences(models, samples))
+    reference = {}
+    if all(one.reference is not None for one in samples):
+        known = [one.reference for one in samples if one.reference is not None]
+        reference = by_rollout(samples, known)
+    values = {}
+    if models.critic is not None:
+        values = by_rollout(samples, models.critic.values(samples))
+    return {
+        rollout: Assessment(
+            divergences=divergences.get(rollout),
+            reference=reference.get(rollout),
+            values=values.get(rollout),
+        )
+        for rollout in dict.fromkeys(one.rollout for one in samples)
+    }
+
+
+def score(models: Models, samples: Sequence[Sample], *, temperature: float) -> Gap:
+    """Compare log-probabilities of the present weights with the samplers'."""
+    policy = models.policy
+    policy.module.eval()
+    total, largest, count = 0.0, 0.0, 0
+    with torch.no_grad():
+        for packed in models.microbatches(samples):
+            logprobs = policy.token_logprobs(packed, temperature=temperature)
+            if packed.filler:
+                continue
+            gaps = (logprobs - packed.logprobs).abs()
+            total += float(gaps.double().sum())
+            # torch.max keeps a NaN, Python's max may lose it.
+            largest = float(torch.maximum(gaps.max(), torch.tensor(largest, device=gaps.device)))
+            count += len(gaps)
+    models.rest()
+    policy.module.train()
+    parts = models.world.gather((count, total, largest))
+    return Gap(
+        tokens=sum(one[0] for one in parts),
+        total=sum(one[1] for one in parts),
+        largest=float(torch.tensor([one[2] for one in parts]).max()),
+    )
+
+
+def _divergences(models: Models, samples: Sequence[Sample]) -> list[Tensor]:
+    """Of each generated token, as KL in the reward counts it."""
+    section = models.algorithm.divergence
+    assert section is not None
+
+    def of(packed: Packed) -> Tensor:
+        full = None
+        if objective.needs_full_divergence(models.algorithm):
+            full = models.statistics(packed).divergences
+        return divergence(section, packed.logprobs, reference=packed.reference, full=full)
+
+    return models.values(samples, of)

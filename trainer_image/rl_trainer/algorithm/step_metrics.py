@@ -1,0 +1,113 @@
+"""The numbers of one training step. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import Totals
+from rl_contracts.documents.step_metrics import Drops, StepMetrics
+from rl_contracts.documents.task import Cause
+from rl_trainer.algorithm.drops import together
+from rl_trainer.algorithm.losses.ratios import MAX_LOG_RATIO
+from rl_trainer.algorithm.step_totals import Update
+from rl_trainer.phases import WAIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What a step's metrics tell besides its rollouts and its update."""
+
+    step: int
+    epoch: int
+    time: float
+    """Store time."""
+    wait_seconds: float
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By phase, without those of the update."""
+    drops: Drops = field(default_factory=Drops)
+    dropped_share: float = 0.0
+    policy_version: int
+    replayed: bool = False
+    tracking_behind: dict[str, int] = field(default_factory=dict)
+
+
+def step_metrics(
+    rollouts: Sequence[Rollout], update: Update, circumstances: Circumstances
+) -> StepMetrics:
+    """Metrics of a step that trained ``rollouts`` (at least one)."""
+    count = len(rollouts)
+    rewards = [rollout.reward for rollout in rollouts]
+    mean = math.fsum(rewards) / count
+    ages = [circumstances.step - 1 - rollout.oldest_step for rollout in rollouts]
+    tokens = sum(rollout.num_generated for rollout in rollouts)
+    return StepMetrics(
+        step=circumstances.step,
+        epoch=circumstances.epoch,
+        time=circumstances.time,
+        reward_mean=mean,
+        reward_std=math.sqrt(math.fsum((one - mean) ** 2 for one in rewards) / count),
+        reward_min=min(rewards),
+        reward_max=max(rewards),
+        reward_parts=_parts(rollouts),
+        loss=update.loss,
+        gradient_norm=update.gradient_norm,
+        learning_rate=update.learning_rate,
+        clip_fraction=update.clip_fraction,
+        ratio_min=None if update.log_ratios is None else _ratio(update.log_ratios[0]),
+        ratio_max=None if update.log_ratios is None else _ratio(update.log_ratios[1]),
+        logprob_gap_mean=update.gap.mean,
+        staleness_mean=sum(ages) / count,
+        staleness_max=max(ages),
+        staleness={str(age): ages.count(age) for age in sorted(set(ages))},
+        tokens=tokens,
+        rollouts=count,
+        dropped_stale=circumstances.drops.by_cause.get(Cause.STALE, 0),
+        dropped_no_signal=circumstances.drops.by_cause.get(Cause.FILTERED, 0),
+        drops=circumstances.drops,
+        dropped_share=circumstances.dropped_share,
+        correction_weight=update.correction_weight,
+        kl=update.kl,
+        kl_coefficient=update.kl_coefficient,
+        entropy=update.entropy,
+        tau=update.tau,
+        value_loss=update.value_loss,
+        response_tokens_mean=tokens / count,
+        wait_seconds=circumstances.wait_seconds,
+        train_seconds=update.seconds,
+        seconds={WAIT: circumstances.wait_seconds} | circumstances.seconds | update.phases,
+        tokens_per_second=tokens / update.seconds if update.seconds > 0 else None,
+        mfu=update.mfu,
+        tracking_behind=circumstances.tracking_behind,
+        policy_version=circumstances.policy_version,
+        replayed=circumstances.replayed,
+    )
+
+
+def _ratio(log_ratio: float) -> float:
+    """A ratio of its log, which is held as the losses hold it."""
+    return math.exp(max(-MAX_LOG_RATIO, min(MAX_LOG_RATIO, log_ratio)))
+
+
+def _parts(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Mean of each scorer over the rollouts that it judged."""
+    found: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        for part in rollout.parts:
+            found.setdefault(part.scorer, []).append(part.value)
+    return {scorer: math.fsum(values) / len(values) for scorer, values in found.items()}
+
+
+def add(totals: Totals, metrics: StepMetrics) -> Totals:
+    """Sums over the lineage with one more step."""
+    return Totals(
+        tokens_trained=totals.tokens_trained + metrics.tokens,
+        rollouts_trained=totals.rollouts_trained + metrics.rollouts,
+        dropped_stale=totals.dropped_stale + metrics.dropped_stale,
+        drops=together(totals.drops, metrics.drops),
+        wait_seconds=totals.wait_seconds + metrics.wait_seconds,
+        train_seconds=totals.train_seconds + metrics.train_seconds,
+        max_staleness_seen=max(totals.max_staleness_seen, metrics.staleness_max),
+    )

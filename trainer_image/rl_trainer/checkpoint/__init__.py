@@ -1,0 +1,1 @@
+"""Durable state: base model, checkpoints, exports, reports, and what is deleted."""

@@ -1,0 +1,156 @@
+"""The model that training starts from: found, pinned, and brought to the local disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from transformers import AutoTokenizer
+
+from rl_contracts.disk import check_room
+from rl_contracts.documents.run import Run, RunBase
+from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
+from rl_contracts.hub.bring import MODEL_FIELD, TOKENIZER_FIELD, Bringer
+from rl_contracts.hub.choice import LOADED_SUFFIXES
+from rl_contracts.hub.models import HubModels
+from rl_contracts.model_files import TOKENIZER_FILES
+from rl_contracts.stores.model_folder import BasePlaces, ModelFolder, Place
+from rl_contracts.stores.objects import Objects
+from rl_trainer.context.bucket_refusals import refusing
+from rl_trainer.context.job import Job
+from rl_trainer.model import loading
+from rl_trainer.model.loading import UNLOADABLE
+
+
+def places(job: Job, run: Run) -> BasePlaces:
+    """Where model and tokenizer lie, those of the hub brought into the bucket; for rank 0 alone.
+
+    Their commits stand in the run document from the first attempt on.
+
+    Raises:
+        RefusedError: the hub has no such model, or the run began with another one.
+        FencedOutError, IntegrityError, StoreUnavailableError, TerminatedError: see there.
+    """
+    bringer = Bringer(
+        stores=job.stores,
+        hub=HubModels(job.spec.data.hub.endpoint, token_file=job.hub_token_file),
+        run=job.run,
+        holder=f"trainer of epoch {job.epoch}",
+        folder=job.folder,
+        telling=job.heartbeat,
+        wait_seconds=job.wait_seconds,
+    )
+    found = bringer.base(job.spec.model)
+    _record(job, run, found)
+    return found
+
+
+def pinned(job: Job, base: BasePlaces) -> Job:
+    """The job with its model's commit in place of what the manifest calls it."""
+    if not base.model.commit:
+        return job
+    exact = job.spec.model.model_copy(update={"revision": base.model.commit})
+    return replace(job, spec=job.spec.model_copy(update={"model": exact}))
+
+
+def _record(job: Job, run: Run, found: BasePlaces) -> None:
+    tokenizer = found.tokenizer or Place.own("")
+    wanted = RunBase(
+        uri=found.model.named,
+        commit=found.model.commit,
+        tokenizer_uri=tokenizer.named,
+        tokenizer_commit=tokenizer.commit,
+    )
+    if run.base is not None and run.base != wanted:
+        message = f"The run began with {run.base}, this is {wanted}."
+        raise RefusedError(
+            Refusal(
+                field=MODEL_FIELD,
+                value=found.model.named[:200],
+                reason="ModelChanged",
+                message=message[:500],
+                remedy="Name what it began with, or choose another spec.runId.",
+            )
+        )
+    if run.base is None and (wanted.commit or wanted.tokenizer_commit):
+        job.stores.runs.record_base(job.run, epoch=job.epoch, base=wanted)
+
+
+def fetch_base(objects: Objects, base: BasePlaces, folder: Path) -> None:
+    """Download the policy's model and its tokenizer.
+
+    Raises:
+        DiskFullError: there is no room for all of it; nothing was downloaded.
+        RefusedError: there is none, its config, weights, tokenizer or chat template are missing,
+            or the keys do not permit reading it.
+    """
+    tokenizer = base.tokenizer
+    left_out = TOKENIZER_FILES if tokenizer is not None else frozenset[str]()
+    parts = [_listed(objects, base.model, MODEL_FIELD, lambda name: name not in left_out)]
+    if tokenizer is not None:
+        parts.append(_listed(objects, tokenizer, TOKENIZER_FIELD, TOKENIZER_FILES.__contains__))
+    _download(parts, folder)
+    _check_model(folder, base.model.named, MODEL_FIELD)
+    check_tokenizer(folder, parts[-1].place.named, field=parts[-1].field)
+
+
+def fetch_beside(objects: Objects, uri: str, folder: Path, *, field: str) -> None:
+    """Download a model beside the policy's; ``field`` is where the manifest names it.
+
+    Errors as of ``fetch_base``, of config and weights alone.
+    """
+    _download([_listed(objects, Place.own(uri), field, lambda name: True)], folder)
+    _check_model(folder, uri, field)
+
+
+def check_tokenizer(folder: Path, uri: str, *, field: str) -> None:
+    """The samplers need it, and only the trainer can end the run with a refusal."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except UNLOADABLE as error:
+        message = f"Its tokenizer cannot be loaded: {error}"[:400] + "."
+        raise loading.refused(uri, message, field=field) from error
+    if field in (MODEL_FIELD, TOKENIZER_FIELD) and not tokenizer.chat_template:
+        raise loading.refused(uri, "Its tokenizer has no chat template.", field=field)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What is to be downloaded, and the field that names it."""
+
+    place: Place
+    field: str
+    folder: ModelFolder
+
+
+def _listed(objects: Objects, place: Place, field: str, wanted: Callable[[str], bool]) -> _Part:
+    def loaded(name: str) -> bool:
+        return PurePosixPath(name).suffix in LOADED_SUFFIXES and wanted(name)
+
+    with _refusing(place, field):
+        found = ModelFolder(objects, place, loaded)
+        if found.empty:
+            raise ObjectMissingError(place.uri)
+    return _Part(place=place, field=field, folder=found)
+
+
+def _download(parts: Sequence[_Part], folder: Path) -> None:
+    needed = sum(one.folder.size_bytes for one in parts)
+    check_room(needed, folder, what=parts[0].place.named)
+    for one in parts:
+        with _refusing(one.place, one.field):
+            one.folder.download(folder)
+
+
+def _refusing(place: Place, field: str) -> AbstractContextManager[None]:
+    what = "Tokenizer" if field == TOKENIZER_FIELD else "Model"
+    return refusing(field, place.named, missing=f"{what}NotFound")
+
+
+def _check_model(folder: Path, uri: str, field: str) -> None:
+    if not (folder / "config.json").is_file():
+        raise loading.refused(uri, "It holds no config.json.", field=field)
+    if not any(folder.glob("*.safetensors")):
+        raise loading.refused(uri, "It holds no safetensors file.", field=field)

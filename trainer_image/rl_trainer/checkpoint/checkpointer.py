@@ -1,0 +1,224 @@
+"""Durable training state: everything that the next step depends on, manifest last.
+
+Random state is no part of it: it is a function of seed and step (see ``learner``).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from rl_contracts.documents.batch import Batch, BatchState
+from rl_contracts.documents.run import DurablePointer
+from rl_contracts.retention.sweep import Sweeper
+from rl_contracts.stores.objects import Objects
+from rl_trainer.checkpoint import report, retention, saved
+from rl_trainer.checkpoint.saved import AUXILIARY, MASTERS, MOMENTS, STATE, Saved, State, Tensors
+from rl_trainer.context import artifacts
+from rl_trainer.context.artifacts import Origin
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.context.uploads import Uploader
+from rl_trainer.distributed.rank_commands import Copy, PutBack
+from rl_trainer.model.learner import Learner
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pending:
+    tensors: Tensors
+    state: State
+    batches: list[Batch]
+
+
+class Checkpointer:
+    """Writes checkpoints beside training and makes them the run's durable state."""
+
+    def __init__(
+        self,
+        job: Job,
+        learner: Learner,
+        *,
+        durable: DurablePointer | None,
+        committed: int,
+        nonce: Callable[[], str] = lambda: secrets.token_hex(4),
+    ) -> None:
+        """A writer for one attempt.
+
+        Args:
+            job: with the epoch that this trainer holds.
+            learner: whose state is written.
+            durable: what is durable when the attempt begins.
+            committed: steps of the run then; metrics of fewer would hide what was written of them.
+            nonce: tells folders of one step and epoch apart.
+        """
+        self._job, self._learner, self._nonce = job, learner, nonce
+        self._durable, self._committed = durable, committed
+        self._uploader: Uploader[_Pending] = Uploader(self._write, name="checkpointer")
+        off_policy = job.spec.algorithm.off_policy
+        self._sweeper = Sweeper(
+            job.stores,
+            run=job.run,
+            bounds=job.spec.lifecycle.retention,
+            reusable_steps=off_policy.max_staleness if off_policy.max_trainings > 1 else 0,
+        )
+        self._batches: list[Batch] = []
+        self._submitted = durable.step if durable else 0
+
+    def trained(self, batch: Batch) -> None:
+        """Note a committed batch, to be marked durable with the next checkpoint."""
+        self._batches.append(batch)
+
+    def submit(self, progress: Progress) -> None:
+        """Write the present state; returns after copying it.
+
+        Raises what an earlier checkpoint failed of.
+        """
+        assert progress.head is not None
+        self._submitted = progress.step
+        state = State(
+            step=progress.step,
+            head=progress.head,
+            next_sequence=progress.next_sequence,
+            totals=progress.totals,
+            metrics=list(progress.metrics),
+            controls=self._learner.controls,
+            adapter=self._learner.policy.adapter,
+        )
+        learner = self._learner
+        self._uploader.submit(
+            _Pending(
+                tensors=self._job.team.call(Copy(), lambda: saved.copied(learner)),
+                state=state,
+                batches=list(self._batches),
+            )
+        )
+
+    def check(self) -> None:
+        """Raise what an earlier checkpoint failed of."""
+        self._uploader.check()
+
+    def finish(self, progress: Progress) -> None:
+        """Make the run's last state durable and leave nothing in the bucket that no one needs.
+
+        Also where no step was left to train: the trainer before may have ended anywhere in its
+        last checkpoint, after its upload for one, or before it deleted what that replaced.
+        """
+        if progress.step > self._submitted:
+            self.submit(progress)
+        self._uploader.flush(self._job.heartbeat)
+        self._retire()
+        self.sweep()
+
+    def save(self, progress: Progress) -> None:
+        """Make the present state durable before the process ends.
+
+        Cut short, it costs nothing: what is not durable is trained again from its batches.
+
+        Args:
+            progress: the lineage up to the weights in memory.
+        """
+        if progress.step > self._submitted:
+            self.submit(progress)
+        self._uploader.complete()
+
+    def close(self, *, wait: bool) -> None:
+        """Stop writing."""
+        self._uploader.close(wait=wait)
+
+    def _write(self, pending: _Pending) -> None:
+        job, step, started = self._job, pending.state.step, self._job.clock()
+        prefix = f"{job.prefix}checkpoints/{step:08d}-{job.epoch}-{self._nonce()}/"
+        origin = Origin(kind="checkpoint", run=job.run, epoch=job.epoch, step=step)
+        with tempfile.TemporaryDirectory(dir=job.folder) as name:
+            folder = Path(name)
+            save_file(pending.tensors.masters, folder / MASTERS)
+            save_file(pending.tensors.moments, folder / MOMENTS)
+            if pending.tensors.auxiliary:
+                save_file(pending.tensors.auxiliary, folder / AUXILIARY)
+            (folder / STATE).write_text(pending.state.model_dump_json())
+            uploaded = artifacts.upload(job.stores.objects, folder, prefix=prefix, origin=origin)
+        pointer = DurablePointer(
+            step=step, prefix=prefix, manifest_sha256=uploaded.manifest_sha256
+        )  # fmt: skip
+        job.stores.runs.make_durable(job.run, epoch=job.epoch, pointer=pointer)
+        self._durable = pointer
+        for batch in pending.batches:
+            job.stores.batches.mark(batch, BatchState.DURABLE)
+        self._batches = [one for one in self._batches if one.step > step]
+        if step >= self._committed:
+            report.write_metrics(
+                job.stores.objects, job.prefix, pending.state.metrics, epoch=job.epoch
+            )
+        log.info("step %d is durable after %.2f s", step, job.clock() - started)
+        self._retire()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete documents beyond ``lifecycle.retention``; nothing is being written meanwhile."""
+        found = self._sweeper.sweep(epoch=self._job.epoch)
+        if not found.empty:
+            log.info(
+                "deleted %d batches, %d tasks and %d rollouts beyond spec.lifecycle.retention",
+                len(found.batches), len(found.tasks), len(found.rollouts),
+            )  # fmt: skip
+
+    def _retire(self) -> None:
+        if self._durable is None:
+            return
+        root = f"{self._job.prefix}checkpoints/"
+        objects, keep = self._job.stores.objects, self._job.spec.training.checkpoint.keep_last
+        expired = retention.expired_checkpoints(
+            retention.folders(objects.list(root), root=root),
+            durable=self._durable.prefix,
+            keep_last=keep,
+            epoch=self._job.epoch,
+            bound=self._job.spec.lifecycle.retention.checkpoints,
+            now=self._job.stores.mongo.now(),  # a second from the bucket's clock is no matter here
+        )
+        for folder in expired:
+            objects.delete_prefix(folder.prefix)
+
+
+def restore(job: Job, learner: Learner, pointer: DurablePointer) -> Progress:
+    """Put a checkpoint of this run into the learner.
+
+    Raises:
+        IntegrityError: a file is not the one that was written, or it is of another model.
+        ObjectMissingError: a file is gone.
+    """
+    objects = job.stores.objects
+    found = take(
+        job, learner, objects, prefix=pointer.prefix, manifest_sha256=pointer.manifest_sha256
+    )
+    return Progress(
+        step=found.state.step,
+        head=found.state.head,
+        next_sequence=found.state.next_sequence,
+        totals=found.state.totals,
+        metrics=found.state.metrics,
+    )
+
+
+def take(
+    job: Job, learner: Learner, objects: Objects, *, prefix: str, manifest_sha256: str
+) -> Saved:
+    """Put a checkpoint of any run into the learner of every rank; each reads it for itself.
+
+    Raises:
+        IntegrityError, ObjectMissingError: as ``saved.read`` and ``saved.put_back`` do.
+    """
+
+    def own() -> Saved:
+        found = saved.read(objects, prefix, manifest_sha256=manifest_sha256, scratch=job.folder)
+        saved.put_back(found, learner)
+        return found
+
+    order = PutBack(bucket=objects.bucket, prefix=prefix, manifest_sha256=manifest_sha256)
+    return job.team.call(order, own)

@@ -1,0 +1,203 @@
+"""Models in Hugging Face layout: config and tokenizer as they came, weights as trained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.resources import RLJobSpec
+from rl_trainer.checkpoint import hub_models
+from rl_trainer.context import artifacts
+from rl_trainer.context.artifacts import Origin
+from rl_trainer.context.job import Job
+from rl_trainer.distributed.rank_commands import Snapshot
+from rl_trainer.model import weights
+from rl_trainer.model.policy import Policy
+
+WEIGHT_FILES = (".safetensors", ".safetensors.index.json")
+FINAL, EXPORTS = "final/", "exports/"
+ADAPTER = "adapter/"
+"""Below a model: what was trained of it, in PEFT's layout. Complete before the model is."""
+CONFIG_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
+
+
+def export(
+    job: Job,
+    policy: Policy,
+    *,
+    base: Path,
+    step: int,
+    evaluations: Sequence[EvaluationResult],
+    root: str = FINAL,
+) -> str:
+    """Write the present weights to ``final/<epoch>/`` under the run's prefix, or below ``root``.
+
+    The final model goes to ``checkpoint.hubRepo`` as well, where that is set.
+
+    Each epoch has a folder of its own: a trainer that was replaced without knowing it must not
+    write over its successor's.
+
+    Args:
+        job: whose model.
+        policy: with the weights.
+        base: folder of the model that training started from.
+        step: steps that the weights contain.
+        evaluations: for the model card.
+        root: below the run's prefix, with a slash at its end.
+
+    Returns:
+        The folder's ``s3://`` URI.
+    """
+    precision = job.spec.training.precision
+    with tempfile.TemporaryDirectory(dir=job.folder) as name:
+        folder = Path(name)
+        for path in base.iterdir():
+            if not path.name.endswith(WEIGHT_FILES):
+                shutil.copyfile(path, folder / path.name)
+        config = json.loads((folder / "config.json").read_text())
+        config.pop("torch_dtype", None)  # the name before transformers 5
+        config["dtype"] = CONFIG_DTYPES[precision]
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        (folder / "README.md").write_text(model_card(job, step=step, evaluations=evaluations))
+        taken = job.team.call(
+            Snapshot(),
+            lambda: weights.snapshot(policy, precision=precision, world=job.team.world),
+        )
+        weights.write(taken, folder)
+        _export_adapter(job, policy, step=step, root=root)
+        uploaded = artifacts.upload(
+            job.stores.objects,
+            folder,
+            prefix=f"{job.prefix}{root}{job.epoch}/",
+            origin=Origin(kind="model", run=job.run, epoch=job.epoch, step=step),
+        )
+        if root == FINAL:
+            hub_models.push(job, folder, step=step)
+    return job.stores.objects.uri(uploaded.prefix)
+
+
+def _export_adapter(job: Job, policy: Policy, *, step: int, root: str) -> None:
+    """Write a policy's adapters, in float32, to ``adapter/`` below its model."""
+    if policy.adapter is None:
+        return
+    with tempfile.TemporaryDirectory(dir=job.folder) as name:
+        folder = Path(name)
+        taken = job.team.call(
+            Snapshot(adapter=True),
+            lambda: weights.adapter(policy, precision="FP32", world=job.team.world),
+        )
+        weights.write_adapter(taken, policy.adapter, folder)
+        artifacts.upload(
+            job.stores.objects,
+            folder,
+            prefix=f"{job.prefix}{root}{job.epoch}/{ADAPTER}",
+            origin=Origin(kind="model", run=job.run, epoch=job.epoch, step=step),
+        )
+
+
+def export_due(
+    job: Job,
+    policy: Policy,
+    *,
+    base: Path,
+    step: int,
+    evaluations: Sequence[EvaluationResult],
+) -> None:
+    """Write ``exports/<step>/<epoch>/`` where ``checkpoint.exportEverySteps`` asks for the step.
+
+    Not again where it is complete already. An attempt that makes a step again writes what the one
+    before it could not.
+    """
+    every = job.spec.training.checkpoint.export_every_steps
+    if every is None or step % every or step == job.spec.training.total_steps:
+        return
+    root = f"{EXPORTS}{step:08d}/"
+    there = [one.key for one in job.stores.objects.list(job.prefix + root)]
+    nested = f"/{ADAPTER}{artifacts.MANIFEST}"
+    if any(k.endswith(f"/{artifacts.MANIFEST}") and not k.endswith(nested) for k in there):
+        return
+    for key in there:  # of an attempt that ended while it wrote
+        epoch = key.removeprefix(job.prefix + root).partition("/")[0]
+        if int(epoch) < job.epoch:
+            job.stores.objects.delete_prefix(f"{job.prefix}{root}{epoch}/")
+    job.heartbeat.say(f"writing the model of step {step}")
+    known = [one for one in evaluations if one.step <= step]
+    export(job, policy, base=base, step=step, evaluations=known, root=root)
+
+
+def delete_older(job: Job) -> None:
+    """Delete what earlier epochs wrote of a final model that no outcome names."""
+    root = f"{job.prefix}{FINAL}"
+    epochs = {one.key.removeprefix(root).partition("/")[0] for one in job.stores.objects.list(root)}
+    for epoch in epochs:
+        if epoch.isdigit() and int(epoch) < job.epoch:
+            job.stores.objects.delete_prefix(f"{root}{epoch}/")
+
+
+def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) -> str:
+    """A Markdown model card: where the model came from, by which settings, and how it scored."""
+    spec = job.spec
+    algorithm, training = spec.algorithm, spec.training
+    rows = [
+        f"| {one.step} | {one.version} | {one.dataset} | {one.temperature:g} | {one.prompts} "
+        f"| {_number(one.accuracy)} | {_number(one.loss)} | "
+        f"{', '.join(f'{k}: {rate:.3f}' for k, rate in one.pass_at.items())} |"
+        for one in evaluations
+    ]
+    table = [
+        "| step | policy version | data | temperature | prompts | accuracy | loss | pass@k |",
+        "|---|---|---|---|---|---|---|---|",
+        *rows,
+    ]
+    sources = ", ".join(f"`{one.uri}`" for one in spec.data.by_split["train"])
+    commit = f" at `{spec.model.revision}`" if spec.model.revision else ""
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "tags: [reinforcement-learning]",
+        "---",
+        f"# {job.name}",
+        "",
+        f"Trained from `{spec.model.uri}`{commit} on {sources} by RLJob `{job.name}`, "
+        f"run `{job.run}`.",
+        "",
+        f"{step} of {training.total_steps} steps of {training.prompts_per_step} "
+        f"{_method(algorithm)}, learning rate {training.optimizer.learning_rate:g}, "
+        f"{training.precision}.",
+        *(["", *table] if rows else []),
+        *["", "Settings:", "", "```json", json.dumps(settings(spec), indent=2), "```"],
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _method(algorithm: Algorithm) -> str:
+    if algorithm.supervised:
+        return "records, supervised on the assistant's turns"
+    return (
+        f"prompts with {algorithm.group_size} responses each; {algorithm.estimator.kind} "
+        f"advantages, {algorithm.loss.kind} loss, staleness at most "
+        f"{algorithm.off_policy.max_staleness}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def settings(spec: RLJobSpec) -> dict[str, Any]:
+    """What the manifest and its defaults say of the training."""
+    return {
+        name: section.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for name, section in (
+            ("sampling", spec.agent.sampling),
+            ("algorithm", spec.algorithm),
+            ("training", spec.training),
+        )
+    }

@@ -1,0 +1,79 @@
+"""The final model on the Hugging Face hub, where ``checkpoint.hubRepo`` names a repository."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError
+
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.hub.asking import DENIED, PATIENCE_SECONDS, ask
+from rl_trainer.context.job import Job
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+FIELD = "spec.training.checkpoint.hubRepo"
+
+
+def make_repository(job: Job) -> None:
+    """Make the repository, private, unless it is there.
+
+    When a run begins: a token that may not write is named before anything is trained.
+
+    Raises:
+        RefusedError: the hub will not have it.
+        StoreUnavailableError: the hub does not answer.
+    """
+    name = job.spec.training.checkpoint.hub_repo
+    if name is not None:
+        api = _api(job)
+        _asked(job, "making", lambda: api.create_repo(name, private=True, exist_ok=True))
+
+
+def push(job: Job, folder: Path, *, step: int) -> None:
+    """Commit a folder's files to the repository's main branch; its other files stay.
+
+    Whoever does so again with the same files changes nothing. Errors as of ``make_repository``.
+    """
+    name = job.spec.training.checkpoint.hub_repo
+    if name is None:
+        return
+    job.heartbeat.say(f"pushing the final model to {name}")
+    job.heartbeat.check()  # a trainer that was replaced leaves it to its successor
+    api, message = _api(job), f"Run {job.run}: {step} steps"
+    found = _asked(
+        job,
+        "writing to",
+        lambda: api.upload_folder(repo_id=name, folder_path=folder, commit_message=message),
+    )
+    log.info("the final model is at %s", found.commit_url)
+
+
+def _api(job: Job) -> HfApi:
+    assert job.hub_token_file is not None, "the operator asks for a token"
+    token = job.hub_token_file.read_text().strip()
+    return HfApi(endpoint=job.spec.data.hub.endpoint.rstrip("/"), token=token)
+
+
+def _asked(job: Job, doing: str, call: Callable[[], T]) -> T:
+    name, endpoint = job.spec.training.checkpoint.hub_repo, job.spec.data.hub.endpoint
+    try:
+        return ask(endpoint, f"{doing} {name}", call, patience_seconds=PATIENCE_SECONDS)
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        raise RefusedError(
+            Refusal(
+                field=FIELD,
+                value=f"{name}",
+                reason="HubAccessDenied" if status in DENIED else "HubRefused",
+                message=f"{endpoint} answered HTTP {status}: "
+                f"{error.server_message or 'no reason given'}."[:500],
+                remedy="Name a repository that the token of spec.data.hub.tokenSecretRef may "
+                "write to.",
+            )
+        ) from error

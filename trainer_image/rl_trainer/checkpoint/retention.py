@@ -1,0 +1,171 @@
+"""Which folders of the bucket nobody needs any more. Pure.
+
+Folders are named ``<number>-<epoch>-<nonce>``. A trainer deletes only what its own or an earlier
+epoch made: one that was fenced out without knowing it must not touch its successor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.spec.retention import ObjectBound
+from rl_contracts.stores.objects import ObjectStat
+from rl_trainer.context.artifacts import MANIFEST
+
+T = TypeVar("T")
+UNBOUNDED = ObjectBound()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Folder:
+    """A folder as its name tells it."""
+
+    number: int
+    """Step or version."""
+    epoch: int
+    prefix: str
+    complete: bool
+    """Whether its manifest is there."""
+    written_at: float = 0.0
+    """Bucket time of its newest object."""
+    size_bytes: int = 0
+
+
+def folders(objects: Iterable[ObjectStat], *, root: str) -> list[Folder]:
+    """The folders right under ``root`` (which ends with a slash), by number."""
+    members: dict[str, dict[str, ObjectStat]] = {}
+    for one in objects:
+        name, slash, rest = one.key.removeprefix(root).partition("/")
+        if slash:
+            members.setdefault(name, {})[rest] = one
+    found = []
+    for name, files in members.items():
+        number, epoch, _ = name.split("-")
+        found.append(
+            Folder(
+                number=int(number),
+                epoch=int(epoch),
+                prefix=f"{root}{name}/",
+                complete=MANIFEST in files,
+                written_at=max(one.modified_at for one in files.values()),
+                size_bytes=sum(one.size_bytes for one in files.values()),
+            )
+        )
+    return sorted(found)
+
+
+def newest_within(
+    newest_first: Sequence[T],
+    *,
+    keep_last: int,
+    bound: ObjectBound,
+    now: float,
+    time_of: Callable[[T], float],
+    size_of: Callable[[Sequence[T]], int],
+) -> Sequence[T]:
+    """The longest run of newest ones within count, age and bytes; the newest stays in any case.
+
+    Args:
+        newest_first: what there is.
+        keep_last: at most so many, ≥ 1.
+        bound: of age and bytes.
+        now: on the same clock as ``time_of``.
+        time_of: when one was written.
+        size_of: bytes that keeping these costs.
+    """
+    kept = min(len(newest_first), 1)
+    for number, one in enumerate(newest_first[1:keep_last], start=2):
+        age, oldest = now - time_of(one), bound.max_age_seconds
+        if oldest is not None and age > oldest:
+            break
+        if bound.max_bytes is not None and size_of(newest_first[:number]) > bound.max_bytes:
+            break
+        kept = number
+    return newest_first[:kept]
+
+
+def expired_checkpoints(
+    found: Iterable[Folder],
+    *,
+    durable: str,
+    keep_last: int,
+    epoch: int,
+    bound: ObjectBound = UNBOUNDED,
+    now: float = 0.0,
+) -> list[Folder]:
+    """Checkpoints to delete once ``durable`` (a prefix) is the committed one.
+
+    Args:
+        found: by number.
+        durable: stays, and whatever is newer.
+        keep_last: so many stay at most, the durable one among them.
+        epoch: folders of later ones stay.
+        bound: of age and bytes.
+        now: bucket time.
+    """
+    ours = [one for one in found if one.epoch <= epoch]
+    committed = next((one for one in ours if one.prefix == durable), None)
+    if committed is None:
+        return []
+    # Of the same step: what an earlier epoch began and a crash cut short.
+    older = [one for one in ours if (one.number, one.epoch) < (committed.number, committed.epoch)]
+    kept = newest_within(
+        [committed, *(one for one in reversed(older) if one.complete)],
+        keep_last=keep_last,
+        bound=bound,
+        now=now,
+        time_of=lambda one: one.written_at,
+        size_of=lambda some: sum(one.size_bytes for one in some),
+    )
+    return [one for one in older if one not in kept]
+
+
+def orphaned_policies(found: Iterable[Folder], *, kept: set[str], epoch: int) -> list[Folder]:
+    """Policies that an earlier epoch began to upload and never catalogued."""
+    return [one for one in found if one.epoch < epoch and one.prefix not in kept]
+
+
+def needed_policies(
+    records: Iterable[PolicyRecord],
+    *,
+    keep_last: int,
+    bound: ObjectBound = UNBOUNDED,
+    now: float = 0.0,
+) -> set[int]:
+    """Versions of the newest policies within the bounds and of those that their deltas start from.
+
+    Args:
+        records: the catalogue.
+        keep_last: so many at most, without what their deltas start from.
+        bound: of age, and of bytes with what deltas start from.
+        now: store time.
+    """
+    found = {one.version: one for one in records}
+
+    def size_of(some: Sequence[int]) -> int:
+        return sum(found[one].size_bytes for one in with_bases(found.values(), set(some)))
+
+    kept = newest_within(
+        sorted(found, reverse=True),
+        keep_last=keep_last,
+        bound=bound,
+        now=now,
+        time_of=lambda version: found[version].published_at,
+        size_of=size_of,
+    )
+    return with_bases(found.values(), set(kept))
+
+
+def with_bases(records: Iterable[PolicyRecord], wanted: set[int]) -> set[int]:
+    """These versions and, for each, those that lead to it from the full one before it."""
+    by_version = {one.version: one for one in records}
+    needed: set[int] = set()
+    for version in wanted:
+        record = by_version.get(version)
+        while record is not None and record.version not in needed:
+            needed.add(record.version)
+            record = by_version.get(record.base_version) if record.content == "delta" else None
+    return needed

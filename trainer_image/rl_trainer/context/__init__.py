@@ -1,0 +1,1 @@
+"""What one attempt works with: its job, heartbeat, uploads and waits."""

@@ -1,0 +1,84 @@
+"""Uploads beside training: one at a time, in order, the newest of what waits."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from rl_trainer.context.heartbeat import Heartbeat
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+POLL_SECONDS = 0.05
+
+
+class Uploader(Generic[T]):
+    """Hands items to ``upload`` on a thread of its own.
+
+    Holds at most one item in work and one that waits; a newer one takes the place of the one that
+    waits. So a slow bucket costs versions, never training time, and memory stays bounded.
+    """
+
+    def __init__(self, upload: Callable[[T], None], *, name: str) -> None:
+        self._upload = upload
+        self._name = name
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._lock = threading.Lock()
+        self._waiting: T | None = None
+        self._jobs: list[Future[None]] = []
+
+    def submit(self, item: T) -> None:
+        """Take an item; raises the error of an earlier upload."""
+        self.check()
+        with self._lock:
+            replaced, self._waiting = self._waiting, item
+        if replaced is None:
+            self._jobs.append(self._executor.submit(self._work))
+        else:
+            log.warning("%s: a newer one took the place of one that waited", self._name)
+
+    def withdraw(self) -> T | None:
+        """Take back what waits, so that it does not lie in memory beside its successor."""
+        with self._lock:
+            found, self._waiting = self._waiting, None
+        return found
+
+    def check(self) -> None:
+        """Raise the error of an upload that failed."""
+        for job in [one for one in self._jobs if one.done()]:
+            self._jobs.remove(job)
+            job.result()
+
+    def flush(self, heartbeat: Heartbeat) -> None:
+        """Wait until nothing waits and nothing is in work.
+
+        Bounded by the stores' patience with each request; raises the error of a failed upload,
+        and what ``heartbeat.check`` raises.
+        """
+        while self._jobs:
+            concurrent.futures.wait(self._jobs, timeout=POLL_SECONDS)
+            self.check()
+            heartbeat.check()
+
+    def complete(self) -> None:
+        """Wait until nothing waits and nothing is in work, whatever the trainer was told.
+
+        Raises the error of an upload that failed.
+        """
+        while self._jobs:
+            self._jobs.pop(0).result()
+
+    def close(self, *, wait: bool) -> None:
+        """Stop the thread; what waits is dropped."""
+        self._executor.shutdown(wait=wait, cancel_futures=True)
+
+    def _work(self) -> None:
+        with self._lock:
+            item, self._waiting = self._waiting, None
+        if item is not None:
+            self._upload(item)

@@ -1,0 +1,165 @@
+"""Brings a job's data onto the local disk and parses it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
+from rl_contracts.documents.datasets.reading import SourceReader
+from rl_contracts.documents.datasets.text import read_text
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.data import Columns, Data, DatasetSource
+from rl_contracts.stores.objects import Objects, split_uri
+from rl_trainer.context.bucket_refusals import refusing
+from rl_trainer.data.dataset import Dataset, Split
+from rl_trainer.data.hub import HubAddress, HubClient
+from rl_trainer.data.parquet import read_parquet
+from rl_trainer.data.spool import Spool
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where data come from and where they go to."""
+
+    objects: Objects
+    """Any bucket of the endpoint."""
+    hub: HubClient
+    folder: Path
+    """For downloads and parsed examples."""
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    """Commits by name of a training source, for those that a run has begun with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LocalFile:
+    path: Path
+    name: str
+    """As its user knows it."""
+    ours: bool = True
+    """May be deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """One source of the manifest."""
+
+    source: DatasetSource
+    split: Split
+    field: str
+    """Its path in the manifest."""
+
+
+def fetch_datasets(data: Data, places: Places) -> list[Dataset]:
+    """All sources of a job, those of training first.
+
+    Raises:
+        RefusedError: a source is missing, forbidden, empty, or malformed (where).
+        StoreUnavailableError: the bucket or the hub does not answer.
+    """
+    skip = data.on_bad_record == "Skip"
+    return [_fetch(one, places, skip=skip) for one in _wanted(data)]
+
+
+def _wanted(data: Data) -> Iterator[_Wanted]:
+    for split, sources in data.by_split.items():
+        for number, source in enumerate(sources):
+            yield _Wanted(source=source, split=split, field=f"spec.data.{split}[{number}]")
+
+
+def _fetch(wanted: _Wanted, places: Places, *, skip: bool) -> Dataset:
+    source = wanted.source
+    reader = SourceReader(source, field=wanted.field, skip=skip)
+    revision, files = _files(wanted, places)
+    spool = Spool(
+        places.folder / f"{wanted.split}-{source.name}",
+        (example for file in files for example in _read(file, reader, source.columns)),
+    )
+    reader.check_any()
+    log.info("%s %s: %d records, %d skipped", wanted.split, source.name, len(spool), reader.skipped)
+    return Dataset(
+        source=source,
+        split=wanted.split,
+        examples=spool,
+        skipped=reader.skipped,
+        first_skipped=tuple(reader.first_skipped),
+        scorers=reader.scorers,
+        revision=revision,
+        sha256=spool.sha256,
+    )
+
+
+def _read(file: _LocalFile, reader: SourceReader, columns: Columns) -> Iterator[Example]:
+    yield from reader.read(_raw(file.path, columns), file=file.name)
+    if file.ours:
+        file.path.unlink()
+
+
+def _raw(path: Path, columns: Columns) -> Iterator[RawRecord]:
+    if path.suffix == ".parquet":
+        yield from read_parquet(path, columns=columns)
+        return
+    try:
+        with path.open("rb") as file:
+            yield from read_text(iter(lambda: file.read(CHUNK_BYTES), b""))
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}") from error
+
+
+def _files(wanted: _Wanted, places: Places) -> tuple[str, Iterator[_LocalFile]]:
+    """The revision, where there is one, and the files, each fetched when its turn comes."""
+    uri = wanted.source.uri
+    if uri.startswith("hf://"):
+        return _from_hub(wanted, places)
+    return "", iter([_mounted(wanted) if uri.startswith("file://") else _stored(wanted, places)])
+
+
+def _stored(wanted: _Wanted, places: Places) -> _LocalFile:
+    uri = wanted.source.uri
+    bucket, key = split_uri(uri)
+    path = places.folder / f"download{Path(key).suffix}"
+    with refusing(f"{wanted.field}.uri", uri, missing="DatasetNotFound"):
+        places.objects.of_bucket(bucket).get_file(key, path)
+    return _LocalFile(path=path, name=uri)
+
+
+def _mounted(wanted: _Wanted) -> _LocalFile:
+    uri = wanted.source.uri
+    path = Path(unquote(uri.removeprefix("file://")))
+    if not path.is_file():
+        raise RefusedError(
+            Refusal(
+                field=f"{wanted.field}.uri",
+                value=uri[:200],
+                reason="DatasetNotFound",
+                message=f"The trainer's pod has no file {path}.",
+                remedy="Mount it there with spec.trainer.podTemplate, or correct the URI.",
+            )
+        )
+    return _LocalFile(path=path, name=uri, ours=False)
+
+
+def _from_hub(wanted: _Wanted, places: Places) -> tuple[str, Iterator[_LocalFile]]:
+    source = wanted.source
+    address = HubAddress.parse(source.uri)
+    pinned = places.pinned.get(source.name, "") if wanted.split == "train" else ""
+    commit, names = places.hub.files(
+        address, split=source.split or wanted.split, field=wanted.field, commit=pinned
+    )
+
+    def fetched() -> Iterator[_LocalFile]:
+        for name in names:
+            path = places.hub.download(
+                address, name, commit=commit, folder=places.folder / "hub", field=wanted.field
+            )
+            yield _LocalFile(path=path, name=f"hf://{address.repo}@{commit[:12]}/{name}")
+
+    return commit, fetched()

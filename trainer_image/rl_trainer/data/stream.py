@@ -1,0 +1,62 @@
+"""The train tasks of a run: a pure function of their position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rl_contracts.documents.task import Queue, Task
+from rl_contracts.ids import RunId, task_id
+from rl_contracts.spec.data import TrainSource
+from rl_contracts.spec.resources import RLJobSpec
+from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.mixture import Mixture
+from rl_trainer.data.prompts import asked
+
+SPLIT = "train"
+
+
+class TrainStream:
+    """The stream of a run's train tasks."""
+
+    def __init__(self, *, run: str, spec: RLJobSpec, datasets: Sequence[Dataset]) -> None:
+        """Mix the training sources, in the manifest's order."""
+        self._run, self._spec, self._datasets = run, spec, datasets
+        seed = spec.data.seed
+        self.mixture = Mixture(
+            names=[one.source.name for one in datasets],
+            weights=[_weight(one) for one in datasets],
+            sizes=[len(one.examples) for one in datasets],
+            seed=spec.training.seed if seed is None else seed,
+            shuffle=spec.data.shuffle,
+        )
+
+    @property
+    def records(self) -> int:
+        """Of all its sources together."""
+        return sum(len(one.examples) for one in self._datasets)
+
+    def task(self, sequence: int, *, step: int) -> Task:
+        """The task at a position; ``step`` is how many steps were made when it is inserted."""
+        place = self.mixture.at(sequence)
+        dataset = self._datasets[place.source]
+        example = dataset.examples[place.record]
+        return Task(
+            id=task_id(RunId(self._run), SPLIT, sequence),
+            run=self._run,
+            queue=Queue.TRAIN,
+            sequence=sequence,
+            dataset_epoch=place.epoch,
+            group_size=self._spec.algorithm.group_size,
+            baseline=self._spec.algorithm.estimator.kind == "ReMax",
+            max_attempts=self._spec.rollouts.max_attempts,
+            minimum=self._spec.rollouts.completion.minimum or 0,
+            deadline_seconds=self._spec.rollouts.completion.deadline_seconds or 0,
+            temperature=self._spec.agent.sampling.temperature,
+            created_step=step,
+            **asked(dataset, example, system_prompt=self._spec.agent.system_prompt),
+        )
+
+
+def _weight(dataset: Dataset) -> float:
+    assert isinstance(dataset.source, TrainSource)
+    return dataset.source.weight

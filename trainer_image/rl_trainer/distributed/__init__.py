@@ -1,0 +1,1 @@
+"""The processes of one trainer: rendezvous, commands between ranks, division of work."""

@@ -1,0 +1,1 @@
+"""Models, optimizers and one training step on the device."""

@@ -1,0 +1,51 @@
+"""The gradient of a microbatch, added part by part, so that logits are made once and few live."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rl_trainer.algorithm import objective
+from rl_trainer.algorithm.objective import Terms
+from rl_trainer.algorithm.packing import Packed
+from rl_trainer.model.models import Models
+
+
+def accumulate(
+    models: Models, packed: Packed, *, step: int, below: int, kl_coefficient: float
+) -> list[Terms]:
+    """Run a microbatch forward and backward; the parameters' gradients grow by its own.
+
+    The layers run once each way over the whole microbatch. Between the two, the output layer and
+    the loss run forward and backward over whole sequences, as many at a time as have a chunk of
+    logits together: no loss looks beyond its sequence. Only a sequence longer than a chunk has its
+    logits made again (``token_logprobs``).
+
+    Args:
+        models: the policy and what it is compared with.
+        packed: the microbatch.
+        step: the training step that is being made, ≥ 1.
+        below: what the update's losses are divided by.
+        kl_coefficient: β of this step.
+
+    Returns:
+        Terms of each part, without gradient.
+    """
+    states, others = models.policy.states(packed), models.reference_states(packed)
+    leaf = states.detach().requires_grad_()
+    found = []
+    for tokens, part in packed.parts(models.part_tokens):
+        terms = objective.evaluate(
+            models.statistics(
+                part, states=leaf[tokens], other=None if others is None else others[tokens]
+            ),
+            part,
+            models.algorithm,
+            step=step,
+            kl_coefficient=kl_coefficient,
+        )
+        (terms.total / below).backward()  # type: ignore[no-untyped-call]  # torch's
+        found.append(terms.without_gradient())
+    gradient: Tensor | None = leaf.grad
+    assert gradient is not None, "a microbatch has generated tokens"
+    states.backward(gradient)  # type: ignore[no-untyped-call]  # torch's
+    return found

@@ -1,0 +1,191 @@
+"""The critic: a value model beside the policy, with an optimizer of its own."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_contracts.spec.algorithm.critic import Critic as CriticSection
+from rl_contracts.spec.training.training import Optimizer, Training
+from rl_trainer.algorithm import minibatches
+from rl_trainer.algorithm.losses import value
+from rl_trainer.algorithm.packing import Packed
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.errors import TrainingFailedError
+from rl_trainer.model import forward, memory, optimizer, sharding
+from rl_trainer.model.policy import Policy
+
+
+class ValueModel(torch.nn.Module):
+    """A model's layers with a head of zeros."""
+
+    def __init__(self, layers: Any, *, width: int, device: torch.device) -> None:
+        super().__init__()
+        self.layers, self.head = layers, torch.nn.Linear(width, 1, device=device)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+
+    def forward(self, packed: Packed) -> Tensor:
+        """What is still to come at each of the N generated tokens, ``[N, 1]``."""
+        hidden = self.layers(
+            input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
+        ).last_hidden_state
+        found: Tensor = self.head(hidden.flatten(0, 1)[packed.sources])
+        return found
+
+
+class Critic:
+    """Predicts, before each generated token, the reward that is still to come."""
+
+    def __init__(
+        self,
+        model: Policy,
+        section: CriticSection,
+        training: Training,
+        *,
+        shared: bool,
+        world: World = ALONE,
+    ) -> None:
+        """Make a critic of a model's layers as they are, with a head of zeros.
+
+        Args:
+            model: whose layers; its parameters are not divided yet.
+            section: the manifest's.
+            training: the manifest's.
+            shared: the model is the policy too, so that its layers are copied.
+            world: the ranks among which the critic is divided.
+        """
+        self._model, self._section, self._training = model, section, training
+        self._world = world
+        layers = model.module.base_model
+        self._module = ValueModel(
+            copy.deepcopy(layers) if shared else layers,
+            width=model.module.get_output_embeddings().weight.shape[1],
+            device=model.device,
+        )
+        self._run: Callable[[Packed], Tensor] = self._module
+        if world.mesh is not None:
+            names = frozenset(model.module._no_split_modules or ())
+            self._run = sharding.shard(
+                self._module, world,
+                layers=names, entry=ValueModel.forward, offload=model.offload_parameters,
+            )  # fmt: skip
+        self._module.train()
+        self.parameters = dict(self._module.named_parameters())
+        self._optimizer = optimizer.build(
+            self.parameters,
+            Optimizer(learning_rate=section.learning_rate, kind=training.optimizer.kind),
+        )
+
+    def values(self, samples: Sequence[Sample]) -> list[Tensor]:
+        """Of each sample's generated tokens, float32 ``[num_generated]``."""
+        return forward.values(
+            self._module, self._microbatches(samples), self._values, world=self._world
+        )
+
+    def update(self, samples: Sequence[Sample], *, step: int) -> float:
+        """Train on what came of the step's samples; returns the mean loss of its updates.
+
+        Raises:
+            TrainingFailedError: loss or gradient is not finite; that update was not made.
+        """
+        section = self._section
+        if section.value_clip is not None:
+            samples = [
+                dataclasses.replace(one, values=before)
+                for one, before in zip(samples, self.values(samples), strict=True)
+            ]
+        planned = minibatches.updates(
+            [one.group for one in samples],
+            prompts_per_update=section.prompts_per_update,
+            passes=section.passes_per_step,
+            seed=self._training.seed,
+            step=step,
+        )
+        losses = [self._update([samples[index] for index in one], step=step) for one in planned]
+        return sum(losses) / len(losses)
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights and moments on the CPU; on rank 0 alone."""
+        weights = sharding.copies(
+            {f"weights/{name}": one for name, one in self.parameters.items()}, self._world
+        )
+        moments = optimizer.state(self._optimizer, self.parameters, world=self._world)
+        return weights | {f"moments/{name}": one for name, one in moments.items()}
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Put back what ``state`` returned; KeyError where a weight is missing."""
+        for name, parameter in self.parameters.items():
+            sharding.fill(parameter, saved[f"weights/{name}"])
+        moments = {
+            name.removeprefix("moments/"): one
+            for name, one in saved.items()
+            if name.startswith("moments/")
+        }
+        optimizer.restore(self._optimizer, self.parameters, moments, self._training)
+
+    def _values(self, packed: Packed) -> Tensor:
+        offload, device = self._model.offload, self._model.device
+        with self._model.precision(), memory.saving(device, offload=offload):
+            return self._run(packed)[:, 0].float()
+
+    def _update(self, samples: Sequence[Sample], *, step: int) -> float:
+        self._optimizer.zero_grad(set_to_none=True)
+        count, sums, broken = sum(one.num_generated for one in samples), [0.0], []
+        for packed in self._microbatches(samples):
+            losses = self._losses(packed)
+            part = losses.sum()
+            (part / count).backward()  # type: ignore[no-untyped-call]  # torch's
+            if not packed.filler:
+                sums.append(float(part.detach()))
+                found = packed.sequences[~torch.isfinite(losses.detach())].tolist()
+                broken += [_name(samples, packed, one) for one in found]
+        parts = self._world.gather((sums, broken))
+        for name in (one for _, names in parts for one in names):
+            raise _not_finite(step, f"loss of rollout {name}")
+        total = sum(one for found, _ in parts for one in found)
+        norm = sharding.full(
+            torch.nn.utils.clip_grad_norm_(
+                self.parameters.values(), self._section.max_gradient_norm
+            )
+        )
+        if not math.isfinite(float(norm)):
+            raise _not_finite(step, "gradient")
+        optimizer.step(self._optimizer, self._training)
+        return total / count
+
+    def _losses(self, packed: Packed) -> Tensor:
+        assert packed.returns is not None, "the batch holds no returns"
+        losses = value.loss(
+            self._values(packed), packed.returns, old=packed.values, clip=self._section.value_clip
+        )
+        return losses * packed.weights
+
+    def _microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
+        return forward.microbatches(
+            samples,
+            max_tokens=self._section.max_tokens_per_microbatch
+            or self._training.max_tokens_per_microbatch,
+            max_sequences=self._training.max_sequences_per_microbatch,
+            device=self._model.device,
+            world=self._world,
+        )
+
+
+def _name(samples: Sequence[Sample], packed: Packed, sequence: int) -> str:
+    return samples[packed.members[sequence]].rollout
+
+
+def _not_finite(step: int, what: str) -> TrainingFailedError:
+    return TrainingFailedError(
+        reason="NotFinite",
+        message=f"Step {step} was not made: the critic's {what} is not finite. "
+        "A lower spec.algorithm.critic.learningRate may help.",
+    )

@@ -1,0 +1,83 @@
+"""Forward passes over samples: microbatches, and values without gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from rl_trainer.algorithm.packing import Packed, Row, collate, pack
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.distributed.division import shares
+from rl_trainer.distributed.world import World
+from rl_trainer.model import sharding
+
+
+def microbatches(
+    samples: Sequence[Sample],
+    *,
+    max_tokens: int,
+    max_sequences: int | None,
+    device: torch.device,
+    world: World,
+) -> list[Packed]:
+    """This rank's share of the samples, packed and laid out on the device.
+
+    Ranks have about as many tokens each, and equally many microbatches: gathering a layer takes
+    all of them. One that has fewer is given fillers, which cost a pass over the shortest sample.
+    """
+    lengths = [len(one) for one in samples]
+    packed = [
+        _packed(lengths, share, max_tokens=max_tokens, max_sequences=max_sequences)
+        for share in shares(lengths, parts=world.size)
+    ]
+    mine, most = packed[world.rank], max(map(len, packed))
+    found = [collate(samples, rows).to(device) for rows in mine]
+    if len(mine) < most:
+        shortest = lengths.index(min(lengths))
+        filler = collate(samples, [(shortest,)], filler=True).to(device)
+        found += [filler] * (most - len(mine))
+    return found
+
+
+def _packed(
+    lengths: Sequence[int], share: Sequence[int], *, max_tokens: int, max_sequences: int | None
+) -> list[tuple[Row, ...]]:
+    """Microbatches of rows of a share of the samples, by their indices among all."""
+    packed = pack(
+        [lengths[index] for index in share], max_tokens=max_tokens, max_sequences=max_sequences
+    )
+    return [tuple(tuple(share[one] for one in row) for row in rows) for rows in packed]
+
+
+def values(
+    module: torch.nn.Module,
+    batches: Sequence[Packed],
+    compute: Callable[[Packed], Tensor],
+    *,
+    world: World,
+) -> list[Tensor]:
+    """What ``compute`` gives for each sample's generated tokens, on the CPU, in their order.
+
+    Every rank computes its share and has them all in the end.
+
+    Args:
+        module: put into evaluation for the while, and back into training.
+        batches: this rank's.
+        compute: ``[N]`` values of a microbatch's generated tokens; runs without gradient.
+        world: the ranks.
+    """
+    found: dict[int, Tensor] = {}
+    module.eval()
+    with torch.no_grad():
+        for packed in batches:
+            computed = compute(packed)
+            if not packed.filler:
+                found |= {index: part.cpu() for index, part in packed.split(computed)}
+    sharding.rest(module)
+    module.train()
+    together: dict[int, Tensor] = {}
+    for part in world.gather(found):
+        together |= part
+    return [together[index] for index in range(len(together))]

@@ -1,0 +1,276 @@
+"""One training step from its samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rl_contracts.documents.manifest import AdapterEntry
+from rl_contracts.spec.resources import RLJobSpec
+from rl_trainer.algorithm import minibatches, model_outputs, objective
+from rl_trainer.algorithm.assessment import Assessment
+from rl_trainer.algorithm.kl import controller
+from rl_trainer.algorithm.objective import Terms
+from rl_trainer.algorithm.packing import Packed
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.step_totals import Gap, Tally, Update
+from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.errors import TrainingFailedError
+from rl_trainer.model import flops, models, sharding
+from rl_trainer.model import optimizer as optimizers
+from rl_trainer.model.accumulate import accumulate
+from rl_trainer.model.policy import Policy
+from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
+
+
+class Learner:
+    """The policy, its optimizer, its loss, and what else changes with every step."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        spec: RLJobSpec,
+        *,
+        critic: Policy | None = None,
+        teacher: Policy | None = None,
+        adapter: AdapterEntry | None = None,
+        world: World = ALONE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """See the class.
+
+        Args:
+            policy: with the weights that training starts from, whole on every rank; its module
+                is divided among them.
+            spec: the manifest.
+            critic: the model that the critic starts from; None: the policy.
+            teacher: the reference; None: the policy as it is now.
+            adapter: where adapters are to be trained instead of all weights: whose.
+            world: the ranks; each is given all samples and takes its share.
+            clock: seconds, for durations.
+        """
+        self.world = world
+        self._algorithm = spec.algorithm
+        self.training = spec.training
+        self._clock = clock
+        self.models = models.build(
+            policy, spec, critic=critic, teacher=teacher, adapter=adapter, world=world
+        )
+        self.policy = self.models.policy
+        self.parameters = self.policy.parameters()
+        trained = sum(one.numel() for one in self.parameters.values())
+        self._meter = flops.Meter(
+            work=flops.work_of(
+                policy.module.config, adapter_parameters=trained if adapter else None
+            ),
+            peak=flops.peak(flops.device_name(policy.device), bf16=policy.bf16),
+            chips=world.size,
+        )
+        self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
+        self.controls = controller.initial(spec.algorithm)
+        section = spec.algorithm.critic
+        self._policy_waits = 0 if section is None else section.warmup_steps
+        policy.module.train()
+
+    def update(self, samples: Sequence[Sample], *, step: int) -> Update:
+        """Make training step ``step`` (≥ 1): a deterministic function of weights and samples.
+
+        Each of its updates divides a sum over its tokens by numbers of the whole update, so that
+        neither packing nor the number of microbatches changes it.
+
+        Raises:
+            TrainingFailedError: loss or gradient is not finite; that update was not made.
+        """
+        started, phases = self._clock(), Phases(self._clock)
+        # Dropout and the like depend on seed, step and rank alone: a replayed step repeats them.
+        torch.manual_seed(self.training.seed * 1_000_003 + step + (self.world.rank << 48))
+        rate = optimizers.learning_rate(
+            self.training.optimizer, step=step, steps=self.training.total_steps
+        )
+        optimizers.set_rate(self.optimizer, rate)
+        value_loss = None
+        if self.models.critic is not None:
+            with phases.of(CRITIC):
+                value_loss = self.models.critic.update(samples, step=step)
+        planned = self._plan(samples, step=step) if step > self._policy_waits else []
+        with phases.of(ANNOTATE):
+            samples = model_outputs.annotated(self.models, samples, proximal=len(planned) > 1)
+        tally, first_pass = Tally(), len(planned) // self.training.passes_per_step
+        with phases.of(UPDATE):
+            for number, chosen in enumerate(planned):
+                part = [samples[index] for index in chosen]
+                self._update(part, step=step, tally=tally, first=number < first_pass)
+        update = dataclasses.replace(
+            self._summary(tally, rate=rate, seconds=self._clock() - started),
+            value_loss=value_loss,
+            mfu=self._utilization(samples, planned, seconds=phases.seconds[UPDATE]),
+            phases=phases.take(),
+        )
+        self._advance(samples, update, step=step)
+        return update
+
+    def score(self, samples: Sequence[Sample], *, temperature: float) -> Gap:
+        """Compare log-probabilities of the present weights with the samplers'."""
+        return model_outputs.score(self.models, samples, temperature=temperature)
+
+    def assess(self, given: Iterable[Sample]) -> dict[str, Assessment]:
+        """What the models say of rollouts, by id; empty where the algorithm does not ask."""
+        return model_outputs.assess(self.models, given)
+
+    def auxiliary(self) -> dict[str, Tensor]:
+        """Tensors of the training state besides the policy's weights and moments, on the CPU.
+
+        Every rank must ask; rank 0 has them.
+        """
+        found: dict[str, Tensor] = {}
+        if self.models.reference is not None and self._refreshes:
+            found |= _under("reference/", self.models.reference.state())
+        if self.models.critic is not None:
+            found |= _under("critic/", self.models.critic.state())
+        return found
+
+    def restore_auxiliary(self, saved: Mapping[str, Tensor]) -> None:
+        """Put back what ``auxiliary`` returned; KeyError where something is missing."""
+        if self.models.reference is not None and self._refreshes:
+            self.models.reference.load(_below("reference/", saved))
+        if self.models.critic is not None:
+            self.models.critic.load(_below("critic/", saved))
+
+    @property
+    def trains(self) -> bool:
+        """Whether the manifest's objective changes weights."""
+        return self._algorithm.objective not in ("Evaluation", "Sampling")
+
+    @property
+    def _refreshes(self) -> bool:
+        kl = self._algorithm.divergence
+        return kl is not None and kl.refresh_every_steps is not None
+
+    def _plan(self, samples: Sequence[Sample], *, step: int) -> list[list[int]]:
+        return minibatches.updates(
+            [one.group for one in samples],
+            prompts_per_update=self.training.prompts_per_update,
+            passes=self.training.passes_per_step,
+            seed=self.training.seed,
+            step=step,
+        )
+
+    def _update(self, samples: Sequence[Sample], *, step: int, tally: Tally, first: bool) -> None:
+        """Accumulate the gradient of ``samples`` and make one update of the weights."""
+        self.optimizer.zero_grad(set_to_none=True)
+        counts = [one.num_generated for one in samples]
+        below = objective.denominator(counts, self._algorithm)
+        found: list[Terms] = []
+        for packed in self.models.microbatches(samples):
+            terms = self._accumulate(packed, step=step, below=below)
+            found += [] if packed.filler else terms
+        found = [one for part in self.world.gather(found) for one in part]
+        broken = [index for one in found for index in one.not_finite]
+        if broken:
+            raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
+        self.models.rest()
+        norm = float(
+            sharding.full(
+                torch.nn.utils.clip_grad_norm_(
+                    self.parameters.values(), self.training.optimizer.max_gradient_norm
+                )
+            )
+        )
+        if not math.isfinite(norm):
+            raise _not_finite(step=step, what="gradient", sample=self._culprit(samples, step=step))
+        loss = tally.add(found, below=below, norm=norm, tokens=sum(counts), first=first)
+        if not math.isfinite(loss):
+            raise _not_finite(step=step, what="loss", sample=None)
+        optimizers.step(self.optimizer, self.training)
+
+    def _accumulate(self, packed: Packed, *, step: int, below: int) -> list[Terms]:
+        coefficient = self.controls.kl_coefficient
+        return accumulate(
+            self.models, packed, step=step, below=below, kl_coefficient=coefficient
+        )  # fmt: skip
+
+    def _culprit(self, samples: Sequence[Sample], *, step: int) -> Sample | None:
+        """The first sample whose gradient alone is not finite; None where only their sum is not."""
+        for one in samples:
+            self.optimizer.zero_grad(set_to_none=True)
+            for packed in self.models.microbatches([one]):
+                self._accumulate(packed, step=step, below=1)
+            found = [one.grad for one in self.parameters.values() if one.grad is not None]
+            finite = all(bool(torch.isfinite(sharding.part(one)).all()) for one in found)
+            if not all(self.world.gather(finite)):
+                return one
+        return None
+
+    def _summary(self, tally: Tally, *, rate: float, seconds: float) -> Update:
+        algorithm, number = self._algorithm, max(1, len(tally.losses))
+        with_kl, with_entropy = (
+            algorithm.divergence is not None,
+            bool(algorithm.entropy_coefficient),
+        )
+        return Update(
+            loss=sum(tally.losses) / number,
+            gradient_norm=sum(tally.norms) / number,
+            learning_rate=rate,
+            clip_fraction=tally.mean(objective.CLIPPED),
+            correction_weight=tally.mean(objective.KEPT, default=1.0),
+            gap=tally.gap,
+            seconds=seconds,
+            log_ratios=tally.log_ratios,
+            kl=tally.first_mean(objective.DIVERGENCE) if with_kl else None,
+            kl_coefficient=self.controls.kl_coefficient if with_kl else None,
+            entropy=tally.first_mean(objective.ENTROPY) if with_entropy else None,
+            tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
+        )
+
+    def _utilization(
+        self, samples: Sequence[Sample], planned: Sequence[Sequence[int]], *, seconds: float
+    ) -> float | None:
+        if not planned:
+            return None
+        lengths = [len(samples[index]) for chosen in planned for index in chosen]
+        return self._meter.utilization(lengths, seconds=seconds)
+
+    def _advance(self, samples: Sequence[Sample], update: Update, *, step: int) -> None:
+        kl = self._algorithm.divergence
+        self.controls = controller.advance(
+            self.controls,
+            self._algorithm,
+            kl=update.kl if step > self._policy_waits else None,
+            rollouts=len({one.rollout for one in samples}),
+            weight_entropy=self._weight_entropy(samples),
+        )
+        every = None if kl is None else kl.refresh_every_steps
+        if self.models.reference is not None and every is not None and step % every == 0:
+            self.models.reference.refresh(self.policy)
+
+    def _weight_entropy(self, samples: Sequence[Sample]) -> float | None:
+        if self._algorithm.estimator.kind != "MaxEnt":
+            return None
+        groups: dict[str, dict[str, float]] = {}
+        for one in samples:
+            groups.setdefault(one.group, {})[one.rollout] = one.advantage
+        return controller.mean_entropy([list(group.values()) for group in groups.values()])
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": one for name, one in tensors.items()}
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)
+    }
+
+
+def _not_finite(*, step: int, what: str, sample: Sample | None) -> TrainingFailedError:
+    of = f"of rollout {sample.rollout}" if sample is not None else "of all rollouts together"
+    return TrainingFailedError(
+        reason="NotFinite",
+        message=f"Step {step} was not made: the {what} {of} is not finite. "
+        "A lower spec.training.optimizer.learningRate may help.",
+    )

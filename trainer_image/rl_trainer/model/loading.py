@@ -1,0 +1,229 @@
+"""Loads a model in Hugging Face layout, and proves that it can be trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.training.lora import Quantization
+from rl_trainer.algorithm.packing import collate
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.model import quantization
+from rl_trainer.model.policy import Policy
+from rl_trainer.model.quantization import Originals
+
+UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)
+CHECK_TOLERANCE = 1e-3
+KNOWN = (
+    "Name a folder with config, tokenizer and safetensors of a causal language model that this "
+    "version of transformers knows."
+)
+UNBROKEN = "Name a model whose training did not break off in numbers that are not finite."
+
+
+def load(
+    folder: Path,
+    *,
+    precision: Literal["BF16", "FP32"],
+    uri: str,
+    field: str = "spec.model.uri",
+    recompute: bool = False,
+    offload: bool = False,
+    offload_parameters: bool = False,
+    quantize: Quantization | None = None,
+) -> Policy:
+    """Load a model in Hugging Face layout and prove that it can be trained packed.
+
+    Args:
+        folder: config and safetensors.
+        precision: of forward and backward pass.
+        uri: where the folder came from, for messages.
+        field: where the manifest names it, for messages.
+        recompute: keep each layer's input alone for the backward pass and run the layer again
+            there (gradient checkpointing, arXiv 1604.06174).
+        offload: and keep that in host memory.
+        offload_parameters: leave the model in host memory, of where it is to be divided.
+        quantize: its linear layers, which are then frozen; ``folder`` must stay.
+
+    Raises:
+        RefusedError: it is no causal model that transformers can build and fill from the folder,
+            its weights are quantized or not finite, it does not keep packed sequences apart, or
+            its layers cannot be run again or quantized.
+    """
+    _check_unquantized(folder, uri=uri, field=field)
+    try:
+        module, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            local_files_only=True,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # else the error says that some differ, not which
+            output_loading_info=True,
+        )
+    except UNLOADABLE as error:
+        raise refused(uri, f"It cannot be loaded: {_first_line(error)}.", field=field) from error
+    _check_filled(report, uri=uri, field=field)
+    _check_finite(module, uri=uri, field=field)
+    home = torch.device("cpu") if offload_parameters else device()
+    originals = None
+    if quantize is not None:
+        originals = Originals(folder)
+        quantization.quantize(module, quantize, tensors=originals.names(), device=home)
+    module.to(home)
+    policy = Policy(
+        module=module,
+        device=home,
+        bf16=precision == "BF16",
+        offload=offload,
+        offload_parameters=offload_parameters,
+        originals=originals,
+    )
+    check(policy, uri=uri, field=field)
+    if recompute:
+        _recompute(module)
+    return dataclasses.replace(policy, device=device())
+
+
+def device() -> torch.device:
+    """Where models are trained."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _recompute(module: Any) -> None:
+    try:
+        module.gradient_checkpointing_enable({"use_reentrant": False})
+    except ValueError as error:
+        raise RefusedError(
+            Refusal(
+                field="spec.training.gradientCheckpointing",
+                value="true",
+                reason="ModelUnusable",
+                message=f"{type(module).__name__} cannot run its layers again.",
+                remedy="Leave it out; lower spec.training.maxTokensPerMicrobatch instead.",
+            )
+        ) from error
+
+
+def _check_unquantized(folder: Path, *, uri: str, field: str) -> None:
+    try:
+        quantized = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
+    except (OSError, ValueError, AttributeError) as error:
+        raise refused(
+            uri, f"Its config cannot be read: {_first_line(error)}.", field=field
+        ) from error
+    if quantized:
+        named = quantized.get("quant_method") if isinstance(quantized, dict) else None
+        raise RefusedError(
+            Refusal(
+                field=field,
+                value=uri[:200],
+                reason="ModelQuantized",
+                message=f"Its weights are quantized ({str(named)[:40]}): such are neither trained "
+                "nor published.",
+                remedy="Name the model's bfloat16 or float32 weights.",
+            )
+        )
+
+
+def _check_filled(report: dict[str, Any], *, uri: str, field: str) -> None:
+    """Name parameters that the weights do not fill, by what transformers reports of its loading."""
+    shapes = [
+        f"{name} is {list(there)}, not {list(wanted)}"
+        for name, there, wanted in sorted(report.get("mismatched_keys") or ())
+    ]
+    for what, found in (
+        ("some are missing", sorted(report.get("missing_keys") or ())),
+        ("some are of other shapes", shapes),
+        ("errors", report.get("error_msgs") or ()),
+    ):
+        if found:
+            shown = ", ".join(map(str, found[:3]))
+            message = f"Its weights do not fit its config ({what}): {shown}."
+            raise refused(uri, message, field=field)
+
+
+def _check_finite(module: Any, *, uri: str, field: str) -> None:
+    """Name a broken tensor before it is quantized or run, where its NaN would be everywhere."""
+    for name, one in module.named_parameters():
+        if not one.is_floating_point() or not one.numel():
+            continue
+        least, most = (float(bound) for bound in one.detach().aminmax())  # NaN where there is one
+        if not (math.isfinite(least) and math.isfinite(most)):
+            found = "NaN" if math.isnan(least) else "an infinite number"
+            message = f"Its weights are not finite: {name[:200]} holds {found}."
+            raise refused(uri, message, field=field, remedy=UNBROKEN)
+
+
+def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
+    """Prove that packed log-probabilities are those of the model called the ordinary way.
+
+    A model whose attention ignores restarting positions, or that transforms its logits after the
+    output layer, would otherwise be trained wrongly without a word.
+
+    Raises:
+        RefusedError: they differ.
+    """
+    exact = dataclasses.replace(policy, bf16=False)
+    was_training = policy.module.training
+    policy.module.eval()
+    samples = [_probe(policy.vocabulary, length=length) for length in (11, 7, 9)]
+    width = sum(map(len, samples))
+    with torch.no_grad():
+        packed = collate(samples, [tuple(range(len(samples)))]).to(policy.device)
+        assert packed.tokens.shape == (1, width)
+        together = exact.token_logprobs(packed, temperature=1.0)
+        alone = torch.cat([_ordinary(policy, one) for one in samples])
+    policy.module.train(was_training)
+    gap = float((together - alone).abs().max())
+    if not gap <= CHECK_TOLERANCE:
+        raise refused(
+            uri,
+            f"{type(policy.module).__name__} gives other log-probabilities for packed sequences "
+            f"than for single ones (largest difference {gap:.2e}).",
+            field=field,
+        )
+
+
+def _probe(vocabulary: int, *, length: int) -> Sample:
+    tokens = (torch.arange(length) * 7919 + length) % vocabulary
+    mask = torch.ones(length, dtype=torch.bool)
+    mask[0] = False
+    return Sample(
+        tokens=tokens,
+        mask=mask,
+        logprobs=torch.zeros(length),
+        temperature=1.0,
+        policy_steps=torch.zeros(length, dtype=torch.int64),
+    )
+
+
+def _ordinary(policy: Policy, one: Sample) -> Tensor:
+    tokens = one.tokens.to(policy.device)
+    logits: Tensor = policy.module(input_ids=tokens[None], use_cache=False).logits[0].float()
+    return logits[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
+
+
+def refused(
+    uri: str, message: str, *, field: str = "spec.model.uri", remedy: str = KNOWN
+) -> RefusedError:
+    """The refusal of a model that is there but cannot be used; ``field`` names it."""
+    return RefusedError(
+        Refusal(
+            field=field, value=uri[:200], reason="ModelUnusable", message=message, remedy=remedy
+        )
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return text if len(text) <= 300 else text[:299] + "…"

@@ -1,0 +1,175 @@
+"""Low-rank adapters beside frozen linear layers (LoRA, arXiv 2106.09685)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rl_contracts.adapters import targeted
+from rl_contracts.documents.manifest import AdapterEntry
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.training.lora import TARGETS, LoRA
+from rl_trainer.model import quantization
+from rl_trainer.model.policy import Policy
+from rl_trainer.model.quantization import PACKED, SCALES, QuantizedLinear
+
+FIELD = "spec.training.lora.targets"
+FROZEN = ("weight", "bias", PACKED, SCALES)
+
+
+class LoRALinear(torch.nn.Linear):
+    """``y = W x + b + (alpha / rank) B A dropout(x)`` (section 4.1, equation 3); W, b are frozen.
+
+    ``lora_A`` is float32 ``[rank, in]``, ``lora_B`` float32 ``[out, rank]``. W may be quantized:
+    ``weight`` is then None, and ``packed`` and ``scales`` are those of ``QuantizedLinear``.
+    """
+
+    packed: Tensor
+    scales: Tensor
+
+    def __init__(self, linear: torch.nn.Linear, section: LoRA, generator: torch.Generator) -> None:
+        """Begin as the layer: A is uniform within ±1/sqrt(in), B is zero.
+
+        Args:
+            linear: the layer; its parameters are taken over and frozen.
+            section: the manifest's.
+            generator: of A's values, on the CPU.
+        """
+        super().__init__(linear.in_features, linear.out_features, bias=False, device="meta")
+        for name in FROZEN:
+            self.register_parameter(name, getattr(linear, name, None))
+        self.kind = linear.kind if isinstance(linear, QuantizedLinear) else None
+        self.requires_grad_(requires_grad=False)
+        first = torch.empty(section.rank, linear.in_features)
+        torch.nn.init.kaiming_uniform_(first, a=math.sqrt(5), generator=generator)
+        device = next(linear.parameters()).device
+        self.lora_A = torch.nn.Parameter(first.to(device))
+        self.lora_B = torch.nn.Parameter(
+            torch.zeros(linear.out_features, section.rank, device=device)
+        )
+        self.scaling, self.dropout = section.alpha / section.rank, section.dropout
+        self.on = True
+        self.train(linear.training)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # torch's name
+        """Outputs ``[..., out]`` of inputs ``[..., in]``."""
+        found = self._frozen(input)
+        if not self.on:
+            return found
+        kept = functional.dropout(input, self.dropout, self.training)
+        low = functional.linear(kept, self.lora_A)
+        return found + self.scaling * functional.linear(low, self.lora_B)
+
+    def _frozen(self, given: Tensor) -> Tensor:
+        if self.kind is None:
+            return functional.linear(given, self.weight, self.bias)
+        return quantization.linear(given, self.packed, self.scales, self.bias, kind=self.kind)
+
+
+def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) -> Policy:
+    """Freeze a policy in the precision that engines serve it in, and give its layers adapters.
+
+    Args:
+        policy: whole on this rank; its module is changed.
+        section: the manifest's.
+        entry: what will be said of the adapters.
+        seed: of A; every rank must use the same.
+
+    Raises:
+        RefusedError: the model has no such layers, or some of its layers of these names cannot
+            have adapters.
+    """
+    module = policy.module
+    layers = _targets(module, section)
+    module.requires_grad_(False)
+    if policy.bf16:
+        for name, parameter in module.named_parameters():  # not buffers: rotary ones stay exact
+            if name.rpartition(".")[2] not in (PACKED, SCALES):
+                parameter.data = parameter.data.to(torch.bfloat16)
+    generator = torch.Generator().manual_seed(seed)
+    for name in layers:
+        module.set_submodule(name, LoRALinear(module.get_submodule(name), section, generator))
+    return dataclasses.replace(policy, adapter=entry)
+
+
+def _targets(module: Any, section: LoRA) -> list[str]:
+    found = targeted(quantization.linears(module), section)
+    missing = sorted(set(section.targets) - {one.rpartition(".")[2] for one in found})
+    if missing or not found:
+        raise _refused(
+            ", ".join(missing or TARGETS),
+            f"{type(module).__name__} has no linear layers of these names.",
+            "Name layers that it has.",
+        )
+    return found
+
+
+def check_files(module: Any, tensors: set[str], section: LoRA) -> None:
+    """Refuse a model whose files have other layers of these names than its module.
+
+    Experts are such layers: transformers fuses them when it loads the model, and samplers, which
+    see the files alone, would expect adapters for them.
+
+    Args:
+        module: the model as it was loaded.
+        tensors: names in its files.
+        section: the manifest's.
+
+    Raises:
+        RefusedError: they differ.
+    """
+    other = sorted(set(targeted(tensors, section)) ^ set(_targets(module, section)))
+    if other:
+        raise _refused(
+            other[0].rpartition(".")[2],
+            f"{type(module).__name__} has such layers that are not linear when it is loaded, "
+            f"{other[0]} for one.",
+            "Name only q_proj, k_proj, v_proj and o_proj.",
+        )
+
+
+def layers(module: Any) -> dict[str, LoRALinear]:
+    """Layers with adapters by name; none where all weights are trained."""
+    return {name: one for name, one in module.named_modules() if isinstance(one, LoRALinear)}
+
+
+def merged(weight: Tensor, first: Tensor, second: Tensor, *, scaling: float) -> Tensor:
+    """``W + scaling · B A`` in float32 (section 4.1).
+
+    Args:
+        weight: W ``[out, in]``, float32.
+        first: A ``[rank, in]``, float32.
+        second: B ``[out, rank]``, float32.
+        scaling: alpha / rank.
+    """
+    return torch.addmm(weight, second, first, alpha=scaling)
+
+
+@contextlib.contextmanager
+def switched_off(module: Any) -> Iterator[None]:
+    """The model as it was before training, without dropout; as it was again afterwards."""
+    found, was_training = layers(module).values(), module.training
+    module.eval()
+    for one in found:
+        one.on = False
+    try:
+        yield
+    finally:
+        for one in found:
+            one.on = True
+        module.train(was_training)
+
+
+def _refused(value: str, message: str, remedy: str) -> RefusedError:
+    return RefusedError(
+        Refusal(
+            field=FIELD, value=value[:200], reason="ModelUnusable", message=message, remedy=remedy
+        )
+    )

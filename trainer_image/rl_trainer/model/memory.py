@@ -1,0 +1,90 @@
+"""Options that trade time for memory, and where they cannot be honoured."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.training.training import Training
+
+
+def saving(device: torch.device, *, offload: bool) -> contextlib.AbstractContextManager[object]:
+    """Context of a forward pass: what the backward pass needs waits in host memory if ``offload``.
+
+    Meant for layers that are run again (gradient checkpointing): their inputs alone are moved then,
+    and no parameter is.
+    """
+    if not offload:
+        return contextlib.nullcontext()
+    pinned = device.type == "cuda"
+    return torch.autograd.graph.save_on_cpu(pin_memory=pinned, device_type=device.type)
+
+
+def check(training: Training, *, device: torch.device, ranks: int) -> None:
+    """Refuse what this trainer cannot honour, before a model is loaded.
+
+    Raises:
+        RefusedError: names the option.
+    """
+    if training.offload_activations:
+        if device.type == "cpu":
+            raise _refused(
+                "offloadActivations", "true",
+                "this trainer has no GPU: activations lie in the host's memory as it is",
+                "Leave it out, or give the trainer a GPU.",
+            )  # fmt: skip
+        if not training.gradient_checkpointing:
+            raise _refused(
+                "offloadActivations", "true",
+                "without gradientCheckpointing parameters would be moved with the activations",
+                "Set spec.training.gradientCheckpointing, too.",
+            )  # fmt: skip
+    if training.offload_optimizer and device.type == "cpu":
+        raise _refused(
+            "offloadOptimizer", "true",
+            "this trainer has no GPU: moments lie in the host's memory as it is",
+            "Leave it out, or give the trainer a GPU.",
+        )  # fmt: skip
+    if training.offload_parameters:
+        _check_parameters(training, device=device)
+    if training.optimizer.kind == "AdamW8bit" and ranks > 1:
+        raise _refused(
+            "optimizer.kind", "AdamW8bit",
+            "bitsandbytes cannot quantize moments that lie in parts on several processes",
+            "Choose AdamW, whose moments are divided, or train with one process.",
+        )  # fmt: skip
+
+
+def _check_parameters(training: Training, *, device: torch.device) -> None:
+    if device.type == "cpu":
+        raise _refused(
+            "offloadParameters", "true",
+            "this trainer has no GPU: parameters lie in the host's memory as it is",
+            "Leave it out, or give the trainer a GPU.",
+        )  # fmt: skip
+    if training.offload_optimizer:
+        raise _refused(
+            "offloadOptimizer", "true",
+            "with offloadParameters moments lie beside the parameters, in the host's memory",
+            "Leave one of the two out.",
+        )  # fmt: skip
+    if training.optimizer.kind == "AdamW8bit":
+        raise _refused(
+            "optimizer.kind", "AdamW8bit",
+            "bitsandbytes cannot quantize moments of parameters that offloadParameters divides",
+            "Choose AdamW, or leave spec.training.offloadParameters out.",
+        )  # fmt: skip
+
+
+def _refused(field: str, value: str, why: str, remedy: str) -> RefusedError:
+    return RefusedError(
+        Refusal(
+            field=f"spec.training.{field}",
+            value=value,
+            reason="OptionUnusable",
+            message=f"It cannot be honoured: {why}.",
+            remedy=remedy,
+        )
+    )

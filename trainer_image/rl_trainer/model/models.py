@@ -1,0 +1,150 @@
+"""The models that take part in a step, and their passes over packed samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rl_contracts.documents.manifest import AdapterEntry
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.training.training import Training
+from rl_trainer.algorithm import objective
+from rl_trainer.algorithm.logprobs import TokenStatistics
+from rl_trainer.algorithm.packing import Packed
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.model import forward, lora, sharding
+from rl_trainer.model.critic import Critic
+from rl_trainer.model.policy import Policy, divided
+from rl_trainer.model.reference import AdaptersOff, Reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """The policy, what it is compared with, and how they are run."""
+
+    policy: Policy
+    reference: Reference | None
+    critic: Critic | None
+    algorithm: Algorithm
+    training: Training
+    temperature: float
+    """Of the samplers; log-probabilities are those of the scaled distribution."""
+    world: World = ALONE
+
+    def microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
+        """This rank's samples packed as the manifest allows, on the policy's device."""
+        return forward.microbatches(
+            samples,
+            max_tokens=self.training.max_tokens_per_microbatch,
+            max_sequences=self.training.max_sequences_per_microbatch,
+            device=self.policy.device,
+            world=self.world,
+        )
+
+    def statistics(
+        self, packed: Packed, *, states: Tensor | None = None, other: Tensor | None = None
+    ) -> TokenStatistics:
+        """What the algorithm needs of the policy's distributions, differentiable.
+
+        Args:
+            packed: the tokens.
+            states: the policy's of these tokens, where they are known.
+            other: the full reference's, where they are known.
+        """
+        if not objective.needs_distributions(self.algorithm):
+            return TokenStatistics(
+                logprobs=self.policy.token_logprobs(
+                    packed, temperature=self.temperature, states=states
+                )
+            )
+        full, known = self.full_reference, other
+        if full is not None and known is None:
+            known = self.reference_states(packed)
+        return self.policy.token_statistics(
+            packed,
+            temperature=self.temperature,
+            states=states,
+            reference=None if full is None or known is None else (full, known),
+        )
+
+    @property
+    def full_reference(self) -> Policy | None:
+        """The reference where whole distributions are compared."""
+        if self.reference is None or not objective.needs_full_divergence(self.algorithm):
+            return None
+        return self.reference.policy
+
+    def reference_states(self, packed: Packed) -> Tensor | None:
+        """The full reference's states of the generated tokens, without gradient."""
+        if self.full_reference is None:
+            return None
+        with torch.no_grad():
+            return self.full_reference.states(packed)
+
+    @property
+    def part_tokens(self) -> int:
+        """Tokens whose logits are held at a time with what is computed of them."""
+        if objective.needs_distributions(self.algorithm):
+            return self.policy.chunk_tokens_of_statistics
+        return self.policy.chunk_tokens
+
+    def logprobs(self, policy: Policy, packed: Packed) -> Tensor:
+        """Of the generated tokens by the policy or the reference's, float32 ``[N]``."""
+        return policy.token_logprobs(packed, temperature=self.temperature)
+
+    def values(
+        self, samples: Sequence[Sample], compute: Callable[[Packed], Tensor]
+    ) -> list[Tensor]:
+        """What ``compute`` gives for each sample's generated tokens, without gradient."""
+        found = forward.values(
+            self.policy.module, self.microbatches(samples), compute, world=self.world
+        )
+        self.rest()
+        return found
+
+    def rest(self) -> None:
+        """Let go of gathered parameters; before any of them is written to."""
+        sharding.rest(self.policy.module)
+        if self.reference is not None:
+            sharding.rest(self.reference.policy.module)
+
+
+def build(
+    policy: Policy,
+    spec: RLJobSpec,
+    *,
+    critic: Policy | None,
+    teacher: Policy | None,
+    adapter: AdapterEntry | None,
+    world: World,
+) -> Models:
+    """All models; the policy is copied where another one begins as it is, and divided last."""
+    section, low_rank = spec.algorithm.critic, spec.training.lora
+    assert section is None or critic or not policy.originals, "refused: no critic is quantized"
+    found = None
+    if section is not None:
+        found = Critic(critic or policy, section, spec.training, shared=critic is None, world=world)
+    reference = None
+    compared = spec.algorithm.divergence is not None
+    if compared and (teacher is not None or low_rank is None):
+        reference = Reference(teacher or policy, world=world)
+    if low_rank is not None:
+        assert adapter is not None
+        policy = lora.adapted(policy, low_rank, adapter, seed=spec.training.seed)
+    policy = divided(policy, world)
+    if compared and reference is None:
+        reference = AdaptersOff(policy)
+    return Models(
+        policy=policy,
+        reference=reference,
+        critic=found,
+        algorithm=spec.algorithm,
+        training=spec.training,
+        temperature=spec.agent.sampling.temperature,
+        world=world,
+    )

@@ -1,0 +1,117 @@
+"""AdamW (arXiv 1711.05101) with a linear warm-up to a rate that stays or falls.
+
+``AdamW8bit`` is bitsandbytes': both moments are quantized to 8 bits in blocks of 256 numbers, each
+with its own scale (arXiv 2110.02861); those of tensors below 4096 numbers stay float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_contracts.spec.training.training import Optimizer as OptimizerSection
+from rl_contracts.spec.training.training import Training
+from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.model import offload, sharding
+
+State = dict[str, Tensor]
+KINDS = frozenset({"step", "exp_avg", "exp_avg_sq"})
+"""What AdamW keeps of a parameter."""
+KINDS_8BIT = frozenset({"step", "state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2"})
+"""What AdamW8bit keeps: moments, their code books, the scales of their blocks."""
+
+
+def build(
+    parameters: dict[str, torch.nn.Parameter], section: OptimizerSection
+) -> torch.optim.Optimizer:
+    """Make the optimizer; weight decay leaves vectors (norms, biases) alone."""
+    matrices = [one for one in parameters.values() if one.ndim >= 2]
+    vectors = [one for one in parameters.values() if one.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": section.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    given: dict[str, Any] = {
+        "params": [group for group in groups if group["params"]],
+        "lr": section.learning_rate,
+        "betas": (section.beta1, section.beta2),
+        "eps": section.epsilon,
+    }
+    if section.kind == "AdamW8bit":
+        import bitsandbytes  # takes seconds, and is asked for by few
+
+        made: torch.optim.Optimizer = bitsandbytes.optim.AdamW8bit(**given)
+        return made
+    # Fused: no copy of any parameter's size is made on the way.
+    return torch.optim.AdamW(**given, fused=True)
+
+
+def learning_rate(section: OptimizerSection, *, step: int, steps: int) -> float:
+    """Rate of the updates that make step ``step`` (≥ 1) of ``steps``.
+
+    It grows linearly over ``warmupSteps``; then it is constant, or falls to ``minimumRatio`` times
+    itself at the last step, along a line or half a cosine (SGDR, arXiv 1608.03983, equation 5).
+    """
+    if step < section.warmup_steps:
+        return section.learning_rate * step / section.warmup_steps
+    if section.schedule == "Constant":
+        return section.learning_rate
+    done = (step - section.warmup_steps) / max(1, steps - section.warmup_steps)
+    left = 1 - done if section.schedule == "Linear" else (1 + math.cos(math.pi * done)) / 2
+    low = section.minimum_ratio or 0.0
+    return section.learning_rate * (low + (1 - low) * left)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Use ``rate`` from the next update on."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def step(optimizer: torch.optim.Optimizer, training: Training) -> None:
+    """Make an update from the parameters' gradients."""
+    if training.offload_optimizer:
+        offload.step(optimizer)
+    else:
+        optimizer.step()
+
+
+def state(
+    optimizer: torch.optim.Optimizer,
+    parameters: dict[str, torch.nn.Parameter],
+    *,
+    world: World = ALONE,
+) -> State:
+    """Moments and step counts, on the CPU, named ``<kind>/<parameter>``; empty before a step.
+
+    Every rank must ask; rank 0 has them.
+    """
+    named = {
+        f"{kind}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for name, parameter in parameters.items()
+        for kind, value in optimizer.state.get(parameter, {}).items()
+    }
+    return sharding.copies(named, world)
+
+
+def restore(
+    optimizer: torch.optim.Optimizer,
+    parameters: dict[str, torch.nn.Parameter],
+    saved: State,
+    training: Training,
+) -> None:
+    """Put back what ``state`` returned; KeyError for an unknown parameter or another kind."""
+    plain = isinstance(optimizer, torch.optim.AdamW)
+    known = KINDS if plain else KINDS_8BIT
+    for key, value in saved.items():
+        kind, name = key.split("/", 1)
+        if kind not in known:
+            raise KeyError(f"{kind}: the moments are of another training.optimizer.kind")
+        parameter = parameters[name]
+        placed = sharding.placed(value, parameter)
+        if training.offload_optimizer and kind in offload.MOMENTS:
+            offload.to_host(placed)
+        optimizer.state[parameter][kind] = placed if plain or kind != "step" else int(value)

@@ -1,0 +1,162 @@
+"""A policy: an unmodified transformers model with float32 masters, and how it computes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_contracts.documents.manifest import AdapterEntry
+from rl_trainer.algorithm.logprobs import (
+    CHUNK_LOGITS,
+    TokenStatistics,
+    token_logprobs,
+    token_statistics,
+)
+from rl_trainer.algorithm.packing import Packed
+from rl_trainer.distributed.world import World
+from rl_trainer.model import memory, sharding
+from rl_trainer.model.quantization import Originals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A causal language model and how it computes."""
+
+    module: Any
+    """transformers model; parameters are float32 and are the masters."""
+    device: torch.device
+    bf16: bool
+    """Forward and backward in bfloat16 where that is safe (autocast)."""
+    run_layers: Callable[..., Tensor] | None = None
+    """Runs the layers where the parameters are divided among ranks."""
+    offload: bool = False
+    """What layers keep for the backward pass waits in host memory."""
+    offload_parameters: bool = False
+    """Parameters and gradients lie in host memory, but for those of the layer that runs."""
+    adapter: AdapterEntry | None = None
+    """Where adapters are trained instead of all weights: whose."""
+    originals: Originals | None = None
+    """Where frozen weights are quantized: what they were."""
+    around: Callable[[Any], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+    """Given the module, what its layers are run in."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids that the embedding holds."""
+        return int(self.module.get_input_embeddings().weight.shape[0])
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence that the model was made for; None when its config does not say."""
+        limit = getattr(self.module.config, "max_position_embeddings", None)
+        return None if limit is None else int(limit)
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Trained parameters by name, tied ones once."""
+        named = dict(self.module.named_parameters())
+        if self.adapter is None:
+            return named
+        return {name: one for name, one in named.items() if one.requires_grad}
+
+    def states(self, packed: Packed) -> Tensor:
+        """States that predict the generated tokens, ``[N, H]``."""
+        saving = memory.saving(self.device, offload=self.offload)
+        with self.precision(), saving, self.around(self.module):
+            hidden = (self.run_layers or partial(hidden_states, self.module))(
+                input_ids=packed.tokens, position_ids=packed.positions
+            )
+        return hidden.flatten(0, 1)[packed.sources]
+
+    def token_logprobs(
+        self, packed: Packed, *, temperature: float, states: Tensor | None = None
+    ) -> Tensor:
+        """Log-probability of each generated token, float32 ``[N]``, differentiable.
+
+        Args:
+            packed: the tokens.
+            temperature: > 0, of the distribution.
+            states: of these tokens, where they are known.
+        """
+        known = self.states(packed) if states is None else states
+        with self.precision():
+            return token_logprobs(
+                known,
+                packed.targets,
+                head=self.module.get_output_embeddings(),
+                temperature=temperature,
+                chunk_tokens=self.chunk_tokens,
+            )
+
+    def token_statistics(
+        self,
+        packed: Packed,
+        *,
+        temperature: float,
+        states: Tensor | None = None,
+        reference: tuple[Policy, Tensor] | None = None,
+    ) -> TokenStatistics:
+        """Log-probabilities, entropies and, given a reference, divergences over the vocabulary.
+
+        Args:
+            packed: the tokens.
+            temperature: > 0, of the distributions.
+            states: of these tokens, where they are known.
+            reference: it and its states of these tokens.
+        """
+        known = self.states(packed) if states is None else states
+        other = None
+        if reference is not None:
+            other = (reference[1], reference[0].module.get_output_embeddings())
+        with self.precision():
+            return token_statistics(
+                known,
+                packed.targets,
+                head=self.module.get_output_embeddings(),
+                temperature=temperature,
+                chunk_tokens=self.chunk_tokens_of_statistics,
+                reference=other,
+            )
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens whose logits are held at a time."""
+        return max(1, CHUNK_LOGITS // self.vocabulary)
+
+    @property
+    def chunk_tokens_of_statistics(self) -> int:
+        """The same where probabilities and their logs live beside the logits."""
+        return max(1, self.chunk_tokens // 3)
+
+    def precision(self) -> contextlib.AbstractContextManager[object]:
+        """In which its layers are to be run."""
+        if self.bf16:
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return contextlib.nullcontext()
+
+
+def hidden_states(module: Any, *, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    """Of the last layer, ``[rows, tokens, H]``."""
+    found: Tensor = module.base_model(
+        input_ids=input_ids, position_ids=position_ids, use_cache=False
+    ).last_hidden_state
+    return found
+
+
+def divided(policy: Policy, world: World) -> Policy:
+    """The policy with its parameters divided among the ranks, as it is where they have no mesh."""
+    if world.mesh is None:
+        assert not policy.offload_parameters, "they are divided, if only into one part"
+        return policy
+    layers = frozenset(policy.module._no_split_modules or ())
+    run = sharding.shard(
+        policy.module, world,
+        layers=layers, entry=hidden_states, offload=policy.offload_parameters,
+    )  # fmt: skip
+    return dataclasses.replace(policy, run_layers=run)

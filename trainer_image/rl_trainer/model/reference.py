@@ -1,0 +1,53 @@
+"""The frozen policy that the trained one is compared with."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.model import lora, sharding
+from rl_trainer.model.policy import Policy, divided
+
+
+class Reference:
+    """A copy of a policy that no optimizer touches."""
+
+    def __init__(self, policy: Policy, *, world: World = ALONE) -> None:
+        """Copy a policy whose parameters are not divided yet; the copy's are."""
+        module = copy.deepcopy(policy.module).eval().requires_grad_(False)
+        self.policy = divided(dataclasses.replace(policy, module=module), world)
+        self._parameters = dict(self.policy.module.named_parameters())
+        self._world = world
+
+    def refresh(self, policy: Policy) -> None:
+        """Take over the policy's weights as they are now."""
+        weights = dict(policy.module.named_parameters())
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(weights[name])
+
+    def state(self) -> dict[str, Tensor]:
+        """Its weights on the CPU, tied ones once; on rank 0 alone."""
+        return sharding.copies(self._parameters, self._world)
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Put weights in; KeyError where one is missing."""
+        for name, parameter in self._parameters.items():
+            sharding.fill(parameter, weights[name])
+
+
+class AdaptersOff(Reference):
+    """The policy itself with its adapters switched off: the model that training began with.
+
+    No second copy is held; it is never refreshed (``spec`` refuses that with adapters).
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        """Look at a policy with adapters, as it is divided."""
+        self.policy = dataclasses.replace(policy, around=lora.switched_off)
+        self._parameters, self._world = {}, ALONE

@@ -1,0 +1,169 @@
+"""Snapshots of the weights, and safetensors files in the layout that the model came in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
+
+from rl_contracts import adapters
+from rl_contracts.documents.manifest import AdapterEntry
+from rl_trainer.distributed import division
+from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.model import lora, quantization, sharding
+from rl_trainer.model.lora import LoRALinear
+from rl_trainer.model.policy import Policy
+from rl_trainer.model.quantization import Originals
+
+SHARD_BYTES = 4 << 30
+DTYPES = {"BF16": torch.bfloat16, "FP32": torch.float32}
+
+Snapshot = dict[str, Tensor]
+"""Tensors on the CPU by their Hugging Face names; tied ones once; an adapter's by PEFT's names."""
+Precision = Literal["BF16", "FP32"]
+
+
+def snapshot(policy: Policy, *, precision: Precision, world: World = ALONE) -> Snapshot:
+    """Copy the weights as they are now, adapters merged; training may go on at once.
+
+    Of layers whose weights are quantized it is the weights as they came that are copied, and that
+    adapters are merged into.
+
+    Every rank must ask; rank 0 has them.
+
+    Names and shapes are those of the files that the model was loaded from, which may differ from
+    the module's own (transformers fuses some models' experts when loading).
+    """
+    dtype = DTYPES[precision]
+    copied = sharding.copies(_named(policy), world, dtype=dtype)
+    adapted = lora.layers(policy.module)
+    for name, layer in adapted.items():  # one by one: they pass through float32
+        copied |= _merged(name, layer, world, dtype=dtype, originals=policy.originals)
+    if not world.leads:
+        return {}
+    if policy.originals is not None:
+        for name in sorted(set(quantization.layers(policy.module)) - adapted.keys()):
+            copied[f"{name}.weight"] = policy.originals.weight(name).to(dtype)
+    return dict(revert_weight_conversion(policy.module, copied))
+
+
+def adapter(policy: Policy, *, precision: Precision, world: World = ALONE) -> Snapshot:
+    """Copy the adapters as they are now; every rank must ask, rank 0 has them."""
+    return sharding.copies(_adapters(policy), world, dtype=DTYPES[precision])
+
+
+def portion(policy: Policy, *, precision: Precision, world: World) -> Snapshot:
+    """Copy those tensors that this rank publishes, whole; training may go on at once.
+
+    Of a policy with adapters they are the adapters'. Every rank must ask, and gets others: all of
+    them together are what ``snapshot``, or ``adapter``, gives to one. No rank ever holds more than
+    its own and one tensor.
+    """
+    if world.size == 1:
+        take = snapshot if policy.adapter is None else adapter
+        return take(policy, precision=precision)
+    named = _named(policy) if policy.adapter is None else _adapters(policy)
+    owners = _owners(policy, named, ranks=world.size)
+    copied = sharding.own_copies(named, world, owners=owners, dtype=DTYPES[precision])
+    if policy.adapter is not None:
+        return copied
+    return dict(revert_weight_conversion(policy.module, copied))
+
+
+def _adapters(policy: Policy) -> dict[str, Tensor]:
+    """The adapters' tensors under PEFT's names."""
+    return {
+        adapters.tensor_name(name, part): getattr(layer, part)
+        for name, layer in lora.layers(policy.module).items()
+        for part in adapters.PARTS
+    }
+
+
+def _named(policy: Policy) -> dict[str, Tensor]:
+    """A model's tensors under the module's own names, without those of layers with adapters."""
+    left_out = {
+        *policy.module.all_tied_weights_keys,
+        *(policy.module._keys_to_ignore_on_save or ()),
+        *(
+            f"{name}.{part}"
+            for name in lora.layers(policy.module)
+            for part in (*adapters.PARTS, "weight")
+        ),
+        *(
+            f"{name}.{part}"
+            for name in quantization.layers(policy.module)
+            for part in (quantization.PACKED, quantization.SCALES)
+        ),
+    }
+    found = policy.module.state_dict().items()
+    return {name: tensor for name, tensor in found if name not in left_out}
+
+
+def _owners(policy: Policy, named: Mapping[str, Tensor], *, ranks: int) -> dict[str, int]:
+    """The rank that publishes each tensor, so that all have about as many bytes.
+
+    A layer stays together: transformers makes some files' tensors of several of one layer's.
+    """
+    kinds = frozenset(policy.module._no_split_modules or ())
+    layers = [
+        f"{name}."
+        for name, one in policy.module.named_modules()
+        if kinds & {each.__name__ for each in type(one).__mro__}  # FSDP2 derives classes of its own
+    ]
+    units: dict[str, list[str]] = {}
+    for name in named:
+        layer = next((one for one in layers if name.startswith(one)), name)
+        units.setdefault(layer, []).append(name)
+    members = list(units.values())
+    sizes = [sum(named[name].numel() for name in each) for each in members]
+    shares = division.shares(sizes, parts=ranks)
+    return {
+        name: rank for rank, share in enumerate(shares) for unit in share for name in members[unit]
+    }
+
+
+def _merged(
+    name: str,
+    layer: LoRALinear,
+    world: World,
+    *,
+    dtype: torch.dtype,
+    originals: Originals | None,
+) -> dict[str, Tensor]:
+    named: dict[str, Tensor] = {"A": layer.lora_A, "B": layer.lora_B}
+    if originals is None:
+        named["W"] = layer.weight
+    found = sharding.copies(named, world, dtype=torch.float32)
+    if not found:
+        return {}
+    weight = found["W"] if originals is None else originals.weight(name)
+    whole = lora.merged(weight, found["A"], found["B"], scaling=layer.scaling)
+    return {f"{name}.weight": whole.to(dtype)}
+
+
+def write_adapter(tensors: Snapshot, entry: AdapterEntry, folder: Path) -> None:
+    """Write an adapter as PEFT does, so that it can be loaded beside the model."""
+    save_file(tensors, folder / f"{adapters.STEM}.safetensors", metadata={"format": "pt"})
+    config = json.dumps(adapters.peft_config(entry), indent=2)
+    (folder / adapters.CONFIG_FILE).write_text(config + "\n")
+
+
+def write(tensors: Snapshot, folder: Path, *, shard_bytes: int = SHARD_BYTES) -> None:
+    """Write ``model.safetensors``, or shards with their index where it would be larger."""
+    split = split_torch_state_dict_into_shards(
+        tensors, filename_pattern="model{suffix}.safetensors", max_shard_size=shard_bytes
+    )
+    for name, members in split.filename_to_tensors.items():
+        shard = {one: tensors[one].contiguous() for one in members}
+        save_file(shard, folder / name, metadata={"format": "pt"})
+    if split.is_sharded:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        path = folder / "model.safetensors.index.json"
+        path.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")

@@ -1,0 +1,1 @@
+"""Policies on their way into the bucket."""

@@ -1,0 +1,194 @@
+"""One policy into the bucket: as a delta where that is smaller, in full where it must be.
+
+Every rank uploads its own tensors' files, several at a time and straight from memory; the manifest
+goes last, from rank 0, once all of them are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+from rl_contracts import adapters
+from rl_contracts.documents.manifest import AdapterEntry, BasePolicy, DeltaEntry, Manifest
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.errors import IntegrityError
+from rl_contracts.spec.storage import Delta
+from rl_contracts.stores.objects import Objects
+from rl_trainer.context.artifacts import MANIFEST
+from rl_trainer.publish.policy_shard import (
+    MODEL_STEM,
+    NO_VERSION,
+    Answer,
+    Encode,
+    Encoded,
+    Keep,
+    Question,
+    Weigh,
+    Weight,
+    Write,
+    Written,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Ask: TypeAlias = Callable[[Sequence[Question]], list[Answer]]
+"""Puts a question to each rank, by rank, and returns what each answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The last published policy of this epoch, which the next delta starts from."""
+
+    name: BasePolicy
+    since_anchor: int
+    """Versions since the last full one; 0 when it is full itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A policy that is complete in the bucket."""
+
+    manifest_sha256: str
+    content: Literal["full", "delta"]
+    base_version: int
+    """0 when it has no delta."""
+    size_bytes: int
+    base: Base | None
+    """What the next delta starts from."""
+
+
+def send(
+    objects: Objects,
+    ask: Ask,
+    *,
+    ranks: int,
+    number: int,
+    pointer: PolicyPointer,
+    run: str,
+    base: Base | None,
+    delta: Delta,
+    adapter: AdapterEntry | None = None,
+) -> Sent:
+    """Write a policy under its pointer's prefix.
+
+    Args:
+        objects: the run's bucket.
+        ask: the ranks, each of which holds some of the policy's tensors.
+        ranks: how many.
+        number: of the snapshot that all of them have taken.
+        pointer: its names; the manifest's digest is not known yet.
+        run: whose policy.
+        base: the version before in this epoch; None for the first, which is always full.
+        delta: when deltas are allowed.
+        adapter: where the policy is an adapter: whose.
+
+    Raises:
+        RLError: what ``ask`` and the bucket raise; nothing names the version then.
+    """
+    weigh = Weigh(number=number, base=_version(base))
+    weights = _answers(ask, [weigh] * ranks, Weight)
+    encoded = _encoded(ask, weights, delta)
+    since_anchor = base.since_anchor + 1 if base else delta.anchor_every
+    full = encoded is None or since_anchor >= delta.anchor_every
+    stem = adapters.STEM if adapter else MODEL_STEM
+    written = _written(ask, pointer.prefix, weights, encoded, full=full, stem=stem)
+    if ranks > 1:
+        _check_there(objects, pointer.prefix, written)
+    entry = None
+    if encoded is not None and base is not None:
+        entry = DeltaEntry(base=base.name, files=[one for each in written for one in each.deltas])
+    manifest = Manifest(
+        kind="policy",
+        content="full" if full else "delta",
+        run=run,
+        epoch=pointer.epoch,
+        step=pointer.step,
+        version=pointer.version,
+        files=[one for each in written for one in each.files],
+        tensors=[one for each in written for one in each.tensors],
+        delta=entry,
+        adapter=adapter,
+    )
+    stored = manifest.to_bytes()
+    objects.put(pointer.prefix + MANIFEST, stored)
+    sha256 = hashlib.sha256(stored).hexdigest()
+    name = BasePolicy(version=pointer.version, prefix=pointer.prefix, manifest_sha256=sha256)
+    return Sent(
+        manifest_sha256=sha256,
+        content=manifest.content,
+        base_version=entry.base.version if entry else 0,
+        size_bytes=manifest.full_bytes + (entry.size_bytes if entry else 0) + len(stored),
+        base=None
+        if delta.anchor_every == 1
+        else Base(name=name, since_anchor=0 if full else since_anchor),
+    )
+
+
+def keep(ask: Ask, *, ranks: int, base: Base | None) -> None:
+    """Have the ranks keep what was published as the next delta's base, or nothing."""
+    ask([Keep(version=_version(base))] * ranks)
+
+
+def _version(base: Base | None) -> int:
+    return base.name.version if base else NO_VERSION
+
+
+def _answers(ask: Ask, questions: Sequence[Question], kind: type[T]) -> list[T]:
+    found = [one for one in ask(questions) if isinstance(one, kind)]
+    assert len(found) == len(questions), f"not every rank answered with {kind.__name__}"
+    return found
+
+
+def _encoded(ask: Ask, weights: Sequence[Weight], delta: Delta) -> list[Encoded] | None:
+    """Delta files of all ranks; None where there must be none, or they would be too large."""
+    total = sum(one.size_bytes for one in weights)
+    expected = sum(one.delta_bytes for one in weights)
+    if expected > 1.5 * delta.max_fraction * total:  # not worth encoding; a sample may be off
+        log.debug("no delta: it would have about %g of %d bytes", expected, total)
+        return None
+    found = _answers(ask, [Encode()] * len(weights), Encoded)
+    return found if sum(one.size_bytes for one in found) <= delta.max_fraction * total else None
+
+
+def _written(
+    ask: Ask,
+    prefix: str,
+    weights: Sequence[Weight],
+    encoded: Sequence[Encoded] | None,
+    *,
+    full: bool,
+    stem: str,
+) -> list[Written]:
+    files = [one.files for one in weights]
+    deltas = [one.files for one in encoded] if encoded is not None else [0] * len(files)
+    orders = [
+        Write(
+            prefix=prefix, full=full, delta=encoded is not None, first_file=1 + before,
+            file_count=sum(files), first_delta=first_delta, stem=stem,
+        )
+        for before, first_delta in zip(_before(files), _before(deltas), strict=True)
+    ]  # fmt: skip
+    return _answers(ask, orders, Written)
+
+
+def _before(counts: Sequence[int]) -> list[int]:
+    """How many there are in all before each."""
+    return [0, *itertools.accumulate(counts)][: len(counts)]
+
+
+def _check_there(objects: Objects, prefix: str, written: Sequence[Written]) -> None:
+    """See with rank 0's own eyes that the files of all ranks lie in the bucket."""
+    found = {one.key.removeprefix(prefix): one.size_bytes for one in objects.list(prefix)}
+    for rank, each in enumerate(written):
+        for entry in (*each.files, *each.deltas):
+            if found.get(entry.name) != entry.size_bytes:
+                raise IntegrityError(
+                    f"rank {rank} wrote {entry.name} of {entry.size_bytes} bytes, the bucket has "
+                    f"{found.get(entry.name, 'none')}"
+                )

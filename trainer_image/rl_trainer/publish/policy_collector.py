@@ -1,0 +1,150 @@
+"""Deletes policies that nobody needs any more: marked first, deleted after a grace.
+
+A sampler tells in its registration which version it stages; what that version's deltas start from
+is held with it. Between the mark and the deletion lies more time than between two registrations,
+so that one which began before the mark is seen. One that is late all the same finds objects
+missing, says so, and goes to the newest version.
+
+``python -m rl_trainer.publish.policy_collector`` in a trainer's pod prints what would be deleted,
+and deletes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.sampler import SamplerState
+from rl_contracts.env import EnvironmentVariableError, TrainerEnv
+from rl_contracts.errors import RLError
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.retention import ObjectBound
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.connect import Stores
+from rl_trainer.checkpoint import retention
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 30.0
+"""Samplers register every two seconds and count as gone after twenty silent ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was done, or would be."""
+
+    marked: list[PolicyRecord]
+    unmarked: list[PolicyRecord]
+    """Needed again."""
+    deleted: list[PolicyRecord]
+
+
+class PolicyCollector:
+    """The policies of one run, seen from the trainer of an epoch."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        *,
+        run: str,
+        epoch: int,
+        keep_last: int,
+        bound: ObjectBound = retention.UNBOUNDED,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        self._stores, self._run, self._epoch = stores, run, epoch
+        self._keep_last, self._bound, self._grace = keep_last, bound, grace_seconds
+
+    def plan(self) -> Collected:
+        """What ``collect`` would do now; changes nothing."""
+        stores = self._stores
+        # Only what an own or earlier epoch made: see ``retention``.
+        records = [one for one in stores.policies.of_run(self._run) if one.epoch <= self._epoch]
+        now = stores.mongo.now()
+        needed = retention.needed_policies(
+            records, keep_last=self._keep_last, bound=self._bound, now=now
+        )
+        ripe = {
+            one.version
+            for one in records
+            if one.marked_at is not None and one.marked_at <= now - self._grace
+        }
+        # Read after the marks: whoever registered since then is seen.
+        held = retention.with_bases(records, self._staging() if ripe - needed else set())
+        marked = [one for one in records if one.version not in needed and one.marked_at is None]
+        return Collected(
+            marked=[one.model_copy(update={"marked_at": now}) for one in marked],
+            unmarked=[
+                one.model_copy(update={"marked_at": None})
+                for one in records
+                if one.version in needed and one.marked_at is not None
+            ],
+            deleted=[one for one in records if one.version in ripe - needed - held],
+        )
+
+    def collect(self) -> Collected:
+        """Mark what nobody needs, and delete what was marked long enough ago."""
+        found = self.plan()
+        self._stores.policies.put([*found.marked, *found.unmarked])
+        for record in found.deleted:
+            self._stores.objects.delete_prefix(record.prefix)
+            self._stores.policies.delete(record.id)
+            log.info("deleted policy %d", record.version)
+        return found
+
+    def _staging(self) -> set[int]:
+        return {
+            version
+            for one in self._stores.samplers.of_run(self._run)
+            if one.state is not SamplerState.GONE
+            for version in (one.staging_version, one.version)
+        }
+
+
+def told(found: Collected) -> Iterator[str]:
+    """A plan in words, a line for each version and one for all."""
+    for doing, records in (
+        ("mark", found.marked), ("unmark", found.unmarked), ("delete", found.deleted),
+    ):  # fmt: skip
+        for one in records:
+            yield f"would {doing} version {one.version} ({one.content}, {one.size_bytes} bytes)"
+    freed = sum(one.size_bytes for one in found.deleted)
+    yield (
+        f"{len(found.marked)} to mark, {len(found.unmarked)} to unmark, "
+        f"{len(found.deleted)} to delete: {freed} bytes"
+    )
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Print the plan of the pod's own run; 0, or 1 where it cannot be made."""
+    try:
+        env = TrainerEnv.parse(environ)
+        spec = RLJobSpec.model_validate_json(env.spec_file.read_bytes())
+        settings = StoreSettings.from_folder(env.stores_folder)
+        with contextlib.closing(Stores.connect(settings, patience_seconds=10.0)) as stores:
+            run = stores.runs.get(env.run)
+            if run is None:
+                sys.stderr.write(f"run {env.run} has not begun\n")
+                return 1
+            collector = PolicyCollector(
+                stores,
+                run=env.run,
+                epoch=run.epoch,
+                keep_last=spec.weight_sync.keep_last,
+                bound=spec.lifecycle.retention.policies,
+            )
+            for line in told(collector.plan()):
+                sys.stdout.write(line + "\n")
+    except (EnvironmentVariableError, RLError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

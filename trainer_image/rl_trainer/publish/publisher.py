@@ -1,0 +1,177 @@
+"""Publishes policies: a copy of the weights now, everything else beside training.
+
+The pointer in the run document moves last and by the epoch; numbers are never used twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.ids import RunId, policy_id
+from rl_trainer.context.job import Job
+from rl_trainer.context.uploads import Uploader
+from rl_trainer.distributed import rank_commands
+from rl_trainer.model.policy import Policy
+from rl_trainer.publish import broadcast
+from rl_trainer.publish.broadcast import Base, Sent
+from rl_trainer.publish.channel import Asking
+from rl_trainer.publish.policy_collector import PolicyCollector
+from rl_trainer.publish.policy_shards import Portions, encoders, take
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pending:
+    step: int
+    number: int
+    """Of the snapshot, on all ranks."""
+
+
+class Unpublished:
+    """In a publisher's place where no sampler waits for policies."""
+
+    version = 0
+
+    def submit(self, *, step: int) -> None:
+        """Nothing."""
+
+    def require(self, *, step: int) -> None:
+        """Nothing."""
+
+    def check(self) -> None:
+        """Nothing."""
+
+    def close(self, *, wait: bool) -> None:
+        """Nothing."""
+
+
+class Publisher:
+    """The run's policies, seen from rank 0 of the trainer that makes them.
+
+    Each rank holds at most three copies of the tensors that it publishes: one in work, one that
+    waits, and the last published one, which the next delta starts from (none with
+    ``delta.anchorEvery: 1``).
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        policy: Policy,
+        *,
+        nonce: Callable[[], str] = lambda: secrets.token_hex(4),
+    ) -> None:
+        self._job, self._policy, self._nonce = job, policy, nonce
+        self._uploader: Uploader[_Pending] = Uploader(self._publish, name="publisher")
+        self._executor = encoders()
+        self._portions = Portions(job.stores.objects, self._executor)
+        self._asking = Asking(job.team.world, self._portions, clock=job.clock)
+        self._collector = PolicyCollector(
+            job.stores,
+            run=job.run,
+            epoch=job.epoch,
+            keep_last=job.spec.weight_sync.keep_last,
+            bound=job.spec.lifecycle.retention.policies,
+        )
+        self._submitted = -1
+        self._number = 0
+        self._base: Base | None = None
+        self.latest: PolicyPointer | None = None
+        """Newest policy of this epoch that samplers can see."""
+
+    @property
+    def version(self) -> int:
+        """Number of the newest published policy of this epoch; 0 before the first."""
+        return self.latest.version if self.latest else 0
+
+    def submit(self, *, step: int) -> None:
+        """Publish the present weights, which contain ``step`` steps; returns after copying them.
+
+        Raises what an earlier publication failed of.
+        """
+        self._uploader.check()
+        waited = self._uploader.withdraw()
+        if waited is not None:
+            log.warning("step %d takes the place of step %d, which waited", step, waited.step)
+        self._number += 1
+        order = rank_commands.Share(number=self._number, drop=waited.number if waited else 0)
+        precision, team = self._job.spec.training.precision, self._job.team
+        team.call(
+            order,
+            lambda: take(
+                self._portions, order, self._policy, precision=precision, world=team.world
+            ),
+        )
+        self._uploader.submit(_Pending(step=step, number=self._number))
+        self._submitted = step
+
+    def require(self, *, step: int) -> PolicyPointer:
+        """Publish the present weights unless they are, and wait until samplers can see them."""
+        if self._submitted != step:
+            self.submit(step=step)
+        self._uploader.flush(self._job.heartbeat)
+        assert self.latest is not None
+        assert self.latest.step == step
+        return self.latest
+
+    def check(self) -> None:
+        """Raise what an earlier publication failed of."""
+        self._uploader.check()
+
+    def close(self, *, wait: bool) -> None:
+        """Stop publishing."""
+        if not wait:
+            self._asking.end()
+        self._uploader.close(wait=wait)
+        self._executor.shutdown(wait=wait, cancel_futures=True)
+
+    def _publish(self, pending: _Pending) -> None:
+        job, started = self._job, self._job.clock()
+        version = job.stores.runs.reserve_version(job.run, epoch=job.epoch)
+        prefix = f"{job.prefix}policies/{version:08d}-{job.epoch}-{self._nonce()}/"
+        pointer = PolicyPointer(
+            version=version, epoch=job.epoch, step=pending.step, prefix=prefix, manifest_sha256=""
+        )
+        sent = broadcast.send(
+            job.stores.objects,
+            self._asking.ask,
+            ranks=job.team.world.size,
+            number=pending.number,
+            pointer=pointer,
+            run=job.run,
+            base=self._base,
+            delta=job.spec.weight_sync.transport.delta,
+            adapter=self._policy.adapter,
+        )
+        pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})
+        record = self._record(pointer, sent, seconds=job.clock() - started)
+        job.stores.policies.put([record])
+        job.stores.runs.publish(job.run, epoch=job.epoch, pointer=pointer)
+        self.latest, self._base = pointer, sent.base
+        broadcast.keep(self._asking.ask, ranks=job.team.world.size, base=sent.base)
+        log.info("published policy %d of step %d (%s, %d bytes) in %.2f s", version, pending.step,
+                 sent.content, sent.size_bytes, record.publish_seconds)  # fmt: skip
+        self._collector.collect()
+
+    def _record(self, pointer: PolicyPointer, sent: Sent, *, seconds: float) -> PolicyRecord:
+        job = self._job
+        return PolicyRecord(
+            id=policy_id(RunId(job.run), pointer.version, job.epoch),
+            run=job.run,
+            version=pointer.version,
+            epoch=job.epoch,
+            step=pointer.step,
+            parent=self.version,
+            prefix=pointer.prefix,
+            manifest_sha256=pointer.manifest_sha256,
+            size_bytes=sent.size_bytes,
+            published_at=job.stores.mongo.now(),
+            publish_seconds=seconds,
+            content=sent.content,
+            base_version=sent.base_version,
+        )

@@ -1,0 +1,1 @@
+"""Prompts to the samplers, and rollouts back."""

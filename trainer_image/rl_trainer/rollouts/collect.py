@@ -1,0 +1,220 @@
+"""Waits for the groups of the next step, and chooses them when its batch is formed."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.step_metrics import Drops
+from rl_contracts.documents.task import Cause, Queue
+from rl_trainer.algorithm import reuse
+from rl_trainer.algorithm.drops import Ledger, describe
+from rl_trainer.algorithm.groups import Group, Limits, select, staleness
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.context.waiting import scene
+from rl_trainer.data.stream import TrainStream
+from rl_trainer.errors import TrainingFailedError
+from rl_trainer.rollouts.intake import Loss
+from rl_trainer.rollouts.supply import Supply
+
+NO_SIGNAL_BATCHES = 20
+"""So many batches of groups may teach nothing while one batch is collected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """The groups of one step."""
+
+    groups: list[Group]
+    wait_seconds: float
+    drops: Drops
+    """Groups lost since the step before."""
+    dropped_share: float
+    """Of the groups of the last steps, in [0, 1]."""
+
+
+class Collector:
+    """The train queue as the trainer sees it."""
+
+    def __init__(
+        self, job: Job, stream: TrainStream, *, limits: Limits, deadline_seconds: float
+    ) -> None:
+        """See the class.
+
+        Args:
+            job: whose queue.
+            stream: where prompts come from.
+            limits: of usable rollouts.
+            deadline_seconds: longest wait without a newly completed group.
+        """
+        self._job = job
+        self._deadline = deadline_seconds
+        self._supply = Supply(job, stream, limits=limits)
+        self._per_step = job.spec.training.prompts_per_step
+        self._off_policy = job.spec.algorithm.off_policy
+        self._ledger = Ledger()
+        self._complete: dict[str, Group] = {}
+        """Never trained."""
+        self._usable = 0
+        """How many of them there were when they were looked at last."""
+        self._trained: dict[str, Group] = {}
+        """May perhaps be trained again."""
+        self._batches: deque[Batch] = deque(maxlen=self._off_policy.max_staleness)
+        """The lineage's last ones: what is old enough to be in none of them is stale."""
+
+    def recall(self, progress: Progress) -> None:
+        """Find what the lineage trained and may train again; its batches are the only count."""
+        if self._off_policy.max_trainings == 1:
+            return
+        after = max(0, progress.step - self._off_policy.max_staleness)
+        stores = self._job.stores
+        self._batches.extend(stores.batches.lineage(progress.head, after_step=after))
+        names = {task for batch in self._batches for task in batch.tasks}
+        tasks = list(stores.tasks.get(names).values())
+        for task, found in zip(tasks, self._supply.intake.assemble(tasks), strict=True):
+            if isinstance(found, Group):
+                self._trained[task.id] = found
+
+    def collect(self, progress: Progress) -> Collected:
+        """Wait until the next step's groups are complete.
+
+        Groups that are too old, unusable or dead make room for new prompts while it waits.
+
+        Raises:
+            TrainingFailedError: no group was completed for too long, or
+                ``rollouts.maxEmptyBatches`` steps' worth of them were lost in a row.
+        """
+        started = news = self._job.clock()
+        self._supply.ask(progress, known=self._trained)
+        while True:
+            came = self._take()
+            chosen = self._choose(step=progress.step + 1, again=self._supply.answered)
+            now = self._job.clock()
+            news = now if came else news
+            if len(chosen) == self._per_step:
+                self._supply.served(ahead=self._left(chosen))
+                drops, share = self._ledger.close_step(len(chosen))
+                waited = now - started
+                return Collected(
+                    groups=chosen, wait_seconds=waited, drops=drops, dropped_share=share
+                )
+            self._guard(silent=now - news, have=len(chosen), step=progress.step)
+            lost = describe(self._ledger.step)
+            self._job.heartbeat.say(
+                f"waiting for rollouts: {len(chosen)} of {self._per_step} groups "
+                f"({now - started:.0f} s{'' if lost == 'none' else f'; lost: {lost}'})"
+            )
+            self._supply.wait(missing=self._per_step - len(chosen))
+            self._job.heartbeat.check()
+
+    def retire(self, groups: list[Group], batch: Batch) -> None:
+        """Take trained groups out of the queue; their step must be committed.
+
+        What takes their place is handed out when the next groups are collected.
+        """
+        self._supply.hold()
+        self._job.stores.tasks.retire([group.task.id for group in groups])
+        self._batches.append(batch)
+        for group in groups:
+            self._complete.pop(group.task.id, None)
+            self._trained[group.task.id] = group
+        self._usable = len(self._complete)
+        self._forget(step=batch.step + 1)
+
+    def check(self) -> None:
+        """Raise what went wrong beside training."""
+        self._supply.check()
+
+    def close(self, *, wait: bool) -> None:
+        """Hand out and read nothing more."""
+        self._supply.close(wait=wait)
+
+    def _choose(self, *, step: int, again: bool) -> list[Group]:
+        """What was never trained comes first; what was fills up where that is declared.
+
+        With ``again`` alone: all that is finished must have been seen before.
+        """
+        bound = self._off_policy.max_staleness
+        fresh, stale = select(
+            self._complete.values(), step=step, max_staleness=bound, wanted=self._per_step
+        )
+        for group in stale:
+            self._count(self._supply.intake.drop(group.task, Cause.STALE, "stale", group=group))
+            del self._complete[group.task.id]
+        if stale and self._publishing_lags(step - 1):
+            self._ledger.keep()  # no fault of the groups: samplers lack what is fresh
+        if len(self._complete) > self._usable:
+            self._ledger.keep()
+        self._usable = len(self._complete)
+        if not again:
+            return fresh
+        filling = reuse.trainable_again(
+            self._trained.values(),
+            reuse.trainings(self._batches),
+            step=step,
+            max_staleness=bound,
+            max_trainings=self._off_policy.max_trainings,
+            interval=self._off_policy.retrain_interval,
+        )
+        return [*fresh, *filling][: self._per_step]
+
+    def _left(self, chosen: list[Group]) -> int:
+        """How many were never trained and are none of these."""
+        return len(self._complete.keys() - {group.task.id for group in chosen})
+
+    def _forget(self, *, step: int) -> None:
+        known, wanted = reuse.trainings(self._batches), self._off_policy.max_trainings
+        self._trained = {
+            name: group
+            for name, group in self._trained.items()
+            if staleness(group, step=step) <= self._off_policy.max_staleness
+            and all(known[one.id].times < wanted for one in group.rollouts if one.id in known)
+        }
+
+    def _take(self) -> bool:
+        """Take what was found; whether any whole group was among it."""
+        found = self._supply.take()
+        for loss in found.losses:
+            self._count(loss)
+        self._complete |= {group.task.id: group for group in found.groups}
+        return bool(found.groups) or any(one.cause is Cause.FILTERED for one in found.losses)
+
+    def _count(self, loss: Loss) -> None:
+        self._ledger.drop(loss.cause, loss.reason, loss.rollouts)
+
+    def _publishing_lags(self, step: int) -> bool:
+        """Whether a policy that is due is not published yet, so that samplers lack what is fresh.
+
+        The step stands still meanwhile, so this ends with the publication or with its error.
+        """
+        run = self._job.stores.runs.get(self._job.run)
+        published = run.policy.step if run is not None and run.policy is not None else -1
+        return published < step - step % self._job.spec.weight_sync.every_steps
+
+    def _guard(self, *, silent: float, have: int, step: int) -> None:
+        row = self._ledger.in_a_row
+        lost, filtered = sum(row.by_cause.values()), row.by_cause.get(Cause.FILTERED, 0)
+        taught = self._ledger.step.by_cause.get(Cause.FILTERED, 0)
+        if taught >= NO_SIGNAL_BATCHES * self._per_step:
+            raise TrainingFailedError(
+                reason="NoSignal",
+                message=f"{taught} groups were replaced because they would teach nothing, "
+                f"and {have} of {self._per_step} are there. Easier or harder data, or less in "
+                "spec.algorithm.shaping, may help.",
+            )
+        if lost >= self._job.spec.rollouts.max_empty_batches * self._per_step:
+            if self._publishing_lags(step):
+                return  # the publisher tells of the bucket
+            raise TrainingFailedError(
+                reason="NoSignal" if 2 * filtered > lost else "RolloutsFailing",
+                message=f"{lost} groups in a row were lost ({describe(row)}), the last one "
+                f"because: {self._ledger.last_reason}. "
+                f"{scene(self._job, queue=Queue.TRAIN)}",
+            )
+        if silent > self._deadline:
+            raise TrainingFailedError(
+                reason="NoRollouts",
+                message=f"No group was completed for {silent:.0f} s, {have} of {self._per_step} "
+                f"are there. {scene(self._job, queue=Queue.TRAIN)}",
+            )

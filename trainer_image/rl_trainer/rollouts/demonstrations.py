@@ -1,0 +1,203 @@
+"""Supervised fine-tuning: what is trained comes from the records, and no sampler takes part.
+
+Each record is a rollout that nobody sampled: its assistant's turns stand where a policy's would, so
+that batches, their digests, replays, retention and the audit are those of every run.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+
+from rl_contracts import ids
+from rl_contracts.documents.arrays import pack_float32, pack_int32
+from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
+from rl_contracts.documents.step_metrics import Drops
+from rl_contracts.documents.task import Message, Queue, Task, TaskState
+from rl_contracts.errors import Refusal, RefusedError
+from rl_trainer.algorithm.groups import Group, Limits
+from rl_trainer.algorithm.samples import fault, sequences
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.prompts import asked
+from rl_trainer.data.stream import TrainStream
+from rl_trainer.distributed.rank_commands import Score
+from rl_trainer.model.chat_template import ChatTemplate, UntrainableError
+from rl_trainer.model.learner import Learner
+from rl_trainer.rollouts.collect import Collected
+
+log = logging.getLogger(__name__)
+
+NOBODY = "demonstration"
+"""In the place of a sampler's id."""
+TEMPERATURE = 1.0
+PASSES_WITHOUT_ANY = 4
+"""So many records in a row, as often as there are any, cannot be trained: then none can."""
+
+
+class Demonstrations:
+    """The train stream's records as groups of one, where others have a collector of rollouts."""
+
+    def __init__(
+        self, job: Job, stream: TrainStream, *, template: ChatTemplate, limits: Limits
+    ) -> None:
+        """See the class.
+
+        Args:
+            job: whose data.
+            stream: the order of its records.
+            template: makes tokens of them.
+            limits: of usable sequences.
+        """
+        self._job, self._stream = job, stream
+        self._template, self._limits = template, limits
+        self._skips = job.spec.data.on_bad_record == "Skip"
+
+    def recall(self, progress: Progress) -> None:
+        """Nothing: a record's turn comes from its position alone."""
+
+    def collect(self, progress: Progress) -> Collected:
+        """The next step's records, written down as documents.
+
+        Raises:
+            RefusedError: one cannot be trained, or under ``onBadRecord: Skip`` none can.
+        """
+        started = self._job.clock()
+        groups: list[Group] = []
+        skipped = 0
+        while len(groups) < self._job.spec.training.prompts_per_step:
+            task = self._stream.task(progress.next_sequence, step=progress.step)
+            progress.next_sequence += 1
+            try:
+                groups.append(self._group(task))
+                skipped = 0
+            except UntrainableError as error:
+                skipped += 1
+                refusal = self._refusal(task, str(error))
+                if not self._skips or skipped > PASSES_WITHOUT_ANY * self._stream.records:
+                    raise RefusedError(refusal) from error
+                log.warning("left out: record %s of %s: %s", task.example, task.dataset, error)
+        self._job.stores.rollouts.put([one for group in groups for one in group.rollouts])
+        self._job.stores.tasks.insert([group.task for group in groups])
+        return Collected(
+            groups=groups,
+            wait_seconds=self._job.clock() - started,
+            drops=Drops(),
+            dropped_share=0.0,
+        )
+
+    def retire(self, groups: list[Group], batch: Batch) -> None:
+        """Take trained records out of the queue; their step must be committed."""
+        self._job.stores.tasks.retire([group.task.id for group in groups])
+
+    def check(self) -> None:
+        """Nothing goes on beside training."""
+
+    def close(self, *, wait: bool) -> None:
+        """Nothing."""
+
+    def evaluate(
+        self, learner: Learner, datasets: Sequence[Dataset], *, step: int
+    ) -> list[EvaluationResult]:
+        """Mean -log π of the tokens of each source's records: the validation loss.
+
+        Raises:
+            RefusedError: as ``collect`` does.
+        """
+        return [self._evaluate(learner, one, step=step) for one in datasets]
+
+    def _evaluate(self, learner: Learner, dataset: Dataset, *, step: int) -> EvaluationResult:
+        started, job = self._job.clock(), self._job
+        job.heartbeat.say(f"evaluating step {step} on {dataset.source.name}")
+        samples = []
+        for sequence, example in enumerate(dataset.examples):
+            task = self._task(dataset, example, sequence=sequence, step=step)
+            try:
+                samples += sequences(self._rollout(task))
+            except UntrainableError as error:
+                if not self._skips:
+                    raise RefusedError(self._refusal(task, str(error))) from error
+        if not samples:
+            raise RefusedError(self._refusal(task, "no record of its source can"))
+        # Zeros stand where samplers write log-probabilities: the gap to them is the loss.
+        found = job.team.call(
+            Score(samples=samples, temperature=TEMPERATURE),
+            lambda: learner.score(samples, temperature=TEMPERATURE),
+        )
+        log.info("step %d on %s: loss %.4f", step, dataset.source.name, found.mean)
+        return EvaluationResult(
+            step=step, version=0, split=dataset.split, dataset=dataset.source.name,
+            temperature=TEMPERATURE, loss=found.mean, prompts=len(samples), tokens=found.tokens,
+            logprob_gap_mean=0.0, logprob_gap_max=0.0, seconds=job.clock() - started,
+        )  # fmt: skip
+
+    def _task(self, dataset: Dataset, example: Example, *, sequence: int, step: int) -> Task:
+        """As a task that nobody will see."""
+        job = self._job
+        return Task(
+            id=ids.task_id(ids.RunId(job.run), f"eval-{dataset.split}-{step}", sequence),
+            run=job.run,
+            queue=Queue.EVALUATION,
+            sequence=sequence,
+            group_size=1,
+            temperature=TEMPERATURE,
+            created_step=step,
+            **asked(dataset, example, system_prompt=job.spec.agent.system_prompt),
+        )
+
+    def _group(self, task: Task) -> Group:
+        rollout = self._rollout(task)
+        done = {"state": TaskState.DONE, "attempt": rollout.attempt, "rollouts": [rollout.id]}
+        return Group(task=task.model_copy(update=done), rollouts=(rollout,))
+
+    def _rollout(self, task: Task) -> Rollout:
+        answer = Message.model_validate({"role": "assistant", "content": task.answer})
+        found = self._template.encode([*task.messages, answer])
+        rollout = demonstration(task, found.tokens, found.mask)
+        limits = self._limits
+        wrong = fault(rollout, vocabulary=limits.vocabulary, max_tokens=limits.max_tokens)
+        if wrong:
+            raise UntrainableError(wrong)
+        return rollout
+
+    def _refusal(self, task: Task, why: str) -> Refusal:
+        return Refusal(
+            field="spec.data.train" if task.split == "train" else f"spec.data.{task.split}",
+            value=f"{task.dataset}: {task.example}"[:200],
+            reason="RecordUntrainable",
+            message=f"The record cannot be trained: {why[:300]}.",
+            remedy="Mend or remove it, raise spec.agent.sampling.maxContextTokens if it is too "
+            "long, or set spec.data.onBadRecord to Skip.",
+        )
+
+
+def demonstration(task: Task, tokens: Sequence[int], mask: Sequence[int]) -> Rollout:
+    """A conversation as a rollout with 1 in the mask where the assistant speaks.
+
+    Its log-probabilities are 0, and its policy version, too: no policy wrote it.
+    """
+    return Rollout(
+        id=ids.rollout_id(ids.TaskId(task.id), 1, 0),
+        run=task.run,
+        task=task.id,
+        attempt=1,
+        member=0,
+        sampler=NOBODY,
+        temperature=task.temperature,
+        tokens=pack_int32(tokens),
+        mask=bytes(mask),
+        logprobs=pack_float32([0.0] * len(tokens)),
+        spans=[
+            VersionSpan(version=0, step=task.created_step, start=one.start(), end=one.end())
+            for one in re.finditer(b"\1+", bytes(mask))
+        ],
+        text=task.answer,
+        stop_reason=StopReason.STOP,
+        reward=0.0,
+        parts=[],
+        timings=Timings(claimed_at=0.0, generate_seconds=0.0, score_seconds=0.0),
+    )

@@ -1,0 +1,245 @@
+"""Validation through the samplers, by exactly the policy that the trainer holds."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.rollout import Rollout, tokens_by_version
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_contracts.ids import RunId, task_id
+from rl_trainer.algorithm.groups import Limits, assemble
+from rl_trainer.algorithm.pass_rates import pass_rates
+from rl_trainer.algorithm.samples import sequences
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.context.waiting import poll_seconds, scene
+from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.prompts import asked
+from rl_trainer.distributed.rank_commands import Score
+from rl_trainer.errors import TrainingFailedError
+from rl_trainer.model.learner import Learner
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 20
+"""An engine may load another version in the middle of an attempt, which then does not count."""
+
+
+def due(job: Job, progress: Progress, datasets: Sequence[Dataset]) -> list[Dataset]:
+    """Sources on which the present step is to be evaluated and was not yet."""
+    training = job.spec.training
+    section = training.evaluation
+    last = progress.step == training.total_steps
+    wanted = (
+        (progress.step == 0 and section.before_training)
+        or (last and section.after_training)
+        or (
+            0 < progress.step < training.total_steps
+            and section.every_steps is not None
+            and progress.step % section.every_steps == 0
+        )
+    )
+    done = {one.split for one in progress.evaluations if one.step == progress.step}
+    due_now = {"validation": wanted, "test": last}
+    splits = {split for split, is_due in due_now.items() if is_due} - done
+    return [one for one in datasets if one.split in splits]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One source at one temperature."""
+
+    dataset: Dataset
+    temperature: float
+    tasks: list[Task]
+
+
+def evaluate(
+    job: Job,
+    learner: Learner,
+    datasets: Sequence[Dataset],
+    *,
+    pointer: PolicyPointer,
+    limits: Limits,
+) -> list[EvaluationResult]:
+    """Have every example sampled at each temperature and score the answers again.
+
+    Args:
+        job: which run.
+        learner: holds exactly the weights that ``pointer`` names.
+        datasets: what to sample.
+        pointer: the run's published policy.
+        limits: of usable rollouts.
+
+    Returns:
+        One result for each source and temperature; they share the wall time by their prompts.
+
+    Raises:
+        TrainingFailedError: not all answers came in time, or one can never come.
+    """
+    started = job.clock()
+    parts = _parts(job, pointer, datasets)
+    tasks = [task for part in parts for task in part.tasks]
+    job.stores.tasks.insert(tasks)
+    finished = {task.id: task for task in _wait(job, tasks, pointer=pointer)}
+    groups = [
+        _groups(job, [finished[task.id] for task in part.tasks], pointer=pointer, limits=limits)
+        for part in parts
+    ]
+    job.stores.tasks.retire([task.id for task in tasks])
+    seconds = (job.clock() - started) / len(tasks)
+    return [
+        _result(job, learner, part, found, pointer=pointer, seconds=seconds * len(found))
+        for part, found in zip(parts, groups, strict=True)
+    ]
+
+
+def retire_leftovers(job: Job) -> None:
+    """Take evaluation tasks of earlier epochs out of the queue: nobody waits for them.
+
+    Those of a later epoch stay: this trainer may have been replaced without knowing it.
+    """
+    for state in TaskState:
+        found = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=state)
+        left = [task.id for task in found if _epoch(task) < job.epoch]
+        job.stores.tasks.drop(left, reason="its trainer is gone", cause=Cause.OVER)
+
+
+def _parts(job: Job, pointer: PolicyPointer, datasets: Sequence[Dataset]) -> list[_Part]:
+    sequences = itertools.count()
+    return [
+        _Part(
+            dataset=dataset,
+            temperature=temperature,
+            tasks=[
+                _task(job, pointer, dataset, example, temperature, next(sequences))
+                for example in dataset.examples
+            ],
+        )
+        for dataset in datasets
+        for temperature in job.spec.training.evaluation.temperatures
+    ]
+
+
+def _task(
+    job: Job,
+    pointer: PolicyPointer,
+    dataset: Dataset,
+    example: Example,
+    temperature: float,
+    sequence: int,
+) -> Task:
+    name = f"eval-{dataset.split}-{pointer.version}-{job.epoch}"
+    return Task(
+        id=task_id(RunId(job.run), name, sequence),
+        run=job.run,
+        queue=Queue.EVALUATION,
+        sequence=sequence,
+        group_size=job.spec.training.evaluation.samples_per_prompt,
+        temperature=temperature,
+        evaluation_version=pointer.version,
+        created_step=pointer.step,
+        max_attempts=MAX_ATTEMPTS,
+        **asked(dataset, example, system_prompt=job.spec.agent.system_prompt),
+    )
+
+
+def _epoch(task: Task) -> int:
+    """Epoch of the trainer that inserted an evaluation task; its id tells."""
+    return int(task.id.rpartition(".")[0].rpartition("-")[2])
+
+
+def _wait(job: Job, tasks: list[Task], *, pointer: PolicyPointer) -> list[Task]:
+    started = job.clock()
+    wanted = {task.id for task in tasks}
+    timeout = job.spec.training.evaluation.timeout_seconds
+    while True:
+        done = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=TaskState.DONE)
+        finished = [task for task in done if task.id in wanted]
+        if len(finished) == len(tasks):
+            return finished
+        ended = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=TaskState.DEAD)
+        dead = [task for task in ended if task.id in wanted]
+        if dead:
+            raise TrainingFailedError(
+                reason="EvaluationFailed",
+                message=f"Policy {pointer.version} cannot be evaluated: {len(dead)} of "
+                f"{len(tasks)} prompts are given up, one because: {dead[0].reason}.",
+            )
+        waited = job.clock() - started
+        phase = f"evaluating policy {pointer.version}: {len(finished)} of {len(tasks)} prompts"
+        if waited > timeout:
+            raise TrainingFailedError(
+                reason="EvaluationTimeout",
+                message=f"Stopped {phase} after {waited:.0f} s "
+                f"(spec.training.evaluation.timeoutSeconds). {scene(job, queue=Queue.EVALUATION)}",
+            )
+        job.heartbeat.say(f"{phase} ({waited:.0f} s)")
+        job.heartbeat.pause(poll_seconds(len(tasks)))
+
+
+def _groups(
+    job: Job, tasks: list[Task], *, pointer: PolicyPointer, limits: Limits
+) -> list[tuple[Rollout, ...]]:
+    """Rollouts of each task, in their order, each proven to be of the version."""
+    found = job.stores.rollouts.get([rollout for task in tasks for rollout in task.rollouts])
+    groups = []
+    for task in tasks:
+        group = assemble(task, found, limits)
+        if isinstance(group, str):
+            raise TrainingFailedError(reason="EvaluationFailed", message=f"{task.id}: {group}.")
+        versions = {span.version for one in group.rollouts for span in one.spans}
+        if versions != {pointer.version}:
+            raise TrainingFailedError(
+                reason="EvaluationFailed",
+                message=f"{task.id} was sampled by policy {sorted(versions)}, "
+                f"not by {pointer.version} alone.",
+            )
+        groups.append(group.rollouts)
+    return groups
+
+
+def _result(
+    job: Job,
+    learner: Learner,
+    part: _Part,
+    groups: list[tuple[Rollout, ...]],
+    *,
+    pointer: PolicyPointer,
+    seconds: float,
+) -> EvaluationResult:
+    rewards = [[one.reward for one in group] for group in groups]
+    rollouts = [one for group in groups for one in group]
+    samples = [one for rollout in rollouts for one in sequences(rollout)]
+    gap = job.team.call(
+        Score(samples=samples, temperature=part.temperature),
+        lambda: learner.score(samples, temperature=part.temperature),
+    )
+    result = EvaluationResult(
+        step=pointer.step,
+        version=pointer.version,
+        split=part.dataset.split,
+        dataset=part.dataset.source.name,
+        temperature=part.temperature,
+        accuracy=sum(rollout.reward for rollout in rollouts) / len(rollouts),
+        prompts=len(groups),
+        samples_per_prompt=len(groups[0]),
+        pass_at=pass_rates(rewards),
+        tokens=gap.tokens,
+        versions=tokens_by_version(rollouts),
+        logprob_gap_mean=gap.mean,
+        logprob_gap_max=gap.largest,
+        seconds=seconds,
+    )
+    log.info(
+        "policy %d on %s at temperature %g: accuracy %.3f over %d prompts, pass@k %s, "
+        "log-probability gap %.1e",
+        pointer.version, result.dataset, part.temperature, result.accuracy, result.prompts,
+        result.pass_at, gap.mean,
+    )  # fmt: skip
+    return result

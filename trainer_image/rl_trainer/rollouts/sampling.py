@@ -1,0 +1,148 @@
+"""Samples of a fixed policy: prompts go out in windows, and each that is done is written down.
+
+Pure but for ``Windows``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from rl_contracts.documents.rollout import Rollout, tokens_by_version
+from rl_contracts.documents.run import PolicyPointer, Sampled
+from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_trainer.algorithm.groups import Group, Limits, assemble
+from rl_trainer.context.job import Job
+from rl_trainer.context.waiting import poll_seconds, scene
+from rl_trainer.data.stream import TrainStream
+from rl_trainer.errors import TrainingFailedError
+
+AHEAD = 2
+"""Windows that samplers have at a time: none of them waits for the slowest prompt of another."""
+
+
+class Windows:
+    """The prompts of a run, ``promptsPerStep`` at a time."""
+
+    def __init__(
+        self, job: Job, stream: TrainStream, *, pointer: PolicyPointer, limits: Limits
+    ) -> None:
+        """See the class.
+
+        Args:
+            job: whose prompts, with its number of steps known.
+            stream: where they come from.
+            pointer: the one policy that may sample them.
+            limits: of usable rollouts.
+        """
+        self._job, self._stream, self._pointer, self._limits = job, stream, pointer, limits
+        self._size = job.spec.training.prompts_per_step
+
+    def sample(self, number: int) -> tuple[list[Group], list[Task]]:
+        """Have the ``number``-th window (from 0) sampled.
+
+        Returns:
+            Its groups, and its tasks that are given up.
+
+        Raises:
+            TrainingFailedError: nothing was completed for too long, or what was is unusable.
+        """
+        last = min(number + AHEAD, self._job.spec.training.total_steps)
+        tasks = [task for window in range(number, last) for task in self._tasks(window)]
+        self._job.stores.tasks.insert(tasks)
+        ended = self._wait([task.id for task in tasks[: self._size]], number=number)
+        dead = [task for task in ended if task.state is TaskState.DEAD]
+        return self._groups([task for task in ended if task.state is TaskState.DONE]), dead
+
+    def retire(self, groups: Iterable[Group], dead: Iterable[Task]) -> None:
+        """Take a window that is written down out of the queue."""
+        self._job.stores.tasks.retire([group.task.id for group in groups])
+        self._job.stores.tasks.bury([task.id for task in dead])
+
+    def _tasks(self, window: int) -> list[Task]:
+        first = window * self._size
+        return [self._stream.task(first + offset, step=0) for offset in range(self._size)]
+
+    def _wait(self, names: Sequence[str], *, number: int) -> list[Task]:
+        job, known = self._job, -1
+        news = job.clock()
+        while True:
+            found = job.stores.tasks.get(names)
+            ended = [
+                task for task in found.values() if task.state in (TaskState.DONE, TaskState.DEAD)
+            ]
+            if len(ended) == len(names):
+                return sorted(ended, key=lambda task: task.sequence)
+            now = job.clock()
+            if len(ended) > known:
+                known, news = len(ended), now
+            phase = f"sampling: {number * self._size + len(ended)} of {self._whole} prompts"
+            if now - news > job.wait_seconds:
+                raise TrainingFailedError(
+                    reason="RolloutTimeout",
+                    message=f"Stopped {phase} after {now - news:.0f} s without news. "
+                    f"{scene(job, queue=Queue.TRAIN)}",
+                )
+            job.heartbeat.say(phase)
+            job.heartbeat.pause(poll_seconds(len(names)))
+
+    @property
+    def _whole(self) -> int:
+        return self._job.spec.training.total_steps * self._size
+
+    def _groups(self, tasks: Sequence[Task]) -> list[Group]:
+        ids = [rollout for task in tasks for rollout in task.rollouts]
+        rollouts = self._job.stores.rollouts.get(ids)
+        return [self._group(task, rollouts) for task in tasks]
+
+    def _group(self, task: Task, rollouts: Mapping[str, Rollout]) -> Group:
+        group = assemble(task, rollouts, self._limits)
+        if isinstance(group, str):
+            raise TrainingFailedError(reason="SamplingFailed", message=f"{task.id}: {group}.")
+        versions = {span.version for one in group.rollouts for span in one.spans}
+        if versions != {self._pointer.version}:
+            raise TrainingFailedError(
+                reason="SamplingFailed",
+                message=f"{task.id} was sampled by policy {sorted(versions)}, "
+                f"not by {self._pointer.version} alone.",
+            )
+        return group
+
+
+def lines(groups: Iterable[Group]) -> bytes:
+    """JSON Lines of a window, one for each rollout, in the order of prompts and members."""
+    return "".join(
+        f"{json.dumps(_line(group.task, one), ensure_ascii=False)}\n"
+        for group in groups
+        for one in group.rollouts
+    ).encode()
+
+
+def _line(task: Task, rollout: Rollout) -> dict[str, object]:
+    return {
+        "rollout": rollout.id,
+        "dataset": task.dataset,
+        "messages": [one.model_dump() for one in task.messages],
+        "answer": task.answer,
+        "response": rollout.text,
+        "turns": len(rollout.turns),
+        "stop_reason": rollout.stop_reason.value,
+        "reward": rollout.reward,
+        "parts": {one.scorer: one.value for one in rollout.parts},
+        "version": rollout.spans[0].version,
+    }
+
+
+def added(known: Sampled, groups: Sequence[Group], dead: Sequence[Task]) -> Sampled:
+    """The sums with one window more."""
+    rollouts = [one for group in groups for one in group.rollouts]
+    versions = Counter(known.versions) + tokens_by_version(rollouts)
+    return Sampled(
+        windows=known.windows + 1,
+        prompts=known.prompts + len(groups),
+        given_up=known.given_up + len(dead),
+        rollouts=known.rollouts + len(rollouts),
+        reward_sum=known.reward_sum + sum(one.reward for one in rollouts),
+        versions=dict(versions),
+    )

@@ -1,0 +1,114 @@
+"""What an attempt begins with: data, models, and the state that the manifest's ``resume`` names."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+
+from rl_contracts.documents.run import Run
+from rl_contracts.errors import IntegrityError, Refusal, RefusedError
+from rl_contracts.stores.objects import split_uri
+from rl_trainer import inputs
+from rl_trainer.algorithm.groups import Limits
+from rl_trainer.checkpoint import base_model, checkpointer
+from rl_trainer.context.artifacts import MANIFEST
+from rl_trainer.context.bucket_refusals import refusing
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.of_run import read_data
+from rl_trainer.distributed.rank_commands import Begin
+from rl_trainer.model.learner import Learner
+
+log = logging.getLogger(__name__)
+
+MODE, URI = "spec.training.checkpoint.resume.mode", "spec.training.checkpoint.resume.uri"
+
+
+def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
+    """Fetch data and models, on all ranks.
+
+    Returns:
+        The job with its number of steps, the data by source, the learner, and what may be trained.
+
+    Raises:
+        RefusedError: an input cannot be used.
+        FencedOutError, StoreUnavailableError, TerminatedError: see there.
+    """
+    folder = job.folder / "data"
+    folder.mkdir()
+    job.heartbeat.say("fetching data and model")
+    job, datasets = read_data(job, run, folder)
+    base = base_model.places(job, run)
+    job = base_model.pinned(job, base)
+    learner, limits = job.team.call(
+        Begin(spec=job.spec.model_dump_json(by_alias=True), base=base),
+        lambda: inputs.learner(
+            job.stores.objects, job.spec, base=base,
+            folder=job.folder, world=job.team.world, clock=job.clock,
+        ),
+    )  # fmt: skip
+    job.heartbeat.watch(job.team.check)
+    return job, datasets, learner, limits
+
+
+def begin(job: Job, learner: Learner, run: Run) -> Progress:
+    """Put the state before the first batch that is to be trained (again) into the learner.
+
+    Under ``Auto`` that is the run's last checkpoint, or none. ``Never`` refuses to go on: it is for
+    a run that must owe nothing to an earlier attempt. ``From`` takes weights, moments,
+    coefficients, critic and reference from another run's checkpoint; steps and data begin anew, and
+    once this run has a checkpoint of its own it goes on from that.
+
+    Raises:
+        RefusedError: the mode forbids it, or the checkpoint cannot be used.
+        IntegrityError, ObjectMissingError: see ``checkpoint.restore``.
+    """
+    section = job.spec.training.checkpoint.resume
+    if section.mode == "Never" and run.step > 0:
+        raise RefusedError(_has_steps(run))
+    if run.durable is not None:
+        job.heartbeat.say(f"loading the checkpoint of step {run.durable.step}")
+        return checkpointer.restore(job, learner, run.durable)
+    if section.uri is not None:
+        job.heartbeat.say("loading another run's checkpoint")
+        _take_over(job, learner, section.uri)
+    return Progress()
+
+
+def _take_over(job: Job, learner: Learner, uri: str) -> None:
+    bucket_name, key = split_uri(uri)
+    prefix = key.rstrip("/") + "/"
+    bucket = job.stores.objects.of_bucket(bucket_name)
+    with refusing(URI, uri, missing="CheckpointNotFound"):
+        digest = hashlib.sha256(bucket.get(prefix + MANIFEST)).hexdigest()
+        try:
+            found = checkpointer.take(job, learner, bucket, prefix=prefix, manifest_sha256=digest)
+        except IntegrityError as error:
+            raise RefusedError(_unusable(uri, str(error), trains=learner.trains)) from error
+    log.info("beginning with the state of step %d in %s", found.state.step, uri)
+
+
+def _has_steps(run: Run) -> Refusal:
+    return Refusal(
+        field=MODE,
+        value="Never",
+        reason="RunHasSteps",
+        message=f"Run {run.id} has {run.step} steps of an earlier attempt.",
+        remedy="Choose mode Auto to go on from them, or another spec.runId.",
+    )
+
+
+def _unusable(uri: str, why: str, *, trains: bool) -> Refusal:
+    wanted = (
+        "Name a checkpoint of a run with this model and algorithm."
+        if trains
+        else "Name a checkpoint of a run that trained this model, or name its final model or an "
+        "export in spec.model.uri; of a run with training.lora only those hold all weights."
+    )
+    return Refusal(
+        field=URI,
+        value=uri[:200],
+        reason="CheckpointUnusable",
+        message=f"It cannot be used: {why[:300]}.",
+        remedy=wanted,
+    )
