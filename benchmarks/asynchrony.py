@@ -51,10 +51,14 @@ def main() -> None:
     steps = 10 if given.quick else 30
     result, lab = Result("asynchrony"), connected()
     result.figures["samplers"] = given.samplers
-    lab.apply({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": CODE}, "data": {"slow.py": MODULE},
-    })  # fmt: skip
+    lab.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": CODE},
+            "data": {"slow.py": MODULE},
+        }
+    )
     took = {}
     for name, staleness in (("synchronous", 0), ("asynchronous", STALENESS)):
         found = measured(lab, staleness=staleness, steps=steps, samplers=given.samplers)
@@ -97,9 +101,12 @@ def measured(lab: Lab, *, staleness: int, steps: int, samplers: int) -> list[Ste
     lab.apply(manifest)
     # A watch, not looks every moment: those would take a tenth of the two cores from the run.
     lab.kubectl(
-        "wait", f"rljob/{NAME}", "--for=condition=Complete", f"--timeout={LIMIT_SECONDS:.0f}s",
+        "wait",
+        f"rljob/{NAME}",
+        "--for=condition=Complete",
+        f"--timeout={LIMIT_SECONDS:.0f}s",
         seconds=LIMIT_SECONDS + 10,
-    )  # fmt: skip
+    )
     with lab.stores() as stores:
         prefix = stores.run_prefix(lab.job(NAME).status.run_id)
         found = read_metrics(stores.objects, prefix)

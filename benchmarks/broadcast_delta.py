@@ -25,9 +25,14 @@ from rl_trainer.publish import safetensors_files
 RATES = (1e-6, 3e-6, 1e-5)
 WARM_STEPS, STEPS, THREADS = 4, 4, 2
 LARGE: dict[str, Any] = {
-    "hidden_size": 768, "intermediate_size": 2304, "num_hidden_layers": 12,
-    "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000,
-}  # fmt: skip
+    "hidden_size": 768,
+    "intermediate_size": 2304,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "vocab_size": 32000,
+}
 SMALL = LARGE | {"num_hidden_layers": 2, "vocab_size": 2000, "hidden_size": 512}
 
 
@@ -58,7 +63,7 @@ def measure(config: dict[str, Any], rate: float, executor: ThreadPoolExecutor) -
     target = {name: one.copy() for name, one in before.items()}
 
     def apply() -> None:
-        for job in [executor.submit(codec.apply, one, target) for one in files]:
+        for job in [executor.submit(codec.apply, file, target) for file in files]:
             job.result()
 
     def copy() -> None:

@@ -57,17 +57,17 @@ def egress(objects: Objects, folder: Path, count: int, *, relay: bool) -> dict[s
     members = count if relay else 0
     with running_pool(objects, folder, tensors, count=members, patience=Patience()) as pool:
         homes = pool.members or [
-            Subscriber.make(folder / str(one), objects, tensors) for one in range(count)
+            Subscriber.make(folder / str(index), objects, tensors) for index in range(count)
         ]
         for label in ("full", "delta", "delta", "delta"):
             pointer = line.publish(tensors)
-            before, started = sum(sum(one.received) for one in homes), time.perf_counter()
+            before, started = sum(sum(home.received) for home in homes), time.perf_counter()
             if relay:
                 pool.stage(pointer)
             else:
                 stage(homes, pointer)
             figures[f"{label}_seconds"] = round(time.perf_counter() - started, 2)
-            sent = sum(sum(one.received) for one in homes) - before
+            sent = sum(sum(home.received) for home in homes) - before
             figures[f"{label}_mb"] = round(sent / 1e6, 3)
             tensors = stepped(tensors, line.version)
         joiner = (
@@ -87,8 +87,8 @@ def stage(homes: list[Subscriber], pointer: PolicyPointer) -> None:
     """Everyone stages a version; a few at a time."""
     with ThreadPoolExecutor(AT_A_TIME) as threads:
         jobs = [
-            threads.submit(one.stage, pointer, keep=list(one.weights.policies.glob("0*-ab")))
-            for one in homes
+            threads.submit(home.stage, pointer, keep=list(home.weights.policies.glob("0*-ab")))
+            for home in homes
         ]
     for job in jobs:
         job.result()

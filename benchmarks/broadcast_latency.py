@@ -57,7 +57,7 @@ def main() -> None:
 def compare(bench: Bench, size: int, result: Result) -> None:
     """Our full publication and download beside the bare client's, turn about."""
     objects, folder, tensors = bench.objects, bench.folder, policy(size)
-    data = b"".join(one.view(torch.uint8).numpy().tobytes() for one in tensors.values())
+    data = b"".join(tensor.view(torch.uint8).numpy().tobytes() for tensor in tensors.values())
     times: dict[str, list[float]] = {"put": [], "publish": [], "get": [], "stage": [], "sha256": []}
     cpu: dict[str, list[float]] = {name: [] for name in times}
     client = objects._client
@@ -137,7 +137,7 @@ def latency(bench: Bench, size: int, *, count: int, kind: str) -> dict[str, Any]
         for number in range(count)
     ]
     line.publish(tensors)
-    held = [one.stage(line.pointers[1]).folder for one in homes]
+    held = [home.stage(line.pointers[1]).folder for home in homes]
     whole, split = [], Split()
     for number in range(ROUNDS):
         tensors = stepped(tensors, number)
@@ -167,10 +167,12 @@ class Split:
     def measuring(self) -> Iterator[None]:
         """Measure what is called inside."""
         parts: list[tuple[str, Any, str]] = [
-            ("encode_seconds", Portion, "encode"), ("upload_seconds", policy_shard, "upload"),
-            ("download_seconds", fetch.Downloads, "fetch"), ("build_seconds", stage, "build"),
+            ("encode_seconds", Portion, "encode"),
+            ("upload_seconds", policy_shard, "upload"),
+            ("download_seconds", fetch.Downloads, "fetch"),
+            ("build_seconds", stage, "build"),
             ("verify_seconds", stage, "check_folder"),
-        ]  # fmt: skip
+        ]
         originals = [(owner, name, getattr(owner, name)) for _, owner, name in parts]
         for label, owner, name in parts:
             setattr(owner, name, self._timed(label, getattr(owner, name)))

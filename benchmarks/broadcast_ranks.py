@@ -89,8 +89,8 @@ def change(policy: Policy, *, seed: int) -> None:
     """Make the next version: some of the parameters become other numbers."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for one in policy.parameters().values():
-            part = sharding.part(one.detach())
+        for parameter in policy.parameters().values():
+            part = sharding.part(parameter.detach())
             part[torch.rand(part.shape, generator=generator) < CHANGED] *= 1.01
 
 
@@ -107,7 +107,7 @@ def told(versions: list[Figures]) -> dict[str, Any]:
         "own_mb": round(first["own_mb"], 1),
         "peak_mb_full": round(first["peak_mb"], 1),
         "peak_mb_delta": round(last["peak_mb"], 1),
-        "snapshot_seconds": round(max(one["snapshot_seconds"] for one in versions), 2),
+        "snapshot_seconds": round(max(version["snapshot_seconds"] for version in versions), 2),
     }
 
 

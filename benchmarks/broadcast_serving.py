@@ -84,7 +84,7 @@ class Agents:
 
     def begin(self, pointer: PolicyPointer) -> list[Future[None]]:
         """All of them stage a version."""
-        return [self.pool.submit(self._stage, one, pointer) for one in range(len(self.homes))]
+        return [self.pool.submit(self._stage, index, pointer) for index in range(len(self.homes))]
 
     def _stage(self, number: int, pointer: PolicyPointer) -> None:
         started = time.perf_counter()
@@ -100,9 +100,8 @@ def running_agents(
     """Make so many; none where there are to be none."""
     with ThreadPoolExecutor(max(1, count)) as pool:
         homes = [
-            Subscriber.make(folder / f"agent-{number}", objects, tensors)
-            for number in range(count)
-        ]  # fmt: skip
+            Subscriber.make(folder / f"agent-{number}", objects, tensors) for number in range(count)
+        ]
         yield Agents(homes, pool)
 
 
@@ -113,14 +112,17 @@ def serving(case: Case) -> dict[str, Any]:
     split = Split()
     with scratch() as folder:
         tensors = write_large(folder / "model", dtype="bfloat16", layers=case.layers)
-        size = sum(one.nbytes for one in tensors.values())
+        size = sum(tensor.nbytes for tensor in tensors.values())
         with (
             running_world(
-                folder, folder / "model", dtype="bfloat16", samplers=case.samplers,
+                folder,
+                folder / "model",
+                dtype="bfloat16",
+                samplers=case.samplers,
                 sections=SECTIONS,
             ) as world,
             running_agents(world.stores.objects, folder, tensors, count=case.agents) as agents,
-        ):  # fmt: skip
+        ):
             publisher = Publisher(world.script, Delta(anchor_every=1000))
             publish(publisher, world, agents, tensors)  # in full: an epoch's first always is
             agents.seconds.clear()
@@ -146,7 +148,7 @@ def serving(case: Case) -> dict[str, Any]:
 
 def publish(
     publisher: Publisher, world: World, agents: Agents, tensors: dict[str, Tensor]
-) -> float:  # fmt: skip
+) -> float:
     """Seconds from the hand-over of a version until everybody has it."""
     started = time.perf_counter()
     pointer = publisher.publish(tensors)

@@ -32,11 +32,14 @@ def running_bucket() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as name, running_minio(Path(name)) as minio:
         settings = StoreSettings.from_mapping(
             {
-                "mongoUri": "mongodb://unused", "mongoDatabase": "unused",
-                "s3Endpoint": minio.endpoint, "s3Bucket": "benchmark",
-                "s3AccessKey": minio.access_key, "s3SecretKey": minio.secret_key,
+                "mongoUri": "mongodb://unused",
+                "mongoDatabase": "unused",
+                "s3Endpoint": minio.endpoint,
+                "s3Bucket": "benchmark",
+                "s3AccessKey": minio.access_key,
+                "s3SecretKey": minio.secret_key,
             }
-        )  # fmt: skip
+        )
         objects = Objects(settings)
         objects.make_bucket()
         yield Bench(objects, Path(name))

@@ -55,11 +55,11 @@ class World:
     def waiting(self) -> int:
         """Groups that nobody has claimed."""
         states = self.script.states(self.tasks).values()
-        return sum(one == TaskState.PENDING for one in states)
+        return sum(state == TaskState.PENDING for state in states)
 
     def done(self) -> int:
         """Groups that are complete."""
-        return sum(one == TaskState.DONE for one in self.script.states(self.tasks).values())
+        return sum(state == TaskState.DONE for state in self.script.states(self.tasks).values())
 
 
 def main() -> None:
@@ -98,11 +98,14 @@ def running_world(folder: Path, many: int) -> Iterator[World]:
         stack.enter_context(listening(engines))
         pods = [
             new_pod(
-                folder / f"pod-{number}", engine_url=engine.url, settings=settings, stores=stores,
+                folder / f"pod-{number}",
+                engine_url=engine.url,
+                settings=settings,
+                stores=stores,
                 sections=sections(),
             )
             for number, engine in enumerate(engines)
-        ]  # fmt: skip
+        ]
         for pod in pods:
             stack.callback(kill, pod)
         yield World(script, pods, engines)
@@ -189,10 +192,10 @@ def end(result: Result, world: World) -> None:
     until(lambda: world.script.all_done(claimed), what="all groups that were begun")
     world.pods[0].signal(signal.SIGTERM)
     tasks = world.script.stores.tasks.get(claimed)
-    lost = sum(GROUP - len(one.rollouts) for one in tasks.values())
-    again = sum(one.attempt > 1 for one in tasks.values())
+    lost = sum(GROUP - len(task.rollouts) for task in tasks.values())
+    again = sum(task.attempt > 1 for task in tasks.values())
     kept = sum(one.mask.count(1) for one in world.script.chosen(sorted(done_of(world))))
-    sampled = sum(one.sampled for one in world.engines)
+    sampled = sum(engine.sampled for engine in world.engines)
     result.figures |= {
         "groups_done": world.done(),
         "groups_begun_again": again,

@@ -143,7 +143,7 @@ def tell(result: Result, what: str, pairs: list[Pair]) -> None:
         middle = statistics.median(one[time] for one in added)
         result.at_most(f"{at}added to {time}", middle, ADDED_P99_SECONDS)
     ours = [one.ours for one in pairs]
-    result.at_most(f"{at}highest RSS, MB", max(one.memory_mb[1] for one in ours), RSS_MB)
+    result.at_most(f"{at}highest RSS, MB", max(our.memory_mb[1] for our in ours), RSS_MB)
     for one in filter(lambda one: one.rested, ours):
         result.at_most(f"{at}writes per job until it rests", one.writes_per_job, WRITES)
         result.at_most(f"{at}writes at rest but Leases", sum(one.quiet["writes"].values()), 0)

@@ -57,9 +57,13 @@ def main() -> None:
     result = Result("prefix_merging")
     with tempfile.TemporaryDirectory() as name:
         folder = save_tiny(
-            Path(name) / "model", hidden_size=size.hidden, intermediate_size=3 * size.hidden,
-            num_hidden_layers=size.layers, max_position_embeddings=4096, initializer_range=0.02,
-        )  # fmt: skip
+            Path(name) / "model",
+            hidden_size=size.hidden,
+            intermediate_size=3 * size.hidden,
+            num_hidden_layers=size.layers,
+            max_position_embeddings=4096,
+            initializer_range=0.02,
+        )
         compare(result, folder, merged, unmerged, pairs=size.pairs)
     result.figures |= {"size": dataclasses.asdict(size)}
     result.print()

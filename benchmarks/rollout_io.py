@@ -56,20 +56,26 @@ def a_long_rollout(group: int, member: int) -> Rollout:
     logprobs = [0.0] * PROMPT + [-source.random() for _ in range(TOKENS - PROMPT)]
     borders = [PROMPT, 3_000, 6_000, TOKENS]
     spans = [
-        VersionSpan(version=one + 1, step=one, start=borders[one], end=borders[one + 1])
-        for one in range(3)
+        VersionSpan(version=index + 1, step=index, start=borders[index], end=borders[index + 1])
+        for index in range(3)
     ]
     return a_rollout(
-        a_task(group, group_size=GROUP), member,
-        tokens=pack_int32(tokens), mask=b"\0" * PROMPT + b"\1" * (TOKENS - PROMPT),
-        logprobs=pack_float32(logprobs), spans=spans, text="word " * 4 * 1024,
+        a_task(group, group_size=GROUP),
+        member,
+        tokens=pack_int32(tokens),
+        mask=b"\0" * PROMPT + b"\1" * (TOKENS - PROMPT),
+        logprobs=pack_float32(logprobs),
+        spans=spans,
+        text="word " * 4 * 1024,
         reward=float(member % 2),
-    )  # fmt: skip
+    )
 
 
 def array_bytes(rollouts: list[Rollout]) -> int:
     """Bytes of tokens, masks and log-probabilities: what there is to move."""
-    return sum(len(one.tokens) + len(one.mask) + len(one.logprobs) for one in rollouts)
+    return sum(
+        len(rollout.tokens) + len(rollout.mask) + len(rollout.logprobs) for rollout in rollouts
+    )
 
 
 def stores_side_by_side(folder: Path, result: Result, *, rounds: int) -> None:
@@ -112,8 +118,8 @@ class Sides:
             one.model_copy(update={"id": f"{RUN}.{number}.{index}", "task": f"t{number}"})
             for index, one in enumerate(self._sample)
         ]
-        documents: list[Stored] = [one.to_mongo() for one in rollouts]
-        ids = [one.id for one in rollouts]
+        documents: list[Stored] = [rollout.to_mongo() for rollout in rollouts]
+        ids = [rollout.id for rollout in rollouts]
         steps: dict[str, Callable[[], Any]] = {
             "write": lambda: self._stores.rollouts.put(rollouts),
             "bare_write": lambda: self._bare.insert_many(documents),
@@ -145,7 +151,7 @@ def forming(result: Result) -> None:
     )
     command = [sys.executable, "-m", "benchmarks.rollout_io", FORM]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    before, after = (float(one) for one in said.split())
+    before, after = (float(part) for part in said.split())
     result.figures["form_added_mb"] = round((after - before) / 1e6, 1)
     result.at_most("memory that forming adds, of the batch's bytes", (after - before) / size, 2.0)
 
@@ -173,11 +179,13 @@ def form(rollouts: dict[str, Rollout]) -> Any:
     """What the trainer does between the rollouts and the first forward pass."""
     limits = groups.Limits(vocabulary=VOCABULARY, max_tokens=TOKENS)
     by_task: dict[str, list[Rollout]] = {}
-    for one in rollouts.values():
-        by_task.setdefault(one.task, []).append(one)
+    for rollout in rollouts.values():
+        by_task.setdefault(rollout.task, []).append(rollout)
     complete = []
     for number, (task, members) in enumerate(by_task.items()):
-        wanted = a_task(number, id=task, group_size=GROUP, rollouts=[one.id for one in members])
+        wanted = a_task(
+            number, id=task, group_size=GROUP, rollouts=[member.id for member in members]
+        )
         group = groups.assemble(wanted, rollouts, limits)
         assert isinstance(group, groups.Group), group
         complete.append(group)

@@ -114,30 +114,32 @@ def overhead(result: Result, size: Size) -> None:
                     ]
                     for found, run in steps if number % 2 else reversed(steps):
                         found.append(run(world, groups=size.groups))
-                    print(f"bare {bare[-1]}, agent {ours[-1]}, load {os.getloadavg()[0]:.0f}",
-                          flush=True)  # fmt: skip
+                    print(
+                        f"bare {bare[-1]}, agent {ours[-1]}, load {os.getloadavg()[0]:.0f}",
+                        flush=True,
+                    )
     tell(result, bare, ours, episodes=size.rounds * size.groups * GROUP)
 
 
 def tell(result: Result, bare: list[Run], ours: list[Run], *, episodes: int) -> None:
     """Figures and bars of both sides."""
     for name, runs in (("bare", bare), ("agent", ours)):
-        tokens = sum(one.tokens for one in runs)
+        tokens = sum(run.tokens for run in runs)
         result.figures[f"{name}_tokens_per_second"] = round(
-            statistics.median(one.speed for one in runs), 1
+            statistics.median(run.speed for run in runs), 1
         )
         result.figures[f"{name}_engine_cpu_ms_per_token"] = round(
-            1000 * sum(one.engine_cpu for one in runs) / tokens, 3
+            1000 * sum(run.engine_cpu for run in runs) / tokens, 3
         )
     result.figures["agent_cpu_ms_per_episode"] = round(
-        1000 * sum(one.agent_cpu for one in ours) / episodes, 2
+        1000 * sum(our.agent_cpu for our in ours) / episodes, 2
     )
     ratios = [mine.speed / theirs.speed for mine, theirs in zip(ours, bare, strict=True)]
-    result.figures["ratios"] = [round(one, 3) for one in ratios]
+    result.figures["ratios"] = [round(ratio, 3) for ratio in ratios]
     result.at_least(
         "tokens/s through the agent to the bare engine", statistics.median(ratios), 0.95
     )
-    busy = statistics.median(one.agent_cpu / one.seconds for one in ours)
+    busy = statistics.median(our.agent_cpu / our.seconds for our in ours)
     result.at_most("cores that the agent takes", busy, 0.1)
 
 
@@ -169,13 +171,16 @@ def bare_run(world: World, *, groups: int, tokens: int) -> Run:
     """The same requests in a closed loop: what the agent sent is in any of its rollouts."""
     (task, *_) = world.script.stores.tasks.find(
         world.script.run, queue=Queue.TRAIN, state=TaskState.DONE
-    )  # fmt: skip
+    )
     rollout = world.script.chosen([task.id])[0]
     prompt = list(unpack_int32(rollout.tokens)[: rollout.mask.index(1)])
     request = GenerateRequest(
-        prompt=prompt, members=GROUP, temperature=1.0, max_new_tokens=tokens,
+        prompt=prompt,
+        members=GROUP,
+        temperature=1.0,
+        max_new_tokens=tokens,
         stop_tokens=(256 + ADDED.index(END),),
-    )  # fmt: skip
+    )
     engine = world.engines[0]
     before, started = cpu_seconds(engine.pids()), time.perf_counter()
     sampled = asyncio.run(closed_loop(engine.url, request, groups=groups))
@@ -193,7 +198,7 @@ async def closed_loop(url: str, request: GenerateRequest, *, groups: int) -> int
             nonlocal tokens
             for _ in left:
                 members = await engine.generate(request)
-                tokens += sum(len(one.output_ids) for one in members)
+                tokens += sum(len(member.output_ids) for member in members)
 
         await asyncio.gather(*(work() for _ in range(AT_ONCE)))
     return tokens

@@ -31,9 +31,13 @@ from tests.contract.rl_sampler.tiny_model import write_model
 from tests.servers import free_port, running_minio, running_store, settings_of
 
 SHAPE = {
-    "hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 16,
-    "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 2240,
-}  # fmt: skip
+    "hidden_size": 1024,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "intermediate_size": 2240,
+}
 """114 million parameters: 228 MB in bfloat16."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -66,17 +70,23 @@ def random_tensors(config: dict[str, Any], dtype: torch.dtype) -> dict[str, Tens
     hidden, head, feed = config["hidden_size"], config["head_dim"], config["intermediate_size"]
     queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
     shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (config["vocab_size"], hidden), "model.norm.weight": (hidden,)
-    }  # fmt: skip
+        "model.embed_tokens.weight": (config["vocab_size"], hidden),
+        "model.norm.weight": (hidden,),
+    }
     for layer in range(config["num_hidden_layers"]):
         names: dict[str, tuple[int, ...]] = {
-            "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,),
-            "self_attn.q_proj": (queries, hidden), "self_attn.k_proj": (keys, hidden),
-            "self_attn.v_proj": (keys, hidden), "self_attn.o_proj": (hidden, queries),
-            "self_attn.q_norm": (head,), "self_attn.k_norm": (head,),
-            "mlp.gate_proj": (feed, hidden), "mlp.up_proj": (feed, hidden),
+            "input_layernorm": (hidden,),
+            "post_attention_layernorm": (hidden,),
+            "self_attn.q_proj": (queries, hidden),
+            "self_attn.k_proj": (keys, hidden),
+            "self_attn.v_proj": (keys, hidden),
+            "self_attn.o_proj": (hidden, queries),
+            "self_attn.q_norm": (head,),
+            "self_attn.k_norm": (head,),
+            "mlp.gate_proj": (feed, hidden),
+            "mlp.up_proj": (feed, hidden),
             "mlp.down_proj": (hidden, feed),
-        }  # fmt: skip
+        }
         shapes |= {f"model.layers.{layer}.{name}.weight": one for name, one in names.items()}
     return {
         name: (
@@ -108,9 +118,15 @@ class Publisher:
         )
         self.portions.take(version, tensors)
         sent = broadcast.send(
-            script.stores.objects, self.ask, ranks=1, number=version, pointer=pointer,
-            run=script.run, base=self.base, delta=self.delta,
-        )  # fmt: skip
+            script.stores.objects,
+            self.ask,
+            ranks=1,
+            number=version,
+            pointer=pointer,
+            run=script.run,
+            base=self.base,
+            delta=self.delta,
+        )
         broadcast.keep(self.ask, ranks=1, base=sent.base)
         self.base = sent.base
         return script.point(pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256}))
@@ -135,7 +151,9 @@ def running_world(
     """Engines on the first core; stores and agents on the second."""
     with ExitStack() as stack:
         with on_core(0):
-            engines = [start_engine(folder, model, dtype, one, stack) for one in range(samplers)]
+            engines = [
+                start_engine(folder, model, dtype, index, stack) for index in range(samplers)
+            ]
         with on_core(1):
             for name in ("store", "minio"):
                 (folder / name).mkdir()
@@ -147,11 +165,14 @@ def running_world(
             script = start_run(stores, model)
             pods = [
                 new_pod(
-                    folder / f"pod-{number}", engine_url=engine.url, settings=settings,
-                    stores=stores, sections=sections,
+                    folder / f"pod-{number}",
+                    engine_url=engine.url,
+                    settings=settings,
+                    stores=stores,
+                    sections=sections,
                 )
                 for number, engine in enumerate(engines)
-            ]  # fmt: skip
+            ]
             for pod in pods:
                 staged = pod.stage()
                 assert staged.returncode == 0, staged.stderr

@@ -30,15 +30,19 @@ TRL = {
     "TRL, 8 at a time": {"per_device_train_batch_size": 8, "gradient_checkpointing": False},
     "TRL, all at once": {"per_device_train_batch_size": 16, "gradient_checkpointing": False},
     "TRL, 8 at a time, bfloat16": {
-        "per_device_train_batch_size": 8, "gradient_checkpointing": False, "bf16": True,
+        "per_device_train_batch_size": 8,
+        "gradient_checkpointing": False,
+        "bf16": True,
     },
     "TRL, all at once, bfloat16": {
-        "per_device_train_batch_size": 16, "gradient_checkpointing": False, "bf16": True,
+        "per_device_train_batch_size": 16,
+        "gradient_checkpointing": False,
+        "bf16": True,
     },
     "TRL, 8 at a time, checkpointing": {"per_device_train_batch_size": 8},
     "TRL, 1 at a time, checkpointing": {"per_device_train_batch_size": 1},
     "TRL, defaults": {},
-}  # fmt: skip
+}
 """Options of GRPOConfig; float32 where they do not say another one, but for the defaults."""
 FAST = {
     "float32": ("TRL, 8 at a time", "TRL, all at once"),
@@ -210,11 +214,17 @@ def save_model(case: Case, folder: Path) -> None:
     from tests.tiny_model import save_tiny
 
     save_tiny(
-        folder, vocab_size=case.vocabulary, hidden_size=case.hidden,
-        intermediate_size=3 * case.hidden, num_hidden_layers=case.layers,
-        num_attention_heads=max(4, case.hidden // 32), num_key_value_heads=2, head_dim=32,
-        max_position_embeddings=1024, initializer_range=0.02,
-    )  # fmt: skip
+        folder,
+        vocab_size=case.vocabulary,
+        hidden_size=case.hidden,
+        intermediate_size=3 * case.hidden,
+        num_hidden_layers=case.layers,
+        num_attention_heads=max(4, case.hidden // 32),
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=1024,
+        initializer_range=0.02,
+    )
 
 
 def our_samples(case: Case) -> list[Any]:
@@ -259,11 +269,13 @@ def our_steps(case: Case, folder: Path, options: dict[str, Any], steps: int) -> 
             "samplers": [{"name": "main"}],
             "algorithm": {"loss": {"kind": "DAPO"}},
             "training": {
-                "steps": steps, "maxTokensPerMicrobatch": case.microbatch_tokens,
-                "maxSequencesPerMicrobatch": GROUP, **options,
+                "steps": steps,
+                "maxTokensPerMicrobatch": case.microbatch_tokens,
+                "maxSequencesPerMicrobatch": GROUP,
+                **options,
             },
         }
-    )  # fmt: skip
+    )
     precision = spec.training.precision
     learner = Learner(loading.load(folder, precision=precision, uri="s3://models/m"), spec)
     samples = our_samples(case)

@@ -78,20 +78,22 @@ class Stream(TestSampler):
     def _rollouts(self, task: Task) -> list[Rollout]:
         assert self.held is not None
         start, end = PROMPT, PROMPT + GENERATED
-        span = VersionSpan(
-            version=self.held.version, step=self.held.step, start=start, end=end
-        )  # fmt: skip
+        span = VersionSpan(version=self.held.version, step=self.held.step, start=start, end=end)
         shape = (task.group_size, end)
         tokens = torch.randint(VOCABULARY, shape, generator=self._generator).tolist()
         return [
             a_rollout(
-                task, member,
-                sampler=self.name, tokens=pack_int32(row), spans=[span],
-                mask=bytes(start) + bytes([1] * GENERATED), reward=float(member % 2),
+                task,
+                member,
+                sampler=self.name,
+                tokens=pack_int32(row),
+                spans=[span],
+                mask=bytes(start) + bytes([1] * GENERATED),
+                reward=float(member % 2),
                 logprobs=pack_float32([0.0] * start + [-2.8] * GENERATED),
             )
             for member, row in enumerate(tokens)
-        ]  # fmt: skip
+        ]
 
 
 def main() -> None:
@@ -102,9 +104,12 @@ def main() -> None:
         demand, _ = measure(Path(name) / "demand", servers, steps=steps, staleness=STALENESS)
         busy = seconds_per_step(demand) - mean(demand, "wait_seconds")
         paced, late = measure(
-            Path(name) / "paced", servers, steps=steps, staleness=STALENESS,
+            Path(name) / "paced",
+            servers,
+            steps=steps,
+            staleness=STALENESS,
             interval=busy / GROUPS_PER_STEP / FASTER,
-        )  # fmt: skip
+        )
         waits(result, paced, busy=busy)
         result.figures["an_answer_of_the_stream_was_late_by_at_most_seconds"] = round(late, 3)
         asynchrony(result, Path(name), servers, steps=steps)
@@ -119,8 +124,9 @@ def waits(result: Result, paced: list[dict[str, Any]], *, busy: float) -> None:
     share = waited / seconds_per_step(paced)
     # Other work on the machine between the two runs shows here: then the stream was no 1.2 times.
     result.figures["seconds_of_work_per_step_before_and_in_that_run"] = [
-        round(busy, 3), round(seconds_per_step(paced) - waited, 3),
-    ]  # fmt: skip
+        round(busy, 3),
+        round(seconds_per_step(paced) - waited, 3),
+    ]
     result.at_most("share of waiting at 1.2 times the demand", share, 0.05)
 
 
@@ -130,14 +136,12 @@ def asynchrony(result: Result, folder: Path, servers: Servers, *, steps: int) ->
     for name, staleness in (("synchronous", 0), ("asynchronous", STALENESS)):
         found, _ = measure(
             folder / name, servers, steps=steps, staleness=staleness, latency=TOOL_SECONDS
-        )  # fmt: skip
+        )
         took[name] = seconds_per_step(found)
     result.figures["seconds_per_step_with_a_tool_of_2_s"] = {
         name: round(one, 3) for name, one in took.items()
     }
-    result.at_least(
-        "asynchronous to synchronous", took["synchronous"] / took["asynchronous"], 2.0
-    )  # fmt: skip
+    result.at_least("asynchronous to synchronous", took["synchronous"] / took["asynchronous"], 2.0)
 
 
 def measure(
@@ -156,9 +160,14 @@ def measure(
         stores.mongo.ensure_indexes()
         stores.objects.make_bucket()
         world = World.make(
-            folder, stores, settings, steps=steps, promptsPerStep=GROUPS_PER_STEP,
-            maxTokensPerMicrobatch=2048, checkpoint={"everySteps": 100_000},
-        )  # fmt: skip
+            folder,
+            stores,
+            settings,
+            steps=steps,
+            promptsPerStep=GROUPS_PER_STEP,
+            maxTokensPerMicrobatch=2048,
+            checkpoint={"everySteps": 100_000},
+        )
         write_model(world)
         values = world.spec.model_dump(by_alias=True, exclude_none=True)
         values["algorithm"] = {"groupSize": GROUP, "offPolicy": {"maxStaleness": staleness}}
@@ -176,9 +185,13 @@ def write_model(world: World) -> None:
     """A larger model in the place of the tiny one: a step is to take a while."""
     objects = world.stores.objects
     made = save_tiny(
-        world.folder / "larger", hidden_size=128, intermediate_size=384, num_hidden_layers=4,
-        head_dim=32, max_position_embeddings=256,
-    )  # fmt: skip
+        world.folder / "larger",
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        head_dim=32,
+        max_position_embeddings=256,
+    )
     for path in made.iterdir():
         objects.put_file(f"{objects.prefix}model/{path.name}", path)
 
@@ -187,7 +200,7 @@ def seconds_per_step(metrics: list[dict[str, Any]]) -> float:
     """Wall time between commits, on average, without the first steps."""
     return float(metrics[-1]["time"] - metrics[WARM_STEPS]["time"]) / (
         len(metrics) - 1 - WARM_STEPS
-    )  # fmt: skip
+    )
 
 
 def mean(metrics: list[dict[str, Any]], name: str) -> float:

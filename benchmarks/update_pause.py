@@ -109,13 +109,16 @@ class Streams:
     def _ask(self, number: int) -> None:
         while not self._ended.is_set():
             body = {
-                "input_ids": [258, 16 + number, 257, 259], "stream": True, "extra_key": str(number),
+                "input_ids": [258, 16 + number, 257, 259],
+                "stream": True,
+                "extra_key": str(number),
                 "sampling_params": {"max_new_tokens": TOKENS, "ignore_eos": True},
-            }  # fmt: skip
+            }
             request = urllib.request.Request(
-                self._url + "/generate", json.dumps(body).encode(),
+                self._url + "/generate",
+                json.dumps(body).encode(),
                 {"Content-Type": "application/json"},
-            )  # fmt: skip
+            )
             with urllib.request.urlopen(request, timeout=600) as answer:
                 for line in answer:
                     if self._ended.is_set():

@@ -23,10 +23,15 @@ HOP_HEADERS = {"connection", "transfer-encoding", "content-length", "host", "acc
 GONE = {
     "type": "ERROR",
     "object": {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "too old resource version", "reason": "Expired", "code": 410,
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "too old resource version",
+        "reason": "Expired",
+        "code": 410,
     },
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

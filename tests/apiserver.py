@@ -69,7 +69,7 @@ class ApiServer:
         """Apply CRDs and wait until the API server serves them."""
         self.kubectl("apply", "--server-side", "-f", str(path))
         deadline = time.monotonic() + HUNG_SECONDS
-        while not all(_established(one) for one in self.get("crd")["items"]):
+        while not all(_established(item) for item in self.get("crd")["items"]):
             if time.monotonic() > deadline:
                 pytest.fail(f"{path} was not established in {HUNG_SECONDS:.0f} s")
             time.sleep(0.05)
@@ -89,15 +89,28 @@ def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
     etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
     etcd = Server(
         command=[
-            program("etcd"), "--data-dir", str(folder / "etcd"), "--unsafe-no-fsync",
-            "--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url,
-            "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
-            "--initial-cluster", f"default={peer_url}", "--log-level", "error",
-            "--quota-backend-bytes", str(ETCD_BYTES),
+            program("etcd"),
+            "--data-dir",
+            str(folder / "etcd"),
+            "--unsafe-no-fsync",
+            "--listen-client-urls",
+            etcd_url,
+            "--advertise-client-urls",
+            etcd_url,
+            "--listen-peer-urls",
+            peer_url,
+            "--initial-advertise-peer-urls",
+            peer_url,
+            "--initial-cluster",
+            f"default={peer_url}",
+            "--log-level",
+            "error",
+            "--quota-backend-bytes",
+            str(ETCD_BYTES),
         ],
         ready_url=f"{etcd_url}/health",
         log=folder / "etcd.log",
-    )  # fmt: skip
+    )
     running.callback(etcd.stop)
     etcd.start()
     token, key = secrets.token_hex(16), folder / "sa.key"
@@ -105,19 +118,38 @@ def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     apiserver = Server(
         command=[
-            program("kubernetes"), "kube-apiserver", "--etcd-servers", etcd_url,
-            "--bind-address", "127.0.0.1", "--secure-port", str(port),
-            "--cert-dir", str(folder / "certificates"), "--authorization-mode", "RBAC",
-            "--token-auth-file", str(folder / "tokens.csv"),
-            "--service-account-key-file", str(key), "--service-account-signing-key-file", str(key),
-            "--service-account-issuer", "https://kubernetes.default.svc",
-            "--service-cluster-ip-range", "10.0.0.0/24",
-            "--disable-admission-plugins", "ServiceAccount",
-            "--shutdown-delay-duration", "0s", "--shutdown-watch-termination-grace-period", "0s",
+            program("kubernetes"),
+            "kube-apiserver",
+            "--etcd-servers",
+            etcd_url,
+            "--bind-address",
+            "127.0.0.1",
+            "--secure-port",
+            str(port),
+            "--cert-dir",
+            str(folder / "certificates"),
+            "--authorization-mode",
+            "RBAC",
+            "--token-auth-file",
+            str(folder / "tokens.csv"),
+            "--service-account-key-file",
+            str(key),
+            "--service-account-signing-key-file",
+            str(key),
+            "--service-account-issuer",
+            "https://kubernetes.default.svc",
+            "--service-cluster-ip-range",
+            "10.0.0.0/24",
+            "--disable-admission-plugins",
+            "ServiceAccount",
+            "--shutdown-delay-duration",
+            "0s",
+            "--shutdown-watch-termination-grace-period",
+            "0s",
         ],
         ready_url="",
         log=folder / "apiserver.log",
-    )  # fmt: skip
+    )
     running.callback(apiserver.stop)
     started = ApiServer(
         url=f"https://127.0.0.1:{port}", token=token, folder=folder, etcd=etcd, process=apiserver
@@ -155,7 +187,10 @@ def apply(apiserver: ApiServer, manifest: dict[str, Any], *options: str) -> str:
 
 def _established(crd: dict[str, Any]) -> bool:
     conditions = crd.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True"
+        for condition in conditions
+    )
 
 
 def _wait_until_ready(server: ApiServer, process: Server) -> None:

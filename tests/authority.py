@@ -55,7 +55,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         last = now - DAY / 2 if expired else now + DAY
-        wanted: list[x509.GeneralName] = [x509.DNSName(one) for one in names]
+        wanted: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         wanted.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
@@ -110,7 +110,13 @@ def _name(text: str) -> x509.Name:
 
 def _usage(*, certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=True, content_commitment=False, key_encipherment=False,
-        data_encipherment=False, key_agreement=False, key_cert_sign=certificates,
-        crl_sign=certificates, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=certificates,
+        crl_sign=certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -136,7 +136,7 @@ def _sibling(name: str, data: bytes) -> dict[str, object]:
 
 def files_in(folder: Path) -> dict[str, bytes]:
     """Files of a folder as a commit has them."""
-    return {one.name: one.read_bytes() for one in sorted(folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 @contextmanager

@@ -26,12 +26,22 @@ POOL: Manifest = {
     "spec": {"job": "job"},
 }
 WRONG_TYPE: dict[str, Any] = {
-    "integer": "many", "number": "much", "boolean": "yes", "string": 7, "array": "list",
+    "integer": "many",
+    "number": "much",
+    "boolean": "yes",
+    "string": 7,
+    "array": "list",
     "object": "map",
-}  # fmt: skip
+}
 FITTING = (
-    "a", "s3://abc/x.jsonl", "s3://abc/x", "http://abc", "A", "25%", "m:f",
-)  # fmt: skip
+    "a",
+    "s3://abc/x.jsonl",
+    "s3://abc/x",
+    "http://abc",
+    "A",
+    "25%",
+    "m:f",
+)
 """One of them matches any pattern of the schema."""
 UNFITTING = ("", " ", "!", "-")
 
@@ -122,9 +132,12 @@ def _of_wrong_size(schema: Schema) -> Iterator[tuple[str, Any]]:
     if schema.get("minItems", 0) > 0:
         yield "minItems", []
     if "maxItems" in schema:
-        yield "maxItems", [_numbered(schema["items"], one) for one in range(schema["maxItems"] + 1)]
+        yield (
+            "maxItems",
+            [_numbered(schema["items"], index) for index in range(schema["maxItems"] + 1)],
+        )
     if "maxProperties" in schema:
-        yield "maxProperties", {f"k{one}": "1" for one in range(schema["maxProperties"] + 1)}
+        yield "maxProperties", {f"k{index}": "1" for index in range(schema["maxProperties"] + 1)}
 
 
 def _numbered(schema: Schema, number: int) -> Any:

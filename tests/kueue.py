@@ -30,7 +30,7 @@ def definitions() -> list[Raw]:
     for plural in PLURALS:
         text = (module / FOLDER / f"kueue.x-k8s.io_{plural}.yaml").read_text()
         crd = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        kept = [one for one in crd["spec"]["versions"] if one["name"] == VERSION]
+        kept = [version for version in crd["spec"]["versions"] if version["name"] == VERSION]
         crd["spec"]["versions"] = [{**one, "storage": True} for one in kept]
         found.append({key: crd[key] for key in ("apiVersion", "kind", "metadata", "spec")})
     return found
@@ -52,9 +52,7 @@ def pending(workload: Raw, message: str, *, reason: str = "Pending") -> Raw:
     return _said(workload, ("QuotaReserved", False, reason, message))
 
 
-def admitted(
-    workload: Raw, *, name: str = FLAVOR, counts: dict[str, int] | None = None
-) -> Raw:  # fmt: skip
+def admitted(workload: Raw, *, name: str = FLAVOR, counts: dict[str, int] | None = None) -> Raw:
     """The status of a Workload that is admitted with one flavor for all that it asks."""
     words: list[Words] = [
         ("QuotaReserved", True, "QuotaReserved", "Quota reserved in ClusterQueue cq"),
@@ -81,7 +79,7 @@ def admitted(
 
 def evicted(
     workload: Raw, *, reason: str = "Preempted", message: str = "Preempted to make room"
-) -> Raw:  # fmt: skip
+) -> Raw:
     """The status of an admitted Workload that is to give its quota back."""
     status = _said(workload, ("Evicted", True, reason, message))
     return {**status, "admission": workload["status"]["admission"]}

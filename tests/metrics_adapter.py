@@ -44,19 +44,31 @@ class PodMetrics:
         if not place.path.startswith(ROOT):
             return None
         if parts == [""]:
-            return {"kind": "APIResourceList", "apiVersion": "v1",
-                    "groupVersion": f"{GROUP}/{VERSION}", "resources": []}  # fmt: skip
+            return {
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": f"{GROUP}/{VERSION}",
+                "resources": [],
+            }
         if len(parts) != 5 or (parts[0], parts[2:]) != ("namespaces", ["pods", "*", self.metric]):
             return None
         self.selectors += parse_qs(place.query).get("labelSelector", [])
         items = [self._item(parts[1], pod, value) for pod, value in self.values.items()]
-        return {"kind": "MetricValueList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {},
-                "items": items}  # fmt: skip
+        return {
+            "kind": "MetricValueList",
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "metadata": {},
+            "items": items,
+        }
 
     def _item(self, namespace: str, pod: str, value: int) -> dict[str, Any]:
         described = {"apiVersion": "/v1", "kind": "Pod", "namespace": namespace, "name": pod}
-        return {"describedObject": described, "metric": {"name": self.metric}, "timestamp": TIME,
-                "value": str(value)}  # fmt: skip
+        return {
+            "describedObject": described,
+            "metric": {"name": self.metric},
+            "timestamp": TIME,
+            "value": str(value),
+        }
 
 
 @contextmanager
@@ -98,11 +110,14 @@ def _register(apiserver: ApiServer, port: int) -> None:
         "kind": "APIService",
         "metadata": {"name": f"{VERSION}.{GROUP}"},
         "spec": {
-            "group": GROUP, "version": VERSION, "groupPriorityMinimum": 100, "versionPriority": 100,
+            "group": GROUP,
+            "version": VERSION,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
             "insecureSkipTLSVerify": True,
             "service": {"name": NAME, "namespace": NAMESPACE, "port": port},
         },
-    }  # fmt: skip
+    }
     items = {"apiVersion": "v1", "kind": "List", "items": [service, api_service]}
     apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(items))
     apiserver.kubectl(

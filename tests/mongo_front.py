@@ -57,7 +57,7 @@ class Front:
 
     def of(self, name: str) -> list[Document]:
         """Forwarded commands of one name."""
-        return [one for one in self.commands if next(iter(one)) == name]
+        return [command for command in self.commands if next(iter(command)) == name]
 
     @property
     def settings(self) -> dict[str, str]:
@@ -80,9 +80,7 @@ class Front:
                 while True:
                     self._pass(client, store, conversation)
 
-    def _pass(
-        self, client: socket.socket, store: socket.socket, scram: _Scram | None
-    ) -> None:  # fmt: skip
+    def _pass(self, client: socket.socket, store: socket.socket, scram: _Scram | None) -> None:
         header, body = _receive(client)
         self._hang_up_while_away()
         request, opcode = header[1], header[3]
@@ -122,9 +120,14 @@ class Front:
             me = f"127.0.0.1:{self.port}"
             primary = self.role == "primary"
             said |= {
-                "setName": "rs0", "hosts": [me], "me": me, "setVersion": 1,
-                "isWritablePrimary": primary, "ismaster": primary, "secondary": not primary,
-            }  # fmt: skip
+                "setName": "rs0",
+                "hosts": [me],
+                "me": me,
+                "setVersion": 1,
+                "isWritablePrimary": primary,
+                "ismaster": primary,
+                "secondary": not primary,
+            }
         if self.user:
             said["saslSupportedMechs"] = ["SCRAM-SHA-256"]
         whole = body[:start] + bson.encode(said)
@@ -152,7 +155,7 @@ class _Scram:
 
     def _start(self, payload: str) -> Document:
         bare = payload.split(",", 2)[2]
-        fields = dict(one.split("=", 1) for one in bare.split(","))
+        fields = dict(part.split("=", 1) for part in bare.split(","))
         if fields["n"] != self._user:
             return _refusal(AUTHENTICATION_FAILED, "Authentication failed.")
         nonce = fields["r"] + secrets.token_hex(12)

@@ -66,9 +66,12 @@ def binary(name: str) -> str:
     """Path of a server's binary, built when missing."""
     found = subprocess.run(
         [sys.executable, "-m", "rl_local", "bin", name],
-        check=True, capture_output=True, text=True, cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT / "local")},
-    )  # fmt: skip
+    )
     return found.stdout.strip()
 
 
@@ -145,14 +148,17 @@ def running_store(folder: Path) -> Iterator[StoreServer]:
     server = Server(
         command=[
             binary("store"),
-            "--listen", f"127.0.0.1:{port}",
-            "--state-dir", str(folder / "data"),
-            "--health-listen", f"127.0.0.1:{health}",
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--state-dir",
+            str(folder / "data"),
+            "--health-listen",
+            f"127.0.0.1:{health}",
         ],
         ready_url=f"http://127.0.0.1:{health}/healthz",
         log=folder / "store.log",
         environment={"TMPDIR": str(folder)},
-    )  # fmt: skip
+    )
     (folder / "data").mkdir()
     with server:
         yield StoreServer(server=server, uri=f"mongodb://127.0.0.1:{port}/")
@@ -178,8 +184,13 @@ def running_minio(
     certs = certificates or folder / "no-certificates"
     server = Server(
         command=[
-            binary("minio"), "server", "--certs-dir", str(certs),
-            "--address", f"127.0.0.1:{port}", str(folder / "data"),
+            binary("minio"),
+            "server",
+            "--certs-dir",
+            str(certs),
+            "--address",
+            f"127.0.0.1:{port}",
+            str(folder / "data"),
         ],
         ready_url=f"{scheme}://127.0.0.1:{port}/minio/health/live",
         log=folder / "minio.log",
@@ -190,7 +201,7 @@ def running_minio(
             "MINIO_UPDATE": "off",
             **(environment or {}),
         },
-    )  # fmt: skip
+    )
     with server:
         endpoint = f"{scheme}://127.0.0.1:{port}"
         yield MinioServer(server=server, endpoint=endpoint, access_key=access, secret_key=secret)

@@ -87,9 +87,11 @@ def padded_batch(batch: list[Any]) -> dict[str, Tensor]:
     completions = [one.tokens[one.mask] for one in batch]
     return {
         "prompt_ids": padded(prompts, left=True),
-        "prompt_mask": padded([torch.ones_like(one) for one in prompts], left=True),
+        "prompt_mask": padded([torch.ones_like(prompt) for prompt in prompts], left=True),
         "completion_ids": padded(completions, left=False),
-        "completion_mask": padded([torch.ones_like(one) for one in completions], left=False),
+        "completion_mask": padded(
+            [torch.ones_like(completion) for completion in completions], left=False
+        ),
         "advantages": torch.tensor([one.advantage for one in batch]),
         "num_items_in_batch": torch.tensor(sum(one.num_generated for one in batch)),
     }

@@ -59,9 +59,12 @@ class Api:
             query = f"watch=true&allowWatchBookmarks=true&resourceVersion={version or 0}"
             with contextlib.suppress(urllib3.exceptions.HTTPError):
                 answer = self._pool.request(
-                    "GET", f"{self._url}{path}?{query}", headers=self._headers,
-                    preload_content=False, timeout=urllib3.Timeout(connect=10, read=5),
-                )  # fmt: skip
+                    "GET",
+                    f"{self._url}{path}?{query}",
+                    headers=self._headers,
+                    preload_content=False,
+                    timeout=urllib3.Timeout(connect=10, read=5),
+                )
                 for kind, found in _events(answer):
                     if kind == "ERROR":  # too old: from the beginning
                         version = ""

@@ -25,8 +25,10 @@ NODES = 50
 READY_MILLISECONDS = 500
 PYTORCHJOB_CRD = "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"
 KWOK = "sigs.k8s.io/kwok"
-CONTROLLERS = "deployment-controller,replicaset-controller,disruption-controller," \
-    "garbage-collector-controller,namespace-controller"  # fmt: skip
+CONTROLLERS = (
+    "deployment-controller,replicaset-controller,disruption-controller,"
+    "garbage-collector-controller,namespace-controller"
+)
 RATES = ("--kube-api-qps", "1000", "--kube-api-burst", "2000")
 """Those of the defaults are what one would measure otherwise."""
 
@@ -51,26 +53,53 @@ def control_plane(folder: Path, *, nodes: int = NODES) -> Iterator[ApiServer]:
 def _controllers(server: ApiServer, folder: Path, running: contextlib.ExitStack) -> None:
     kubernetes, config = binary("kubernetes"), ("--kubeconfig", str(server.kubeconfig))
     _start(
-        running, folder, "controller-manager",
-        kubernetes, "kube-controller-manager", *config, "--leader-elect=false", *RATES,
-        "--controllers", CONTROLLERS, "--secure-port", "0",
-        "--concurrent-deployment-syncs", "20", "--concurrent-replicaset-syncs", "20",
-    )  # fmt: skip
+        running,
+        folder,
+        "controller-manager",
+        kubernetes,
+        "kube-controller-manager",
+        *config,
+        "--leader-elect=false",
+        *RATES,
+        "--controllers",
+        CONTROLLERS,
+        "--secure-port",
+        "0",
+        "--concurrent-deployment-syncs",
+        "20",
+        "--concurrent-replicaset-syncs",
+        "20",
+    )
     _start(
-        running, folder, "scheduler",
-        kubernetes, "kube-scheduler", *config, "--leader-elect=false", *RATES,
-        "--secure-port", "0",
-    )  # fmt: skip
+        running,
+        folder,
+        "scheduler",
+        kubernetes,
+        "kube-scheduler",
+        *config,
+        "--leader-elect=false",
+        *RATES,
+        "--secure-port",
+        "0",
+    )
 
 
 def _kubelets(server: ApiServer, folder: Path, running: contextlib.ExitStack) -> None:
     stages = folder / "stages.yaml"
     stages.write_text(yaml.safe_dump_all(_stages()))
     _start(
-        running, folder, "kwok",
-        binary("kwok"), "--kubeconfig", str(server.kubeconfig), "--manage-all-nodes",
-        "--config", str(stages), "--cidr", "10.64.0.1/10",
-    )  # fmt: skip
+        running,
+        folder,
+        "kwok",
+        binary("kwok"),
+        "--kubeconfig",
+        str(server.kubeconfig),
+        "--manage-all-nodes",
+        "--config",
+        str(stages),
+        "--cidr",
+        "10.64.0.1/10",
+    )
 
 
 def _stages() -> list[dict[str, Any]]:
@@ -81,7 +110,7 @@ def _stages() -> list[dict[str, Any]]:
         "pod/fast/pod-ready.yaml",
         "pod/fast/pod-delete.yaml",
     )
-    stages = [yaml.safe_load((folder / one).read_text()) for one in files]
+    stages = [yaml.safe_load((folder / file).read_text()) for file in files]
     stages[1]["spec"]["delay"] = {"durationMilliseconds": READY_MILLISECONDS}
     return stages
 
@@ -117,8 +146,8 @@ def _all_ready(server: ApiServer) -> bool:
     found = json.loads(Api(server).text("/api/v1/nodes"))["items"]
     return all(
         any(
-            one["type"] == "Ready" and one["status"] == "True"
-            for one in node["status"].get("conditions", [])
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in node["status"].get("conditions", [])
         )
         for node in found
     )

@@ -60,14 +60,14 @@ class Fleet:
         """Play until the end of the block; raises what went wrong meanwhile."""
         self._folder.mkdir(parents=True, exist_ok=True)
         loops = [threading.Thread(target=one) for one in (self._pods, self._trainers)]
-        for one in loops:
-            one.start()
+        for loop in loops:
+            loop.start()
         try:
             yield self
         finally:
             self._ended.set()
-            for one in loops:
-                one.join()
+            for loop in loops:
+                loop.join()
             self._executor.shutdown()
             for done in self._doing:
                 done.result()  # tells why, too, where the block has ended because it waited
@@ -141,15 +141,22 @@ def _pod(job: Manifest) -> dict[str, Any]:
     template = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     meta = job["metadata"]
     owner = {
-        "apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"],
-        "uid": meta["uid"], "controller": True,
-    }  # fmt: skip
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
     metadata = {
-        **template["metadata"], "name": f"{meta['name']}-worker-0", "ownerReferences": [owner],
-    }  # fmt: skip
+        **template["metadata"],
+        "name": f"{meta['name']}-worker-0",
+        "ownerReferences": [owner],
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
 def _is_ready(pod: Manifest) -> bool:
     conditions = pod.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )

@@ -36,10 +36,12 @@ MAKERS = 16
 RECORDED = ("recorded-namespace", "recorded-job")
 SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 BEFORE = (
-    "/api/v1/{}/configmaps", "/apis/networking.k8s.io/v1/{}/networkpolicies",
-    "/apis/rl-operator.io/v1alpha1/{}/samplerpools", "/apis/apps/v1/{}/deployments",
+    "/api/v1/{}/configmaps",
+    "/apis/networking.k8s.io/v1/{}/networkpolicies",
+    "/apis/rl-operator.io/v1alpha1/{}/samplerpools",
+    "/apis/apps/v1/{}/deployments",
     "/apis/policy/v1/{}/poddisruptionbudgets",
-)  # fmt: skip
+)
 """Collections of what is made at once; the pool comes before what it owns."""
 EVENTS = "/apis/events.k8s.io/v1/{}/events"
 TRAINERS = "/apis/kubeflow.org/v1/{}/pytorchjobs"
@@ -90,7 +92,7 @@ class Recipe:
         return cls(
             job_uid=job["metadata"]["uid"],
             pool_uid=pool["metadata"]["uid"],
-            before=[one for collection in BEFORE for one in texts(collection)],
+            before=[text for collection in BEFORE for text in texts(collection)],
             trainer=texts(TRAINERS)[0],
             events=[
                 (EVENTS, json.dumps(_bare(one)))

@@ -46,9 +46,13 @@ class Maker:
         path = what[0].format(f"namespaces/{namespace}")
         try:
             self._api.call_api(
-                path, "POST", body=json.loads(text), auth_settings=["BearerToken"],
-                header_params={"Content-Type": "application/json"}, _preload_content=False,
-            )  # fmt: skip
+                path,
+                "POST",
+                body=json.loads(text),
+                auth_settings=["BearerToken"],
+                header_params={"Content-Type": "application/json"},
+                _preload_content=False,
+            )
         except client.ApiException as error:
             if error.status != 409:
                 raise
@@ -81,9 +85,9 @@ def register(maker: Maker) -> None:
         labels = f"rl-operator.io/job={meta['name']}"
         pods = core.list_namespaced_pod(meta["namespace"], label_selector=labels).items
         ready = sum(
-            one.type == "Ready" and one.status == "True"
+            condition.type == "Ready" and condition.status == "True"
             for pod in pods
-            for one in pod.status.conditions or []
+            for condition in pod.status.conditions or []
         )
         if status.get("phase") == "Starting" and ready >= SAMPLERS:
             maker.make(recipe.trainer, body, job_uid=meta["uid"])
@@ -99,9 +103,13 @@ def register(maker: Maker) -> None:
 
 def _ready(generation: int) -> dict[str, Any]:
     return {
-        "type": "Ready", "status": "True", "reason": "Running", "message": "",
-        "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
+        "type": "Ready",
+        "status": "True",
+        "reason": "Running",
+        "message": "",
+        "observedGeneration": generation,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
 
 
 class _Endpoint(BaseHTTPRequestHandler):

@@ -102,7 +102,9 @@ def percentile(ordered: list[float], share: float) -> float:
 
 def names_of(count: int, prefix: str) -> list[tuple[str, str]]:
     """Namespaces and names of some jobs."""
-    return [(f"{prefix}-{one // PER_NAMESPACE}", f"{prefix}-{one:05d}") for one in range(count)]
+    return [
+        (f"{prefix}-{index // PER_NAMESPACE}", f"{prefix}-{index:05d}") for index in range(count)
+    ]
 
 
 def make_namespaces(api: Api, jobs: list[tuple[str, str]]) -> None:
@@ -174,7 +176,9 @@ def watched(api: Api, times: Times, told: Told = lambda job: None) -> Iterator[N
 
 def _is_ready(job: Manifest) -> bool:
     conditions = job.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
 
 
 def wait_ready(times: Times, *, seconds: float) -> None:

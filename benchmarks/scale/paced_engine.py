@@ -111,10 +111,10 @@ def listening(engines: list[PacedEngine]) -> Iterator[None]:
 
     async def start() -> list[web.AppRunner]:
         runners = []
-        for one in engines:
-            runner = web.AppRunner(one.app(), handler_cancellation=True)
+        for engine in engines:
+            runner = web.AppRunner(engine.app(), handler_cancellation=True)
             await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", one.port).start()
+            await web.TCPSite(runner, "127.0.0.1", engine.port).start()
             runners.append(runner)
         return runners
 
@@ -123,8 +123,8 @@ def listening(engines: list[PacedEngine]) -> Iterator[None]:
         runners = loop.run_until_complete(start())
         up.set()
         loop.run_forever()
-        for one in runners:
-            loop.run_until_complete(one.cleanup())
+        for runner in runners:
+            loop.run_until_complete(runner.cleanup())
         loop.close()
 
     thread = threading.Thread(target=run)

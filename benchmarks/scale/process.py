@@ -43,7 +43,7 @@ class Measured:
         """Its metrics, by name and labels as they are written."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
             text = answer.read().decode()
-        lines = (one.rpartition(" ") for one in text.splitlines() if not one.startswith("#"))
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}
 
 
@@ -58,12 +58,20 @@ def running(
 ) -> Iterator[Measured]:
     """Start a module as an operator and stop it at the end."""
     port = free_port()
-    paths = [str(ROOT / one) for one in PACKAGES]
+    paths = [str(ROOT / package) for package in PACKAGES]
     images = [f"--{name}-image={name}:1" for name in ("trainer", "sampler", "engine")]
     process = Server(
         command=[
-            sys.executable, "-m", module, "--namespace", "default", "--identity", "bench",
-            "--listen-port", str(port), *images,
+            sys.executable,
+            "-m",
+            module,
+            "--namespace",
+            "default",
+            "--identity",
+            "bench",
+            "--listen-port",
+            str(port),
+            *images,
         ],
         ready_url=f"http://127.0.0.1:{port}/readyz",
         log=folder / f"{module.rpartition('.')[2]}.log",
@@ -73,6 +81,6 @@ def running(
             FOLDER: str(recorded),
             **(environment or {}),
         },
-    )  # fmt: skip
+    )
     with process:
         yield Measured(server=process, url=f"http://127.0.0.1:{port}")

@@ -108,15 +108,28 @@ class RecordedReader:
 
     def _sampler(self, run: str, pod: str, pool: str) -> Sampler:
         return Sampler(
-            id=f"{run}.sampler.{pod}", run=run, pool=pool, pod=pod,
-            state=SamplerState.READY, version=1, scorers=["ExactMatch"],
-            registered_at=self._started, heartbeat_at=self._started,
-        )  # fmt: skip
+            id=f"{run}.sampler.{pod}",
+            run=run,
+            pool=pool,
+            pod=pod,
+            state=SamplerState.READY,
+            version=1,
+            scorers=["ExactMatch"],
+            registered_at=self._started,
+            heartbeat_at=self._started,
+        )
 
     def _run(self, run: str, *, over: bool) -> Run:
         policy = PolicyPointer(version=1, epoch=1, step=0, prefix=run, manifest_sha256="0" * 64)
         return Run(
-            id=run, namespace="n", job="j", created_at=self._started, steps=10, epoch=1,
-            heartbeat_at=self._started, progress_at=self._started, policy=policy,
+            id=run,
+            namespace="n",
+            job="j",
+            created_at=self._started,
+            steps=10,
+            epoch=1,
+            heartbeat_at=self._started,
+            progress_at=self._started,
+            policy=policy,
             outcome=SUCCEEDED if over else None,
-        )  # fmt: skip
+        )

@@ -6,9 +6,14 @@ from benchmarks.scale.api import Api
 
 VERBS = ("APPLY", "PATCH", "PUT", "POST", "DELETE")
 MADE = (
-    "rljobs", "samplerpools", "configmaps", "networkpolicies", "poddisruptionbudgets",
-    "deployments", "pytorchjobs",
-)  # fmt: skip
+    "rljobs",
+    "samplerpools",
+    "configmaps",
+    "networkpolicies",
+    "poddisruptionbudgets",
+    "deployments",
+    "pytorchjobs",
+)
 """What an operator of RLJobs writes, and but for PUTs, by which controllers say statuses, nobody
 else."""
 
@@ -20,7 +25,7 @@ def counted(api: Api) -> dict[str, float]:
         if not line.startswith("apiserver_request_total{"):
             continue
         labels, value = line.removeprefix("apiserver_request_total{").rsplit("} ", 1)
-        said = dict(one.split("=", 1) for one in labels.split(","))
+        said = dict(part.split("=", 1) for part in labels.split(","))
         verb, code = said["verb"].strip('"'), said["code"].strip('"')
         if verb in VERBS and code.startswith("2"):
             key = f"{verb} {said['resource'].strip(chr(34))}"

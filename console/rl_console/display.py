@@ -99,9 +99,7 @@ def table(snapshot: Snapshot, *, elapsed: float) -> Group:
     job = snapshot.job
     heading = Text(f"RLJob {job.namespace}/{job.name}, {duration(elapsed)}", style="bold")
     progress = job.status.progress
-    bar = ProgressBar(
-        total=max(progress.steps, 1), completed=progress.step, width=BAR_WIDTH
-    )  # fmt: skip
+    bar = ProgressBar(total=max(progress.steps, 1), completed=progress.step, width=BAR_WIDTH)
     facts = Table.grid(padding=(0, 2))
     for label, value in fields(snapshot):
         facts.add_row(Text(label, style="dim"), Text(value))

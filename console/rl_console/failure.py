@@ -60,22 +60,27 @@ def choose_log(pods: Sequence[PodView], operators: Sequence[PodView]) -> LogWant
         pods: of the job.
         operators: the operator's pods.
     """
-    trainers = sorted(
-        (one for one in pods if one.role == "trainer"), key=lambda one: -one.attempt
-    )  # fmt: skip
+    trainers = sorted((one for one in pods if one.role == "trainer"), key=lambda one: -one.attempt)
     samplers = [one for one in pods if one.role == "sampler"]
     for group in (trainers, samplers):
         for pod in group:
-            broken = next((one for one in pod.containers if _failed(one)), None)
+            broken = next((container for container in pod.containers if _failed(container)), None)
             if broken:
                 previous = broken.failed_before
                 return LogWanted(pod=pod, container=broken.name, previous=previous)
     for pod in samplers:
-        waiting = next((one for one in pod.containers if one.running and not one.ready), None)
+        waiting = next(
+            (
+                container
+                for container in pod.containers
+                if container.running and not container.ready
+            ),
+            None,
+        )
         if waiting:
             return LogWanted(pod=pod, container=waiting.name, previous=False)
     for pod in [*trainers, *operators]:
-        started = next((one for one in pod.containers if one.running), None)
+        started = next((container for container in pod.containers if container.running), None)
         if started:
             return LogWanted(pod=pod, container=started.name, previous=False)
     return None
@@ -87,4 +92,4 @@ def _failed(container: ContainerView) -> bool:
 
 def troubles(pods: Sequence[PodView]) -> list[str]:
     """Why pods do not run, one line each."""
-    return [f"{one.name}: {one.trouble}" for one in pods if one.trouble]
+    return [f"{pod.name}: {pod.trouble}" for pod in pods if pod.trouble]

@@ -86,9 +86,7 @@ class _Watch:
         self._stalled_since: float | None = None
         self._last: Snapshot | None = None
 
-    def look(
-        self, read: Callable[[], Snapshot], display: Display, *, now: float
-    ) -> Ending | None:  # fmt: skip
+    def look(self, read: Callable[[], Snapshot], display: Display, *, now: float) -> Ending | None:
         elapsed = now - self._started
         try:
             snapshot = read()

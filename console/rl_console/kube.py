@@ -75,7 +75,7 @@ class Cluster:
         )
         pools = map(PoolObject.parse, found["items"])
         return sorted(
-            (one for one in pools if job in (one.job, *one.beside)), key=lambda one: one.name
+            (pool for pool in pools if job in (pool.job, *pool.beside)), key=lambda one: one.name
         )
 
     def pods(self, namespace: str, selector: str = "") -> list[PodView]:
@@ -89,7 +89,7 @@ class Cluster:
                 else self._core.list_pod_for_all_namespaces(**wanted)
             ),
         )
-        return sorted((pod_view(one) for one in found.items), key=lambda one: one.name)
+        return sorted((pod_view(item) for item in found.items), key=lambda one: one.name)
 
     def log_tail(self, pod: PodView, container: str, *, lines: int, previous: bool) -> list[str]:
         """Last lines that a container wrote; none where it has not started or is gone."""
@@ -131,8 +131,8 @@ class Cluster:
             lambda: self._apps.list_namespaced_stateful_set(namespace, _request_timeout=timeout),
         )
         return [
-            *(_workload("Deployment", one) for one in deployments.items),
-            *(_workload("StatefulSet", one) for one in sets.items),
+            *(_workload("Deployment", item) for item in deployments.items),
+            *(_workload("StatefulSet", item) for item in sets.items),
         ]
 
 

@@ -70,7 +70,9 @@ def pod_view(pod: Any) -> PodView:
         beside=jobs[1:],
         attempt=int(environ.get(env.ATTEMPT, "0")),
         phase=status.phase,
-        ready=any(one.type == "Ready" and one.status == "True" for one in conditions),
+        ready=any(
+            condition.type == "Ready" and condition.status == "True" for condition in conditions
+        ),
         trouble=_trouble(conditions, containers),
         containers=containers,
     )
@@ -97,9 +99,9 @@ def _waiting(waiting: Any) -> str:
 
 
 def _trouble(conditions: list[Any], containers: tuple[ContainerView, ...]) -> str:
-    for one in containers:
-        if one.waiting:
-            return f"container {one.name}: {one.waiting}"
+    for container in containers:
+        if container.waiting:
+            return f"container {container.name}: {container.waiting}"
     for condition in conditions:
         if condition.type == "PodScheduled" and condition.status != "True" and condition.message:
             return f"not scheduled: {condition.message}"

@@ -29,9 +29,14 @@ def port_forward(tools: Tools, *, namespace: str, service: str, port: int) -> It
         RequestRefusedError: kubectl ended, or did not forward in time.
     """
     command = tools.kubectl_command(
-        "port-forward", "--namespace", namespace, "--address", "127.0.0.1",
-        f"service/{service}", f":{port}",
-    )  # fmt: skip
+        "port-forward",
+        "--namespace",
+        namespace,
+        "--address",
+        "127.0.0.1",
+        f"service/{service}",
+        f":{port}",
+    )
     # A file, not a pipe: kubectl tells of every connection, and a full pipe would stop it.
     with tempfile.NamedTemporaryFile(prefix="rl-port-forward-") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)

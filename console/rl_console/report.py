@@ -51,15 +51,13 @@ def read_report(objects: Objects, run_prefix: str) -> Report:
 def read_metrics(objects: Objects, run_prefix: str) -> list[StepMetrics]:
     """Metrics of every step, in order; raises ObjectMissingError while there are none."""
     lines = reports.newest(objects, run_prefix, reports.METRICS).splitlines()
-    return [StepMetrics.model_validate_json(one) for one in lines if one.strip()]
+    return [StepMetrics.model_validate_json(line) for line in lines if line.strip()]
 
 
 def smoothed(values: list[float], *, window: int) -> list[float]:
     """Mean of each value and up to ``window - 1`` before it."""
     starts = [max(0, end - window) for end in range(1, len(values) + 1)]
-    return [
-        sum(values[start:end]) / (end - start) for end, start in enumerate(starts, start=1)
-    ]  # fmt: skip
+    return [sum(values[start:end]) / (end - start) for end, start in enumerate(starts, start=1)]
 
 
 def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: Path) -> None:
@@ -68,19 +66,20 @@ def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: 
 
     figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    steps = [one.step for one in metrics]
-    rewards = [one.reward_mean for one in metrics]
+    steps = [metric.step for metric in metrics]
+    rewards = [metric.reward_mean for metric in metrics]
     axes.plot(steps, rewards, color="tab:blue", alpha=0.35, label="training reward")
     mean = smoothed(rewards, window=SMOOTHING_STEPS)
     axes.plot(steps, mean, color="tab:blue", label=f"mean of {SMOOTHING_STEPS} steps")
-    several = len({one.dataset for one in evaluations}) > 1
+    several = len({evaluation.dataset for evaluation in evaluations}) > 1
     for dataset, temperature in dict.fromkeys(
-        (one.dataset, one.temperature) for one in evaluations
+        (evaluation.dataset, evaluation.temperature) for evaluation in evaluations
     ):
         points = [
-            (one.step, one.accuracy)
-            for one in evaluations
-            if (one.dataset, one.temperature) == (dataset, temperature) and one.accuracy is not None
+            (evaluation.step, evaluation.accuracy)
+            for evaluation in evaluations
+            if (evaluation.dataset, evaluation.temperature) == (dataset, temperature)
+            and evaluation.accuracy is not None
         ]
         named = f"{dataset}: " if several else ""
         axes.plot(
@@ -99,32 +98,46 @@ def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: 
 
 def table(report: Report) -> Table:
     """Evaluations of a run, one row each; of supervised ones the loss."""
-    if any(one.loss is not None for one in report.evaluations):
+    if any(evaluation.loss is not None for evaluation in report.evaluations):
         return _losses(report)
     rows = _empty(
-        f"{report.job}: held-out accuracy", "policy", "step", "data", "temperature", "accuracy",
-        "pass@k", "prompts", "tokens", "mean |Δ| logp",
-    )  # fmt: skip
-    for one in report.evaluations:
+        f"{report.job}: held-out accuracy",
+        "policy",
+        "step",
+        "data",
+        "temperature",
+        "accuracy",
+        "pass@k",
+        "prompts",
+        "tokens",
+        "mean |Δ| logp",
+    )
+    for evaluation in report.evaluations:
         rows.add_row(
-            str(one.version),
-            str(one.step),
-            one.dataset,
-            f"{one.temperature:g}",
-            "–" if one.accuracy is None else f"{one.accuracy:.3f}",
-            " ".join(f"{k}: {rate:.3f}" for k, rate in one.pass_at.items()),
-            str(one.prompts),
-            str(one.tokens),
-            f"{one.logprob_gap_mean:.1e}",
+            str(evaluation.version),
+            str(evaluation.step),
+            evaluation.dataset,
+            f"{evaluation.temperature:g}",
+            "–" if evaluation.accuracy is None else f"{evaluation.accuracy:.3f}",
+            " ".join(f"{k}: {rate:.3f}" for k, rate in evaluation.pass_at.items()),
+            str(evaluation.prompts),
+            str(evaluation.tokens),
+            f"{evaluation.logprob_gap_mean:.1e}",
         )
     return rows
 
 
 def _losses(report: Report) -> Table:
     rows = _empty(f"{report.job}: held-out loss", "step", "data", "loss", "records", "tokens")
-    for one in report.evaluations:
-        loss = "–" if one.loss is None else f"{one.loss:.4f}"
-        rows.add_row(str(one.step), one.dataset, loss, str(one.prompts), str(one.tokens))
+    for evaluation in report.evaluations:
+        loss = "–" if evaluation.loss is None else f"{evaluation.loss:.4f}"
+        rows.add_row(
+            str(evaluation.step),
+            evaluation.dataset,
+            loss,
+            str(evaluation.prompts),
+            str(evaluation.tokens),
+        )
     return rows
 
 

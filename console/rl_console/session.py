@@ -70,7 +70,7 @@ class Session:
 
     def _pods(self) -> list[PodView]:
         pods = self.cluster.pods(self.namespace)
-        return [one for one in pods if self.job in (one.job, *one.beside)]
+        return [pod for pod in pods if self.job in (pod.job, *pod.beside)]
 
 
 def print_failure(console: Console, failure: StageFailedError) -> None:

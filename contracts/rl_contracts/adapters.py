@@ -27,7 +27,7 @@ def targeted(tensors: Iterable[str], section: LoRA) -> list[str]:
     """The layers whose weights these tensors are and that get an adapter, in order of names."""
     wanted = section.targets or TARGETS
     layers = (name.removesuffix(WEIGHT) for name in tensors if name.endswith(WEIGHT))
-    return sorted(one for one in layers if one.rpartition(".")[2] in wanted)
+    return sorted(layer for layer in layers if layer.rpartition(".")[2] in wanted)
 
 
 def model_tensors(folder: Path) -> dict[str, TensorHeader]:
@@ -53,7 +53,7 @@ def entry_of(folder: Path, *, uri: str, section: LoRA) -> AdapterEntry:
         rank=section.rank,
         alpha=section.alpha,
         dropout=section.dropout,
-        targets=sorted({one.rpartition(".")[2] for one in layers}),
+        targets=sorted({layer.rpartition(".")[2] for layer in layers}),
     )
 
 

@@ -17,11 +17,21 @@ from rl_contracts.documents.manifest import (
 from rl_contracts.errors import IntegrityError
 
 INDEX_FILE = "model.safetensors.index.json"
-TOKENIZER_FILES = frozenset({
-    "added_tokens.json", "chat_template.jinja", "chat_template.json", "merges.txt",
-    "special_tokens_map.json", "spiece.model", "tokenizer.json", "tokenizer.model",
-    "tokenizer_config.json", "vocab.json", "vocab.txt",
-})  # fmt: skip
+TOKENIZER_FILES = frozenset(
+    {
+        "added_tokens.json",
+        "chat_template.jinja",
+        "chat_template.json",
+        "merges.txt",
+        "special_tokens_map.json",
+        "spiece.model",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "vocab.json",
+        "vocab.txt",
+    }
+)
 """What transformers makes a tokenizer from. Where a manifest names a tokenizer of its own they come
 from there, all of them, and the model's own are left where they are: halves of two make neither."""
 

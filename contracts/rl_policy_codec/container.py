@@ -37,8 +37,10 @@ def pack(patches: Mapping[Place, Patch]) -> bytes:
         for part, planes in (("gaps", patch.gaps), ("values", patch.values)):
             begin, end = end, end + planes.size
             header[f"{place.tensor}@{place.start}:{part}"] = {
-                "dtype": "U8", "shape": list(planes.shape), "data_offsets": [begin, end],
-            }  # fmt: skip
+                "dtype": "U8",
+                "shape": list(planes.shape),
+                "data_offsets": [begin, end],
+            }
             parts.append(planes.data)
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)

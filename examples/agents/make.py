@@ -86,7 +86,7 @@ def new_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     core.train_from_iterator(texts, trainer)
-    core.add_tokens([AddedToken(one, normalized=False) for one in TAGS])
+    core.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token=PAD,
@@ -131,7 +131,7 @@ class Warmstart:
         Labels are shifted already: label t is the token that follows id t, or `IGNORED` where
         that token is not the policy's.
         """
-        rows = [self._encode(one) for one in episodes]
+        rows = [self._encode(episode) for episode in episodes]
         width = max(len(ids) for ids, _ in rows)
         ids = torch.full((len(rows), width), self.tokenizer.pad_token_id)
         labels = torch.full((len(rows), width), IGNORED)
@@ -188,7 +188,7 @@ class Warmstart:
     @torch.no_grad()
     def right_probability(self, model: Qwen3ForCausalLM, pairs: Sequence[Numbers]) -> float:
         """Mean probability, at temperature 1, that the policy acts out the right episode."""
-        ids, labels = self.batch([self.task.episode(one) for one in pairs])
+        ids, labels = self.batch([self.task.episode(pair) for pair in pairs])
         log_probs = torch.log_softmax(model(ids, use_cache=False).logits, dim=-1)
         chosen = log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
         return (chosen * (labels != IGNORED)).sum(-1).exp().mean().item()

@@ -50,7 +50,7 @@ class Task:
             messages.insert(0, Message(role="system", content=agent["systemPrompt"]))
         if agent["kind"] in IN_TEXT:
             messages = introduced(messages, IN_TEXT[agent["kind"]](()))
-        return [{"role": one.role, "content": one.text} for one in messages]
+        return [{"role": message.role, "content": message.text} for message in messages]
 
 
 def job(manifest: str) -> dict:
@@ -120,7 +120,8 @@ TASKS = {
         },
         right=remember,
         careless=lambda a, b, chooser: [
-            *remember(a, b)[:2], answers(slip(int(f"{a}{b}"), chooser))
+            *remember(a, b)[:2],
+            answers(slip(int(f"{a}{b}"), chooser)),
         ],
         manifest="conversation.yaml",
     ),
@@ -134,7 +135,7 @@ TASKS = {
         careless=lambda a, b, chooser: [answers(f"print({a}{chooser.choice('-*')}{b})")],
         manifest="code-agent.yaml",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -51,14 +51,16 @@ def read(get, prefix):
     """The safetensors files of a version by name, every tensor checked against its digest."""
     manifest = json.loads(get(prefix + "manifest.json"))
     if manifest["content"] == "full":
-        files = {one["name"]: bytearray(get(prefix + one["name"])) for one in manifest["files"]}
+        files = {file["name"]: bytearray(get(prefix + file["name"])) for file in manifest["files"]}
     else:
         files = read(get, manifest["delta"]["base"]["prefix"])
-        for one in manifest["delta"]["files"]:
-            apply(get(prefix + one["name"]), tensors(files))
+        for file in manifest["delta"]["files"]:
+            apply(get(prefix + file["name"]), tensors(files))
     views = tensors(files)
-    for one in manifest["tensors"]:
-        assert hashlib.sha256(views[one["name"]].data).hexdigest() == one["sha256"], one["name"]
+    for tensor in manifest["tensors"]:
+        assert hashlib.sha256(views[tensor["name"]].data).hexdigest() == tensor["sha256"], tensor[
+            "name"
+        ]
     return files
 
 

@@ -116,8 +116,13 @@ def _parser() -> argparse.ArgumentParser:
         return one
 
     start = add("up", _up, "Start the cluster; print the references of the images asked for.")
-    start.add_argument("--images", nargs="*", default=["base"], metavar="NAME",
-                       help="images to build and push beside everything else")  # fmt: skip
+    start.add_argument(
+        "--images",
+        nargs="*",
+        default=["base"],
+        metavar="NAME",
+        help="images to build and push beside everything else",
+    )
     start.add_argument("--all-images", action="store_true", help="every image")
     add("down", _down, "Stop and remove everything that was started; caches stay.")
     make = add("images", _images, "Build and push images; print name → reference as JSON.")
@@ -130,8 +135,12 @@ def _parser() -> argparse.ArgumentParser:
         "--context", default="", help="a context of your kubeconfig; else the local cluster"
     )
     for one in (make, operator):
-        one.add_argument("--registry", default=IMAGE_PREFIX, metavar="HOST/PREFIX",
-                         help="where images go; default: the local registry")  # fmt: skip
+        one.add_argument(
+            "--registry",
+            default=IMAGE_PREFIX,
+            metavar="HOST/PREFIX",
+            help="where images go; default: the local registry",
+        )
     add("kubeconfig", _kubeconfig, "Print the path of the cluster's kubeconfig.")
     program = add("bin", _bin, "Print the path of a program; it is built when missing.")
     program.add_argument("name", help="kubectl, helm, etcd, …")

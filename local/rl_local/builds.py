@@ -107,9 +107,9 @@ class Builder:
             self.layout, "images", "--noheading", "--format", "{{.Name}}:{{.Tag}}"
         )
         name = self._local(image).rpartition(":")[0]
-        for one in listed.splitlines():
-            if one.rpartition(":")[0] == name and one != self._local(image):
-                buildah_output(self.layout, "rmi", one)
+        for line in listed.splitlines():
+            if line.rpartition(":")[0] == name and line != self._local(image):
+                buildah_output(self.layout, "rmi", line)
 
     def _push(self, image: Image, reference: str) -> None:
         here = reference.startswith(("localhost:", "127.0.0.1:"))

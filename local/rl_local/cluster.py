@@ -59,9 +59,9 @@ def up(layout: Layout, names: Iterable[str]) -> dict[str, str]:
             builds.tidy(layout)
             pushed = images_.submit(builds.Builder(layout).push_all, wanted)
             built = {
-                one: builders.submit(binaries.ensure, layout, one)
-                for one in binaries.BINARIES
-                if one not in binaries.ON_DEMAND
+                binary: builders.submit(binaries.ensure, layout, binary)
+                for binary in binaries.BINARIES
+                if binary not in binaries.ON_DEMAND
             }
             started += _start(layout, built)
             for future in built.values():

@@ -75,7 +75,9 @@ class Kubectl:
 def condition_true(item: dict[str, Any], kind: str) -> bool:
     """Whether the condition ``kind`` of an object is True."""
     conditions = item.get("status", {}).get("conditions", [])
-    return any(one["type"] == kind and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == kind and condition["status"] == "True" for condition in conditions
+    )
 
 
 def node_ready(layout: Layout) -> bool:

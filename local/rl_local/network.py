@@ -56,10 +56,18 @@ def prepare(saved: Path) -> None:
         saved.write_text(json.dumps(before))
     for name, value in SYSCTLS.items():
         (PROC_SYS / name).write_text(value)
-    _ensure_chain("nat", "RL-OPERATOR-MASQ", "POSTROUTING",
-                  [f"-s {NODE_RANGE} ! -d {POD_RANGE} -j MASQUERADE"])  # fmt: skip
-    _ensure_chain("filter", "RL-OPERATOR-FORWARD", "FORWARD",
-                  [f"-i {BRIDGE} -j ACCEPT", f"-o {BRIDGE} -j ACCEPT"])  # fmt: skip
+    _ensure_chain(
+        "nat",
+        "RL-OPERATOR-MASQ",
+        "POSTROUTING",
+        [f"-s {NODE_RANGE} ! -d {POD_RANGE} -j MASQUERADE"],
+    )
+    _ensure_chain(
+        "filter",
+        "RL-OPERATOR-FORWARD",
+        "FORWARD",
+        [f"-i {BRIDGE} -j ACCEPT", f"-o {BRIDGE} -j ACCEPT"],
+    )
 
 
 def _ensure_chain(table: str, chain: str, hook: str, rules: list[str]) -> None:

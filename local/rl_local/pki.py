@@ -39,7 +39,7 @@ def server(node_address: str) -> Identity:
     names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
     names.append("kubernetes.default.svc.cluster.local")
     addresses = ["127.0.0.1", SERVICE_ADDRESS, node_address]
-    alternatives = [f"DNS:{one}" for one in names] + [f"IP:{one}" for one in addresses]
+    alternatives = [f"DNS:{name}" for name in names] + [f"IP:{address}" for address in addresses]
     return Identity("apiserver", "/CN=kube-apiserver", f"subjectAltName={','.join(alternatives)}")
 
 
@@ -69,9 +69,23 @@ def _sign(folder: Path, identity: Identity) -> None:
     extensions.write_text(identity.extensions + "\n")
     request = base.with_suffix(".csr")
     _openssl("req", *_new_key(base.with_suffix(".key")), "-subj", identity.subject, "-out", request)
-    _openssl("x509", "-req", "-in", request, "-CA", folder / "ca.crt", "-CAkey", folder / "ca.key",
-             "-CAcreateserial", "-days", DAYS, "-extfile", extensions,
-             "-out", base.with_suffix(".crt"))  # fmt: skip
+    _openssl(
+        "x509",
+        "-req",
+        "-in",
+        request,
+        "-CA",
+        folder / "ca.crt",
+        "-CAkey",
+        folder / "ca.key",
+        "-CAcreateserial",
+        "-days",
+        DAYS,
+        "-extfile",
+        extensions,
+        "-out",
+        base.with_suffix(".crt"),
+    )
 
 
 def _new_key(path: Path) -> list[str]:

@@ -133,7 +133,7 @@ def kubelet(layout: Layout, *, resolv_conf: Path) -> str:
 def nameservers(resolv_conf: str) -> list[str]:
     """The name servers that pods can reach; one on the node's loopback address they cannot."""
     words = [line.split() for line in resolv_conf.splitlines()]
-    found = [one[1] for one in words if len(one) >= 2 and one[0] == "nameserver"]
+    found = [word[1] for word in words if len(word) >= 2 and word[0] == "nameserver"]
     return [one for one in found if not one.startswith("127.") and one != "::1"]
 
 

@@ -45,7 +45,7 @@ def mirrors(listing: str) -> list[str]:
         listing: lines of ``apt-get indextargets --format '$(CODENAME) $(COMPONENT) $(REPO_URI)'``.
     """
     words = (line.split() for line in listing.splitlines())
-    wanted = [one[2] for one in words if one[:2] == [versions.DEBIAN_SUITE, "main"]]
+    wanted = [word[2] for word in words if word[:2] == [versions.DEBIAN_SUITE, "main"]]
     return list(dict.fromkeys(wanted))
 
 

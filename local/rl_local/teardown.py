@@ -33,7 +33,7 @@ def group_roots() -> list[Path]:
     """The cluster's control group in every hierarchy (version 1) or in the only one (version 2)."""
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS / CGROUP]
-    return [one / CGROUP for one in CGROUPS.iterdir() if (one / "cgroup.procs").exists()]
+    return [path / CGROUP for path in CGROUPS.iterdir() if (path / "cgroup.procs").exists()]
 
 
 def make_groups() -> None:
@@ -150,7 +150,7 @@ def mounts_below(mountinfo: str, folder: Path) -> list[str]:
         folder: an absolute path.
     """
     points = [_unescape(line.split()[4]) for line in mountinfo.splitlines()]
-    inside = [one for one in points if one == str(folder) or one.startswith(f"{folder}/")]
+    inside = [point for point in points if point == str(folder) or point.startswith(f"{folder}/")]
     return inside[::-1]
 
 
@@ -190,7 +190,11 @@ def remove_shim_sockets(layout: Layout) -> None:
 def remember_places(note: Path) -> None:
     """Note, before anything is started, which of the fixed places are not there yet."""
     if not note.exists():
-        note.write_text(json.dumps([str(one) for one in FIXED_PLACES if not one.exists()]))
+        note.write_text(
+            json.dumps(
+                [str(fixed_place) for fixed_place in FIXED_PLACES if not fixed_place.exists()]
+            )
+        )
 
 
 def remove_places(layout: Layout, note: Path) -> None:

@@ -48,21 +48,28 @@ class AgentCollector(Collector):
         for name, (text, count) in counters.items():
             yield CounterMetricFamily(f"rl_sampler_{name}", text, value=count)
         yield labelled(
-            "tool_calls", "Tool calls of the policy.", ["outcome"],
+            "tool_calls",
+            "Tool calls of the policy.",
+            ["outcome"],
             {(outcome,): made for outcome, made in tally.tool_calls.items()},
-        )  # fmt: skip
+        )
         yield labelled(
-            "completions", "Requests to judges and simulated users.",
-            ["caller", "model", "outcome"], tally.completions,
-        )  # fmt: skip
+            "completions",
+            "Requests to judges and simulated users.",
+            ["caller", "model", "outcome"],
+            tally.completions,
+        )
         yield labelled(
-            "completion_tokens", "Tokens that their servers counted.",
-            ["caller", "model", "kind"], tally.completion_tokens,
-        )  # fmt: skip
+            "completion_tokens",
+            "Tokens that their servers counted.",
+            ["caller", "model", "kind"],
+            tally.completion_tokens,
+        )
         standing = GaugeMetricFamily(
-            "rl_sampler_problem", "1 while this stands in the way; the log says why.",
+            "rl_sampler_problem",
+            "1 while this stands in the way; the log says why.",
             labels=["topic"],
-        )  # fmt: skip
+        )
         for topic in self._problems.topics:
             standing.add_metric([topic], 1)
         yield standing

@@ -32,9 +32,7 @@ def is_needed(run: Run | None, *, now: float) -> bool:
 class Reaper:
     """Between two trainers, samplers still die: their work goes on elsewhere."""
 
-    def __init__(
-        self, assignment: Assignment, *, shared: SharedState, serving: Serving
-    ) -> None:  # fmt: skip
+    def __init__(self, assignment: Assignment, *, shared: SharedState, serving: Serving) -> None:
         self._assignment, self._shared, self._serving = assignment, shared, serving
 
     async def run(self) -> None:

@@ -32,9 +32,12 @@ STORAGE_CLASS = "local"
 def rl_local(*arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "rl_local", *arguments],
-        check=True, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "local"},
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": "local"},
         cwd=ROOT,
-    )  # fmt: skip
+    )
     return done.stdout.strip()
 
 
@@ -98,7 +101,7 @@ def lab(alone: None, installed: DemoSettings, cluster: Cluster) -> Iterator[Lab]
     lab.delete("rljobs.rl-operator.io", "--all")
     # Pods of a job that is gone would be taken for those of the next one of its name.
     until(
-        lambda: not any(one.job for one in cluster.pods(NAMESPACE)), what="earlier pods to be gone"
+        lambda: not any(pod.job for pod in cluster.pods(NAMESPACE)), what="earlier pods to be gone"
     )
     yield lab
     lab.delete("rljobs.rl-operator.io", "--all")

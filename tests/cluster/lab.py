@@ -31,9 +31,17 @@ SYSTEM = "rl-system"
 def command_line(chosen: Tools, *arguments: str) -> list[str]:
     """A command line of ``kubectl rl``."""
     return [
-        sys.executable, "-m", "rl_console", "--kubectl", chosen.kubectl, "--helm", chosen.helm,
-        "--kubeconfig", str(chosen.kubeconfig), *arguments,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "rl_console",
+        "--kubectl",
+        chosen.kubectl,
+        "--helm",
+        chosen.helm,
+        "--kubeconfig",
+        str(chosen.kubeconfig),
+        *arguments,
+    ]
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,13 @@ class Lab:
     def delete(self, kind: str, *names: str, seconds: float = HUNG_SECONDS) -> None:
         """Delete objects and wait until they are gone."""
         self.kubectl(
-            "delete", kind, *names, "--ignore-not-found", f"--timeout={seconds:.0f}s",
+            "delete",
+            kind,
+            *names,
+            "--ignore-not-found",
+            f"--timeout={seconds:.0f}s",
             seconds=seconds + 10,
-        )  # fmt: skip
+        )
 
     def job(self, name: str) -> JobObject:
         """An RLJob."""
@@ -83,7 +95,7 @@ class Lab:
 
     def pods(self, job: str) -> list[PodView]:
         """Pods of an RLJob, those on their way out included."""
-        return [one for one in self.cluster.pods(self.namespace) if one.job == job]
+        return [pod for pod in self.cluster.pods(self.namespace) if pod.job == job]
 
     def await_condition(self, name: str, kind: str, *, seconds: float = HUNG_SECONDS) -> Condition:
         """Wait until a condition of an RLJob is True."""
@@ -118,9 +130,15 @@ class Lab:
         """Delete a pod at once, as when its node is gone."""
         where = namespace or self.namespace
         command = self.tools.kubectl_command(
-            "--namespace", where, "delete", "pod", pod,
-            "--grace-period=0", "--force", "--wait=false",
-        )  # fmt: skip
+            "--namespace",
+            where,
+            "delete",
+            "pod",
+            pod,
+            "--grace-period=0",
+            "--force",
+            "--wait=false",
+        )
         tools.run(command, doing=f"killing {pod}")
 
     @contextlib.contextmanager

@@ -44,5 +44,5 @@ def test_crds_are_small_and_have_their_subresources(lab: Lab) -> None:
     }
     assert set(crds["rljobs"]["subresources"]) == {"status"}
     assert set(crds["samplerpools"]["subresources"]) == {"status", "scale"}
-    columns = [one["name"] for one in crds["rljobs"]["additionalPrinterColumns"]]
+    columns = [crd["name"] for crd in crds["rljobs"]["additionalPrinterColumns"]]
     assert columns[:7] == ["Phase", "Trainer", "Samplers", "Step", "Reward", "Policy", "Age"]

@@ -37,9 +37,18 @@ MAX_STALENESS = 2
 TRAINER_SECONDS = 300
 TEMPERATURES = {1.0, 0.7}
 KEYS = {
-    "accuracyBefore", "accuracyAfter", "policyVersions", "steps", "seconds", "trainerSeconds",
-    "maxStalenessSeen", "logprobGapMean", "tokensPerSecond", "trainerWaitShare", "finalModel",
-}  # fmt: skip
+    "accuracyBefore",
+    "accuracyAfter",
+    "policyVersions",
+    "steps",
+    "seconds",
+    "trainerSeconds",
+    "maxStalenessSeen",
+    "logprobGapMean",
+    "tokensPerSecond",
+    "trainerWaitShare",
+    "finalModel",
+}
 
 
 @dataclass(frozen=True)
@@ -60,9 +69,17 @@ def run_demo(settings: DemoSettings) -> str:
     images = settings.out / "images.json"
     images.write_text(json.dumps(settings.images))
     command = command_line(
-        settings.tools, "demo", "--images", str(images), "--cache", str(settings.cache),
-        "--out", str(settings.out), "--storage-class", settings.storage_class,
-    )  # fmt: skip
+        settings.tools,
+        "demo",
+        "--images",
+        str(images),
+        "--cache",
+        str(settings.cache),
+        "--out",
+        str(settings.out),
+        "--storage-class",
+        settings.storage_class,
+    )
     done = subprocess.run(
         command, cwd=settings.checkout, capture_output=True, text=True, timeout=DEMO_SECONDS
     )
@@ -80,14 +97,22 @@ def demo(settings: DemoSettings, cluster: Cluster) -> Demo:
         lineage = opened.batches.lineage(run.head_batch)
         done = opened.tasks.find(job.uid, queue=Queue.CONSUMED, state=TaskState.DONE)
         final = [one for one in done if one.evaluation_version == run.last_version]
-        evaluated = opened.rollouts.get([one for task in final for one in task.rollouts])
-        trained = opened.rollouts.get([one.rollout for batch in lineage for one in batch.members])
+        evaluated = opened.rollouts.get([rollout for task in final for rollout in task.rollouts])
+        trained = opened.rollouts.get(
+            [member.rollout for batch in lineage for member in batch.members]
+        )
         report = read_report(opened.objects, opened.run_prefix(job.uid))
     values = json.loads((settings.out / "demo.json").read_text())
     return Demo(
-        out=settings.out, printed=printed, values=values, job=job, report=report,
-        lineage=lineage, trained=trained, evaluated=list(evaluated.values()),
-    )  # fmt: skip
+        out=settings.out,
+        printed=printed,
+        values=values,
+        job=job,
+        report=report,
+        lineage=lineage,
+        trained=trained,
+        evaluated=list(evaluated.values()),
+    )
 
 
 @pytest.mark.timeout(DEMO_SECONDS + 120)
@@ -119,12 +144,14 @@ def test_the_trainer_is_fast_enough(demo: Demo) -> None:
 def test_trainer_and_engine_agree_on_every_token(
     demo: Demo, record_property: Callable[[str, object], None]
 ) -> None:
-    versions = sorted({one.version for one in demo.report.evaluations})
+    versions = sorted({evaluation.version for evaluation in demo.report.evaluations})
     assert len(versions) >= 3, "the first, a middle and the final version are compared"
     assert versions[0] == 1
     assert versions[-1] == demo.report.policy_versions
     for version in versions:
-        found = [one for one in demo.report.evaluations if one.version == version]
+        found = [
+            evaluation for evaluation in demo.report.evaluations if evaluation.version == version
+        ]
         assert {one.temperature for one in found} == TEMPERATURES
         for one in found:
             name = f"version {version}, temperature {one.temperature:g}"
@@ -176,8 +203,16 @@ def test_the_job_tells_its_story(demo: Demo, settings: DemoSettings) -> None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     heading, row = kubectl("get", "rljob", JOB).splitlines()
-    assert heading.split() == ["NAME", "PHASE", "TRAINER", "SAMPLERS", "STEP", "REWARD", "POLICY",
-                               "AGE"]  # fmt: skip
+    assert heading.split() == [
+        "NAME",
+        "PHASE",
+        "TRAINER",
+        "SAMPLERS",
+        "STEP",
+        "REWARD",
+        "POLICY",
+        "AGE",
+    ]
     assert row.split()[:2] == [JOB, "Succeeded"]
     described = kubectl("describe", "rljob", JOB)
     assert "Complete" in described

@@ -60,7 +60,7 @@ def running(lab: Lab, role: str) -> PodView:
     """A running pod of the job."""
 
     def look() -> PodView | None:
-        pods = [one for one in lab.pods(NAME) if one.role == role and one.phase == "Running"]
+        pods = [pod for pod in lab.pods(NAME) if pod.role == role and pod.phase == "Running"]
         return pods[0] if pods else None
 
     found = until(look, what=f"a running {role}")
@@ -73,7 +73,7 @@ def system_pod(lab: Lab, component: str) -> PodView:
     selector = f"app.kubernetes.io/component={component}"
 
     def look() -> PodView | None:
-        return next((one for one in lab.cluster.pods(SYSTEM, selector) if one.ready), None)
+        return next((pod for pod in lab.cluster.pods(SYSTEM, selector) if pod.ready), None)
 
     found = until(look, what=f"a ready pod of {component}")
     assert found is not None
@@ -112,10 +112,20 @@ def handed_on(lab: Lab) -> tuple[str, str] | None:
 
 @pytest.fixture(scope="module")
 def faulted(lab: Lab) -> Iterator[Faulted]:
-    lab.apply(job(NAME, training__steps=STEPS, training__evaluation={
-        "beforeTraining": False, "afterTraining": True, "temperatures": [1.0],
-    }, training__checkpoint__everySteps=10, lifecycle__restartBackoffSeconds=1,
-        weightSync__transport={"relay": True}))  # fmt: skip
+    lab.apply(
+        job(
+            NAME,
+            training__steps=STEPS,
+            training__evaluation={
+                "beforeTraining": False,
+                "afterTraining": True,
+                "temperatures": [1.0],
+            },
+            training__checkpoint__everySteps=10,
+            lifecycle__restartBackoffSeconds=1,
+            weightSync__transport={"relay": True},
+        )
+    )
     run = lab.job(NAME).uid
     with contextlib.closing(RunReader(lab, run)) as reader:
         kill_in_turn(lab, reader)
@@ -132,7 +142,7 @@ def faulted(lab: Lab) -> Iterator[Faulted]:
             job=lab.job(NAME),
             run=document,
             lineage=lineage,
-            metrics=[StepMetrics.model_validate_json(one) for one in lines],
+            metrics=[StepMetrics.model_validate_json(line) for line in lines],
             rollouts=stores.rollouts.get(used),
             dead={
                 task.id: task.reason
@@ -146,7 +156,7 @@ def faulted(lab: Lab) -> Iterator[Faulted]:
 @pytest.mark.timeout(3600)
 def test_every_step_was_made_once(faulted: Faulted) -> None:
     assert [batch.step for batch in faulted.lineage] == list(range(1, STEPS + 1))
-    assert [one.step for one in faulted.metrics] == list(range(1, STEPS + 1))
+    assert [metric.step for metric in faulted.metrics] == list(range(1, STEPS + 1))
     assert faulted.run.step == STEPS
 
 
@@ -198,8 +208,10 @@ def test_restarts_are_counted(faulted: Faulted) -> None:
 def test_the_final_model_is_in_the_bucket(faulted: Faulted, lab: Lab) -> None:
     assert faulted.job.status.final_model.startswith("s3://")
     with lab.stores() as stores:
-        names = {one.key.rsplit("/", 1)[-1] for one in stores.objects.list(
-            f"{stores.run_prefix(faulted.run.id)}final/")}  # fmt: skip
+        names = {
+            stored_object.key.rsplit("/", 1)[-1]
+            for stored_object in stores.objects.list(f"{stores.run_prefix(faulted.run.id)}final/")
+        }
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
 
 

@@ -73,41 +73,55 @@ def mend_scorer(lab: Lab) -> None:
 
 BAD = [
     Bad(
-        "bad-model", "ModelNotFound",
-        ("spec.model.uri", f"{BUCKET}/rl-test/late-model"), copy_model,
+        "bad-model",
+        "ModelNotFound",
+        ("spec.model.uri", f"{BUCKET}/rl-test/late-model"),
+        copy_model,
         {"model__uri": f"{BUCKET}/rl-test/late-model"},
     ),
     Bad(
-        "bad-data", "DatasetNotFound",
-        ("spec.data.train[0].uri", f"{BUCKET}/rl-test/late.jsonl"), put_data("late.jsonl"),
+        "bad-data",
+        "DatasetNotFound",
+        ("spec.data.train[0].uri", f"{BUCKET}/rl-test/late.jsonl"),
+        put_data("late.jsonl"),
         {"data__train__0__uri": f"{BUCKET}/rl-test/late.jsonl"},
     ),
     Bad(
-        "bad-line", "DatasetMalformed",
-        ("spec.data.train[0].uri", "line 3", "not JSON"), put_data("malformed.jsonl"),
+        "bad-line",
+        "DatasetMalformed",
+        ("spec.data.train[0].uri", "line 3", "not JSON"),
+        put_data("malformed.jsonl"),
         {"data__train__0__uri": f"{BUCKET}/rl-test/malformed.jsonl"},
     ),
     Bad(
-        "bad-keys", "BucketAccessDenied",
-        ("spec.storage.secretName", "credentials"), mend_secret("bad-keys"),
+        "bad-keys",
+        "BucketAccessDenied",
+        ("spec.storage.secretName", "credentials"),
+        mend_secret("bad-keys"),
         secret={"s3SecretKey": WRONG},
     ),
     Bad(
-        "bad-bucket", "BucketUnreachable",
-        ("spec.storage.secretName", "bucket did not answer"), mend_secret("bad-bucket"),
+        "bad-bucket",
+        "BucketUnreachable",
+        ("spec.storage.secretName", "bucket did not answer"),
+        mend_secret("bad-bucket"),
         secret={"s3Endpoint": "http://nowhere.rl-system.svc:9000"},
     ),
     Bad(
-        "bad-store", "StateStoreUnreachable",
-        ("spec.storage.secretName", "document store did not answer"), mend_secret("bad-store"),
+        "bad-store",
+        "StateStoreUnreachable",
+        ("spec.storage.secretName", "document store did not answer"),
+        mend_secret("bad-store"),
         secret={"mongoUri": "mongodb://nowhere.rl-system.svc:27017/"},
     ),
     Bad(
-        "bad-scorer", "ScorerUnknown",
-        ("spec.reward.scorers[0].kind", "Telepathy", "ExactMatch"), mend_scorer,
+        "bad-scorer",
+        "ScorerUnknown",
+        ("spec.reward.scorers[0].kind", "Telepathy", "ExactMatch"),
+        mend_scorer,
         {"reward__scorers": [{"kind": "Telepathy"}], "lifecycle__dataPolicy": "Delete"},
     ),
-]  # fmt: skip
+]
 WITHOUT_PODS = [one.name for one in BAD if one.name != LASTING]
 
 
@@ -170,7 +184,7 @@ def test_stalled_jobs_start_nothing_and_write_nothing(
 ) -> None:
     def seen() -> dict[str, str]:
         jobs = lab.get("rljobs")["items"]
-        return {one["metadata"]["resourceVersion"]: json.dumps(one["status"]) for one in jobs}
+        return {job["metadata"]["resourceVersion"]: json.dumps(job["status"]) for job in jobs}
 
     def settled() -> bool:
         before = seen()

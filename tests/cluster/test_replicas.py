@@ -37,21 +37,24 @@ def reader(lab: Lab) -> Iterator[RunReader]:
 
 
 def test_the_samplers_sandbox_runs_what_the_policy_wrote(lab: Lab, reader: RunReader) -> None:
-    (sampler,) = [one.name for one in lab.pods(NAME) if one.role == "sampler"]
-    beside = {one["name"] for one in lab.get("pod", sampler)["spec"]["initContainers"]}
+    (sampler,) = [pod.name for pod in lab.pods(NAME) if pod.role == "sampler"]
+    beside = {
+        init_container["name"]
+        for init_container in lab.get("pod", sampler)["spec"]["initContainers"]
+    }
     assert "sandbox" in beside
     with lab.stores() as stores:
         found = stores.runs.get(reader.run)
         assert found is not None
         (batch, *_) = stores.batches.lineage(found.head_batch)
-        rollouts = stores.rollouts.get([one.rollout for one in batch.members]).values()
-    judged = [part.value for one in rollouts for part in one.parts if part.scorer == "Code"]
+        rollouts = stores.rollouts.get([member.rollout for member in batch.members]).values()
+    judged = [part.value for rollout in rollouts for part in rollout.parts if part.scorer == "Code"]
     assert len(judged) == len(rollouts) > 0
     assert max(judged) == 1.0  # a number is a program that comes to its end
 
 
 def test_the_trainer_s_size_may_change_between_attempts(lab: Lab, reader: RunReader) -> None:
-    names = {one.name for one in lab.pods(NAME) if "-worker-" in one.name}
+    names = {pod.name for pod in lab.pods(NAME) if "-worker-" in pod.name}
     assert names == {f"{NAME}-1-worker-0", f"{NAME}-1-worker-1"}
     change(lab, '{"suspend": true}')
     lab.await_condition(NAME, "Suspended")

@@ -49,9 +49,12 @@ def test_the_scale_has_a_selector_for_autoscalers(pool: str, lab: Lab) -> None:
 def test_the_job_does_not_scale_its_pool_back(pool: str, lab: Lab) -> None:
     lab.kubectl("annotate", "rljob", NAME, "touched=yes")
     lab.kubectl("scale", "samplerpool", pool, "--replicas=0")
-    lab.kubectl("patch", "rljob", NAME, "--type=merge", "-p",
-                '{"spec":{"lifecycle":{"backoffLimit":1}}}')  # fmt: skip
+    lab.kubectl(
+        "patch", "rljob", NAME, "--type=merge", "-p", '{"spec":{"lifecycle":{"backoffLimit":1}}}'
+    )
     generation = lab.job(NAME).generation
-    until(lambda: lab.job(NAME).status.observed_generation == generation,
-          what="the operator to see the edit")  # fmt: skip
+    until(
+        lambda: lab.job(NAME).status.observed_generation == generation,
+        what="the operator to see the edit",
+    )
     assert seen(lab).replicas == 0

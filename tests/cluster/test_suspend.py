@@ -39,9 +39,13 @@ def mount_records(lab: Lab) -> dict[str, Any]:
         lines = stores.objects.get("datasets/arithmetic/train.jsonl").decode().splitlines()
     content = "\n".join([*lines[:RECORDS], "{broken"])
     lab.apply(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": DATA},
-         "data": {"train.jsonl": content}}
-    )  # fmt: skip
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": DATA},
+            "data": {"train.jsonl": content},
+        }
+    )
     volume = {"name": "records", "configMap": {"name": DATA}}
     mount = {"name": "records", "mountPath": "/records", "readOnly": True}
     trainer = {"name": "pytorch", "volumeMounts": [mount]}
@@ -114,11 +118,13 @@ def check_audit(lab: Lab, run: str, trainer: dict[str, Any]) -> None:
     assert batch.digest is not None
     assert (told["run"], told["step"], told["digest"]["verdict"]) == (run, batch.step, "match")
     assert told["digest"]["trained"] == told["digest"]["rebuilt"] == batch.digest.model_dump()
-    assert {one["rollout"] for one in told["sequences"]} == {one.rollout for one in batch.members}
+    assert {sequence["rollout"] for sequence in told["sequences"]} == {
+        member.rollout for member in batch.members
+    }
 
 
 def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunReader) -> None:
-    (trainer,) = [one.name for one in lab.pods(NAME) if one.role == "trainer"]
+    (trainer,) = [pod.name for pod in lab.pods(NAME) if pod.role == "trainer"]
     manifest = lab.get("pod", trainer)
     reader.await_step(3)
     suspend(lab, suspended=True)
@@ -126,7 +132,7 @@ def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunRead
     assert lab.pods(NAME) == []
     status = lab.job(NAME).status
     assert (status.phase, status.failures) == ("Suspended", 0)
-    assert [one.result for one in status.attempts] == ["Suspended"]
+    assert [attempt.result for attempt in status.attempts] == ["Suspended"]
     held = until(reader.document, what="the run")
     assert held is not None
     assert held.durable is not None
@@ -137,7 +143,7 @@ def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunRead
     lab.await_condition(NAME, "Complete", seconds=COMPLETE_SECONDS)
     status = lab.job(NAME).status
     assert (status.attempt, status.failures, status.progress.step) == (2, 0, STEPS)
-    assert [one.result for one in status.attempts] == ["Suspended", "Succeeded"]
+    assert [attempt.result for attempt in status.attempts] == ["Suspended", "Succeeded"]
     assert status.samplers.restarts == 0
     with lab.stores() as stores:
         found = stores.runs.get(reader.run)
@@ -149,7 +155,7 @@ def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunRead
     assert published["adapter"]["rank"] == RANK
     assert [batch.step for batch in lineage] == list(range(1, STEPS + 1))
     assert {task.dataset for task in trained} == {"mounted"}
-    told = {one.name: one for one in status.datasets}["mounted"]
+    told = {dataset.name: dataset for dataset in status.datasets}["mounted"]
     assert (told.split, told.records, told.skipped) == ("train", RECORDS, 1)
     place = f"file:///records/train.jsonl line {RECORDS + 1} is not JSON"
     assert [one.startswith(place) for one in told.first_skipped] == [True]

@@ -32,14 +32,14 @@ def items(lab: Lab, *, namespaces: set[str]) -> dict[str, Item]:
     found = json.loads(lab.kubectl("get", ",".join(kinds), "--all-namespaces", "-o", "json"))
     read = [
         Item(
-            kind=one["kind"],
-            namespace=one["metadata"].get("namespace", ""),
-            name=one["metadata"]["name"],
-            uid=one["metadata"]["uid"],
-            resource_version=one["metadata"]["resourceVersion"],
-            metadata=json.dumps(one["metadata"]),
+            kind=item["kind"],
+            namespace=item["metadata"].get("namespace", ""),
+            name=item["metadata"]["name"],
+            uid=item["metadata"]["uid"],
+            resource_version=item["metadata"]["resourceVersion"],
+            metadata=json.dumps(item["metadata"]),
         )
-        for one in found["items"]
+        for item in found["items"]
     ]
     return {one.uid: one for one in read if one.namespace in (namespaces or {""})}
 

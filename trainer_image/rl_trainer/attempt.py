@@ -156,8 +156,12 @@ def _attempt(
         outcome = _outcome(job, run)
     log.log(
         logging.INFO if outcome.kind == "Succeeded" else logging.ERROR,
-        "%s: %s: %s %s", outcome.kind, outcome.reason, outcome.message, outcome.remedy,
-    )  # fmt: skip
+        "%s: %s: %s %s",
+        outcome.kind,
+        outcome.reason,
+        outcome.message,
+        outcome.remedy,
+    )
     stores.runs.finish(env.run, epoch=run.epoch, outcome=outcome)
     if outcome.kind == "Succeeded":
         leftovers.put_away(stores, env.run)

@@ -90,9 +90,12 @@ class Follower:
                 self._snapshot(order)
             case Share():
                 take(
-                    self._portions, order, self._own.policy,
-                    precision=self._precision, world=self._team.world,
-                )  # fmt: skip
+                    self._portions,
+                    order,
+                    self._own.policy,
+                    precision=self._precision,
+                    world=self._team.world,
+                )
             case Copy():
                 saved.copied(self._own)
             case PutBack():

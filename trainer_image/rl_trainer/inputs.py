@@ -142,7 +142,7 @@ def limits(policy: Policy, spec: RLJobSpec) -> Limits:
 
 def critic_model(
     objects: Objects, spec: RLJobSpec, folder: Path, *, limits: Limits
-) -> Policy | None:  # fmt: skip
+) -> Policy | None:
     """The model that the critic starts from; None where that is the policy's own.
 
     Args:
@@ -173,7 +173,7 @@ def critic_model(
 
 def teacher_model(
     objects: Objects, spec: RLJobSpec, folder: Path, *, limits: Limits
-) -> Policy | None:  # fmt: skip
+) -> Policy | None:
     """The model that Distillation learns from; None under other objectives.
 
     Args:
@@ -216,7 +216,7 @@ def _check_ids(other: Path, own: Path, uri: str, *, field: str) -> None:
 
 def _other(
     objects: Objects, spec: RLJobSpec, folder: Path, *, uri: str, field: str, limits: Limits
-) -> Policy:  # fmt: skip
+) -> Policy:
     """A model beside the policy, which must take sequences as long."""
     folder.mkdir()
     fetch_beside(objects, uri, folder, field=field)

@@ -104,7 +104,7 @@ def _supervised(job: Job) -> bool:
 def _collector(
     job: Job, datasets: list[Dataset], limits: Limits, *, base: Path
 ) -> Collector | Demonstrations:
-    training = [one for one in datasets if one.split == "train"]
+    training = [dataset for dataset in datasets if dataset.split == "train"]
     stream = TrainStream(run=job.run, spec=job.spec, datasets=training)
     if _supervised(job):
         return Demonstrations(job, stream, template=ChatTemplate.load(base), limits=limits)
@@ -134,9 +134,12 @@ def _steps(job: Job, crew: Crew, progress: Progress, *, base: Path) -> Outcome:
             _evaluate(job, crew, progress)
         with crew.phases.of(EXPORT):
             export.export_due(
-                job, crew.learner.policy, base=base,
-                step=progress.step, evaluations=progress.evaluations,
-            )  # fmt: skip
+                job,
+                crew.learner.policy,
+                base=base,
+                step=progress.step,
+                evaluations=progress.evaluations,
+            )
     return _finish(job, crew, progress, base=base)
 
 
@@ -158,14 +161,10 @@ def _evaluate(job: Job, crew: Crew, progress: Progress) -> None:
     else:
         pointer = crew.publisher.require(step=progress.step)
         assert pointer is not None
-        found = evaluate.evaluate(
-            job, crew.learner, datasets, pointer=pointer, limits=crew.limits
-        )  # fmt: skip
+        found = evaluate.evaluate(job, crew.learner, datasets, pointer=pointer, limits=crew.limits)
     progress.evaluations += found
     crew.trackers.evaluated(found, time=job.stores.mongo.now())
-    job.stores.runs.record_evaluations(
-        job.run, epoch=job.epoch, evaluations=progress.evaluations
-    )  # fmt: skip
+    job.stores.runs.record_evaluations(job.run, epoch=job.epoch, evaluations=progress.evaluations)
 
 
 def _finish(job: Job, crew: Crew, progress: Progress, *, base: Path) -> Outcome:

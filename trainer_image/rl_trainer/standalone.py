@@ -37,7 +37,7 @@ def measure(job: Job, run: Run) -> Outcome:
     pointer = _pinned(job, learner, run)
     results = _measured(job, learner, datasets, run.evaluations, pointer=pointer, limits=limits)
     _report(job, pointer)
-    told = ", ".join(f"{one.dataset} {one.accuracy:.3f}" for one in results)
+    told = ", ".join(f"{result.dataset} {result.accuracy:.3f}" for result in results)
     message = f"Policy {pointer.version} was evaluated: {told}."
     return Outcome(kind="Succeeded", reason="Evaluated", message=message[:1024])
 
@@ -59,7 +59,7 @@ def fill(job: Job, run: Run) -> Outcome:
         groups, dead = windows.sample(known.windows)
         job.stores.objects.put(
             reports.samples_key(job.prefix, known.windows), sampling.lines(groups)
-        )  # fmt: skip
+        )
         known = sampling.added(known, groups, dead)
         job.stores.runs.record_sampled(job.run, epoch=job.epoch, sampled=known)
         windows.retire(groups, dead)
@@ -101,8 +101,8 @@ def _measured(
     results = list(known)
     job.figures.evaluated(results)
     for split in ("validation", "test"):
-        wanted = [one for one in datasets if one.split == split]
-        if wanted and not any(one.split == split for one in results):
+        wanted = [dataset for dataset in datasets if dataset.split == split]
+        if wanted and not any(result.split == split for result in results):
             results += evaluate.evaluate(job, learner, wanted, pointer=pointer, limits=limits)
             job.figures.evaluated(results)
             job.stores.runs.record_evaluations(job.run, epoch=job.epoch, evaluations=results)

@@ -43,10 +43,14 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
     learner, limits = job.team.call(
         Begin(spec=job.spec.model_dump_json(by_alias=True), base=base),
         lambda: inputs.learner(
-            job.stores.objects, job.spec, base=base,
-            folder=job.folder, world=job.team.world, clock=job.clock,
+            job.stores.objects,
+            job.spec,
+            base=base,
+            folder=job.folder,
+            world=job.team.world,
+            clock=job.clock,
         ),
-    )  # fmt: skip
+    )
     job.heartbeat.watch(job.team.check)
     return job, datasets, learner, limits
 

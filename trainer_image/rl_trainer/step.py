@@ -57,7 +57,7 @@ class Crew:
 
 def take_step(job: Job, crew: Crew, progress: Progress, collected: Collected) -> None:
     """Train one batch: written down before, committed after, its tasks retired last."""
-    rollouts = {one.id: one for group in collected.groups for one in group.rollouts}
+    rollouts = {rollout.id: rollout for group in collected.groups for rollout in group.rollouts}
     with crew.phases.of(FORM):
         batch, samples = _form(job, crew.learner, progress, collected, rollouts)
     update = job.team.call(
@@ -89,7 +89,7 @@ def _form(
     """The batch as it is written down, with the digest of exactly what it gives to the learner."""
     assessments: dict[str, Assessment] = {}
     if assessment.needed(job.spec.algorithm):
-        asked = [sequence for one in rollouts.values() for sequence in sequences(one)]
+        asked = [sequence for rollout in rollouts.values() for sequence in sequences(rollout)]
         assessments = job.team.call(Assess(samples=asked), lambda: learner.assess(asked))
     batch = form(
         collected.groups,
@@ -130,7 +130,14 @@ def _log_step(metrics: StepMetrics, *, steps: int) -> None:
     log.info(
         "step %d of %d: reward %.3f, loss %.4f, gradient norm %.3f, gap %.1e, stale %d, "
         "waited %.2f s, trained %d tokens in %.2f s",
-        metrics.step, steps, metrics.reward_mean, metrics.loss, metrics.gradient_norm,
-        metrics.logprob_gap_mean, metrics.staleness_max, metrics.wait_seconds, metrics.tokens,
+        metrics.step,
+        steps,
+        metrics.reward_mean,
+        metrics.loss,
+        metrics.gradient_norm,
+        metrics.logprob_gap_mean,
+        metrics.staleness_max,
+        metrics.wait_seconds,
+        metrics.tokens,
         metrics.train_seconds,
-    )  # fmt: skip
+    )

@@ -30,7 +30,7 @@ class Background:
     def lines(self) -> list[str]:
         """What it has written, line by line, long lines cut."""
         lines = self.log.read_text(errors="replace").splitlines()
-        return [one[:LINE_CHARACTERS] for one in lines if one.strip()]
+        return [line[:LINE_CHARACTERS] for line in lines if line.strip()]
 
     def last_line(self) -> str:
         """The last line that it has written."""

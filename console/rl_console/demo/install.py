@@ -69,10 +69,17 @@ def install(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(values, indent=1))
     command = settings.tools.helm_command(
-        "upgrade", RELEASE, str(settings.checkout / "charts" / RELEASE),
-        "--install", "--namespace", RELEASE_NAMESPACE, "--values", str(path),
-        "--timeout", f"{HELM_SECONDS:.0f}s",
-    )  # fmt: skip
+        "upgrade",
+        RELEASE,
+        str(settings.checkout / "charts" / RELEASE),
+        "--install",
+        "--namespace",
+        RELEASE_NAMESPACE,
+        "--values",
+        str(path),
+        "--timeout",
+        f"{HELM_SECONDS:.0f}s",
+    )
     with background(command, settings.cache / "helm.log") as helm:
         helm.wait(
             stages,
@@ -94,9 +101,15 @@ def apply(kubectl: Tools, manifest: dict[str, Any]) -> None:
 def _release(chosen: Tools) -> dict[str, Any]:
     """What helm knows of the release; empty where there is none."""
     command = chosen.helm_command(
-        "list", "--namespace", RELEASE_NAMESPACE, "--all", "--filter", f"^{RELEASE}$",
-        "--output", "json",
-    )  # fmt: skip
+        "list",
+        "--namespace",
+        RELEASE_NAMESPACE,
+        "--all",
+        "--filter",
+        f"^{RELEASE}$",
+        "--output",
+        "json",
+    )
     found: list[dict[str, Any]] = json.loads(tools.run(command, doing="listing helm releases"))
     if not found:
         return {}
@@ -122,7 +135,9 @@ def _mend_interrupted(chosen: Tools, release: dict[str, Any]) -> None:
 def _unready(cluster: Cluster) -> str:
     """What of the release is not ready yet, and why."""
     try:
-        waiting = [one for one in cluster.workloads(RELEASE_NAMESPACE) if not one.settled]
+        waiting = [
+            workload for workload in cluster.workloads(RELEASE_NAMESPACE) if not workload.settled
+        ]
         counts = [f"{one.kind} {one.name} {one.ready}/{one.desired}" for one in waiting]
         return ", ".join([*counts, *troubles(cluster.pods(RELEASE_NAMESPACE))]) or "all ready"
     except ClusterUnavailableError as error:
@@ -139,7 +154,7 @@ def _await_ready(cluster: Cluster, stages: Stages) -> None:
 
     def failed() -> StageFailedError:
         pods = cluster.pods(RELEASE_NAMESPACE)
-        wanted = choose_log([], [one for one in pods if not one.ready])
+        wanted = choose_log([], [pod for pod in pods if not pod.ready])
         if wanted is None:
             return StageFailedError(f"not ready: {_unready(cluster)}", remedy=REMEDY)
         log = cluster.log_tail(

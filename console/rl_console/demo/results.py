@@ -72,11 +72,11 @@ def answers(settings: DemoSettings, model: Path, data: Path) -> list[tuple[str, 
         data: folder with ``test.jsonl``.
     """
     lines = (data / "test.jsonl").read_text().splitlines()[:NUM_QUESTIONS]
-    asked = [json.loads(one) for one in lines]
+    asked = [json.loads(line) for line in lines]
     script = str(settings.example / "ask.py")
     command = [sys.executable, script, "--model", str(model), *(one["query"] for one in asked)]
     printed = tools.run(command, seconds=ANSWER_SECONDS, doing="asking the final model")
-    said = [json.loads(one)["response"] for one in printed.splitlines()]
+    said = [json.loads(line)["response"] for line in printed.splitlines()]
     return [
         (one["query"], one["answer"], response) for one, response in zip(asked, said, strict=True)
     ]

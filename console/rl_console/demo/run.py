@@ -18,9 +18,15 @@ RUN_SECONDS = 1500.0
 def remove_earlier(settings: DemoSettings) -> None:
     """Delete an earlier job of the same name, and wait until it is gone."""
     command = settings.tools.kubectl_command(
-        "delete", "rljob", JOB, "--namespace", NAMESPACE, "--ignore-not-found",
-        "--timeout", f"{DELETE_SECONDS:.0f}s",
-    )  # fmt: skip
+        "delete",
+        "rljob",
+        JOB,
+        "--namespace",
+        NAMESPACE,
+        "--ignore-not-found",
+        "--timeout",
+        f"{DELETE_SECONDS:.0f}s",
+    )
     tools.run(command, seconds=DELETE_SECONDS + 10, doing=f"deleting RLJob {JOB}")
 
 

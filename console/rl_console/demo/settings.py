@@ -26,12 +26,12 @@ def read_images(path: Path) -> dict[str, str]:
         StageFailedError: one is missing.
     """
     found = json.loads(path.read_text())
-    missing = [one for one in IMAGES if one not in found]
+    missing = [image for image in IMAGES if image not in found]
     if missing:
         raise StageFailedError(
             f"{path} names no image for {', '.join(missing)}", remedy="Run `make images` again."
         )
-    return {one: found[one] for one in IMAGES}
+    return {image: found[image] for image in IMAGES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,8 +184,13 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     one.add_argument("--summary", action="store_true", help="leave the tokens out of the text")
     one = verbs.add_parser("run", help="lineage, counts, and what belongs to nobody")
     _add_run(one, environ)
-    one.add_argument("--max-trainings", type=int, default=1, metavar="N",
-                     help="algorithm.offPolicy.maxTrainings, default 1")  # fmt: skip
+    one.add_argument(
+        "--max-trainings",
+        type=int,
+        default=1,
+        metavar="N",
+        help="algorithm.offPolicy.maxTrainings, default 1",
+    )
     one = verbs.add_parser("rollout", help="a rollout, token by token")
     one.add_argument("--id", required=True)
     one = verbs.add_parser("migrate", help="rewrite a suspended run in the present schema version")
@@ -204,8 +209,13 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     mode.add_argument("--write", action="store_true")
     for one in verbs.choices.values():
         one.add_argument("--json", action="store_true", help="one JSON object instead of text")
-        one.add_argument("--patience", type=float, default=20.0, metavar="SECONDS",
-                         help="how long a store may not answer")  # fmt: skip
+        one.add_argument(
+            "--patience",
+            type=float,
+            default=20.0,
+            metavar="SECONDS",
+            help="how long a store may not answer",
+        )
         settings.add_options(one)
     return parser
 

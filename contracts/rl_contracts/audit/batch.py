@@ -62,7 +62,7 @@ class BatchAudit:
                 "problem": self.problem,
             },
         )
-        yield "sequences", (self.sequence_json(one) for one in self.sequences)
+        yield "sequences", (self.sequence_json(sequence) for sequence in self.sequences)
 
     def sequence_json(self, one: trained.Sequence) -> dict[str, Any]:
         """One sequence with its arrays as lists, and where it came from."""
@@ -112,7 +112,9 @@ def audit(stores: Stores, run: str, *, step: int, epoch: int | None = None) -> B
     lineage = trace(found, headers)
     wanted = lineage.at(step)
     if epoch is not None:
-        wanted = next((one for one in headers if (one.step, one.epoch) == (step, epoch)), None)
+        wanted = next(
+            (header for header in headers if (header.step, header.epoch) == (step, epoch)), None
+        )
     if wanted is None:
         raise LookupError(_absent(step, epoch, headers, run_step=found.step))
     batch = stores.batches.get([wanted.id])[wanted.id]
@@ -154,13 +156,13 @@ def judge(recorded: TrainedDigest | None, rebuilt: TrainedDigest | None) -> Verd
 
 
 def _absent(step: int, epoch: int | None, headers: list[Header], *, run_step: int) -> str:
-    others = sorted(one.epoch for one in headers if one.step == step)
+    others = sorted(header.epoch for header in headers if header.step == step)
     if epoch is None and others:
         return (
             f"no batch of step {step} is on the run's lineage; there are ones of epochs {others}, "
             "which --epoch shows"
         )
-    kept = sorted(one.step for one in headers)
+    kept = sorted(header.step for header in headers)
     what = f"{kept[0]} to {kept[-1]}" if kept else "none"
     of = f" and epoch {epoch}" if epoch is not None else ""
     return f"there is no batch of step {step}{of}; the run is at step {run_step}, kept are {what}"

@@ -73,7 +73,7 @@ def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
         raise LookupError(f"there is no run {run}")
     stored = fields_of(stores.mongo, Batch.collection, run, HEADER_FIELDS)
     headers = tuple(Header.of(one) for one in stored)
-    chain = [one.id for one in trace(found, headers).steps]
+    chain = [step.id for step in trace(found, headers).steps]
     tasks = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
     rollouts = fields_of(stores.mongo, Rollout.collection, run, ["task"])
     later = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
@@ -83,7 +83,7 @@ def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
         headers=headers,
         members=tuple(_members(stores, chain)),
         tasks={one["_id"]: one for one in [*later, *tasks]},
-        rollouts={one["_id"]: one["task"] for one in rollouts},
+        rollouts={rollout["_id"]: rollout["task"] for rollout in rollouts},
         policies=tuple(stores.policies.of_run(run)),
         samplers=tuple(stores.samplers.of_run(run)),
         orphans=find_orphans(stores.mongo, run),

@@ -45,17 +45,17 @@ class Lineage:
     def epochs(self) -> list[tuple[int, int, int]]:
         """Runs of consecutive steps made in one epoch: first step, last step, epoch."""
         found: list[tuple[int, int, int]] = []
-        for one in self.steps:
-            if found and found[-1][2] == one.epoch:
-                found[-1] = (found[-1][0], one.step, one.epoch)
+        for step in self.steps:
+            if found and found[-1][2] == step.epoch:
+                found[-1] = (found[-1][0], step.step, step.epoch)
             else:
-                found.append((one.step, one.step, one.epoch))
+                found.append((step.step, step.step, step.epoch))
         return found
 
 
 def trace(run: Run, headers: Iterable[Header]) -> Lineage:
     """Follow parents back from the run's head."""
-    known = {one.id: one for one in headers}
+    known = {header.id: header for header in headers}
     chain: list[Header] = []
     name = run.head_batch
     while name is not None and name in known:

@@ -39,7 +39,7 @@ class RunAudit:
     @property
     def good(self) -> bool:
         """Whether nothing is wrong."""
-        return all(one.level != "error" for one in self.findings)
+        return all(finding.level != "error" for finding in self.findings)
 
     def task_counts(self) -> dict[str, dict[str, int]]:
         """Tasks by queue and state."""
@@ -72,7 +72,7 @@ class RunAudit:
             "batches": len(self.facts.headers),
             "policies": len(self.facts.policies),
             "samplers": len(self.facts.samplers),
-            "findings": [asdict(one) for one in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "good": self.good,
         }
 
@@ -97,7 +97,7 @@ def _finding(level: Literal["error", "note"], what: str, ids: Iterable[str]) -> 
 def _lineage(facts: Facts) -> Iterable[Finding]:
     run, lineage = facts.run, facts.lineage
     durable = run.durable.step if run.durable else 0
-    steps = [one.step for one in lineage.steps]
+    steps = [step.step for step in lineage.steps]
     first = steps[0] if steps else run.step + 1
     if lineage.broken_at:
         needed = first - 1 > durable
@@ -108,75 +108,109 @@ def _lineage(facts: Facts) -> Iterable[Finding]:
             [lineage.broken_at],
         )
     if steps != list(range(first, run.step + 1)):
-        yield _finding("error", f"the run is at step {run.step}, its lineage is {steps[-5:]}", [
-            run.head_batch or "none"])  # fmt: skip
-    ahead = [one.id for one in facts.headers if one.state == BatchState.DURABLE]
-    contained = {one.id for one in lineage.steps if one.step <= durable}
+        yield _finding(
+            "error",
+            f"the run is at step {run.step}, its lineage is {steps[-5:]}",
+            [run.head_batch or "none"],
+        )
+    ahead = [header.id for header in facts.headers if header.state == BatchState.DURABLE]
+    contained = {step.id for step in lineage.steps if step.step <= durable}
     yield _finding(
         "error",
         "batches are marked durable that no committed checkpoint contains",
         set(ahead) - contained,
     )
     yield _finding(
-        "note", "batches do not lead to the run's head (a trainer ended before its commit)",
+        "note",
+        "batches do not lead to the run's head (a trainer ended before its commit)",
         [one.id for one in lineage.off],
-    )  # fmt: skip
+    )
 
 
 def _trained(facts: Facts) -> Iterable[Finding]:
     run, members, most = facts.run, facts.members, facts.max_trainings
-    rollouts = Counter(one for member in members for one in member.rollouts)
-    tasks = Counter(one for member in members for one in set(member.tasks))
-    yield _finding("error", f"rollouts were trained by more than {most} steps of the lineage",
-                   [one for one, count in rollouts.items() if count > most])  # fmt: skip
-    yield _finding("error", f"tasks were trained by more than {most} steps of the lineage",
-                   [one for one, count in tasks.items() if count > most])  # fmt: skip
-    yield _finding("error", "rollouts of the lineage are gone",
-                   [one for one in rollouts if one not in facts.rollouts])  # fmt: skip
+    rollouts = Counter(rollout for member in members for rollout in member.rollouts)
+    tasks = Counter(task for member in members for task in set(member.tasks))
+    yield _finding(
+        "error",
+        f"rollouts were trained by more than {most} steps of the lineage",
+        [one for one, count in rollouts.items() if count > most],
+    )
+    yield _finding(
+        "error",
+        f"tasks were trained by more than {most} steps of the lineage",
+        [one for one, count in tasks.items() if count > most],
+    )
+    yield _finding(
+        "error",
+        "rollouts of the lineage are gone",
+        [rollout for rollout in rollouts if rollout not in facts.rollouts],
+    )
     if facts.lineage.broken_at:
         return
     if rollouts.total() != run.totals.rollouts_trained:
-        yield Finding("error", f"the run counts {run.totals.rollouts_trained} trained rollouts, "
-                      f"its lineage holds {rollouts.total()}", 1)  # fmt: skip
+        yield Finding(
+            "error",
+            f"the run counts {run.totals.rollouts_trained} trained rollouts, "
+            f"its lineage holds {rollouts.total()}",
+            1,
+        )
     counts = [one.generated for one in members if one.generated is not None]
     if len(counts) == len(members) and sum(counts) != run.totals.tokens_trained:
-        yield Finding("error", f"the run counts {run.totals.tokens_trained} trained tokens, "
-                      f"its lineage holds {sum(counts)}", 1)  # fmt: skip
+        yield Finding(
+            "error",
+            f"the run counts {run.totals.tokens_trained} trained tokens, "
+            f"its lineage holds {sum(counts)}",
+            1,
+        )
 
 
 def _tasks(facts: Facts) -> Iterable[Finding]:
-    trained = {one for member in facts.members for one in member.tasks}
+    trained = {task for member in facts.members for task in member.tasks}
     waiting = {name: one for name, one in facts.tasks.items() if one["queue"] != Queue.CONSUMED}
-    yield _finding(
-        "error", "finished tasks list rollouts that are gone", facts.orphans.promises
-    )  # fmt: skip
+    yield _finding("error", "finished tasks list rollouts that are gone", facts.orphans.promises)
     yield _finding(
         "error", "claimed tasks whose lease is over were not taken back", facts.orphans.claims
-    )  # fmt: skip
+    )
     ended = facts.run.outcome is not None and facts.run.outcome.kind == "Succeeded"
-    yield _finding("note", "tasks are left in a queue of a run that is complete",
-                   waiting if ended else [])  # fmt: skip
-    yield _finding("note", "trained tasks are still in the queue (retired when the run goes on)",
-                   trained & waiting.keys())  # fmt: skip
+    yield _finding(
+        "note", "tasks are left in a queue of a run that is complete", waiting if ended else []
+    )
+    yield _finding(
+        "note",
+        "trained tasks are still in the queue (retired when the run goes on)",
+        trained & waiting.keys(),
+    )
 
 
 def _rollouts(facts: Facts) -> Iterable[Finding]:
     chosen = {one for task in facts.tasks.values() for one in task["rollouts"]}
-    chosen |= {one for member in facts.members for one in member.rollouts}
+    chosen |= {rollout for member in facts.members for rollout in member.rollouts}
+    yield _finding("error", "rollouts belong to no task's claim", facts.orphans.strangers)
     yield _finding(
-        "error", "rollouts belong to no task's claim", facts.orphans.strangers
-    )  # fmt: skip
-    yield _finding("note", "rollouts were never chosen (of attempts that ended or came too late)",
-                   [name for name, task in facts.rollouts.items()
-                    if task in facts.tasks and name not in chosen
-                    and facts.tasks[task]["state"] != TaskState.CLAIMED])  # fmt: skip
+        "note",
+        "rollouts were never chosen (of attempts that ended or came too late)",
+        [
+            name
+            for name, task in facts.rollouts.items()
+            if task in facts.tasks
+            and name not in chosen
+            and facts.tasks[task]["state"] != TaskState.CLAIMED
+        ],
+    )
 
 
 def _rest(facts: Facts) -> Iterable[Finding]:
     pointer = facts.run.policy
-    if pointer is not None and all(one.prefix != pointer.prefix for one in facts.policies):
+    if pointer is not None and all(policy.prefix != pointer.prefix for policy in facts.policies):
         yield Finding("error", f"the published policy {pointer.version} is in no catalogue", 1)
-    yield _finding("note", "samplers are silent but not marked gone", [
-        one.id for one in facts.samplers
-        if one.state != SamplerState.GONE and facts.now - one.heartbeat_at > SILENT_SECONDS
-    ])  # fmt: skip
+    yield _finding(
+        "note",
+        "samplers are silent but not marked gone",
+        [
+            sampler.id
+            for sampler in facts.samplers
+            if sampler.state != SamplerState.GONE
+            and facts.now - sampler.heartbeat_at > SILENT_SECONDS
+        ],
+    )

@@ -75,7 +75,9 @@ def readdressed(uri: str, address: str) -> str:
             "mongoUri", f"{parts.scheme}:// names no single server.", "Set RL_STORES_MONGO_URI."
         )
     credentials, at, _ = parts.netloc.rpartition("@")
-    options = [one for one in parts.query.split("&") if one and not one.startswith("replicaSet=")]
+    options = [
+        part for part in parts.query.split("&") if part and not part.startswith("replicaSet=")
+    ]
     query = "&".join([*options, "directConnection=true"])
     netloc = f"{credentials}{at}{address}"
     return urlunsplit(parts._replace(netloc=netloc, path=parts.path or "/", query=query))
@@ -87,9 +89,7 @@ def _mounted(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[st
     if options.stores_folder and not folder.is_dir():
         raise _refused("--stores-folder", f"{folder} is no folder.", "Name the mounted Secret.")
     keys = [field.alias for field in StoreSettings.model_fields.values() if field.alias]
-    return {
-        key: (folder / key).read_text().strip() for key in keys if (folder / key).is_file()
-    }  # fmt: skip
+    return {key: (folder / key).read_text().strip() for key in keys if (folder / key).is_file()}
 
 
 def _text(path: str) -> str:

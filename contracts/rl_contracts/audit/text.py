@@ -81,9 +81,7 @@ def _span(values: list[float]) -> str:
 def _tokens(number: int, one: trained.Sequence) -> Iterator[str]:
     """Stretches of tokens with the same mask, advantage and weight."""
     ids, logprobs = unpack_int32(one.tokens), unpack_float32(one.logprobs)
-    values = iter(
-        zip(unpack_float32(one.advantages), unpack_float32(one.weights), strict=True)
-    )  # fmt: skip
+    values = iter(zip(unpack_float32(one.advantages), unpack_float32(one.weights), strict=True))
     kinds = [next(values) if trained_here else None for trained_here in one.mask]
     start = 0
     for kind, stretch in itertools.groupby(kinds):
@@ -133,7 +131,7 @@ def run(audit: RunAudit) -> Iterator[str]:
     for one in audit.findings:
         yield f"{one.level:9} {one.count} × {one.what}"
         yield from (f"          {name}" for name in one.ids)
-    errors = sum(one.level == "error" for one in audit.findings)
+    errors = sum(finding.level == "error" for finding in audit.findings)
     yield f"verdict   {'good' if audit.good else f'{errors} errors'}"
 
 

@@ -40,14 +40,14 @@ class EvaluationResult(Record):
 
 def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:
     """Mean reward over the prompts of several sources; None without any."""
-    found = [(one.accuracy, one.prompts) for one in results if one.accuracy is not None]
+    found = [(result.accuracy, result.prompts) for result in results if result.accuracy is not None]
     prompts = sum(number for _, number in found)
     return sum(mean * number for mean, number in found) / prompts if prompts else None
 
 
 def mean_pass_rate(results: Iterable[EvaluationResult]) -> float | None:
     """Share of the prompts that some sample answered; None where that was not measured."""
-    known = [one for one in results if one.pass_at]
+    known = [result for result in results if result.pass_at]
     passed = sum(one.pass_at[str(one.samples_per_prompt)] * one.prompts for one in known)
     prompts = sum(one.prompts for one in known)
     return passed / prompts if prompts else None

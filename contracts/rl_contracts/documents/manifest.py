@@ -61,7 +61,7 @@ class DeltaEntry(Record):
     @property
     def size_bytes(self) -> int:
         """Bytes to download."""
-        return sum(one.size_bytes for one in self.files)
+        return sum(file.size_bytes for file in self.files)
 
 
 class AdapterEntry(Record):
@@ -107,12 +107,14 @@ class Manifest(Record):
     @property
     def full_bytes(self) -> int:
         """Bytes to download without a base."""
-        return sum(one.size_bytes for one in self.files)
+        return sum(file.size_bytes for file in self.files)
 
     @property
     def tensor_bytes(self) -> int:
         """Bytes of all tensors."""
-        return sum(DTYPE_BYTES.get(one.dtype, 0) * math.prod(one.shape) for one in self.tensors)
+        return sum(
+            DTYPE_BYTES.get(tensor.dtype, 0) * math.prod(tensor.shape) for tensor in self.tensors
+        )
 
     def to_bytes(self) -> bytes:
         """Canonical JSON: the same manifest has the same digest."""

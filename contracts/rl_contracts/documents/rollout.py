@@ -183,6 +183,6 @@ class Rollout(Document):
 def tokens_by_version(rollouts: Iterable[Rollout]) -> Counter[str]:
     """Generated tokens by the policy version that sampled them, as spans say."""
     counted: Counter[str] = Counter()
-    for span in itertools.chain.from_iterable(one.spans for one in rollouts):
+    for span in itertools.chain.from_iterable(rollout.spans for rollout in rollouts):
         counted[str(span.version)] += span.end - span.start
     return counted

@@ -77,9 +77,9 @@ def of_rollout(rollout: Rollout, member: BatchMember) -> list[Sequence]:
     steps = _policy_steps(rollout)
     found = []
     first = 0  # of the generated tokens
-    for one in rollout.sequences:
-        whole = slice(one.start, one.end)
-        items = slice(ITEM_BYTES * one.start, ITEM_BYTES * one.end)
+    for sequence in rollout.sequences:
+        whole = slice(sequence.start, sequence.end)
+        items = slice(ITEM_BYTES * sequence.start, ITEM_BYTES * sequence.end)
         mask = rollout.mask[whole]
         count = mask.count(1)
         chosen = slice(ITEM_BYTES * first, ITEM_BYTES * (first + count))
@@ -111,11 +111,7 @@ def sequences(batch: Batch, rollouts: Mapping[str, Rollout]) -> list[Sequence]:
         IntegrityError: a rollout is not there, or its arrays do not belong to each other.
     """
     check_present(batch, rollouts)
-    return [
-        one
-        for member in batch.members
-        for one in of_rollout(rollouts[member.rollout], member)
-    ]  # fmt: skip
+    return [one for member in batch.members for one in of_rollout(rollouts[member.rollout], member)]
 
 
 def check_present(batch: Batch, rollouts: Mapping[str, Rollout]) -> None:
@@ -139,9 +135,14 @@ def digest(given: Iterable[Sequence]) -> TrainedDigest:
             struct.pack("<IIId", one.num_tokens, one.num_generated, group, one.temperature)
         )
         for array in (
-            one.tokens, one.positions, one.mask, one.logprobs, one.policy_steps, one.advantages,
+            one.tokens,
+            one.positions,
+            one.mask,
+            one.logprobs,
+            one.policy_steps,
+            one.advantages,
             one.weights,
-        ):  # fmt: skip
+        ):
             found.update(array)
         if one.returns:
             found.update(b"returns")
@@ -182,7 +183,7 @@ def _generated(rollout: Rollout) -> int:
             f"rollout {rollout.id}: {tokens} tokens by its mask, but {lengths[0]} bytes of tokens "
             f"and {lengths[1]} of log-probabilities"
         )
-    borders = [one.end for one in rollout.sequences]
+    borders = [sequence.end for sequence in rollout.sequences]
     if borders != sorted(borders) or min(borders) < 0:
         raise IntegrityError(
             f"rollout {rollout.id}: sequences start at {rollout.sequence_starts} of {tokens} tokens"

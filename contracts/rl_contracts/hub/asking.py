@@ -71,7 +71,7 @@ def _send(endpoint: str, doing: str, call: Callable[[], T]) -> T:
 
 def _silent(
     endpoint: str, doing: str, error: BaseException
-) -> StoreUnavailableError | RefusedError:  # fmt: skip
+) -> StoreUnavailableError | RefusedError:
     cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
     if UNTRUSTED in cause:
         return RefusedError(_untrusted(endpoint, cause))

@@ -91,9 +91,12 @@ class Bringer:
 
     def _place(self, wanted: Wanted) -> Place:
         key = ModelKey(
-            run=self.run, endpoint=self.hub.endpoint, uri=wanted.uri,
-            revision=wanted.address.revision, part=wanted.part,
-        )  # fmt: skip
+            run=self.run,
+            endpoint=self.hub.endpoint,
+            uri=wanted.uri,
+            revision=wanted.address.revision,
+            part=wanted.part,
+        )
         began = self.clock()
         while True:
             pinned = self.stores.models.get(key)
@@ -113,9 +116,7 @@ class Bringer:
 
     def _hold(self, key: ModelKey) -> bool:
         name = f"bring.{key.word}"
-        return self.stores.leases.hold(
-            self.run, name, holder=self.holder, seconds=LEASE_SECONDS
-        )  # fmt: skip
+        return self.stores.leases.hold(self.run, name, holder=self.holder, seconds=LEASE_SECONDS)
 
     @contextmanager
     def _holding(self, key: ModelKey) -> Iterator[None]:
@@ -146,9 +147,11 @@ class Bringer:
             commit, described = self.hub.describe(wanted, commit=pinned.commit)
         prefix = self._prefix(wanted, commit)
         files = ModelFiles(
-            repo=wanted.address.repo, commit=commit, part=wanted.part,
+            repo=wanted.address.repo,
+            commit=commit,
+            part=wanted.part,
             files=self._copied(wanted, commit, described, prefix),
-        )  # fmt: skip
+        )
         stored = files.to_bytes()
         sha256 = hashlib.sha256(stored).hexdigest()
         self.stores.objects.put(prefix + _list_name(sha256), stored)
@@ -162,7 +165,8 @@ class Bringer:
     ) -> list[ModelFile]:
         """Copy the hub's files, but those of large file storage that an earlier try has copied."""
         sizes = {
-            one.key.removeprefix(prefix): one.size_bytes for one in self.stores.objects.list(prefix)
+            stored_object.key.removeprefix(prefix): stored_object.size_bytes
+            for stored_object in self.stores.objects.list(prefix)
         }
         total, done, copied = sum(one.size_bytes for one in described), 0, []
         missing = [one.size_bytes for one in described if sizes.get(one.name) != one.size_bytes]
@@ -196,8 +200,11 @@ class Bringer:
         except ObjectMissingError:
             return None
         files = ModelFiles.from_bytes(stored, sha256=pinned.files_sha256)
-        there = {one.key: one.size_bytes for one in self.stores.objects.list(prefix)}
-        whole = all(there.get(prefix + one.name) == one.size_bytes for one in files.files)
+        there = {
+            stored_object.key: stored_object.size_bytes
+            for stored_object in self.stores.objects.list(prefix)
+        }
+        whole = all(there.get(prefix + file.name) == file.size_bytes for file in files.files)
         return files if whole else None
 
     def _prefix(self, wanted: Wanted, commit: str) -> str:
@@ -210,7 +217,7 @@ class Bringer:
             named=wanted.uri,
             uri=self.stores.objects.uri(self._prefix(wanted, commit)),
             commit=commit,
-            files={one.name: one for one in files.files},
+            files={file.name: file for file in files.files},
         )
 
 

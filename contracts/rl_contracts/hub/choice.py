@@ -41,9 +41,7 @@ class ModelAddress:
         """Parse ``hf://org/name[@revision]``; a revision beside it is the manifest's own field."""
         found = URI.fullmatch(uri)
         assert found is not None, f"{uri!r} passed the schema"
-        return cls(
-            repo=found["repo"], revision=revision or found["revision"] or DEFAULT_REVISION
-        )  # fmt: skip
+        return cls(repo=found["repo"], revision=revision or found["revision"] or DEFAULT_REVISION)
 
 
 def of_hub(uri: str | None) -> bool:
@@ -62,7 +60,7 @@ def files_of(names: Iterable[str], part: Part, *, own_tokenizer: bool = True) ->
     Raises:
         NoModelError: something is missing, or is there as a pickle alone.
     """
-    top = sorted(one for one in names if "/" not in one)
+    top = sorted(name for name in names if "/" not in name)
     if part == "tokenizer":
         chosen = [one for one in top if one in TOKENIZER_FILES]
     else:
@@ -71,7 +69,7 @@ def files_of(names: Iterable[str], part: Part, *, own_tokenizer: bool = True) ->
             chosen = [one for one in chosen if not _doubles(one)]
         _check_weights(top)
     if part == "tokenizer" or own_tokenizer:
-        _check(any(one in chosen for one in TOKENIZERS), "a tokenizer", part)
+        _check(any(tokenizer in chosen for tokenizer in TOKENIZERS), "a tokenizer", part)
     if part == "model":
         _check("config.json" in chosen, "config.json", part)
     return chosen
@@ -82,8 +80,8 @@ def _doubles(name: str) -> bool:
 
 
 def _check_weights(names: Iterable[str]) -> None:
-    pickles = [one for one in names if one.endswith(PICKLES)]
-    weights = any(one.endswith(".safetensors") for one in names)
+    pickles = [name for name in names if name.endswith(PICKLES)]
+    weights = any(name.endswith(".safetensors") for name in names)
     if pickles and not weights:
         raise NoModelError(
             "ModelPickled",

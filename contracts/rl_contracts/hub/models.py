@@ -92,11 +92,13 @@ class HubModels(HubEndpoint):
             info = self._ask(
                 f"looking for {address.repo}",
                 lambda: self._api.model_info(
-                    address.repo, revision=commit or address.revision, files_metadata=True,
+                    address.repo,
+                    revision=commit or address.revision,
+                    files_metadata=True,
                     timeout=TIMEOUT_SECONDS,
                 ),
-            )  # fmt: skip
-            there = {one.rfilename: one for one in info.siblings or []}
+            )
+            there = {sibling.rfilename: sibling for sibling in info.siblings or []}
             chosen = files_of(there, wanted.part, own_tokenizer=wanted.own_tokenizer)
         assert info.sha, "the hub names the commit that it shows"
         return info.sha, [

@@ -112,29 +112,32 @@ def plan(inventory: Inventory, bounds: Retention, *, now: float) -> Plan:
     """
     lineage = _lineage(inventory)
     batches, batches_held = _batches(inventory, lineage, bounds.batches, now=now)
-    kept = [one for one in inventory.batches if one.id not in batches]
-    gone = [one for one in inventory.batches if one.id in batches]
+    kept = [batch for batch in inventory.batches if batch.id not in batches]
+    gone = [batch for batch in inventory.batches if batch.id in batches]
     kept_tasks = {name for one in kept for name in one.tasks}
     kept_rollouts = {name for one in kept for name in one.rollouts}
     floor = _floor(inventory, lineage)
-    past = {one.id for one in inventory.tasks if _past(one, floor) and one.id not in kept_tasks}
+    past = {task.id for task in inventory.tasks if _past(task, floor) and task.id not in kept_tasks}
     of_batches = {name for one in gone for name in one.tasks} & past
     tasks, tasks_held = _beyond(
         inventory.tasks, bounds.tasks, free=lambda one: one.id in past, now=now, also=of_batches
     )
-    waiting = {one.id for one in inventory.tasks if not one.ended}
+    waiting = {task.id for task in inventory.tasks if not task.ended}
     free = {
-        one.id
-        for one in inventory.rollouts
-        if one.id not in kept_rollouts and one.task not in waiting
+        rollout.id
+        for rollout in inventory.rollouts
+        if rollout.id not in kept_rollouts and rollout.task not in waiting
     }
-    along = {one.id for one in inventory.rollouts if one.task in tasks} | {
+    along = {rollout.id for rollout in inventory.rollouts if rollout.task in tasks} | {
         name for one in gone for name in one.rollouts
     }
     rollouts, rollouts_held = _beyond(
-        inventory.rollouts, bounds.rollouts, free=lambda one: one.id in free, now=now,
+        inventory.rollouts,
+        bounds.rollouts,
+        free=lambda one: one.id in free,
+        now=now,
         also=along & free,
-    )  # fmt: skip
+    )
     first = min((one.step for one in lineage if one.id not in batches), default=0)
     return Plan(
         batches=_in_order(inventory.batches, batches),
@@ -147,7 +150,7 @@ def plan(inventory: Inventory, bounds: Retention, *, now: float) -> Plan:
 
 
 def _lineage(inventory: Inventory) -> list[BatchItem]:
-    known = {one.id: one for one in inventory.batches}
+    known = {batch.id: batch for batch in inventory.batches}
     chain = []
     name = inventory.run.head_batch
     while name is not None and name in known:
@@ -163,14 +166,14 @@ def _batches(
     run, needed = inventory.run, inventory.first_needed
     on = {one.id for one in lineage}
     free = {one.id for one in lineage if one.step < needed} | {
-        one.id
-        for one in inventory.batches
-        if one.id not in on and (one.epoch < run.epoch or one.step <= needed)
+        batch.id
+        for batch in inventory.batches
+        if batch.id not in on and (batch.epoch < run.epoch or batch.step <= needed)
     }
-    going = {one.id for one in inventory.batches if one.step < run.deleted.batches_below}
+    going = {batch.id for batch in inventory.batches if batch.step < run.deleted.batches_below}
     gone, held = _beyond(
         inventory.batches, bound, free=lambda one: one.id in free, now=now, also=going
-    )  # fmt: skip
+    )
     for index, one in enumerate(lineage):
         if one.id not in gone:
             return gone - {later.id for later in lineage[index:]}, held
@@ -183,7 +186,7 @@ def _floor(inventory: Inventory, lineage: list[BatchItem]) -> int:
     last = next((one for one in lineage if durable and one.step == durable.step), None)
     if last is None:
         return inventory.run.deleted.tasks_below
-    waiting = [one.sequence for one in inventory.tasks if one.train and not one.ended]
+    waiting = [task.sequence for task in inventory.tasks if task.train and not task.ended]
     return min([last.next_sequence, *waiting])
 
 
@@ -201,7 +204,7 @@ def _beyond(
 ) -> tuple[set[str], int]:
     """Ids that go, and how many are beyond the bound and are needed."""
     gone = set(also)
-    left = sorted((one for one in items if one.id not in gone), key=_age)
+    left = sorted((item for item in items if item.id not in gone), key=_age)
     count, size = len(left), sum(one.size for one in left)
     old_held = large_held = 0
     for one in left:
@@ -226,4 +229,4 @@ def _age(one: Item) -> tuple[float, str]:
 
 
 def _in_order(items: Iterable[Item], wanted: set[str]) -> tuple[str, ...]:
-    return tuple(one.id for one in sorted(items, key=_age) if one.id in wanted)
+    return tuple(item.id for item in sorted(items, key=_age) if item.id in wanted)

@@ -25,9 +25,9 @@ def forget_ended(
     """
     before = stores.mongo.now() - kept_seconds
     ended = [
-        one
-        for one in stores.samplers.of_run(run)
-        if one.state is SamplerState.GONE and one.heartbeat_at < before
+        sampler
+        for sampler in stores.samplers.of_run(run)
+        if sampler.state is SamplerState.GONE and sampler.heartbeat_at < before
     ]
     if not ended:
         return 0

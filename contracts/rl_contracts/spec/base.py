@@ -18,9 +18,13 @@ class Model(BaseModel):
     """A section of a manifest."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-        extra="forbid", frozen=True, use_attribute_docstrings=True,
-    )  # fmt: skip
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
 
 
 def rule(expression: str, message: str) -> dict[str, str]:

@@ -28,9 +28,17 @@ API_VERSION = f"{GROUP}/{VERSION}"
 OURS: Final = "rl-operator.io/operator"
 
 FIXED_ONCE_STARTED = (
-    "model", "data", "agent", "reward", "code", "algorithm", "rollouts", "training",
-    "storage", "weightSync",
-)  # fmt: skip
+    "model",
+    "data",
+    "agent",
+    "reward",
+    "code",
+    "algorithm",
+    "rollouts",
+    "training",
+    "storage",
+    "weightSync",
+)
 FIXED_UNLESS_SUSPENDED = ("trainer", "scheduling")
 
 NetworkPolicyKind = Literal["RunOnly", "None"]
@@ -119,7 +127,7 @@ class RLJobSpec(Model):
     @property
     def runs_programs(self) -> bool:
         """Whether samplers run programs that the policy writes."""
-        scorers = [one.kind for one in self.reward.scorers if not one.is_own]
+        scorers = [scorer.kind for scorer in self.reward.scorers if not scorer.is_own]
         return CODE in (self.agent.kind, *scorers)
 
     @property
@@ -195,8 +203,8 @@ def _fixed(sections: tuple[str, ...], unless: str, message: str) -> dict[str, st
     says that these are the same.
     """
     *others, last = sections
-    named = "".join(f"self.spec.{one} != oldSelf.spec.{one} ? '{one}' : " for one in others)
-    same = " && ".join(f"self.spec.{one} == oldSelf.spec.{one}" for one in sections)
+    named = "".join(f"self.spec.{other} != oldSelf.spec.{other} ? '{other}' : " for other in others)
+    same = " && ".join(f"self.spec.{section} == oldSelf.spec.{section}" for section in sections)
     return {
         "rule": f"self.status != oldSelf.status || {unless}"
         f"oldSelf.?status.attempt.orValue(0) < 1 || ({same})",
@@ -228,7 +236,7 @@ class RLJob(Model):
             "oldSelf.spec.suspend || ",
             "cannot change while the trainer runs: set spec.suspend first",
         ),
-    )  # fmt: skip
+    )
     spec: RLJobSpec
     status: RLJobStatus = Field(default_factory=RLJobStatus)
 

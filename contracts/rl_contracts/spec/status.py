@@ -9,9 +9,18 @@ from pydantic import Field
 from rl_contracts.spec.base import Model
 
 Phase = Literal[
-    "Pending", "Queued", "Starting", "Running", "Recovering", "Suspending", "Suspended",
-    "Succeeded", "Failed", "Stalled", "Terminating",
-]  # fmt: skip
+    "Pending",
+    "Queued",
+    "Starting",
+    "Running",
+    "Recovering",
+    "Suspending",
+    "Suspended",
+    "Succeeded",
+    "Failed",
+    "Stalled",
+    "Terminating",
+]
 Text = Annotated[str, Field(max_length=1024)]
 ShortText = Annotated[str, Field(max_length=256)]
 

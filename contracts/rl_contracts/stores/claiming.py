@@ -41,9 +41,7 @@ class Claiming:
         self._unanswered: dict[str, _Claimant] = {}
         """By token; set and popped whole, so that threads may share it."""
 
-    def claim(
-        self, run: str, *, queue: Queue, owner: str, lease_seconds: float
-    ) -> Task | None:  # fmt: skip
+    def claim(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
         """Take one task, those to be retried first; None when there is none.
 
         Where none was to be retried a moment ago, pending ones come first: a burst of claims asks
@@ -63,9 +61,7 @@ class Claiming:
                 lease_seconds=lease_seconds,
             )
 
-    def recover(
-        self, run: str, *, queue: Queue, owner: str, lease_seconds: float
-    ) -> Task | None:  # fmt: skip
+    def recover(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
         """What an earlier claim of this owner took whose answer never came.
 
         Its attempt goes on under a new lease. None where there is nothing, or it was taken back

@@ -62,13 +62,13 @@ class ModelFolder:
         self._bucket, self._prefix = objects.of_bucket(bucket), key.rstrip("/") + "/"
         self._files = place.files
         there = {
-            one.key.removeprefix(self._prefix): one.size_bytes
-            for one in self._bucket.list(self._prefix)
+            stored_object.key.removeprefix(self._prefix): stored_object.size_bytes
+            for stored_object in self._bucket.list(self._prefix)
         }
         self.empty = not there
         """Whether nothing lies there at all."""
         if place.files is not None:
-            there = {one.name: one.size_bytes for one in place.files.values()}
+            there = {file.name: file.size_bytes for file in place.files.values()}
         # Only the top level: subfolders hold other formats of the same weights.
         self.sizes = {
             name: size for name, size in sorted(there.items()) if "/" not in name and wanted(name)

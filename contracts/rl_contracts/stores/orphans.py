@@ -34,21 +34,21 @@ def find_orphans(mongo: Mongo, run: str) -> Orphans:
     Rollouts that an attempt wrote and no group chose are none: retention clears them away.
     Tasks out of the queue may have lost theirs to retention.
     """
-    tasks = {one.id: one for one in _tasks(mongo, run)}
+    tasks = {task.id: task for task in _tasks(mongo, run)}
     rollouts = _rollouts(mongo, run)
     held = {str(one["_id"]) for one in rollouts}
     limit = mongo.now() - LEASE_GRACE_SECONDS
     return Orphans(
         claims=sorted(
-            one.id
-            for one in tasks.values()
-            if one.state is TaskState.CLAIMED and one.lease_until < limit
+            task.id
+            for task in tasks.values()
+            if task.state is TaskState.CLAIMED and task.lease_until < limit
         ),
         promises=sorted(
             rollout
-            for one in tasks.values()
-            if one.state is TaskState.DONE and one.queue in OPEN_QUEUES
-            for rollout in one.rollouts
+            for task in tasks.values()
+            if task.state is TaskState.DONE and task.queue in OPEN_QUEUES
+            for rollout in task.rollouts
             if rollout not in held
         ),
         strangers=sorted(

@@ -47,7 +47,10 @@ class Overview:
 
     def samplers(self) -> tuple[Sampler, ...]:
         """All registrations by id; raises as ``Document.from_mongo``."""
-        parsed = (Sampler.from_mongo(bson.decode(one)) for one in self.stored_samplers)
+        parsed = (
+            Sampler.from_mongo(bson.decode(stored_sampler))
+            for stored_sampler in self.stored_samplers
+        )
         return tuple(sorted(parsed, key=lambda one: one.id))
 
     def gist(self, now: float) -> bytes:
@@ -59,7 +62,7 @@ class Overview:
             now: store time.
         """
         samplers = map(bson.decode, self.stored_samplers)
-        told = sorted(samplers, key=lambda one: str(one["_id"]))
+        told = sorted(samplers, key=lambda sampler: str(sampler["_id"]))
         run: Stored = bson.decode(self.stored_run) if self.stored_run else {}
         whole = {
             "run": _without(run, BEATING),
@@ -88,7 +91,7 @@ def of_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
         f"reading samplers of {len(wanted)} runs",
         lambda: list(_stored(mongo, "samplers").find({"run": {"$in": wanted}})),
     )
-    by_id = {one["_id"]: bytes(one.raw) for one in documents}
+    by_id = {document["_id"]: bytes(document.raw) for document in documents}
     by_run: defaultdict[str, list[bytes]] = defaultdict(list)
     for one in registered:
         by_run[one["run"]].append(bytes(one.raw))

@@ -30,7 +30,7 @@ class RecordStore(Generic[D]):
     def put(self, documents: Sequence[D]) -> None:
         """Write documents, replacing those of the same id."""
         if documents:
-            self._write([self._store(one) for one in documents])
+            self._write([self._store(document) for document in documents])
 
     def get(self, ids: Sequence[str]) -> dict[str, D]:
         """Documents by id; missing ones are left out."""

@@ -26,8 +26,8 @@ def newest(objects: Objects, run_prefix: str, name: str) -> bytes:
     """
     root = f"{run_prefix}reports/"
     epochs = []
-    for one in objects.list(root):
-        epoch, _, found = one.key.removeprefix(root).partition("/")
+    for stored_object in objects.list(root):
+        epoch, _, found = stored_object.key.removeprefix(root).partition("/")
         if found == name and epoch.isdigit():
             epochs.append(int(epoch))
     if not epochs:

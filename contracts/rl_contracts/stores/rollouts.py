@@ -103,9 +103,9 @@ class RolloutStore(RecordStore[Rollout]):
         root = self._prefix(run, "")[:-1]
         limit = self._mongo.now() - older_than_seconds
         youngest: defaultdict[str, float] = defaultdict(float)
-        for one in self._objects.list(root):
-            rollout = one.key[len(root) :].split("/")[0]
-            youngest[rollout] = max(youngest[rollout], one.modified_at)
+        for stored_object in self._objects.list(root):
+            rollout = stored_object.key[len(root) :].split("/")[0]
+            youngest[rollout] = max(youngest[rollout], stored_object.modified_at)
         old = [rollout for rollout, at in youngest.items() if at < limit]
         if not old:
             return 0
@@ -114,7 +114,7 @@ class RolloutStore(RecordStore[Rollout]):
             lambda: {one["_id"] for one in self._documents.find({"_id": {"$in": old}}, {"_id": 1})},
         )
         orphans = [one for one in old if one not in known]
-        return sum(self._objects.delete_prefix(self._prefix(run, one)) for one in orphans)
+        return sum(self._objects.delete_prefix(self._prefix(run, orphan)) for orphan in orphans)
 
     def _write(self, stored: Sequence[Stored]) -> None:
         """Insert them all at once, which costs a store less than to look for each first.
@@ -127,7 +127,7 @@ class RolloutStore(RecordStore[Rollout]):
                 lambda: self._documents.insert_many(stored, ordered=False),
             )
         except BulkWriteError as error:
-            if any(one["code"] != DUPLICATE_KEY for one in error.details["writeErrors"]):
+            if any(detail["code"] != DUPLICATE_KEY for detail in error.details["writeErrors"]):
                 raise
             super()._write(stored)
 
@@ -139,7 +139,7 @@ class RolloutStore(RecordStore[Rollout]):
             return stored
         contents = {name: _pack(value) for name, value in stored.items() if name not in STAYING}
         pieces: Stored = {}
-        for name in sorted(contents, key=lambda one: -len(contents[one])):
+        for name in sorted(contents, key=lambda content: -len(contents[content])):
             if excess <= 0:
                 break
             piece = Piece.of(

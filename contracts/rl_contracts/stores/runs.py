@@ -104,7 +104,7 @@ class RunStore:
         self, run: str, *, epoch: int, evaluations: list[EvaluationResult]
     ) -> None:
         """Replace the list of evaluations, oldest first."""
-        dumped = [one.model_dump() for one in evaluations]
+        dumped = [evaluation.model_dump() for evaluation in evaluations]
         self._set(run, epoch, evaluations=dumped, progress_at=self._mongo.now())
 
     def record_sampled(self, run: str, *, epoch: int, sampled: Sampled) -> None:
@@ -115,7 +115,7 @@ class RunStore:
         self, run: str, *, epoch: int, datasets: Sequence[DatasetSummary], steps: int
     ) -> None:
         """Write what was found in the data, and the steps that it makes."""
-        self._set(run, epoch, datasets=[one.model_dump() for one in datasets], steps=steps)
+        self._set(run, epoch, datasets=[dataset.model_dump() for dataset in datasets], steps=steps)
 
     def record_base(self, run: str, *, epoch: int, base: RunBase) -> None:
         """Write which commit of the hub the model is."""

@@ -55,15 +55,11 @@ class TaskStore:
             return len(tasks) - len(errors)
         return len(tasks)
 
-    def claim(
-        self, run: str, *, queue: Queue, owner: str, lease_seconds: float
-    ) -> Task | None:  # fmt: skip
+    def claim(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
         """Take one task; see ``Claiming.claim``."""
         return self._claiming.claim(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
 
-    def recover(
-        self, run: str, *, queue: Queue, owner: str, lease_seconds: float
-    ) -> Task | None:  # fmt: skip
+    def recover(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
         """Find what an unanswered claim took; see ``Claiming.recover``."""
         return self._claiming.recover(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
 
@@ -187,17 +183,18 @@ class TaskStore:
         Those that were retired meanwhile, by a newer trainer, are left alone.
         """
         fields = {
-            "queue": Queue.CONSUMED, "state": TaskState.DEAD, "reason": reason, "cause": cause,
-        }  # fmt: skip
+            "queue": Queue.CONSUMED,
+            "state": TaskState.DEAD,
+            "reason": reason,
+            "cause": cause,
+        }
         self._update_all("dropping", {"queue": {"$ne": Queue.CONSUMED}}, tasks, fields)
 
     def bury(self, tasks: Sequence[str]) -> None:
         """Move dead tasks out of the queue; why they died stands in them."""
         self._update_all("burying", {"state": TaskState.DEAD}, tasks, {"queue": Queue.CONSUMED})
 
-    def _update_all(
-        self, doing: str, also: Stored, tasks: Sequence[str], fields: Stored
-    ) -> None:  # fmt: skip
+    def _update_all(self, doing: str, also: Stored, tasks: Sequence[str], fields: Stored) -> None:
         for first in range(0, len(tasks), IDS_PER_WRITE):
             some = list(tasks[first : first + IDS_PER_WRITE])
             query = {"_id": {"$in": some}, **also}
@@ -206,9 +203,7 @@ class TaskStore:
                 lambda: self._tasks.update_many(query, {"$set": fields}),  # noqa: B023
             )
 
-    def _update(
-        self, task: Task, doing: str, *, also: Stored | None = None, **fields: Any
-    ) -> bool:  # fmt: skip
+    def _update(self, task: Task, doing: str, *, also: Stored | None = None, **fields: Any) -> bool:
         query = {
             "_id": task.id,
             "state": TaskState.CLAIMED,

@@ -54,9 +54,7 @@ def begin(mongo: Mongo, run: str) -> Upgrade | None:
     return upgrade(mongo, run, kinds=UPDATED_IN_PLACE, write=True)
 
 
-def upgrade(
-    mongo: Mongo, run: str, *, kinds: Iterable[str] = tuple(KINDS), write: bool
-) -> Upgrade:  # fmt: skip
+def upgrade(mongo: Mongo, run: str, *, kinds: Iterable[str] = tuple(KINDS), write: bool) -> Upgrade:
     """Bring a run's documents forward; each one is parsed before it is written.
 
     A rollout that overflows into the bucket is left as it is: it is migrated whenever it is read.

@@ -238,7 +238,7 @@ def _digest(wanted: Wanted) -> str:
 
 
 def _taken(conflicts: Sequence[Conflict]) -> Stall | None:
-    lasting = [one for one in conflicts if not one.going]
+    lasting = [conflict for conflict in conflicts if not conflict.going]
     if not lasting:
         return None
     names = ", ".join(f"{one.kind} {one.name}" for one in lasting)

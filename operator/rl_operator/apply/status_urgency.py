@@ -43,9 +43,17 @@ ON_ITS_WAY = ("CheckingInputs", "WaitingForSamplers")
 FINE = ("Ready", "Reconciling", *PARTS, *KEEP_WORDS)
 """Conditions that such a job has."""
 NUMBERS = (
-    "replicas", "ready", "updated", "unavailable", "draining", "serving", "version",
-    "target_version", "lag", "lagging",
-)  # fmt: skip
+    "replicas",
+    "ready",
+    "updated",
+    "unavailable",
+    "draining",
+    "serving",
+    "version",
+    "target_version",
+    "lag",
+    "lagging",
+)
 """Of a pool."""
 
 
@@ -59,7 +67,9 @@ def of_new_job(before: RLJobStatus, after: RLJobStatus) -> bool:
     ready = find(after.conditions, "Ready")
     if before.observed_generation >= 0 or after.attempt or ready is None:
         return False
-    fine = all(one.type in FINE and not _is_outage(one) for one in after.conditions)
+    fine = all(
+        condition.type in FINE and not _is_outage(condition) for condition in after.conditions
+    )
     return fine and ready.reason in ON_ITS_WAY
 
 
@@ -98,18 +108,18 @@ def _job(status: RLJobStatus) -> RLJobStatus:
 
 def _pool(status: SamplerPoolStatus) -> SamplerPoolStatus:
     """Without what may wait."""
-    served = [ServedStatus(job=one.job) for one in status.runs]
+    served = [ServedStatus(job=run.job) for run in status.runs]
     still: dict[str, object] = {**dict.fromkeys(NUMBERS, 0), "runs": served, "conditions": []}
     return status.model_copy(update=still)
 
 
 def _of_pods(pool: SamplerPoolStatus) -> list[Condition]:
     """A pool's conditions but that the store is away, which says why numbers are absent."""
-    return [one for one in pool.conditions if one.type not in KEEP_WORDS]
+    return [condition for condition in pool.conditions if condition.type not in KEEP_WORDS]
 
 
 def _whole(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:
-    return _all([one for one in conditions if one.type not in PARTS])
+    return _all([condition for condition in conditions if condition.type not in PARTS])
 
 
 def _tells(before: SamplerPoolStatus, after: SamplerPoolStatus) -> bool:
@@ -130,8 +140,8 @@ def _is_outage(condition: Condition) -> bool:
 def _all(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:
     return [
         (
-            *(one.type, one.status, one.reason, one.observed_generation),
-            one.message if one.type in OUTSPOKEN else "",
+            *(condition.type, condition.status, condition.reason, condition.observed_generation),
+            condition.message if condition.type in OUTSPOKEN else "",
         )
-        for one in conditions
+        for condition in conditions
     ]

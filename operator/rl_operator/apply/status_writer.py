@@ -32,9 +32,7 @@ FOUND_PER_SECOND = 10.0
 class StatusWriter:
     """Writes whole statuses; changes that nobody waits for are gathered for a while."""
 
-    def __init__(
-        self, cluster: Cluster, *, clock: Callable[[], float], seconds: float
-    ) -> None:  # fmt: skip
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float], seconds: float) -> None:
         """Prepare.
 
         Args:
@@ -58,7 +56,7 @@ class StatusWriter:
 
     def write(
         self, kind: Kind, meta: Meta, *, before: Model, after: Model, patience: Patience
-    ) -> float | None:  # fmt: skip
+    ) -> float | None:
         """Write a status where it differs.
 
         Returns:

@@ -41,7 +41,7 @@ class Stillness:
 
     def __init__(
         self, looks: Looks, *, gist: Callable[[Source], bytes], clock: Callable[[], float]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Prepare.
 
         Args:
@@ -90,6 +90,6 @@ def of_pool(snapshot: PoolSnapshot, reading: Reading) -> float:
     spec = snapshot.pool.spec
     if spec is None or spec.shared or spec.template.autoscaling.mode == "Builtin":
         return 0.0
-    heard = {one.pod for one in reading.samplers}
-    live = (one for one in snapshot.pods if one.live)
+    heard = {sampler.pod for sampler in reading.samplers}
+    live = (pod for pod in snapshot.pods if pod.live)
     return math.inf if all(one.name in heard for one in live) else 0.0

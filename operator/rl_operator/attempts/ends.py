@@ -126,7 +126,7 @@ def _smaller(view: View, trainer: TrainerJob) -> Ended | None:
     seconds = view.lifecycle.pending_deadline_seconds * sizing.WAIT_SHARE
     if fitted is None or view.now - trainer.created_at <= seconds:
         return None
-    why = next(one.unscheduled for one in view.pods if one.unscheduled)
+    why = next(pod.unscheduled for pod in view.pods if pod.unscheduled)
     message = (
         f"{size} replicas did not fit on the nodes within {seconds:.0f} s; the next attempt has "
         f"{fitted} (trainer.elastic). {why}"

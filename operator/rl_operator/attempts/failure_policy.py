@@ -26,7 +26,7 @@ def action(
         conditions: types of the pod's conditions that are True.
         otherwise: what follows by itself.
     """
-    found = next((one for one in policy.rules if _matches(one, exit_code, conditions)), None)
+    found = next((rule for rule in policy.rules if _matches(rule, exit_code, conditions)), None)
     return found.action if found is not None else otherwise
 
 

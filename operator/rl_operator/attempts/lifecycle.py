@@ -77,7 +77,7 @@ def _after_end(view: View) -> Decision:
     if retry_at is not None and 0 < retry_at - view.now <= longest:
         return Wait(why="Backoff")
     active = view.trainer is not None and view.trainer.state == "Active"
-    if view.others_active or active or any(lingers(one, view.now) for one in view.pods):
+    if view.others_active or active or any(lingers(pod, view.now) for pod in view.pods):
         return Wait(why="Stopping")
     if not view.renderable or (refused(view.status) and not view.may_begin):
         return Wait(why="Inputs")

@@ -39,7 +39,7 @@ def fitting(trainer: Trainer, pods: Sequence[Pod], *, size: int) -> int | None:
     Only the scheduler's word counts: pods that nobody has made are no reason to make fewer.
     """
     bounds = trainer.elastic
-    if bounds is None or size <= bounds.min_replicas or not any(one.unscheduled for one in pods):
+    if bounds is None or size <= bounds.min_replicas or not any(pod.unscheduled for pod in pods):
         return None
-    placed = sum("PodScheduled" in one.conditions for one in pods)
+    placed = sum("PodScheduled" in pod.conditions for pod in pods)
     return max(bounds.min_replicas, min(placed, size - 1))

@@ -42,7 +42,7 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
     """
     if not spec.samplers or snapshot.job.suspended:
         return ()
-    alive = {one.pod for one in reading.samplers}
+    alive = {sampler.pod for sampler in reading.samplers}
     declared = {pool.meta.name: _wanted(pool.spec) for pool in snapshot.pools if pool.spec}
     suspended = [one.meta.name for one in snapshot.pools if one.spec and one.spec.suspend]
     found = []
@@ -83,7 +83,7 @@ def waits_since(snapshot: JobSnapshot) -> float | None:
         return None  # the wait for the shared pool comes first
     began = _began(snapshot)
     times = [began, *(parse_time(one.since) for one in given)]
-    return max((one for one in times if one is not None), default=None)
+    return max((time_ for time_ in times if time_ is not None), default=None)
 
 
 def _began(snapshot: JobSnapshot) -> float | None:

@@ -6,7 +6,7 @@ import signal
 
 from rl_operator.state.pod import Container, Pod
 
-SIGNALS = {one.value: one.name for one in signal.Signals}
+SIGNALS = {Signal.value: Signal.name for Signal in signal.Signals}
 
 
 def describe_end(pod: Pod | None, container: Container | None) -> tuple[str, str]:
@@ -33,7 +33,7 @@ def container_of(pod: Pod | None) -> Container | None:
     """The trainer's container."""
     if pod is None:
         return None
-    return next((one for one in pod.containers if one.name == "pytorch"), None)
+    return next((container for container in pod.containers if container.name == "pytorch"), None)
 
 
 def signal_of(container: Container) -> int:

@@ -226,9 +226,7 @@ class Looks:
         seconds = self._seconds * max(1.0, len(self._live_until) / KEPT_IN_PACE)
         return began + seconds * (1 - self._jitter() / 2)
 
-    def guarded(
-        self, reconcile: Callable[[Key], float | None]
-    ) -> Callable[[Key], float | None]:  # fmt: skip
+    def guarded(self, reconcile: Callable[[Key], float | None]) -> Callable[[Key], float | None]:
         """A reconcile after whose failure the next one looks live."""
 
         def one(key: Key) -> float | None:

@@ -211,7 +211,7 @@ def fits(raw: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 def parse_selector(labels: str) -> dict[str, str]:
     """The labels that a selector of the form ``a=b,c=d`` asks for."""
-    return dict(one.split("=", 1) for one in labels.split(","))
+    return dict(part.split("=", 1) for part in labels.split(","))
 
 
 def _unpacked(held: _Held) -> Manifest:

@@ -25,22 +25,36 @@ from rl_operator.kube.nesting import any_depth
 from rl_operator.kube.transport import parsed
 
 KINDS = (
-    kinds.RLJOB, kinds.SAMPLER_POOL, kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD,
-)  # fmt: skip
+    kinds.RLJOB,
+    kinds.SAMPLER_POOL,
+    kinds.PYTORCH_JOB,
+    kinds.DEPLOYMENT,
+    kinds.POD,
+    kinds.WORKLOAD,
+)
 """Those that are watched."""
 BY_NAME = {kind.name: kind for kind in KINDS}
 METADATA = (
-    "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
-    "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences",
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
     "finalizers",
-)  # fmt: skip
+)
 Read = Callable[[bytes], Any]
 
 
 def excerpt(kind: Kind, raw: Mapping[str, Any]) -> dict[str, Any]:
     """What is read of an object, in one order whoever tells of it: lists name no kind of items."""
     meta = raw["metadata"]
-    parts = {one: raw[one] for one in _parts(kind) if one in raw}
+    parts = {part: raw[part] for part in _parts(kind) if part in raw}
     metadata = {one: meta[one] for one in METADATA if one in meta}
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
 

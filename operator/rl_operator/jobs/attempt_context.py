@@ -29,7 +29,9 @@ def needs_no_proof(decision: Decision, *, queued: bool) -> bool:
 
 def _others_active(snapshot: JobSnapshot, now: float) -> bool:
     attempt = snapshot.job.status.attempt
-    objects = any(one.state == "Active" and one.attempt < attempt for one in snapshot.trainers)
+    objects = any(
+        trainer.state == "Active" and trainer.attempt < attempt for trainer in snapshot.trainers
+    )
     earlier = (pod for pod in snapshot.pods if 0 < pod.attempt < attempt)
     return objects or any(lifecycle.lingers(pod, now) for pod in earlier)
 
@@ -43,9 +45,7 @@ def _late(snapshot: JobSnapshot) -> str:
     return ""
 
 
-def view_of(
-    snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float
-) -> View:  # fmt: skip
+def view_of(snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float) -> View:
     """What decides about a job's attempts."""
     status = snapshot.job.status
     return View(

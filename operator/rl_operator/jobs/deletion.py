@@ -93,9 +93,7 @@ class Progress:
     stall: Stall | None = None
 
 
-def proceed(
-    snapshot: JobSnapshot, connections: Connections, *, now: float
-) -> Progress:  # fmt: skip
+def proceed(snapshot: JobSnapshot, connections: Connections, *, now: float) -> Progress:
     """Take the next step of a deletion that our finalizer holds up.
 
     The run's own writers go first: they would write again what is deleted.

@@ -23,7 +23,7 @@ def is_settled(snapshot: JobSnapshot, wanted: Sequence[Wanted]) -> bool:
 
 def made_from(
     snapshot: JobSnapshot, gate: Gate, *, checked: bool, run_trainer: bool
-) -> tuple[object, ...]:  # fmt: skip
+) -> tuple[object, ...]:
     """Everything that a job's objects are made from, and what there is of them."""
     meta, status = snapshot.job.meta, snapshot.job.status
     record = attempt_records.current(status)
@@ -31,5 +31,5 @@ def made_from(
         *(meta.uid, meta.run, meta.generation, checked, run_trainer, status.attempt),
         record.replicas if record is not None else 0,
         *gate.token,
-        *(one.declared for one in snapshot.children.values()),
+        *(child.declared for child in snapshot.children.values()),
     )

@@ -79,16 +79,16 @@ class Cluster:
         # Items of a list name neither; those of a single read do.
         stamp = {"apiVersion": kind.api_version, "kind": kind.name}
         pages = self._pages(kind, kind.path(namespace), {"labelSelector": labels})
-        return [stamp | one for page in pages for one in page["items"]]
+        return [stamp | item for page in pages for item in page["items"]]
 
     def names(self, kind: Kind, namespaces: tuple[str, ...]) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a kind; no namespaces: the whole cluster."""
-        paths = [kind.path(one) for one in namespaces] or [kind.everywhere()]
+        paths = [kind.path(namespace) for namespace in namespaces] or [kind.everywhere()]
         return [
-            (one["metadata"]["namespace"], one["metadata"]["name"])
+            (item["metadata"]["namespace"], item["metadata"]["name"])
             for path in paths
             for page in self._pages(kind, path, {})
-            for one in page["items"]
+            for item in page["items"]
         ]
 
     def serves(self, kind: Kind, namespace: str) -> bool:
@@ -208,9 +208,14 @@ class Cluster:
         }[verb]
         try:
             stored = self._requests.send(
-                method, path, {**UNWARNED, **(query or {})}, body=manifest, content=content,
-                asking=(verb, kind), named=named,
-            )  # fmt: skip
+                method,
+                path,
+                {**UNWARNED, **(query or {})},
+                body=manifest,
+                content=content,
+                asking=(verb, kind),
+                named=named,
+            )
         except ApiMissingError as gone:
             if CONDITIONS.isdisjoint(metadata):
                 raise

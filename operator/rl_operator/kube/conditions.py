@@ -54,7 +54,7 @@ def _merged(before: Condition | None, said: Said, generation: int, now: float) -
 
 def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
     """The condition of a type."""
-    return next((one for one in conditions if one.type == kind), None)
+    return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def is_true(conditions: Iterable[Condition], kind: str) -> bool:

@@ -75,9 +75,15 @@ WORKLOAD_PRIORITY_CLASS = Kind(
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 WRITTEN = (
-    RLJOB, SAMPLER_POOL, PYTORCH_JOB, DEPLOYMENT, CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY,
+    RLJOB,
+    SAMPLER_POOL,
+    PYTORCH_JOB,
+    DEPLOYMENT,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    NETWORK_POLICY,
     WORKLOAD,
-)  # fmt: skip
+)
 
 
 class Key(NamedTuple):

@@ -49,7 +49,11 @@ class Meta:
         """Parse an object's metadata."""
         meta = raw["metadata"]
         adopted = raw["spec"].get("runId", "") if raw.get("kind") == RLJOB.name else ""
-        owners = [one for one in meta.get("ownerReferences", []) if one.get("controller")]
+        owners = [
+            owner_reference
+            for owner_reference in meta.get("ownerReferences", [])
+            if owner_reference.get("controller")
+        ]
         return cls(
             namespace=meta["namespace"],
             name=meta["name"],

@@ -71,7 +71,7 @@ def pool_of(job: str, group: SamplerGroup) -> str:
 
 def group(job: str, spec: RLJobSpec, pool: str) -> str:
     """Name of the sampler group that a pool stands for in a job; the inverse of ``pool_of``."""
-    found = (one.name for one in spec.samplers if pool_of(job, one) == pool)
+    found = (sampler.name for sampler in spec.samplers if pool_of(job, sampler) == pool)
     return next(found, pool.removeprefix(f"{job}-"))
 
 

@@ -157,4 +157,4 @@ def _was_ours(there: Child, wanted: Wanted) -> bool:
 
 def _owner_name(manifest: Mapping[str, Any]) -> str:
     owners = manifest["metadata"].get("ownerReferences") or []
-    return next((str(one["name"]) for one in owners if one.get("controller")), "")
+    return next((str(owner["name"]) for owner in owners if owner.get("controller")), "")

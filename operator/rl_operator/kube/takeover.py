@@ -26,7 +26,7 @@ def handed_over(
         left: fields of the spec that are others' from now on.
         heir: who has these until somebody writes them.
     """
-    found = {_identity(one): dict(one) for one in entries}
+    found = {_identity(entry): dict(entry) for entry in entries}
     created = found.pop((manager, CREATED, ""), None)
     if created is None:
         return None

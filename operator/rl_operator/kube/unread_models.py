@@ -25,7 +25,7 @@ def leave_out() -> None:
 class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:  # fmt: skip
+    ) -> ModuleSpec | None:
         return ModuleSpec(fullname, self) if fullname.startswith(PACKAGES) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

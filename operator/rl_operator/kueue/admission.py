@@ -85,7 +85,7 @@ def of(snapshot: JobSnapshot) -> Workload | None:
 def parse(child: Child) -> Workload:
     """Read a Workload."""
     status = child.raw.get("status", {})
-    conditions = {one["type"]: one for one in status.get("conditions", [])}
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
 
     def true(kind: str) -> bool:
         return bool(conditions.get(kind, {}).get("status") == "True")
@@ -104,23 +104,26 @@ def parse(child: Child) -> Workload:
         conditions=conditions,
         assignments=_assignments(child.raw, checks) if granted is not None else {},
         checks=tuple(
-            scrubbed(f"{one['name']} {one['state']}: {one.get('message', '')}".strip())
-            for one in checks
-            if one.get("state") != "Ready"
+            scrubbed(f"{check['name']} {check['state']}: {check.get('message', '')}".strip())
+            for check in checks
+            if check.get("state") != "Ready"
         ),
     )
 
 
 def _assignments(raw: Raw, checks: Iterable[Raw]) -> dict[str, Assignment]:
-    asked = {one["name"]: one["count"] for one in raw["spec"]["podSets"]}
-    updates = [one for check in checks for one in check.get("podSetUpdates", [])]
+    asked = {pod_set["name"]: pod_set["count"] for pod_set in raw["spec"]["podSets"]}
+    updates = [
+        pod_set_update for check in checks for pod_set_update in check.get("podSetUpdates", [])
+    ]
     found = {}
-    for one in raw["status"]["admission"].get("podSetAssignments", []):
-        mine = [each for each in updates if each["name"] == one["name"]]
-        found[one["name"]] = Assignment(
-            count=one.get("count", asked.get(one["name"], 0)),
-            flavors=tuple(sorted(set(one.get("flavors", {}).values()))),
-            topology="topologyAssignment" in one or "delayedTopologyRequest" in one,
+    for pod_set_assignment in raw["status"]["admission"].get("podSetAssignments", []):
+        mine = [each for each in updates if each["name"] == pod_set_assignment["name"]]
+        found[pod_set_assignment["name"]] = Assignment(
+            count=pod_set_assignment.get("count", asked.get(pod_set_assignment["name"], 0)),
+            flavors=tuple(sorted(set(pod_set_assignment.get("flavors", {}).values()))),
+            topology="topologyAssignment" in pod_set_assignment
+            or "delayedTopologyRequest" in pod_set_assignment,
             node_selector=_joined(mine, "nodeSelector"),
             tolerations=tuple(each for update in mine for each in update.get("tolerations", [])),
             labels=_joined(mine, "labels"),
@@ -130,7 +133,7 @@ def _assignments(raw: Raw, checks: Iterable[Raw]) -> dict[str, Assignment]:
 
 
 def _joined(updates: Iterable[Raw], key: str) -> dict[str, str]:
-    return {name: value for one in updates for name, value in one.get(key, {}).items()}
+    return {name: value for update in updates for name, value in update.get(key, {}).items()}
 
 
 def hold(workload: Workload | None, demand: Mapping[str, Any] | None, queue: str) -> Hold | None:
@@ -195,10 +198,12 @@ def sizes(spec: RLJobSpec, workload: Workload | None) -> dict[str, int]:
     """
     granted = workload.assignments if workload is not None else {}
     if workload is not None and spec.scheduling.sampler_quota != "MaxReplicas":
-        return {one.name: MOST_SAMPLERS for one in spec.samplers}
+        return {sampler.name: MOST_SAMPLERS for sampler in spec.samplers}
     return {
-        one.name: granted[group_set(one.name)].count if group_set(one.name) in granted else 0
-        for one in spec.samplers
+        sampler.name: granted[group_set(sampler.name)].count
+        if group_set(sampler.name) in granted
+        else 0
+        for sampler in spec.samplers
     }
 
 

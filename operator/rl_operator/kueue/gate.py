@@ -144,7 +144,7 @@ def unusable(
     flavors: Mapping[str, Flavor | None],
 ) -> Stall | None:
     """Why an admission cannot be carried out; None: it can."""
-    asked = {one["name"]: one["template"]["spec"] for one in demand["spec"]["podSets"]}
+    asked = {pod_set["name"]: pod_set["template"]["spec"] for pod_set in demand["spec"]["podSets"]}
     for name, pod in asked.items():
         found = workload.assignments.get(name)
         if found is None:
@@ -157,7 +157,7 @@ def unusable(
                 f" of spec.scheduling.queueName = {spec.scheduling.queue_name!r}."
             )
             return Stall(reason="TopologyUnsupported", message=told)
-        missing = [one for one in found.flavors if flavors.get(one) is None]
+        missing = [flavor for flavor in found.flavors if flavors.get(flavor) is None]
         if missing:
             told = f"Pod set {name} was admitted with ResourceFlavor {missing[0]}: there is none."
             return Stall(reason="FlavorNotFound", message=told)
@@ -172,9 +172,7 @@ def unusable(
     return None
 
 
-def granted(
-    spec: RLJobSpec, workload: Workload, flavors: Mapping[str, Flavor | None]
-) -> RLJobSpec:  # fmt: skip
+def granted(spec: RLJobSpec, workload: Workload, flavors: Mapping[str, Flavor | None]) -> RLJobSpec:
     """A spec within an admission: its nodes, and no more trainer pods than it has."""
     count, elastic = admission.trainers(workload), spec.trainer.elastic
     if elastic is not None:
@@ -185,17 +183,17 @@ def granted(
     placed = _placed(spec.trainer, workload.assignments[TRAINER_SET], flavors)
     trainer = spec.trainer.model_copy(update={**placed, **sized})
     samplers = [
-        one
-        if (found := workload.assignments.get(group_set(one.name))) is None
-        else one.resolved(one.template.model_copy(update=_placed(one.template, found, flavors)))
-        for one in spec.samplers
+        sampler
+        if (found := workload.assignments.get(group_set(sampler.name))) is None
+        else sampler.resolved(
+            sampler.template.model_copy(update=_placed(sampler.template, found, flavors))
+        )
+        for sampler in spec.samplers
     ]
     return spec.model_copy(update={"trainer": trainer, "samplers": samplers})
 
 
-def node_selector(
-    assignment: Assignment, flavors: Mapping[str, Flavor | None]
-) -> dict[str, str]:  # fmt: skip
+def node_selector(assignment: Assignment, flavors: Mapping[str, Flavor | None]) -> dict[str, str]:
     """Labels that a node must have."""
     chosen = (flavors.get(name) for name in assignment.flavors)
     of_flavors = {
@@ -207,12 +205,20 @@ def node_selector(
 def _placed(
     placement: Placement, assignment: Assignment, flavors: Mapping[str, Flavor | None]
 ) -> dict[str, object]:
-    tolerations = [dict(one) for one in placement.tolerations]
+    tolerations = [dict(toleration) for toleration in placement.tolerations]
     for name in assignment.flavors:
         flavor = flavors[name]
         assert flavor is not None  # else the admission is of no use
-        tolerations += [dict(one) for one in flavor.tolerations if dict(one) not in tolerations]
-    tolerations += [dict(one) for one in assignment.tolerations if dict(one) not in tolerations]
+        tolerations += [
+            dict(toleration)
+            for toleration in flavor.tolerations
+            if dict(toleration) not in tolerations
+        ]
+    tolerations += [
+        dict(toleration)
+        for toleration in assignment.tolerations
+        if dict(toleration) not in tolerations
+    ]
     found: dict[str, object] = {
         "node_selector": {**placement.node_selector, **node_selector(assignment, flavors)},
         "tolerations": tolerations,
@@ -227,7 +233,8 @@ def _marked(template: Mapping[str, Any], assignment: Assignment) -> Manifest:
     marks = {
         key: {**(metadata.get(key) or {}), **there}
         for key, there in (
-            ("labels", assignment.labels), ("annotations", assignment.annotations),
+            ("labels", assignment.labels),
+            ("annotations", assignment.annotations),
         )
-    }  # fmt: skip
+    }
     return {**template, "metadata": {**metadata, **marks}}

@@ -86,7 +86,9 @@ class Queueing:
         return int(found["value"]) if found is not None else None
 
     def _flavors(self, workload: admission.Workload) -> Mapping[str, Flavor | None]:
-        wanted = {name for one in workload.assignments.values() for name in one.flavors}
+        wanted = {
+            name for assignment in workload.assignments.values() for name in assignment.flavors
+        }
         known = (workload.meta.uid, workload.since("Admitted"), *sorted(wanted))
         if known not in self.flavors:
             found = {name: self._flavor(name) for name in sorted(wanted)}

@@ -72,10 +72,14 @@ def _all_ready(snapshot: JobSnapshot, spec: RLJobSpec) -> bool:
     status = snapshot.job.status
     if status.attempt == 0 or attempt_records.ended(status):
         return False
-    trainers = sum(one.ready for one in snapshot.trainer_pods(status.attempt))
+    trainers = sum(trainer_pod.ready for trainer_pod in snapshot.trainer_pods(status.attempt))
     if trainers < sizing.of_attempt(spec.trainer, status):
         return False
-    ready = [one.pool for one in snapshot.sampler_pods() if one.ready and not one.deleting]
+    ready = [
+        sampler_pod.pool
+        for sampler_pod in snapshot.sampler_pods()
+        if sampler_pod.ready and not sampler_pod.deleting
+    ]
     wanted = {
         pool.meta.name: min(pool.spec.size, pool.spec.template.autoscaling.min_replicas)
         for pool in snapshot.pools
@@ -88,9 +92,7 @@ def _is_true(workload: Workload, kind: str) -> bool:
     return bool(workload.conditions.get(kind, {}).get("status") == "True")
 
 
-def _change(
-    workload: Workload, said: list[tuple[str, bool, str, str]], *, now: float
-) -> Manifest:  # fmt: skip
+def _change(workload: Workload, said: list[tuple[str, bool, str, str]], *, now: float) -> Manifest:
     """The Workload's conditions with some of them said anew, on the version that was seen."""
     changed: dict[str, Raw] = dict(workload.conditions)
     for kind, true, reason, message in said:
@@ -107,6 +109,8 @@ def _change(
         }
     meta = workload.meta
     metadata = {
-        "name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version,
-    }  # fmt: skip
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "resourceVersion": meta.resource_version,
+    }
     return {"metadata": metadata, "status": {"conditions": list(changed.values())}}

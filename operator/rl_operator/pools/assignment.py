@@ -88,7 +88,7 @@ def decide(snapshot: PoolSnapshot, *, now: float) -> Turn:
     """
     pool, deployment = snapshot.pool, snapshot.deployment
     status = pool.status
-    left = tuple(one for one in snapshot.pods if lingers(one, now))
+    left = tuple(pod for pod in snapshot.pods if lingers(pod, now))
     queue = tuple(one for one in _queue(snapshot.jobs, pool) if not holds(pool, one))
     epoch, began = status.assignment_epoch, status.assignment_began
     if deployment.epoch > epoch:  # the status was lost, e.g. with a backup
@@ -117,12 +117,12 @@ def _kept(snapshot: PoolSnapshot, *, others_wait: bool, now: float) -> tuple[Ass
     """
     pool, jobs = snapshot.pool, {one.meta.uid: one for one in snapshot.served}
     kept: list[AssignmentStatus] = []
-    for one in pool.holders:
-        job, before = jobs.get(one.uid), [jobs[each.uid] for each in kept]
+    for holder in pool.holders:
+        job, before = jobs.get(holder.uid), [jobs[each.uid] for each in kept]
         if job is None or not _keeps(job, pool, others_wait=others_wait, now=now):
             continue
         if not engine_sharing.conflict(job, before):
-            kept.append(one)
+            kept.append(holder)
     return tuple(kept)
 
 
@@ -158,7 +158,7 @@ def empty(snapshot: PoolSnapshot, *, now: float) -> bool:
     deployment = snapshot.deployment
     at_zero = deployment.seen and deployment.declared == deployment.replicas == 0
     stopped = at_zero or not deployment.there
-    return stopped and not any(lingers(one, now) for one in snapshot.pods)
+    return stopped and not any(lingers(pod, now) for pod in snapshot.pods)
 
 
 def step(snapshot: PoolSnapshot, *, now: float) -> Step:

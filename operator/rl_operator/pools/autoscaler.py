@@ -87,8 +87,8 @@ class Evidence:
     @property
     def wait_share(self) -> float:
         """Share of its time that the trainer waited."""
-        waited = sum(one[1] for one in self.steps)
-        whole = waited + sum(one[2] for one in self.steps)
+        waited = sum(step[1] for step in self.steps)
+        whole = waited + sum(step[2] for step in self.steps)
         return waited / whole if whole > 0 else 0.0
 
 

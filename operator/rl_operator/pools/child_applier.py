@@ -49,7 +49,7 @@ class PoolMaker:
             guarded,
             *(meta.uid, meta.generation, replicas, snapshot.pool.status.assignment_epoch),
             *((one.meta.uid, one.meta.run, one.meta.generation) for one in snapshot.served),
-            *(one.declared for one in snapshot.children.values()),
+            *(child.declared for child in snapshot.children.values()),
         )
         if self.applier.rests(snapshot.key, made_from):
             return None
@@ -105,7 +105,7 @@ def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job, *, guarded: bool) -> li
         )
         found.append(Wanted(manifest=budget))
     if spec.max_runs > 1 and spec.network_policy != "None":
-        ports = [agents.PORT + PORT_STEP * one for one in range(spec.max_runs)]
+        ports = [agents.PORT + PORT_STEP * index for index in range(spec.max_runs)]
         found.append(Wanted(manifest=objects.pool_policy(meta, ports=ports)))
     return found
 

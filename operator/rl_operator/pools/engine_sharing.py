@@ -32,12 +32,14 @@ def conflict(job: Job, others: Sequence[Job]) -> str:
         return ""
     if job.spec is None or job.spec.training.lora is None:
         return "without spec.training.lora a run has the engines for itself"
-    for one in others:
-        if one.spec is None or one.spec.training.lora is None:
-            return f"RLJob {one.meta.name} has no spec.training.lora: it has the engines for itself"
-        if one.spec.training.precision != job.spec.training.precision:
-            mine, theirs = job.spec.training.precision, one.spec.training.precision
-            return f"spec.training.precision is {mine}, that of RLJob {one.meta.name} {theirs}"
+    for other in others:
+        if other.spec is None or other.spec.training.lora is None:
+            return (
+                f"RLJob {other.meta.name} has no spec.training.lora: it has the engines for itself"
+            )
+        if other.spec.training.precision != job.spec.training.precision:
+            mine, theirs = job.spec.training.precision, other.spec.training.precision
+            return f"spec.training.precision is {mine}, that of RLJob {other.meta.name} {theirs}"
     return ""
 
 

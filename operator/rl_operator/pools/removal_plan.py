@@ -135,8 +135,8 @@ def replaceable(
     pods: Iterable[Pod], candidates: Sequence[Fault], *, replicas: int, max_unavailable: int | str
 ) -> list[Fault]:
     """As many of the faulty pods as may be away at a time, the oldest faults first."""
-    bad = {one.pod.uid for one in candidates}
-    there = sum(one.ready and not one.deleting and one.uid not in bad for one in pods)
+    bad = {candidate.pod.uid for candidate in candidates}
+    there = sum(pod.ready and not pod.deleting and pod.uid not in bad for pod in pods)
     away = max(0, replicas - there - len(candidates))
     return list(candidates[: max(0, resolved(max_unavailable, replicas) - away)])
 

@@ -48,7 +48,7 @@ def faults(pods: Iterable[Pod], served: Sequence[Served], *, now: float) -> list
     if not of_runs or len(of_runs) < len(served):
         return None
     first, *others = of_runs
-    bad = [{one.pod.uid for one in found} for found in others]
+    bad = [{one.pod.uid for one in other} for other in others]
     return [one for one in first if all(one.pod.uid in uids for uids in bad)]
 
 

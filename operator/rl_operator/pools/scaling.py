@@ -41,7 +41,7 @@ class PoolScaler:
         """Look at a pool, and change its size where that is due."""
         wanted, served = spec.template.autoscaling, _served(snapshot)
         unchanged = Scaled(replicas=spec.replicas)
-        away = any(one.unavailable for one in reading.samplers)
+        away = any(sampler.unavailable for sampler in reading.samplers)
         if wanted.mode != "Builtin" or not reading.known or away:
             # What is not known for a while, or waits for a judge, is no evidence.
             self.forget(snapshot.key)
@@ -65,8 +65,10 @@ class PoolScaler:
         meta = snapshot.pool.meta
         # At the version that was looked at: a person's `kubectl scale` in between is seen first.
         metadata = {
-            "name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version
-        }  # fmt: skip
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "resourceVersion": meta.resource_version,
+        }
         change = {"metadata": metadata, "spec": {"replicas": advice.replicas}}
         stored = self.cluster.merge(kinds.SAMPLER_POOL, change)
         record = ScaleStatus(

@@ -56,6 +56,8 @@ class SharedPools:
         """Own these metadata of an object of which others write the rest."""
         identity = {"name": to.name, "namespace": to.namespace, "uid": to.uid}
         manifest = {
-            "apiVersion": kind.api_version, "kind": kind.name, "metadata": {**identity, **metadata}
-        }  # fmt: skip
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {**identity, **metadata},
+        }
         self.cluster.apply(kind, manifest, manager=names.POOL_MANAGER)

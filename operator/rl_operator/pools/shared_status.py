@@ -30,7 +30,8 @@ def said(turn: Turn, others: Sequence[Said], *, namespace: str) -> list[Said]:
     """The pool's conditions with who has it; ``others`` are what any pool says."""
     if turn.holders:
         message = " ".join(
-            f"RLJob {namespace}/{one.job} has it since {one.since}." for one in turn.holders
+            f"RLJob {namespace}/{holder.job} has it since {holder.since}."
+            for holder in turn.holders
         )
         return [*others, Said("Assigned", "True", "Assigned", message)]
     if turn.left or turn.queue:
@@ -44,7 +45,7 @@ def said(turn: Turn, others: Sequence[Said], *, namespace: str) -> list[Said]:
 
 def _handing_on(others: Sequence[Said], message: str) -> list[Said]:
     """Not ready while pods of the last run are there, whatever they are like."""
-    kept = [one for one in others if one.type not in ("Ready", "Reconciling")]
+    kept = [other for other in others if other.type not in ("Ready", "Reconciling")]
     if any(one.type == "Stalled" for one in kept):
         return list(others)
     return [
@@ -59,8 +60,8 @@ def notes(before: SamplerPoolStatus, after: SamplerPoolStatus) -> list[Note]:
     if before.assignment_epoch == after.assignment_epoch:
         return []
     had, have = _jobs(before), _jobs(after)
-    released = [Note("PoolReleased", f"Taken from RLJob {had[one]}.") for one in had.keys() - have]
-    assigned = [Note("PoolAssigned", f"Given to RLJob {have[one]}.") for one in have.keys() - had]
+    released = [Note("PoolReleased", f"Taken from RLJob {had[key]}.") for key in had.keys() - have]
+    assigned = [Note("PoolAssigned", f"Given to RLJob {have[key]}.") for key in have.keys() - had]
     if released or assigned:
         return sorted([*released, *assigned], key=lambda one: (one.reason, one.message))
     return [Note("PoolReleased", "Taken from a run that is not known.")]

@@ -90,9 +90,7 @@ def compute(
     if scaled is not None:
         said += _limited(scaled, replicas)
     said += _store_away([reading, *others])
-    changes["conditions"] = merged(
-        before.conditions, said, generation=meta.generation, now=now
-    )  # fmt: skip
+    changes["conditions"] = merged(before.conditions, said, generation=meta.generation, now=now)
     return before.model_copy(update=changes)
 
 
@@ -137,7 +135,7 @@ def _limited(scaled: Scaled, replicas: int) -> list[Said]:
 
 def _store_away(readings: Sequence[Reading]) -> list[Said]:
     """Why nobody knows what pods serve; nothing where the stores of all runs tell."""
-    asked = (one.store for one in readings if one.store != NOT_ASKED)
+    asked = (reading.store for reading in readings if reading.store != NOT_ASKED)
     away = next((one for one in asked if one.status != "True"), None)
     if away is None:
         return []
@@ -148,7 +146,7 @@ def _store_away(readings: Sequence[Reading]) -> list[Said]:
 def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict[str, object]:
     """What the stores say of the pods of one run, as they answered; None while they do not."""
     if not reading.known:
-        gone = all(one.deleting for one in snapshot.pods)
+        gone = all(pod.deleting for pod in snapshot.pods)
         return dict.fromkeys(SERVED, 0 if gone else None)
     serving = serving_of(snapshot, reading)
     step = reading.run.step if reading.run else 0
@@ -167,7 +165,7 @@ def _of_each(snapshot: PoolSnapshot, readings: Sequence[Reading]) -> list[Served
     """The counters of each run, where there are several."""
     if not snapshot.beside:
         return []
-    before = {one.job: one for one in snapshot.pool.status.runs}
+    before = {run.job: run for run in snapshot.pool.status.runs}
     found = []
     for job, reading in zip(snapshot.served, readings, strict=False):
         name = job.meta.name
@@ -177,17 +175,17 @@ def _of_each(snapshot: PoolSnapshot, readings: Sequence[Reading]) -> list[Served
 
 
 def _draining(snapshot: PoolSnapshot, reading: Reading) -> int:
-    told = {one.pod for one in reading.samplers if one.state == SamplerState.DRAINING}
-    return sum(one.live and (one.deleting or one.name in told) for one in snapshot.pods)
+    told = {sampler.pod for sampler in reading.samplers if sampler.state == SamplerState.DRAINING}
+    return sum(pod.live and (pod.deleting or pod.name in told) for pod in snapshot.pods)
 
 
 def serving_of(snapshot: PoolSnapshot, reading: Reading) -> list[Sampler]:
     """Samplers of a pool that serve a published policy and whose pods are there."""
-    pods = {one.name for one in snapshot.pods if not one.deleting}
+    pods = {pod.name for pod in snapshot.pods if not pod.deleting}
     return [
-        one
-        for one in reading.samplers
-        if one.state == SamplerState.READY and one.version > 0 and one.pod in pods
+        sampler
+        for sampler in reading.samplers
+        if sampler.state == SamplerState.READY and sampler.version > 0 and sampler.pod in pods
     ]
 
 

@@ -41,7 +41,7 @@ def said(situation: Situation, after: RLJobStatus) -> list[Said]:
     if not lacks_pool(snapshot):
         mine = pool.given(snapshot.job)
         at = mine.since if mine is not None else ""
-        others = [one.job for one in pool.holders if one != mine]
+        others = [holder.job for holder in pool.holders if holder != mine]
         beside = f", beside RLJob {', '.join(others)}" if others else ""
         message = f"SamplerPool {name} is this run's since {at}{beside}."
         return [Said(ASSIGNED, "True", "Assigned", message)]
@@ -88,7 +88,7 @@ def _turn(pool: Pool, snapshot: JobSnapshot) -> str:
     if pool.meta.deleted_at is not None:
         return f"SamplerPool {name} is being deleted."
     what = (
-        "serves " + " and ".join(f"RLJob {one.job} since {one.since}" for one in holders)
+        "serves " + " and ".join(f"RLJob {holder.job} since {holder.since}" for holder in holders)
         if holders
         else "is about to be given away"
     )

@@ -16,7 +16,7 @@ class Endpoint:
 
     def __init__(
         self, port: int, *, healthy: Callable[[], bool], ready: Callable[[], bool]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Bind the port; 0 picks a free one.
 
         Args:

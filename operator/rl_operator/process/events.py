@@ -38,15 +38,15 @@ class Note:
 def of_actions(actions: Iterable[Action]) -> list[Note]:
     """What the first creation of pools and trainers tells."""
     notes = []
-    for one in actions:
-        if not isinstance(one, Create):
+    for action in actions:
+        if not isinstance(action, Create):
             continue
-        name = one.manifest["metadata"]["name"]
-        if one.kind == kinds.SAMPLER_POOL:
-            replicas = one.manifest["spec"]["replicas"]
+        name = action.manifest["metadata"]["name"]
+        if action.kind == kinds.SAMPLER_POOL:
+            replicas = action.manifest["spec"]["replicas"]
             notes.append(Note("PoolCreated", f"Sampler pool {name} starts with {replicas} pods."))
-        if one.kind == kinds.PYTORCH_JOB:
-            attempt = one.manifest["metadata"]["labels"][names.ATTEMPT_LABEL]
+        if action.kind == kinds.PYTORCH_JOB:
+            attempt = action.manifest["metadata"]["labels"][names.ATTEMPT_LABEL]
             notes.append(Note("AttemptStarted", f"Attempt {attempt}: trainer {name} is created."))
     return notes
 

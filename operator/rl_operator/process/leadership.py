@@ -68,7 +68,7 @@ class Leadership:
 
     def __init__(
         self, cluster: Cluster, *, namespace: str, identity: str, clock: Callable[[], float]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Prepare; ``run`` does the work.
 
         Args:

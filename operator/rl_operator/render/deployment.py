@@ -109,9 +109,11 @@ def pod_template(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Ima
 def emptied(there: Meta, annotations: Mapping[str, str] | None = None) -> Manifest:
     """The change of a Deployment, as it was seen, to 0 pods; its template may say what it likes."""
     metadata: Manifest = {
-        "name": there.name, "namespace": there.namespace, "uid": there.uid,
+        "name": there.name,
+        "namespace": there.namespace,
+        "uid": there.uid,
         "resourceVersion": there.resource_version,
-    }  # fmt: skip
+    }
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {"metadata": metadata, "spec": {"replicas": 0}}
@@ -136,8 +138,10 @@ def _pod(
         engine.container(
             spec, [one.training for _, one in runs], images=images, agent_port=agents.PORT
         ),
-        seats, weights=engine.WEIGHTS_FOLDER, first_port=agents.PORT,
-    )  # fmt: skip
+        seats,
+        weights=engine.WEIGHTS_FOLDER,
+        first_port=agents.PORT,
+    )
     pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -146,15 +150,17 @@ def _pod(
         "terminationGracePeriodSeconds": spec.template.drain.seconds + END_SECONDS,
         # The engine is a native sidecar: it outlives the agents, which hand back what they hold.
         "initContainers": [
-            *(one.stage for one in parts), served, *(each for one in parts for each in one.sidecars)
+            *(part.stage for part in parts),
+            served,
+            *(each for part in parts for each in part.sidecars),
         ],
-        "containers": [one.agent for one in parts],
+        "containers": [part.agent for part in parts],
         "volumes": [
-            *(each for one in parts for each in one.volumes),
+            *(each for part in parts for each in part.volumes),
             *shared_engine.volumes(seats),
             {"name": "engine-tmp", "emptyDir": {}},
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
         ],
-    }  # fmt: skip
+    }
     alike = selector(pool.name, runs[0][0].run if len(runs) == 1 else "")
     return pods.placed(pod, spec.template, like=alike)

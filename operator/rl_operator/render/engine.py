@@ -16,8 +16,13 @@ WEIGHTS_FOLDER = "/weights"
 PORT = 30000
 DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 ARGUMENTS = (
-    "--model-path", "--weight-version", "--host", "--port", "--dtype", "--sleep-on-idle",
-)  # fmt: skip
+    "--model-path",
+    "--weight-version",
+    "--host",
+    "--port",
+    "--dtype",
+    "--sleep-on-idle",
+)
 """What the operator itself tells the engine."""
 
 
@@ -29,7 +34,7 @@ def container(
     ``engine_sharing`` refuses others.
     """
     engine = spec.template.engine
-    sections = [one.lora for one in runs if one.lora is not None]
+    sections = [run.lora for run in runs if run.lora is not None]
     low_rank = lora.engine_arguments(sections, engine.args) if sections else []
     sources = {"envFrom": [dict(one) for one in engine.env_from]} if engine.env_from else {}
     return {
@@ -39,9 +44,19 @@ def container(
         "restartPolicy": "Always",
         "command": ["python", "-m", "sglang.launch_server"],
         "args": [
-            "--model-path", f"{WEIGHTS_FOLDER}/current", "--weight-version", "base",
-            "--host", "127.0.0.1", "--port", str(PORT),
-            "--dtype", DTYPES[runs[0].precision], "--sleep-on-idle", *low_rank, *engine.args,
+            "--model-path",
+            f"{WEIGHTS_FOLDER}/current",
+            "--weight-version",
+            "base",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(PORT),
+            "--dtype",
+            DTYPES[runs[0].precision],
+            "--sleep-on-idle",
+            *low_rank,
+            *engine.args,
         ],
         "env": pods.environment({"HOME": pods.TMP}, engine.env),
         **sources,
@@ -55,4 +70,4 @@ def container(
             {"name": "engine-tmp", "mountPath": pods.TMP},
             {"name": "shared-memory", "mountPath": "/dev/shm"},
         ],
-    }  # fmt: skip
+    }

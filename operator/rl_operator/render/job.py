@@ -44,12 +44,12 @@ def wanted(
         found += [
             Wanted(
                 manifest=pool.render(
-                    meta, one, admitted=None if admitted is None else admitted[one.name]
+                    meta, sampler, admitted=None if admitted is None else admitted[sampler.name]
                 ),
-                at_first={"replicas": one.template.autoscaling.min_replicas},
+                at_first={"replicas": sampler.template.autoscaling.min_replicas},
             )
-            for one in spec.samplers
-            if one.pool_ref is None and _may_have_pool(snapshot, one.name, admitted)
+            for sampler in spec.samplers
+            if sampler.pool_ref is None and _may_have_pool(snapshot, sampler.name, admitted)
         ]
     if run_trainer and snapshot.current_trainer() is None:  # once it is there it stays as it is
         size = sizing.of_attempt(spec.trainer, status)
@@ -58,9 +58,7 @@ def wanted(
     return found
 
 
-def _may_have_pool(
-    snapshot: JobSnapshot, group: str, admitted: Mapping[str, int] | None
-) -> bool:  # fmt: skip
+def _may_have_pool(snapshot: JobSnapshot, group: str, admitted: Mapping[str, int] | None) -> bool:
     """Whether a pool is there already, or may be made."""
     name = names.pool(snapshot.job.meta.name, group)
     there = (kinds.SAMPLER_POOL.name, name) in snapshot.children

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from rl_contracts.spec.training.lora import TARGETS, LoRA
 
 ARGUMENTS = (
-    "--enable-lora", "--max-lora-rank", "--lora-target-modules", "--lora-strict-loading",
+    "--enable-lora",
+    "--max-lora-rank",
+    "--lora-target-modules",
+    "--lora-strict-loading",
     "--lora-paths",
-)  # fmt: skip
+)
 """What the operator itself tells the engine, or nobody may: the agent loads all adapters."""
 
 ENGINES_OWN = 8
@@ -28,12 +31,16 @@ def engine_arguments(sections: Sequence[LoRA], others: Sequence[str]) -> list[st
     """
     targets: Sequence[str] = sections[0].targets or TARGETS
     if len(sections) > 1:
-        wanted = {each for one in sections for each in one.targets or TARGETS}
-        targets = [one for one in TARGETS if one in wanted]
+        wanted = {each for section in sections for each in section.targets or TARGETS}
+        targets = [target for target in TARGETS if target in wanted]
     found = [
-        "--enable-lora", "--max-lora-rank", str(max(one.rank for one in sections)),
-        "--lora-target-modules", *targets, "--lora-strict-loading",
-    ]  # fmt: skip
+        "--enable-lora",
+        "--max-lora-rank",
+        str(max(section.rank for section in sections)),
+        "--lora-target-modules",
+        *targets,
+        "--lora-strict-loading",
+    ]
     if len(sections) > 1:
         found += ["--max-loras-per-batch", str(max(ENGINES_OWN, ADAPTERS_OF_ONE * len(sections)))]
     if "cpu" in others or "--device=cpu" in others:

@@ -51,6 +51,7 @@ def stamped(manifest: Manifest) -> Manifest:
     """The manifest with its own digest among its annotations, by which a change is seen."""
     metadata = manifest["metadata"]
     annotations = {
-        **metadata.get("annotations", {}), names.APPLIED_ANNOTATION: names.digest(manifest),
-    }  # fmt: skip
+        **metadata.get("annotations", {}),
+        names.APPLIED_ANNOTATION: names.digest(manifest),
+    }
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}

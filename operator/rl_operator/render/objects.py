@@ -83,7 +83,7 @@ def pool_policy(pool: Meta, *, ports: Sequence[int]) -> Manifest:
                 "policyTypes": ["Ingress"],
                 "ingress": [
                     {"from": [own]},
-                    {"ports": [{"port": one, "protocol": "TCP"} for one in ports]},
+                    {"ports": [{"port": port, "protocol": "TCP"} for port in ports]},
                 ],
             },
         }

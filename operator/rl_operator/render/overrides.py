@@ -12,15 +12,25 @@ from rl_contracts.spec.resources import GROUP
 Manifest = dict[str, Any]
 
 OWN_PREFIXES = (
-    f"{GROUP}/", "training.kubeflow.org/", "app.kubernetes.io/part-of",
-    "app.kubernetes.io/managed-by", "controller.kubernetes.io/pod-deletion-cost",
-)  # fmt: skip
+    f"{GROUP}/",
+    "training.kubeflow.org/",
+    "app.kubernetes.io/part-of",
+    "app.kubernetes.io/managed-by",
+    "controller.kubernetes.io/pod-deletion-cost",
+)
 OWN_POD_KEYS = ("restartPolicy", "terminationGracePeriodSeconds")
 OWN_CONTAINERS = ("pytorch", "agent", "engine", "stage", "sandbox")
 OWN_CONTAINER_KEYS = (
-    "image", "command", "args", "restartPolicy", "livenessProbe", "readinessProbe", "startupProbe",
-    "terminationMessagePath", "terminationMessagePolicy",
-)  # fmt: skip
+    "image",
+    "command",
+    "args",
+    "restartPolicy",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+)
 SET_BY_SPEC = ("pytorch", "engine")
 """Containers whose resources are a field of the spec, but for claims of devices, which are none."""
 OWN_VARIABLES = ("RL_",)
@@ -51,7 +61,7 @@ def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifes
     merged: Manifest = _merged(rendered, template)
     volumes = (template.get("spec") or {}).get("volumes")
     if volumes:
-        wanted = {one["name"]: one for one in volumes}
+        wanted = {volume["name"]: volume for volume in volumes}
         there = rendered["spec"].get("volumes", [])
         kept = [wanted.pop(one["name"], one) for one in there]
         merged["spec"]["volumes"] = [*kept, *wanted.values()]
@@ -74,9 +84,11 @@ def _merged(base: Any, over: Any) -> Any:
 
 def _key(things: list[Any]) -> str:
     """What tells the things of a list apart, as core/v1 merges it; empty if nothing does."""
-    if not all(_named(one) for one in things):
+    if not all(_named(thing) for thing in things):
         return ""
-    return "mountPath" if all(isinstance(one.get("mountPath"), str) for one in things) else "name"
+    return (
+        "mountPath" if all(isinstance(thing.get("mountPath"), str) for thing in things) else "name"
+    )
 
 
 def _named(one: Any) -> bool:

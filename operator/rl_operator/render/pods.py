@@ -62,8 +62,9 @@ def reading(container: Manifest, sources: Sequence[Mapping[str, Any]]) -> Manife
     there = {one["name"] for one in container["env"]}
     empty = [{"name": name} for name in env.OPTIONAL if name not in there]
     return container | {
-        "env": [*container["env"], *empty], "envFrom": [dict(one) for one in sources],
-    }  # fmt: skip
+        "env": [*container["env"], *empty],
+        "envFrom": [dict(source) for source in sources],
+    }
 
 
 def pull_secrets(images: Images) -> Manifest:
@@ -100,7 +101,7 @@ def placed(pod: Manifest, placement: Placement, *, like: Mapping[str, str]) -> M
     selector = {"labelSelector": {"matchLabels": dict(like)}}
     wishes = {
         "nodeSelector": dict(placement.node_selector),
-        "tolerations": [dict(one) for one in placement.tolerations],
+        "tolerations": [dict(toleration) for toleration in placement.tolerations],
         "topologySpreadConstraints": [{**selector, **one} for one in placement.topology_spread],
         "priorityClassName": placement.priority_class_name,
         "serviceAccountName": placement.service_account_name,

@@ -52,7 +52,11 @@ def container(agent: Manifest, spec: RLJobSpec) -> Manifest:
 
 def kept_from(pod: Manifest) -> dict[str, str]:
     """Annotations by which a cloud's webhooks give the programs no token of the pod's identity."""
-    mine = [one["name"] for one in pod["initContainers"] if one["name"].split("-")[0] == "sandbox"]
+    mine = [
+        init_container["name"]
+        for init_container in pod["initContainers"]
+        if init_container["name"].split("-")[0] == "sandbox"
+    ]
     return {name: between.join(mine) for name, between in NO_IDENTITY.items() if mine}
 
 

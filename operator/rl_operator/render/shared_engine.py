@@ -93,7 +93,7 @@ def seated(part: Part, seat: Seat) -> Part:
         stage=stage,
         agent=agent,
         sidecars=tuple(sidecars),
-        volumes=tuple({**one, "name": _own(one["name"], seat)} for one in part.volumes),
+        volumes=tuple({**volume, "name": _own(volume["name"], seat)} for volume in part.volumes),
     )
 
 
@@ -108,21 +108,25 @@ def engine(alone: Manifest, seats: Sequence[Seat], *, weights: str, first_port: 
     """
     if len(seats) == 1:
         return alone
-    kept = [one for one in alone["volumeMounts"] if one["name"] != "weights"]
-    folders = [
-        {"name": _own("weights", one), "mountPath": one.folder(weights), "readOnly": True}
-        for one in seats
+    kept = [
+        volume_mount for volume_mount in alone["volumeMounts"] if volume_mount["name"] != "weights"
     ]
-    ports = [str(one.port(first_port)) for one in seats]
+    folders = [
+        {"name": _own("weights", seat), "mountPath": seat.folder(weights), "readOnly": True}
+        for seat in seats
+    ]
+    ports = [str(seat.port(first_port)) for seat in seats]
     probe = {key: one for key, one in alone["livenessProbe"].items() if key != "httpGet"}
     asked = {"exec": {"command": ["python", "-S", "-c", ENGINE_PROBE, *ports]}}
     return alone | {
         "args": ["--model-path", BASE_FOLDER, *alone["args"][2:]],
         "livenessProbe": {**asked, **probe, "periodSeconds": PROBE_SECONDS, "failureThreshold": 6},
         "volumeMounts": [
-            {"name": "model", "mountPath": MODEL_FOLDER, "readOnly": True}, *folders, *kept,
+            {"name": "model", "mountPath": MODEL_FOLDER, "readOnly": True},
+            *folders,
+            *kept,
         ],
-    }  # fmt: skip
+    }
 
 
 def volumes(seats: Sequence[Seat]) -> list[Manifest]:
@@ -135,7 +139,8 @@ def _renamed(container: Mapping[str, Any], seat: Seat) -> Manifest:
         **container,
         "name": f"{container['name']}-{seat.job}",
         "volumeMounts": [
-            {**one, "name": _own(one["name"], seat)} for one in container["volumeMounts"]
+            {**volume_mount, "name": _own(volume_mount["name"], seat)}
+            for volume_mount in container["volumeMounts"]
         ],
     }
 

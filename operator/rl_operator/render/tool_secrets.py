@@ -29,21 +29,22 @@ def volumes(spec: RLJobSpec) -> list[Manifest]:
     """One volume for each token."""
     return [
         {
-            "name": one.volume,
+            "name": token.volume,
             "secret": {
-                "secretName": one.secret.name,
-                "items": [{"key": one.secret.key, "path": TOKEN_FILE}],
+                "secretName": token.secret.name,
+                "items": [{"key": token.secret.key, "path": TOKEN_FILE}],
                 "defaultMode": READ_BY_GROUP,
             },
         }
-        for one in _tokens(spec)
+        for token in _tokens(spec)
     ]
 
 
 def mounts(spec: RLJobSpec) -> list[Manifest]:
     """Where the agent looks for them."""
     return [
-        {"name": one.volume, "mountPath": one.folder, "readOnly": True} for one in _tokens(spec)
+        {"name": token.volume, "mountPath": token.folder, "readOnly": True}
+        for token in _tokens(spec)
     ]
 
 

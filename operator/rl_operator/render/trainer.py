@@ -140,8 +140,9 @@ def _told(job: Meta, spec: RLJobSpec, *, attempt: int) -> dict[str, str]:
         "HOME": "/tmp",
     }
     sizes = {
-        env.REPLICAS: spec.trainer.replicas, env.PROCESSES: spec.trainer.processes_per_replica,
-    }  # fmt: skip
+        env.REPLICAS: spec.trainer.replicas,
+        env.PROCESSES: spec.trainer.processes_per_replica,
+    }
     told |= {name: str(size) for name, size in sizes.items() if size > 1}
     if hub_access.of_trainer(spec):
         told |= hub_access.told(spec)
@@ -212,12 +213,18 @@ def state_of(raw: Raw) -> Literal["Active", "Succeeded", "Failed"]:
 def _true(raw: Raw) -> dict[str, Raw]:
     """The conditions that hold, by type."""
     conditions = raw.get("status", {}).get("conditions") or []
-    return {one["type"]: one for one in conditions if one["status"] == "True"}
+    return {
+        condition["type"]: condition for condition in conditions if condition["status"] == "True"
+    }
 
 
 def _config_of(raw: Raw) -> str:
     """The ConfigMap with the job's spec; others may have changed all of the object."""
     pod = raw.get("spec", {}).get("pytorchReplicaSpecs", {}).get("Worker", {}).get("template", {})
     volumes = (pod.get("spec") or {}).get("volumes") or []
-    found = (one.get("configMap") or {} for one in volumes if one.get("name") == pods.SPEC_VOLUME)
+    found = (
+        volume.get("configMap") or {}
+        for volume in volumes
+        if volume.get("name") == pods.SPEC_VOLUME
+    )
     return next((str(one.get("name", "")) for one in found), "")

@@ -22,6 +22,7 @@ def read_by(agent: Manifest) -> Manifest:
     return agent | {
         "env": [*agent["env"], {"name": env.CODE_FOLDER, "value": FOLDER}],
         "volumeMounts": [
-            *agent["volumeMounts"], {"name": "code", "mountPath": FOLDER, "readOnly": True},
+            *agent["volumeMounts"],
+            {"name": "code", "mountPath": FOLDER, "readOnly": True},
         ],
-    }  # fmt: skip
+    }

@@ -27,9 +27,16 @@ MOST_SETS = 8
 """Of a Workload."""
 CONTAINER_KEYS = ("name", "image", "resources", "restartPolicy")
 POD_KEYS = (
-    "nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName",
-    "runtimeClassName", "overhead", "resourceClaims", "schedulerName",
-)  # fmt: skip
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "topologySpreadConstraints",
+    "priorityClassName",
+    "runtimeClassName",
+    "overhead",
+    "resourceClaims",
+    "schedulerName",
+)
 """What decides how much a pod takes and where it may run: nothing else is the queue's business."""
 
 
@@ -79,11 +86,11 @@ def render(
     sets = [_pod_set(TRAINER_SET, spec.trainer.replicas, template)]
     if spec.trainer.elastic is not None:
         sets[0]["minCount"] = spec.trainer.elastic.min_replicas
-    for one in spec.samplers:
-        count = pods_asked(one, spec.scheduling.sampler_quota)
+    for sampler in spec.samplers:
+        count = pods_asked(sampler, spec.scheduling.sampler_quota)
         if count:
-            template = deployment.pod_template(job, spec, one, images=images)
-            sets.append(_pod_set(group_set(one.name), count, template))
+            template = deployment.pod_template(job, spec, sampler, images=images)
+            sets.append(_pod_set(group_set(sampler.name), count, template))
     body: Manifest = {"queueName": spec.scheduling.queue_name, "podSets": sets}
     if priority is not None:
         group, kind = priority.kind.group, priority.kind.name
@@ -126,14 +133,15 @@ def lacking(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     for key in ("queueName", "priorityClassRef"):
         if there.get(key) != asked.get(key):
             return f"{key} of the Workload is not what the job says any more."
-    sets = {one["name"]: one for one in there["podSets"]}
-    for one in asked["podSets"]:
-        found = sets.get(one["name"])
-        if found is None or found["count"] < one["count"]:
+    sets = {pod_set["name"]: pod_set for pod_set in there["podSets"]}
+    for pod_set in asked["podSets"]:
+        found = sets.get(pod_set["name"])
+        if found is None or found["count"] < pod_set["count"]:
             has = found["count"] if found is not None else 0
-            return f"Pod set {one['name']} has {has} pods of {one['count']} that the job asks for."
-        if not _covers(found["template"]["spec"], one["template"]["spec"]):
-            return f"Pods of set {one['name']} ask for more, or for other nodes, than the Workload."
+            name, count = pod_set["name"], pod_set["count"]
+            return f"Pod set {name} has {has} of the {count} pods that the job asks for."
+        if not _covers(found["template"]["spec"], pod_set["template"]["spec"]):
+            return f"Pods of set {pod_set['name']} do not fit the Workload's resources or nodes."
     return ""
 
 

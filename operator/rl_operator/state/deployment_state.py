@@ -11,7 +11,7 @@ from rl_operator.state.snapshot import DeploymentState
 def deployment_state(raw: Raw) -> DeploymentState:
     """Parse a Deployment."""
     status, generation = raw.get("status", {}), raw["metadata"].get("generation", 0)
-    conditions = {one["type"]: one for one in status.get("conditions", [])}
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     progressing = conditions.get("Progressing", {})
     failure = conditions.get("ReplicaFailure", {})
     stuck = failure.get("message", "") if failure.get("status") == "True" else ""

@@ -51,18 +51,18 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
     queued = _if_served(cluster, key, kinds.WORKLOAD, labels=labels) if asks else []
     children = [*groups, *(attempts or []), *(queued or [])]
     # Not those of an earlier job of this name, nor what somebody has labelled like them.
-    pools = [_pool(one.raw) for one in groups if one.meta.owner_uid == found.meta.uid]
+    pools = [_pool(group.raw) for group in groups if group.meta.owner_uid == found.meta.uid]
     if shared is not None and assignment.holds(shared, found):
         pools.append(shared)
-    own = [one for one in attempts or [] if one.meta.owner_uid == found.meta.uid]
+    own = [attempt for attempt in attempts or [] if attempt.meta.owner_uid == found.meta.uid]
     trainers = [parse_trainer_job(one) for one in own]
     return JobSnapshot(
         key=key,
         job=found,
-        children={(one.kind, one.meta.name): one for one in children},
+        children={(child.kind, child.meta.name): child for child in children},
         pools=tuple(pools),
         shared=shared,
-        trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
+        trainers=tuple(sorted(trainers, key=lambda trainer: trainer.attempt)),
         pods=_pods(cluster, found),
         has_trainer_kind=attempts is not None,
         has_queue_kind=queued is not None,
@@ -103,13 +103,13 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         labels = f"{names.POOL_LABEL}={key.name}"
         sharing = tuple(map(_job, cluster.select(kinds.RLJOB, key.namespace, labels=labels)))
     children = named(cluster, key, [(kinds.DEPLOYMENT, key.name)])
-    deployment = next((one for one in children if one.meta.owner_uid == pool.meta.uid), None)
+    deployment = next((child for child in children if child.meta.owner_uid == pool.meta.uid), None)
     pods = cluster.select(kinds.POD, key.namespace, labels=f"{names.POOL_LABEL}={key.name}")
     return PoolSnapshot(
         key=key,
         pool=pool,
         job=first,
-        children={(one.kind, one.meta.name): one for one in children},
+        children={(child.kind, child.meta.name): child for child in children},
         deployment=deployment_state(deployment.raw) if deployment else DeploymentState(),
         pods=tuple(map(parsed_pod, pods)),
         jobs=sharing,
@@ -132,7 +132,7 @@ def _served(cluster: Reads, pool: Pool) -> tuple[Job | None, tuple[Job, ...]]:
     if pool.spec.job is not None:
         own = cluster.get(kinds.RLJOB, pool.meta.namespace, pool.spec.job)
         return (_job(own) if own is not None else None), ()
-    found = [_holder(cluster, pool, one.job) for one in pool.holders]
+    found = [_holder(cluster, pool, holder.job) for holder in pool.holders]
     return (found[0] if found else None), tuple(one for one in found[1:] if one is not None)
 
 
@@ -185,7 +185,9 @@ def _parsed(model: type[S], raw: Any) -> tuple[S | None, str]:
         return _spec(model, packed), ""
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
-        lines = [f"spec.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems]
+        lines = [
+            f"spec.{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems
+        ]
         return None, "; ".join(lines)[:900]
 
 

@@ -91,7 +91,7 @@ class Pod:
     def parse(cls, raw: Raw) -> Pod:
         """Parse a pod."""
         meta, status = Meta.parse(raw), raw.get("status", {})
-        conditions = {one["type"]: one for one in status.get("conditions", [])}
+        conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
         scheduled = conditions.get("PodScheduled", {})
         disrupted = conditions.get(DISRUPTED, {})
         if disrupted.get("status") != "True":
@@ -99,13 +99,14 @@ class Pod:
         unscheduled = scheduled.get("message", "") if scheduled.get("status") == "False" else ""
         message = status.get("message") or disrupted.get("message", "")
         running = [
-            one["state"]["running"].get("startedAt")
-            for one in status.get("containerStatuses", [])
-            if "running" in one.get("state", {})
+            container_status["state"]["running"].get("startedAt")
+            for container_status in status.get("containerStatuses", [])
+            if "running" in container_status.get("state", {})
         ]
         statuses = (
-            *status.get("initContainerStatuses", []), *status.get("containerStatuses", []),
-        )  # fmt: skip
+            *status.get("initContainerStatuses", []),
+            *status.get("containerStatuses", []),
+        )
         return cls(
             name=meta.name,
             uid=meta.uid,
@@ -145,9 +146,11 @@ class Pod:
         One that was killed tells why the others end, with 1; one that does not start, why they
         wait.
         """
-        trainers = [one for one in self.containers if one.name == TRAINER_CONTAINER]
-        if not self.live or any(one.ended_at is not None for one in trainers):
-            codes = {one.exit_code for one in trainers}
+        trainers = [
+            container for container in self.containers if container.name == TRAINER_CONTAINER
+        ]
+        if not self.live or any(trainer.ended_at is not None for trainer in trainers):
+            codes = {trainer.exit_code for trainer in trainers}
             return 1 if codes and codes <= ORDINARY_CODES and not self.reason else 3
         return 2 if self.phase == "Pending" else 0
 
@@ -155,11 +158,19 @@ class Pod:
         """What keeps the pod from running, in one line; empty when nothing is known."""
         if self.unscheduled:
             return f"{self.name} fits no node: {self.unscheduled}"
-        for one in self.containers:
-            if one.waiting and one.waiting not in NO_START_REASONS:
-                ended = f", last exit code {one.exit_code}" if one.exit_code is not None else ""
-                message = f": {one.message.strip()[-TROUBLE_CHARACTERS:]}" if one.message else ""
-                return f"{self.name} container {one.name} {one.waiting}{ended}{message}"
+        for container in self.containers:
+            if container.waiting and container.waiting not in NO_START_REASONS:
+                ended = (
+                    f", last exit code {container.exit_code}"
+                    if container.exit_code is not None
+                    else ""
+                )
+                message = (
+                    f": {container.message.strip()[-TROUBLE_CHARACTERS:]}"
+                    if container.message
+                    else ""
+                )
+                return f"{self.name} container {container.name} {container.waiting}{ended}{message}"
         return ""
 
 

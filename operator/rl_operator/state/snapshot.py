@@ -48,7 +48,7 @@ class Pool:
     def given(self, job: Job) -> AssignmentStatus | None:
         """What the status says of this very job's run; None where the pool does not serve it."""
         mine = (job.meta.name, job.meta.uid)
-        return next((one for one in self.holders if (one.job, one.uid) == mine), None)
+        return next((holder for holder in self.holders if (holder.job, holder.uid) == mine), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,10 @@ class Job:
     def finished(self) -> bool:
         """Whether it has completed or failed, for good."""
         ended = ("Complete", "Failed")
-        return any(one.type in ended and one.status == "True" for one in self.status.conditions)
+        return any(
+            condition.type in ended and condition.status == "True"
+            for condition in self.status.conditions
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,21 +155,21 @@ class JobSnapshot:
     def names_pool(self) -> bool:
         """Whether a group of the spec is a shared pool."""
         spec = self.job.spec
-        return spec is not None and any(one.pool_ref is not None for one in spec.samplers)
+        return spec is not None and any(sampler.pool_ref is not None for sampler in spec.samplers)
 
     def current_trainer(self) -> TrainerJob | None:
         """The trainer's job object of the attempt that the status names."""
         wanted = self.job.status.attempt
-        return next((one for one in self.trainers if one.attempt == wanted), None)
+        return next((trainer for trainer in self.trainers if trainer.attempt == wanted), None)
 
     def trainer_pods(self, attempt: int) -> tuple[Pod, ...]:
         """Pods of one attempt, the one that tells most last: it decides for all of them."""
-        found = (one for one in self.pods if one.component == "trainer" and one.attempt == attempt)
+        found = (pod for pod in self.pods if pod.component == "trainer" and pod.attempt == attempt)
         return tuple(sorted(found, key=lambda one: (one.telling, one.created_at)))
 
     def sampler_pods(self) -> tuple[Pod, ...]:
         """Pods of all pools."""
-        return tuple(one for one in self.pods if one.component == "sampler")
+        return tuple(pod for pod in self.pods if pod.component == "sampler")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,7 +201,10 @@ def _under_way(situation: Situation, after: RLJobStatus) -> Headline:
 def _starting(situation: Situation, after: RLJobStatus) -> str:
     """What keeps the trainer's pods from running."""
     pods = situation.snapshot.trainer_pods(after.attempt)
-    made = next((one for one in situation.snapshot.trainers if one.attempt == after.attempt), None)
+    made = next(
+        (trainer for trainer in situation.snapshot.trainers if trainer.attempt == after.attempt),
+        None,
+    )
     if not pods and made is not None and situation.now - made.created_at > PODS_DUE_SECONDS:
         return (
             f"training-operator has made no pod for PyTorchJob {made.name}: see whether it is "

@@ -35,9 +35,7 @@ def compute(situation: Situation) -> RLJobStatus:
             said.append(Said("Failed", "True", failure.reason, failure.message))
         case _:
             pass
-    return after.model_copy(
-        update={"phase": top.phase, "conditions": _merged(situation, said)}
-    )  # fmt: skip
+    return after.model_copy(update={"phase": top.phase, "conditions": _merged(situation, said)})
 
 
 def _merged(situation: Situation, said: list[Said]) -> object:
@@ -48,8 +46,8 @@ def _merged(situation: Situation, said: list[Said]) -> object:
 def _finished(situation: Situation, after: RLJobStatus) -> RLJobStatus:
     # What was said at the end stands; only the generation moves on, and a deletion shows.
     said = [
-        Said(one.type, one.status, one.reason, one.message)
-        for one in situation.snapshot.job.status.conditions
+        Said(condition.type, condition.status, condition.reason, condition.message)
+        for condition in situation.snapshot.job.status.conditions
     ]
     deleting = situation.snapshot.job.meta.deleted_at is not None
     phase: Phase = "Terminating" if deleting else after.phase

@@ -72,7 +72,7 @@ def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
     job = situation.snapshot.job
     replicas = 1 if job.spec is None else sizing.of_attempt(job.spec.trainer, after)
     desired = 0 if over(after) or job.suspended else replicas
-    ready = sum(one.ready for one in situation.snapshot.trainer_pods(after.attempt))
+    ready = sum(trainer_pod.ready for trainer_pod in situation.snapshot.trainer_pods(after.attempt))
     return TrainerStatus(
         job=names.trainer(situation.snapshot.key.name, after.attempt),
         desired=desired,
@@ -91,10 +91,14 @@ def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
     if (over(after) and not kept) or (snapshot.job.suspended and not snapshot.sampler_pods()):
         return SamplersStatus(serving=0, summary="0/0", restarts=restarts)
     desired = 0 if snapshot.job.suspended else _declared(snapshot)
-    ready = sum(one.ready and not one.deleting for one in snapshot.sampler_pods())
+    ready = sum(
+        sampler_pod.ready and not sampler_pod.deleting for sampler_pod in snapshot.sampler_pods()
+    )
     bound = staleness_bound(snapshot.job.spec)
     step = reading.run.step if reading.run else 0
-    serving = sum(step - one.step <= bound for one in serving_samplers(situation))
+    serving = sum(
+        step - serving_sampler.step <= bound for serving_sampler in serving_samplers(situation)
+    )
     return SamplersStatus(
         desired=desired,
         ready=ready,
@@ -112,14 +116,14 @@ def _declared(snapshot: JobSnapshot) -> int:
         for one in (spec.samplers if spec is not None else ())
         if one.pool_ref is None
     }
-    declared |= {one.meta.name: one.spec.size for one in snapshot.pools if one.spec is not None}
+    declared |= {pool.meta.name: pool.spec.size for pool in snapshot.pools if pool.spec is not None}
     return sum(declared.values())
 
 
 def _suspensions(status: RLJobStatus) -> list[float]:
     """A time within each suspension; one between two attempts left no record but its condition."""
-    times = [one.end_time for one in status.attempts if one.result == "Suspended"]
+    times = [attempt.end_time for attempt in status.attempts if attempt.result == "Suspended"]
     condition = find(status.conditions, "Suspended")
     if condition is not None:
         times.append(condition.last_transition_time)
-    return [at for one in times if (at := parse_time(one)) is not None]
+    return [at for time_ in times if (at := parse_time(time_)) is not None]

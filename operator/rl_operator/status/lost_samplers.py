@@ -31,12 +31,12 @@ def count_lost(
         forgotten: those that have no registration any more; they count here when they died.
     """
     gone = [
-        one
-        for one in samplers
-        if one.state == SamplerState.GONE and one.heartbeat_at >= forgotten.before
+        sampler
+        for sampler in samplers
+        if sampler.state == SamplerState.GONE and sampler.heartbeat_at >= forgotten.before
     ]
     lost = forgotten.died + sum(not one.drained for one in gone)
-    successors = sorted(samplers, key=lambda one: one.registered_at)
+    successors = sorted(samplers, key=lambda sampler: sampler.registered_at)
     for ended in sorted((one for one in gone if one.drained), key=lambda one: one.heartbeat_at):
         for later in successors:
             wait = later.registered_at - ended.heartbeat_at

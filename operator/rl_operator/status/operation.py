@@ -74,7 +74,7 @@ def at_rest(situation: Situation, after: RLJobStatus) -> bool:
 def resting(snapshot: JobSnapshot, after: RLJobStatus) -> bool:
     """Whether a job that was told to stop has no pods, and none can come."""
     stopped = after.attempt == 0 or attempt_records.ended(after)
-    at_work = any(one.state == "Active" for one in snapshot.trainers)
+    at_work = any(trainer.state == "Active" for trainer in snapshot.trainers)
     scaled = all(_scaled_down(pool) for pool in snapshot.pools)
     return stopped and scaled and not at_work and not any(pod.remains for pod in snapshot.pods)
 

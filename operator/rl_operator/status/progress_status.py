@@ -91,7 +91,7 @@ def _weights(situation: Situation, run: Run) -> WeightsStatus:
 
 
 def _tokens_per_second(situation: Situation) -> float:
-    return round(sum(one.tokens_per_second for one in situation.reading.samplers), 1)
+    return round(sum(sampler.tokens_per_second for sampler in situation.reading.samplers), 1)
 
 
 def _rounded(value: float | None) -> float | None:
@@ -101,18 +101,20 @@ def _rounded(value: float | None) -> float | None:
 def _datasets(run: Run, spec: RLJobSpec) -> list[DatasetStatus]:
     first = spec.training.evaluation.temperatures[0]
     last: dict[tuple[str, str], EvaluationResult] = {
-        (one.split, one.dataset): one for one in run.evaluations if one.temperature == first
-    }  # fmt: skip
+        (evaluation.split, evaluation.dataset): evaluation
+        for evaluation in run.evaluations
+        if evaluation.temperature == first
+    }
     return [
         DatasetStatus(
-            name=one.name,
-            split=one.split,
-            records=one.records,
-            skipped=one.skipped,
-            first_skipped=one.first_skipped,
-            **_measured(last.get((one.split, one.name))),
+            name=dataset.name,
+            split=dataset.split,
+            records=dataset.records,
+            skipped=dataset.skipped,
+            first_skipped=dataset.first_skipped,
+            **_measured(last.get((dataset.split, dataset.name))),
         )
-        for one in run.datasets
+        for dataset in run.datasets
     ]
 
 
@@ -128,7 +130,7 @@ def _measured(result: EvaluationResult | None) -> dict[str, float | None]:
 
 def _last_evaluation(run: Run, spec: RLJobSpec) -> list[EvaluationResult]:
     """Of the validation data, at the first temperature."""
-    validation = [one for one in run.evaluations if one.split == "validation"]
+    validation = [evaluation for evaluation in run.evaluations if evaluation.split == "validation"]
     first = spec.training.evaluation.temperatures[0]
     return [
         one

@@ -45,7 +45,7 @@ def _samplers(snapshot: JobSnapshot, spec: RLJobSpec) -> Iterator[tuple[int, Res
     """Pods of each group and what one asks for; a pool that is to be made begins at its minimum."""
     if snapshot.job.suspended:
         return
-    sizes = {one.meta.name: one.spec.size for one in snapshot.pools if one.spec is not None}
+    sizes = {pool.meta.name: pool.spec.size for pool in snapshot.pools if pool.spec is not None}
     for group in spec.samplers:
         if group.pool_ref is None:
             least = group.template.autoscaling.min_replicas

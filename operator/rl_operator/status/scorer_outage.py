@@ -43,4 +43,4 @@ def _named(name: str) -> str:
 def stops_all(situation: Situation) -> bool:
     """Whether no sampler can go on."""
     samplers = situation.reading.samplers
-    return bool(samplers) and all(one.unavailable for one in samplers)
+    return bool(samplers) and all(sampler.unavailable for sampler in samplers)

@@ -12,18 +12,22 @@ from rl_operator.status.status_input import Situation
 
 def serving_samplers(situation: Situation) -> list[Sampler]:
     """Samplers that serve a published policy and whose pods are there."""
-    pods = {one.name for one in situation.snapshot.sampler_pods() if not one.deleting}
+    pods = {
+        sampler_pod.name
+        for sampler_pod in situation.snapshot.sampler_pods()
+        if not sampler_pod.deleting
+    }
     return [
-        one
-        for one in situation.reading.samplers
-        if one.state == SamplerState.READY and one.version > 0 and one.pod in pods
+        sampler
+        for sampler in situation.reading.samplers
+        if sampler.state == SamplerState.READY and sampler.version > 0 and sampler.pod in pods
     ]
 
 
 def is_told(situation: Situation) -> bool:
     """Whether it is known who serves: the state store tells, or there is no pod that could."""
     pods = situation.snapshot.sampler_pods()
-    return situation.reading.known or all(one.deleting for one in pods)
+    return situation.reading.known or all(pod.deleting for pod in pods)
 
 
 def staleness_bound(spec: RLJobSpec | None) -> int:

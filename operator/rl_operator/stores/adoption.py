@@ -35,9 +35,11 @@ class Adoption:
         run = reading.run
         if run is None or run.namespace != job.namespace:
             return _refused(
-                job, "RunNotFound", "No run of this namespace has this id.",
+                job,
+                "RunNotFound",
+                "No run of this namespace has this id.",
                 "Take status.runId of the job that it had, or leave the field out.",
-            )  # fmt: skip
+            )
         holder = self._first_job(job, run.job)
         holder = holder or self.claims.take(f"run-{job.run}", kinds.RLJOB, job)
         if holder:

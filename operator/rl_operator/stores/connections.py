@@ -148,7 +148,7 @@ class Connections:
 
     def _connection(
         self, namespace: str, secret: str, version: str, settings: StoreSettings
-    ) -> _Connection:  # fmt: skip
+    ) -> _Connection:
         with self._lock:
             found = self._open.get((namespace, secret))
             if found is not None and found.version == version:

@@ -201,9 +201,7 @@ def _refused(error: RLError, field: str, value: str, *, what: str) -> Refusal:
         reason, remedy = f"{what}NotFound", "Create it, or mend the name."
     elif isinstance(error, AccessDeniedError):
         reason = f"{what}AccessDenied"
-        remedy = (
-            error.remedy or "Mend the credentials in the stores' Secret, or what they permit."
-        )  # fmt: skip
+        remedy = error.remedy or "Mend the credentials in the stores' Secret, or what they permit."
     elif isinstance(error, StoreUnavailableError):
         reason = f"{what}Unreachable"
         remedy = error.remedy or "Mend the address in the stores' Secret, or bring the server up."

@@ -182,7 +182,9 @@ class ProgressReader:
             return Reading(store=batch.store, bucket=batch.bucket)
         known = batch.runs[run]
         registrations = known.samplers()
-        alive = tuple(one for one in registrations if one.is_alive(batch.now))
+        alive = tuple(
+            registration for registration in registrations if registration.is_alive(batch.now)
+        )
         counts: list[int] = []
         store = reach(lambda: counts.append(self._backlog(run, found)))
         return Reading(

@@ -29,17 +29,20 @@ def of_agent(spec: RLJobSpec) -> Iterator[Refusal]:
     for name, kinds in ONLY_OF.items():
         if getattr(agent, name) is not None and agent.kind not in kinds:
             yield _refused(
-                name, str(getattr(agent, name)), f"Kind {agent.kind} does not read it.",
+                name,
+                str(getattr(agent, name)),
+                f"Kind {agent.kind} does not read it.",
                 f"Remove it, or use kind {' or '.join(kinds)}.",
-            )  # fmt: skip
+            )
     if agent.kind == "Custom" and agent.entry_point is None:
         yield _refused("entry_point", "unset", "Kind Custom needs it.", "Set it.")
     if agent.kind in IN_TEXT and agent.context and agent.context.overflow == "DiscardTools":
         yield _refused(
-            "context", "DiscardTools",
+            "context",
+            "DiscardTools",
             f"{agent.kind} has no tool messages that could be discarded.",
             "Use overflow DiscardAll or Stop.",
-        )  # fmt: skip
+        )
     yield from _of_programs(spec)
     yield from _of_scenarios(spec)
 
@@ -52,10 +55,12 @@ def _of_programs(spec: RLJobSpec) -> Iterator[Refusal]:
             )
     if spec.sandbox is not None and not spec.runs_programs:
         yield Refusal(
-            field="spec.sandbox", value="set", reason="AgentMalformed",
+            field="spec.sandbox",
+            value="set",
+            reason="AgentMalformed",
             message="Nothing of this job runs programs.",
             remedy="Remove it, or use agent kind Code or scorer kind Code.",
-        )  # fmt: skip
+        )
 
 
 def _of_scenarios(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -65,21 +70,28 @@ def _of_scenarios(spec: RLJobSpec) -> Iterator[Refusal]:
             at, column = f"spec.data.{name}[{index}].columns.scenario", source.columns.scenario
             if column is not None and not talks:
                 yield Refusal(
-                    field=at, value=column, reason="AgentMalformed",
+                    field=at,
+                    value=column,
+                    reason="AgentMalformed",
                     message=f"Kind {spec.agent.kind} does not read it.",
                     remedy="Remove it, or use kind Conversation.",
-                )  # fmt: skip
+                )
             if column is None and talks and spec.agent.user is None:
                 yield Refusal(
-                    field=at, value="unset", reason="AgentMalformed",
+                    field=at,
+                    value="unset",
+                    reason="AgentMalformed",
                     message="Nobody says what the user's further turns are.",
                     remedy="Name the column that holds them, or set spec.agent.user.",
-                )  # fmt: skip
+                )
 
 
 def _refused(name: str, value: str, message: str, remedy: str) -> Refusal:
     alias = Agent.model_fields[name].alias
     return Refusal(
-        field=f"spec.agent.{alias}", value=value[:200], reason="AgentMalformed", message=message,
+        field=f"spec.agent.{alias}",
+        value=value[:200],
+        reason="AgentMalformed",
+        message=message,
         remedy=remedy,
-    )  # fmt: skip
+    )

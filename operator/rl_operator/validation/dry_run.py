@@ -131,7 +131,7 @@ class Trial:
 
 def _shared(spec: RLJobSpec) -> str:
     """Changes with the template of a shared pool, which is none of the job's generation."""
-    shared = [one.template for one in spec.samplers if one.pool_ref is not None]
+    shared = [sampler.template for sampler in spec.samplers if sampler.pool_ref is not None]
     return names.digest([one.model_dump(mode="json") for one in shared]) if shared else ""
 
 

@@ -20,27 +20,32 @@ def of_lora(spec: RLJobSpec) -> Iterator[Refusal]:
         return
     if spec.weight_sync.pause != "Retract":
         yield Refusal(
-            field="spec.weightSync.pause", value=spec.weight_sync.pause, reason="LoRAUnsupported",
+            field="spec.weightSync.pause",
+            value=spec.weight_sync.pause,
+            reason="LoRAUnsupported",
             message="With spec.training.lora nothing pauses: running requests keep their adapter.",
             remedy="Remove it.",
-        )  # fmt: skip
+        )
     yield from _of_targets(set(spec.training.lora.targets))
     quantization, critic = spec.training.lora.quantization, spec.algorithm.critic
     if quantization is not None and critic is not None and critic.model is None:
         yield Refusal(
-            field="spec.training.lora.quantization", value=quantization, reason="LoRAUnsupported",
+            field="spec.training.lora.quantization",
+            value=quantization,
+            reason="LoRAUnsupported",
             message="The critic trains all weights of the model that it begins as: such cannot be "
             "quantized.",
             remedy="Set spec.algorithm.critic.model, or remove it.",
-        )  # fmt: skip
+        )
     kl = spec.algorithm.kl
     if kl is not None and kl.refresh_every_steps is not None:
         yield Refusal(
-            field="spec.algorithm.kl.refreshEverySteps", value=str(kl.refresh_every_steps),
+            field="spec.algorithm.kl.refreshEverySteps",
+            value=str(kl.refresh_every_steps),
             reason="LoRAUnsupported",
             message="With spec.training.lora the reference is the model without its adapters.",
             remedy="Remove it, or train all weights.",
-        )  # fmt: skip
+        )
 
 
 def _of_targets(targets: set[str]) -> Iterator[Refusal]:
@@ -49,9 +54,10 @@ def _of_targets(targets: set[str]) -> Iterator[Refusal]:
         missing = sorted(needed - targets)
         if stacked & targets and missing:
             yield Refusal(
-                field="spec.training.lora.targets", value=", ".join(sorted(targets)),
+                field="spec.training.lora.targets",
+                value=", ".join(sorted(targets)),
                 reason="LoRAUnsupported",
                 message=f"The engine serves no adapters of {', '.join(sorted(stacked & targets))} "
                 f"without {' and '.join(missing)}.",
                 remedy=f"Add {' and '.join(missing)}.",
-            )  # fmt: skip
+            )

@@ -25,16 +25,18 @@ def of_loss(algorithm: Algorithm) -> Iterator[Refusal]:
         for name, value in clips.items():
             if value is not None and value >= 1:
                 yield from _refused(
-                    f"{AT}.{name}", value,
+                    f"{AT}.{name}",
+                    value,
                     "With kind DPPOTV it bounds a difference of probabilities, which is below 1.",
                     "Set it below 1; 0.15 is the kind's own.",
-                )  # fmt: skip
+                )
     if loss.kind in ("DPPOTV", "SAPO") and algorithm.off_policy.correction.kind == "ImportanceCap":
         yield from _refused(
-            "spec.algorithm.offPolicy.correction.kind", "ImportanceCap",
+            "spec.algorithm.offPolicy.correction.kind",
+            "ImportanceCap",
             f"It widens the loss's clip of the ratio, and loss.kind {loss.kind} has none.",
             "Use TIS, IcePop, MIS or OPSM, or another loss.",
-        )  # fmt: skip
+        )
 
 
 def _refused(field: str, value: float | str | None, message: str, remedy: str) -> Iterator[Refusal]:

@@ -23,16 +23,20 @@ def of_model(model: ModelSource, *, moves: bool = True) -> Iterator[Refusal]:
     revision = model.revision
     if revision is not None and not model.uri.startswith(HUB_SCHEME):
         yield Refusal(
-            field="spec.model.revision", value=revision, reason="RevisionUnsupported",
+            field="spec.model.revision",
+            value=revision,
+            reason="RevisionUnsupported",
             message="A folder of a bucket has no revisions.",
             remedy="Upload that revision to a folder of its own, name it in uri, and remove this.",
-        )  # fmt: skip
+        )
     elif revision is not None and "@" in model.uri:
         yield Refusal(
-            field="spec.model.revision", value=revision, reason="RevisionTwice",
+            field="spec.model.revision",
+            value=revision,
+            reason="RevisionTwice",
             message=f"spec.model.uri = {model.uri[:200]!r} names a revision, too.",
             remedy="Remove one of them.",
-        )  # fmt: skip
+        )
     elif not moves:
         yield from _of_several(model)
 
@@ -47,19 +51,23 @@ def _of_several(model: ModelSource) -> Iterator[Refusal]:
         revision = beside or uri.partition("@")[2]
         if uri.startswith(HUB_SCHEME) and not COMMIT.fullmatch(revision):
             yield Refusal(
-                field=at, value=uri[:200], reason="RevisionMoves",
+                field=at,
+                value=uri[:200],
+                reason="RevisionMoves",
                 message="Runs that share an engine must have the same model, and "
                 f"{revision or 'main'} may name another commit by the time that the next begins.",
                 remedy=f"Name the commit, {uri.partition('@')[0][:200]}@<40 hexadecimal digits>, "
                 "in the pool and in its jobs.",
-            )  # fmt: skip
+            )
 
 
 def _mounted(at: str, uri: str) -> Refusal:
     return Refusal(
-        field=at, value=uri[:200], reason="FileModelUnsupported",
+        field=at,
+        value=uri[:200],
+        reason="FileModelUnsupported",
         message="Trainer and samplers would each read a volume of their own, and nothing could "
         "tell that these hold the same model.",
         remedy="Copy the folder into the bucket and name it as s3://…, or name the model on the "
         "hub as hf://org/name.",
-    )  # fmt: skip
+    )

@@ -56,10 +56,12 @@ def unread(spec: RLJobSpec) -> Iterator[Refusal]:
         yield from _unread((("spec.algorithm", algorithm, Algorithm()),), DISTILLATION, algorithm)
         if algorithm.teacher is None:
             yield Refusal(
-                field="spec.algorithm.teacher", value="unset", reason="TeacherMissing",
+                field="spec.algorithm.teacher",
+                value="unset",
+                reason="TeacherMissing",
                 message="Objective Distillation learns from it.",
                 remedy="Set it to the s3:// folder of a model with the policy's tokens.",
-            )  # fmt: skip
+            )
     elif algorithm.teacher is not None:
         yield _refused("spec.algorithm.teacher", algorithm.teacher, algorithm)
 

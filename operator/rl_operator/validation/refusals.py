@@ -22,9 +22,12 @@ from rl_operator.validation.loss_options import of_loss
 from rl_operator.validation.scheduling_options import of_scheduling
 
 QUANTIZING = (
-    "--quantization", "--quantize-and-serve", "--torchao-config", "--modelopt-quant",
+    "--quantization",
+    "--quantize-and-serve",
+    "--torchao-config",
+    "--modelopt-quant",
     "--modelopt-checkpoint-restore-path",
-)  # fmt: skip
+)
 """SGLang's arguments that change the type of the weights it serves."""
 ABBREVIATED = ("--quant", "--torchao", "--modelopt")
 """From here on its parser takes the beginning of one of them for it."""
@@ -69,8 +72,8 @@ def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusa
     """What a registered sampler cannot honour: its own word, and scorers that it does not know."""
     known = list(samplers)
     for sampler in known:
-        for one in sampler.refusals:
-            yield replace(one, message=scrubbed(one.message))
+        for refusal in sampler.refusals:
+            yield replace(refusal, message=scrubbed(refusal.message))
     yield from _of_scorers(spec, known)
 
 

@@ -29,11 +29,13 @@ def of_several(at: str, spec: SamplerPoolSpec) -> Iterator[Refusal]:
     scaling = spec.template.autoscaling
     if scaling.mode == "Builtin":
         yield Refusal(
-            field=f"{at}.template.autoscaling.mode", value=scaling.mode, reason="PoolRefused",
+            field=f"{at}.template.autoscaling.mode",
+            value=scaling.mode,
+            reason="PoolRefused",
             message="It is judged by what one run has shown; with spec.maxRuns above 1 there are "
             "several.",
             remedy="Use mode None, and /scale, which an HPA or KEDA may set; or maxRuns 1.",
-        )  # fmt: skip
+        )
     pod = (spec.template.pod_template or {}).get("spec") or {}
     for key in ("containers", "initContainers"):
         for index, one in enumerate(pod.get(key) or []):
@@ -46,7 +48,9 @@ def of_several(at: str, spec: SamplerPoolSpec) -> Iterator[Refusal]:
 
 def _own(field: str, name: str) -> Refusal:
     return Refusal(
-        field=field, value=name, reason="PoolRefused",
+        field=field,
+        value=name,
+        reason="PoolRefused",
         message="With spec.maxRuns above 1 each run has one of its own, under a name like this.",
         remedy="Remove it, name it otherwise, or set maxRuns to 1.",
-    )  # fmt: skip
+    )

@@ -10,15 +10,26 @@ from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.resources import RLJobSpec
 
 TRAINING = (
-    "agent.sampling.temperature", "algorithm.groupSize", "data.seed", "data.shuffle", "data.train",
-    "rollouts.completion", "rollouts.maxAttempts", "training.epochs", "training.promptsPerStep",
-    "training.seed", "training.steps",
-)  # fmt: skip
+    "agent.sampling.temperature",
+    "algorithm.groupSize",
+    "data.seed",
+    "data.shuffle",
+    "data.train",
+    "rollouts.completion",
+    "rollouts.maxAttempts",
+    "training.epochs",
+    "training.promptsPerStep",
+    "training.seed",
+    "training.steps",
+)
 """What training and sampling read and an evaluation does not."""
 EVALUATING = (
-    "data.test", "data.validation", "training.evaluation.samplesPerPrompt",
-    "training.evaluation.temperatures", "training.evaluation.timeoutSeconds",
-)  # fmt: skip
+    "data.test",
+    "data.validation",
+    "training.evaluation.samplesPerPrompt",
+    "training.evaluation.temperatures",
+    "training.evaluation.timeoutSeconds",
+)
 """What training and an evaluation read and sampling does not."""
 UPDATING = (
     *(
@@ -26,16 +37,29 @@ UPDATING = (
         for name, one in Algorithm.model_fields.items()
         if name not in ("group_size", "objective")
     ),
-    "lifecycle.retention", "rollouts.maxEmptyBatches", "training.checkpoint.everySteps",
-    "training.checkpoint.exportEverySteps", "training.checkpoint.hubRepo",
+    "lifecycle.retention",
+    "rollouts.maxEmptyBatches",
+    "training.checkpoint.everySteps",
+    "training.checkpoint.exportEverySteps",
+    "training.checkpoint.hubRepo",
     "training.checkpoint.keepLast",
-    "training.evaluation.afterTraining", "training.evaluation.beforeTraining",
-    "training.evaluation.everySteps", "training.gradientCheckpointing", "training.lora",
-    "training.offloadActivations", "training.offloadOptimizer", "training.offloadParameters",
-    "training.optimizer", "training.passesPerStep", "training.promptsPerUpdate",
-    "training.tracking", "weightSync.everySteps", "weightSync.keepLast", "weightSync.pause",
+    "training.evaluation.afterTraining",
+    "training.evaluation.beforeTraining",
+    "training.evaluation.everySteps",
+    "training.gradientCheckpointing",
+    "training.lora",
+    "training.offloadActivations",
+    "training.offloadOptimizer",
+    "training.offloadParameters",
+    "training.optimizer",
+    "training.passesPerStep",
+    "training.promptsPerUpdate",
+    "training.tracking",
+    "weightSync.everySteps",
+    "weightSync.keepLast",
+    "weightSync.pause",
     "weightSync.transport.delta",
-)  # fmt: skip
+)
 """What is read where the policy changes."""
 UNREAD: dict[str, tuple[str, ...]] = {
     "Evaluation": (*TRAINING, *UPDATING),
@@ -56,9 +80,12 @@ def untrained(spec: RLJobSpec) -> Iterator[Refusal]:
     """What of a spec its objective would not read, and what it cannot do without."""
     if spec.algorithm.objective == "Evaluation" and not (spec.data.validation or spec.data.test):
         yield Refusal(
-            field="spec.data.validation", value="unset", reason="EvaluationEmpty",
-            message="There is nothing to evaluate on.", remedy="Set it, or data.test.",
-        )  # fmt: skip
+            field="spec.data.validation",
+            value="unset",
+            reason="EvaluationEmpty",
+            message="There is nothing to evaluate on.",
+            remedy="Set it, or data.test.",
+        )
     objective = spec.algorithm.objective
     given, unset = _dumped(spec), _dumped(_unset(spec))
     for path in UNREAD[objective]:

@@ -20,9 +20,14 @@ SOON_SECONDS = 2.0
 TOLD_SECONDS = 0.5
 """For what people are to know, and nothing waits for."""
 DECLARED = (
-    "uid", "generation", "labels", "annotations", "ownerReferences", "finalizers",
+    "uid",
+    "generation",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
     "deletionTimestamp",
-)  # fmt: skip
+)
 """Metadata that change with what is declared of an object; with a status none of them does."""
 
 
@@ -58,7 +63,7 @@ def _key(raw: Raw) -> Key:
 def _starts(raw: Raw) -> bool:
     """A pod that is not there yet, of which nothing is known but that it goes its way."""
     pod = parsed_pod(raw)
-    ended = any(one.exit_code is not None for one in pod.containers)
+    ended = any(container.exit_code is not None for container in pod.containers)
     return pod.phase == "Pending" and not (pod.deleting or pod.reason or ended or pod.trouble())
 
 

@@ -74,9 +74,7 @@ class Feed:
         for key in keys_of(raw):
             self._look(key, AT_ONCE)
 
-    def listed_all(
-        self, kind: str, namespace: str, there: Collection[str], version: int
-    ) -> None:  # fmt: skip
+    def listed_all(self, kind: str, namespace: str, there: Collection[str], version: int) -> None:
         """A list has ended: what it did not show, and no watch has told the end of, has gone."""
         for raw in self._store.keep(BY_NAME[kind], namespace, there, version=version):
             self._look_at(raw)

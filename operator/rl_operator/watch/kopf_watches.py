@@ -49,9 +49,9 @@ async def watch(
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry, id="login")(login)
     for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *OWN_CHILDREN, *others_kinds(settings)):
-        kopf.on.event(
-            kind.group, kind.version, kind.plural, registry=registry, id=kind.plural
-        )(_nothing)  # fmt: skip
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(
+            _nothing
+        )
     namespaces = settings.watch_namespaces
     await kopf.operator(
         registry=registry,

@@ -51,9 +51,9 @@ class Lists:
         # Items of a list name neither.
         stamp = {"apiVersion": body["apiVersion"], "kind": body["kind"].removesuffix("List")}
         shown = set[str]() if first else self._shown.pop(path, set())
-        for one in body["items"] or []:
-            self._told(None, stamp | one)
-            shown.add(one["metadata"]["uid"])
+        for item in body["items"] or []:
+            self._told(None, stamp | item)
+            shown.add(item["metadata"]["uid"])
         if body["metadata"].get("continue"):
             self._shown[path] = shown
         else:

@@ -48,7 +48,7 @@ class Streams:
 
     def __init__(
         self, required: Iterable[str], *, clock: Callable[[], float], seconds: float
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Count from now.
 
         Args:

@@ -48,4 +48,6 @@ def others_kinds(settings: Settings) -> list[Kind]:
 
 def paths_of(kind: Kind, settings: Settings) -> list[str]:
     """Paths of the watches of a kind."""
-    return [kind.path(one) for one in settings.watch_namespaces] or [kind.everywhere()]
+    return [kind.path(watch_namespace) for watch_namespace in settings.watch_namespaces] or [
+        kind.everywhere()
+    ]

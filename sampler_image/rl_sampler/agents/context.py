@@ -47,11 +47,11 @@ def without_results(history: Sequence[Segment], *, keep: int) -> list[Segment]:
             found.append(segment)
             continue
         messages = []
-        for one in reversed(segment.messages):
-            if one["role"] == "tool":
+        for message in reversed(segment.messages):
+            if message["role"] == "tool":
                 left -= 1
-            discard = one["role"] == "tool" and left < 0
-            messages.append({**one, "content": DISCARDED} if discard else one)
+            discard = message["role"] == "tool" and left < 0
+            messages.append({**message, "content": DISCARDED} if discard else message)
         found.append(Shown(messages[::-1]))
     return found[::-1]
 

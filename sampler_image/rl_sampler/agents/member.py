@@ -34,7 +34,10 @@ class Opening:
     @classmethod
     def of_group(cls, prompt: Sequence[int], sampled: Sampled) -> list[Opening]:
         """One for each member."""
-        return [cls(prompt=prompt, generation=one, sampled=sampled) for one in sampled.generations]
+        return [
+            cls(prompt=prompt, generation=generation, sampled=sampled)
+            for generation in sampled.generations
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +87,14 @@ class Member:
     @property
     def conversation(self) -> list[dict[str, str]]:
         """``role`` and ``content`` of all messages of the present sequence."""
-        said = [{"role": one.role, "content": one.text} for one in self.messages]
+        said = [{"role": message.role, "content": message.text} for message in self.messages]
         for segment in self.history:
             if isinstance(segment, Said):
                 said.append({"role": "assistant", "content": self.chat.decode(segment.tokens)})
             else:
                 said += [
-                    {"role": str(one["role"]), "content": str(one["content"])}
-                    for one in segment.messages
+                    {"role": str(message["role"]), "content": str(message["content"])}
+                    for message in segment.messages
                 ]
         return said
 
@@ -187,9 +190,7 @@ class Member:
         return list(await asyncio.gather(*(self.tools.call(one) for one in wanted)))
 
     def _take(self, generation: Generation, sampled: Sampled) -> Turn:
-        request, response, reason = self.trace.respond(
-            generation, known=self.policy.serving.known
-        )  # fmt: skip
+        request, response, reason = self.trace.respond(generation, known=self.policy.serving.known)
         self.history.append(Said(generation.output_ids))
         turn = Turn(
             request=request,

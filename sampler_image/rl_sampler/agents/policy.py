@@ -101,7 +101,7 @@ class Policy:
             if serving.committing:
                 resumed = serving.wait_until(
                     lambda: not serving.committing, seconds=GENERATE_SECONDS
-                )  # fmt: skip
+                )
                 await self.claim.attend(resumed)
             policy, key, commits = self._served(), serving.cache_key, serving.commits
             self.claim.begin(policy.step)
@@ -147,11 +147,11 @@ def of_adapter(generation: Generation, label: str) -> Generation:
         EngineProtocolError: somebody gave the engine other weights.
     """
     spans = generation.meta_info.weight_versions
-    other = [one.version for one in spans if one.version != MODEL_LABEL]
+    other = [span.version for span in spans if span.version != MODEL_LABEL]
     if other:
         raise EngineProtocolError(f"adapter {label} was applied to weights {other[0]!r}")
     meta = generation.meta_info.model_copy(
-        update={"weight_versions": [one.model_copy(update={"version": label}) for one in spans]}
+        update={"weight_versions": [span.model_copy(update={"version": label}) for span in spans]}
     )
     return generation.model_copy(update={"meta_info": meta})
 
@@ -171,7 +171,9 @@ def is_spoilt(
         salted: whether it had their key, because the cache outlives updates.
         updated: whether an update has begun since.
     """
-    if updated and any(one.meta_info.finish_reason.type == "abort" for one in generations):
+    if updated and any(
+        generation.meta_info.finish_reason.type == "abort" for generation in generations
+    ):
         return True
-    firsts = [one.meta_info.weight_versions[:1] for one in generations]
+    firsts = [generation.meta_info.weight_versions[:1] for generation in generations]
     return salted and any(span.version != label for first in firsts for span in first)

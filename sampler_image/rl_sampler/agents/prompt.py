@@ -34,7 +34,7 @@ class Prompts:
 
     def encode(
         self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         """Token ids of a conversation, up to where the model's turn begins.
 
         Args:
@@ -44,12 +44,12 @@ class Prompts:
         Raises:
             PromptError: the chat template refuses it, or it has ids that the model does not have.
         """
-        chat = [{"role": one.role, "content": one.text} for one in messages]
+        chat = [{"role": message.role, "content": message.text} for message in messages]
         return self.tokens(self.render(chat, tools=tools))
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]]
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Text of a conversation, up to where the model's turn begins; raises as ``encode``."""
         try:
             text: str = self._tokenizer.apply_chat_template(

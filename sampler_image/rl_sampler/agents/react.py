@@ -56,13 +56,13 @@ async def react(member: Member) -> StopReason:
 
 def instructions(tools: Sequence[Tool]) -> str:
     """How the policy is told what it can do."""
-    return INSTRUCTIONS.format(tools="\n".join(_line(one) for one in tools))
+    return INSTRUCTIONS.format(tools="\n".join(_line(tool) for tool in tools))
 
 
 def read(text: str) -> Step:
     """Read a response; a step that is neither call nor final is malformed."""
     marks = list(LINE.finditer(text))
-    words = [one["word"] for one in marks]
+    words = [mark["word"] for mark in marks]
     if not words or words[0] == "Final Answer":
         return Step(final=bool(words))
     if words[:2] != ["Action", "Action Input"]:

@@ -60,9 +60,7 @@ class SimulatedUser:
     async def speak(self, conversation: Sequence[Mapping[str, str]]) -> str | None:
         """What the model says; raises NoCompletionError."""
         talk = [one for one in conversation if one["role"] in ("user", "assistant")]
-        content = self._prompt.substitute(
-            scenario=self._scenario, conversation=transcript(talk)
-        )  # fmt: skip
+        content = self._prompt.substitute(scenario=self._scenario, conversation=transcript(talk))
         said = await self._failover.ask([{"role": "user", "content": content}], _read)
         return None if END in said else said
 

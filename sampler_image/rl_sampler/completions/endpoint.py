@@ -119,8 +119,10 @@ class Server:
         }
         chosen = {key: value for key, value in wanted.items() if value is not None}
         return {
-            "model": self.endpoint.model, "messages": [dict(one) for one in messages], **chosen,
-        }  # fmt: skip
+            "model": self.endpoint.model,
+            "messages": [dict(message) for message in messages],
+            **chosen,
+        }
 
     def _headers(self) -> dict[str, str]:
         if self.endpoint.token_secret_ref is None:

@@ -48,7 +48,7 @@ class Failover:
 
     def __init__(
         self, name: str, servers: Sequence[Server], *, tally: Tally, outages: Outages
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Prepare.
 
         Args:

@@ -23,7 +23,7 @@ def prompt_of(text: str, placeholders: Sequence[str], *, field: str) -> Template
     unknown = sorted(set(template.get_identifiers()) - set(placeholders))
     if template.is_valid() and not unknown:
         return template
-    known = ", ".join(f"${{{one}}}" for one in placeholders)
+    known = ", ".join(f"${{{placeholder}}}" for placeholder in placeholders)
     raise RefusedError(
         Refusal(
             field=field,
@@ -39,4 +39,4 @@ def prompt_of(text: str, placeholders: Sequence[str], *, field: str) -> Template
 
 def transcript(messages: Sequence[Mapping[str, str]]) -> str:
     """A conversation, one message after the other."""
-    return "\n".join(f"{one['role']}: {one['content']}" for one in messages)
+    return "\n".join(f"{message['role']}: {message['content']}" for message in messages)

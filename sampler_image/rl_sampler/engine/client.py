@@ -161,7 +161,7 @@ class Engine:
 
     async def parse_calls(
         self, text: str, *, tools: list[dict[str, Any]], parser: str
-    ) -> FoundCalls:  # fmt: skip
+    ) -> FoundCalls:
         """Have the tool calls of a response read.
 
         Args:
@@ -172,7 +172,7 @@ class Engine:
         body: dict[str, object] = {"text": text, "tools": tools, "tool_call_parser": parser}
         found = await self._send(
             "POST", "/parse_function_call", doing="reading tool calls", body=body
-        )  # fmt: skip
+        )
         return _parsed(FOUND_CALLS, found, "/parse_function_call")
 
     async def pause(self, mode: Pause) -> None:
@@ -212,16 +212,16 @@ class Engine:
         doing = f"loading weights {label}"
         await self._send(
             "POST", "/update_weights_from_disk", doing=doing, body=body, seconds=seconds
-        )  # fmt: skip
+        )
 
     async def adapters(self) -> dict[str, str]:
         """Adapters of this run that it holds: folders by label."""
         found = await self._send("GET", "/v1/models", doing="asking for its adapters")
         cards = _parsed(MODEL_CARDS, found, "/v1/models").data
         return {
-            one.id.removeprefix(self._prefix): one.root
-            for one in cards
-            if one.parent is not None and one.id.startswith(self._prefix)
+            card.id.removeprefix(self._prefix): card.root
+            for card in cards
+            if card.parent is not None and card.id.startswith(self._prefix)
         }
 
     async def load_adapter(self, folder: Path, *, label: str, seconds: float) -> None:
@@ -274,9 +274,7 @@ class Engine:
                 return await response.json(content_type=None) if text else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             cause = str(error) or type(error).__name__
-            raise EngineUnavailableError(
-                f"engine did not answer while {doing}: {cause}"
-            ) from error  # fmt: skip
+            raise EngineUnavailableError(f"engine did not answer while {doing}: {cause}") from error
         except ValueError as error:
             raise EngineProtocolError(f"{path} answered no JSON: {error}") from error
 

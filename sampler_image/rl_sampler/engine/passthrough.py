@@ -54,10 +54,10 @@ class Passthrough:
     async def models(self, request: web.Request) -> web.Response:
         """The policy, and each version that can be named."""
         try:
-            names = [POLICY, *(f"{POLICY}:{one}" for one in await self._versions())]
+            names = [POLICY, *(f"{POLICY}:{version}" for version in await self._versions())]
         except (EngineError, RefusedRequestError) as error:
             return _refusal(getattr(error, "status", 503), str(error))
-        cards = [{"id": one, "object": "model", "owned_by": "rl-operator"} for one in names]
+        cards = [{"id": name, "object": "model", "owned_by": "rl-operator"} for name in names]
         return web.json_response({"object": "list", "data": cards})
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
@@ -80,7 +80,7 @@ class Passthrough:
             raise RefusedRequestError(503, str(self._problems) or "no policy is served yet")
         if not self._serving.adapters:
             return [label_of(policy)]
-        return sorted(await self._engine.adapters(), key=lambda one: (len(one), one))
+        return sorted(await self._engine.adapters(), key=lambda adapter: (len(adapter), adapter))
 
     async def _label(self, model: str) -> str:
         held = await self._versions()

@@ -40,9 +40,7 @@ class SharedState:
         self._problems.clear("store")
         return result
 
-    async def insist(
-        self, call: Callable[[], T], *, wanted: Callable[[], bool], otherwise: T
-    ) -> T:  # fmt: skip
+    async def insist(self, call: Callable[[], T], *, wanted: Callable[[], bool], otherwise: T) -> T:
         """Make one call again and again through outages, as long as its result is wanted.
 
         Args:

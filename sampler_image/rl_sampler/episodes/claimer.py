@@ -58,7 +58,7 @@ def has_room(claims: Iterable[Claim], *, demand: int, slots: int) -> bool:
         demand: sequences that are with the engine or wait for it.
         slots: sequences that it decodes side by side.
     """
-    unasked = sum(one.task.num_members for one in claims if not one.asked)
+    unasked = sum(claim.task.num_members for claim in claims if not claim.asked)
     return demand + unasked <= slots
 
 
@@ -202,7 +202,7 @@ class Claimer:
 
         released = await self._shared.insist(
             release, wanted=lambda: not self._stopping, otherwise=0
-        )  # fmt: skip
+        )
         if released:
             logger.info("handed back %d claims of an earlier process", released)
 

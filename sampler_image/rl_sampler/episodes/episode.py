@@ -87,10 +87,10 @@ class EpisodeRunner:
         group = await self._group(claim)
         await self._reach_version(task)
         members = await self._adopt(claim)
-        missing = [one for one in range(task.num_members) if one not in members]
+        missing = [index for index in range(task.num_members) if index not in members]
         failures: list[str] = []
         if missing:
-            enough = task.minimum - sum(not task.is_baseline(one) for one in members)
+            enough = task.minimum - sum(not task.is_baseline(member) for member in members)
             played = await (
                 self.player.apart(group, missing, seconds=_seconds_left(claim), enough=enough)
                 if task.minimum
@@ -100,9 +100,7 @@ class EpisodeRunner:
             # Good members are kept even if others failed: the next attempt adopts them.
             await self._persist(claim, played)
             members |= {one.member: one for one in played if one.error is None}
-            failures = [
-                f"member {one.member}: {one.error.message}" for one in played if one.error
-            ]  # fmt: skip
+            failures = [f"member {one.member}: {one.error.message}" for one in played if one.error]
         chosen = completion.chosen(members, task, seconds_left=_seconds_left(claim))
         if chosen is None:
             raise UnusableError("; ".join(failures))

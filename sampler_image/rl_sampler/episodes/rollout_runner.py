@@ -162,9 +162,7 @@ class Player:
         except Exception as error:  # the rollout boundary: a scorer's failure is never a reward
             logger.exception("scoring a member of %s failed", task.id)
             raise UnusableError(f"scoring failed: {type(error).__name__}: {error}") from error
-        return Ending(
-            stop_reason=reason, parts=parts, score_seconds=time.monotonic() - started
-        )  # fmt: skip
+        return Ending(stop_reason=reason, parts=parts, score_seconds=time.monotonic() - started)
 
     def check_scorers(self, task: Task) -> None:
         """Raise PromptError where a task asks for a scorer that is not known here."""

@@ -53,11 +53,11 @@ def stage_base(
     sources = [_model(objects, places.model, own=tokenizer is None)]
     if tokenizer is not None:
         sources.append(_tokenizer(objects, tokenizer))
-    needed = sum(one.size_bytes for one in sources)
+    needed = sum(source.size_bytes for source in sources)
     check_room(needed, folder.parent, what="a model", free=free)
     partial.mkdir()
-    for one in sources:
-        one.download(partial)
+    for source in sources:
+        source.download(partial)
     _check_model(partial, places.model.named, tokenizer.named if tokenizer else None)
     partial.rename(folder)
 

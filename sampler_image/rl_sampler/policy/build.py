@@ -50,12 +50,12 @@ def build(
         {folder / f"{number:05d}.{one.entry.name}": one for one in version}
         for number, version in enumerate(route.deltas)
     ]
-    wanted = {folder / one.entry.name: one for one in route.files}
+    wanted = {folder / file.entry.name: file for file in route.files}
     for version in deltas:
         wanted |= version
     # A base's own digests tell nothing that those of the result do not.
     downloads.fetch(wanted, manifest=None if deltas else manifest)
-    names = sorted({one.file for one in manifest.tensors})
+    names = sorted({tensor.file for tensor in manifest.tensors})
     if route.local is not None:
         for name in names:
             shutil.copyfile(route.local / name, folder / name)

@@ -125,9 +125,7 @@ class Downloads:
                     _write(file, chunk)
                     proof.update(chunk)
 
-                self._source.read_range(
-                    segment.key, offset=offset, size_bytes=size, consume=take
-                )  # fmt: skip
+                self._source.read_range(segment.key, offset=offset, size_bytes=size, consume=take)
                 with self._lock, self._journal.open("a") as journal:
                     journal.write(f"{note}\n")
 

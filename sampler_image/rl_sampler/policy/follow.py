@@ -146,9 +146,7 @@ class PolicyFollower:
         stage = asyncio.to_thread(self._stager.stage, wanted, keep=keep, ended=ended)
         task = asyncio.create_task(stage, name=f"stage version {wanted.version}")
         task.add_done_callback(lambda _: self._serving.changed())
-        self._job = StagingJob(
-            pointer=wanted, task=task, ended=ended, deadline=now + self._timeout
-        )  # fmt: skip
+        self._job = StagingJob(pointer=wanted, task=task, ended=ended, deadline=now + self._timeout)
         self._serving.staging = wanted
 
     def _collect_staged(self) -> Staged | None:

@@ -41,7 +41,7 @@ class Route:
     @property
     def download_bytes(self) -> int:
         """Bytes to download."""
-        return self.delta_bytes + sum(one.entry.size_bytes for one in self.files)
+        return self.delta_bytes + sum(file.entry.size_bytes for file in self.files)
 
 
 def cheapest(
@@ -67,8 +67,9 @@ def cheapest(
     deltas: tuple[tuple[Remote, ...], ...] = ()
     while True:
         if manifest.content == "full":
-            best = _cheaper(best, Route(local=None, files=_remotes(prefix, manifest.files),
-                                        deltas=deltas))  # fmt: skip
+            best = _cheaper(
+                best, Route(local=None, files=_remotes(prefix, manifest.files), deltas=deltas)
+            )
         if manifest.delta is None:
             break
         base, deltas = manifest.delta.base, (_changes(prefix, manifest.delta), *deltas)
@@ -96,7 +97,7 @@ def check_base(found: Manifest, base: BasePolicy, *, of: Manifest) -> None:
     if named != ("policy", of.run, of.epoch, base.version) or base.version >= of.version:
         raise IntegrityError(f"version {of.version} of epoch {of.epoch} cannot start from {named}")
     forms, wanted = (
-        {(one.name, one.file, one.dtype, tuple(one.shape)) for one in each.tensors}
+        {(tensor.name, tensor.file, tensor.dtype, tuple(tensor.shape)) for tensor in each.tensors}
         for each in (found, of)
     )
     if forms != wanted:

@@ -33,8 +33,8 @@ def spans_of(entry: FileEntry, manifest: Manifest | None) -> list[Span]:
     whole = Span(0, entry.size_bytes, entry.sha256, "the file")
     if entry.sha256 or manifest is None or not entry.header_sha256:
         return [whole]
-    tensors = [one for one in manifest.tensors if one.file == entry.name]
-    sizes = [DTYPE_BYTES.get(one.dtype, 0) * math.prod(one.shape) for one in tensors]
+    tensors = [tensor for tensor in manifest.tensors if tensor.file == entry.name]
+    sizes = [DTYPE_BYTES.get(tensor.dtype, 0) * math.prod(tensor.shape) for tensor in tensors]
     end = entry.size_bytes - sum(sizes)
     spans = [Span(0, end, entry.header_sha256, "the header")]
     for one, size in zip(tensors, sizes, strict=True):

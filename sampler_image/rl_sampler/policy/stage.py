@@ -96,13 +96,19 @@ class Stager:
             except IntegrityError as error:
                 if source is self._objects:
                     raise
-                logger.warning("a peer's version %d is not what was published, downloading it: %s",
-                               pointer.version, error)  # fmt: skip
+                logger.warning(
+                    "a peer's version %d is not what was published, downloading it: %s",
+                    pointer.version,
+                    error,
+                )
                 route = self._make(self._objects, pointer, folder, keep=keep, ended=ended)
         logger.info(
             "staged version %d in %.2f s: %d bytes downloaded, %d deltas applied",
-            pointer.version, time.monotonic() - started, route.download_bytes, len(route.deltas),
-        )  # fmt: skip
+            pointer.version,
+            time.monotonic() - started,
+            route.download_bytes,
+            len(route.deltas),
+        )
         return Staged(pointer=pointer, folder=folder)
 
     def _make(
@@ -173,8 +179,12 @@ class Stager:
             shutil.rmtree(partial, ignore_errors=True)
             if route.local is None:
                 raise
-            logger.warning("version %d cannot be made of %s, downloading it: %s",
-                           manifest.version, route.local.name, error)  # fmt: skip
+            logger.warning(
+                "version %d cannot be made of %s, downloading it: %s",
+                manifest.version,
+                route.local.name,
+                error,
+            )
             route = cheapest(manifest, prefix=prefix, local=lambda base: None, load=load)
             self._follow(source, route, manifest, partial, ended=ended)
         return route
@@ -208,8 +218,12 @@ class Stager:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         note.unlink()
-        logger.info("version %d was made in %.2f s and verified in %.2f s",
-                    manifest.version, built - started, time.monotonic() - built)  # fmt: skip
+        logger.info(
+            "version %d was made in %.2f s and verified in %.2f s",
+            manifest.version,
+            built - started,
+            time.monotonic() - built,
+        )
 
     def _local(self, base: BasePolicy) -> Path | None:
         folder = self._weights.policies / base.prefix.rstrip("/").rsplit("/", 1)[-1]

@@ -199,10 +199,12 @@ def _check_file(path: Path, entry: FileEntry, *, compared: bool) -> None:
 
 def _proven(path: Path, manifest: Manifest) -> set[str]:
     """Tensors that lie, by the file's own header, where their digest was compared."""
-    entries = [one for one in manifest.files if one.name == path.name]
+    entries = [file for file in manifest.files if file.name == path.name]
     spans = {(one.name, one.begin, one.end) for each in entries for one in spans_of(each, manifest)}
     headers = read_header(path)
-    first = path.stat().st_size - max((one.data_offsets[1] for one in headers.values()), default=0)
+    first = path.stat().st_size - max(
+        (header.data_offsets[1] for header in headers.values()), default=0
+    )
     return {
         name
         for name, one in headers.items()

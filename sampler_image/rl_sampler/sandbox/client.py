@@ -58,9 +58,12 @@ class Sandbox:
                 program.
         """
         program = Program(
-            code=code, tests=tests, stdin=stdin,
-            seconds=self._seconds, megabytes=self._megabytes,
-        )  # fmt: skip
+            code=code,
+            tests=tests,
+            stdin=stdin,
+            seconds=self._seconds,
+            megabytes=self._megabytes,
+        )
         reader, writer = await self._connected()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):

@@ -51,9 +51,14 @@ def execute(program: Program, *, wall_factor: int = WALL_FACTOR) -> Outcome:
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", START, str(writes), str(ROOT)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=ENVIRONMENT, cwd="/", pass_fds=(writes,), start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
+            cwd="/",
+            pass_fds=(writes,),
+            start_new_session=True,
+        )
     except OSError:
         os.close(reads)
         raise

@@ -25,4 +25,4 @@ def last_block(text: str) -> str | None:
 def told(outcome: Outcome) -> str:
     """What a program wrote, and why it was ended."""
     parts = [outcome.output, outcome.errors, ENDINGS.get(outcome.ending, "")]
-    return "\n".join(one.rstrip("\n") for one in parts if one.strip()) or NOTHING
+    return "\n".join(part.rstrip("\n") for part in parts if part.strip()) or NOTHING

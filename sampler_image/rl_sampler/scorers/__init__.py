@@ -53,7 +53,9 @@ class Scorers:
             ScoringError: a scorer answered outside [0, 1]; neither this nor any other exception
                 of a scorer is ever a reward.
         """
-        values = await asyncio.gather(*(self._ask(one.kind, response) for one in reward.scorers))
+        values = await asyncio.gather(
+            *(self._ask(scorer.kind, response) for scorer in reward.scorers)
+        )
         return [
             RewardPart(scorer=one.kind, value=value, weight=one.weight)
             for one, value in zip(reward.scorers, values, strict=True)

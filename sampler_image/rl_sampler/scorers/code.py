@@ -49,9 +49,9 @@ class CodeScorer:
         if cases is None:
             outcome = await self._sandbox.run(program, tests=response.reference)
             return float(outcome.passed)
-        for one in cases:
-            outcome = await self._sandbox.run(program, stdin=one.input)
-            if outcome.ending != "ended" or _lines(outcome.output) != _lines(one.output):
+        for case in cases:
+            outcome = await self._sandbox.run(program, stdin=case.input)
+            if outcome.ending != "ended" or _lines(outcome.output) != _lines(case.output):
                 return 0.0
         return 1.0
 
@@ -82,4 +82,4 @@ def read_cases(reference: str) -> Sequence[Case] | None:
 
 
 def _lines(text: str) -> list[str]:
-    return [one.rstrip() for one in text.rstrip().splitlines()]
+    return [line.rstrip() for line in text.rstrip().splitlines()]

@@ -84,7 +84,7 @@ def read_score(reply: str) -> float:
 
 
 def _values(response: Response) -> dict[str, str]:
-    asked = [one["content"] for one in response.messages if one["role"] == "user"]
+    asked = [message["content"] for message in response.messages if message["role"] == "user"]
     return {
         "answer": response.answer or "",
         "conversation": transcript(response.messages),

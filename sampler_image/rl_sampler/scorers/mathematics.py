@@ -40,8 +40,10 @@ class MathChecker:
         if len(answer) > MOST_CHARACTERS:
             return False
         asked = {
-            "reference": reference, "answer": answer, "seconds": self._processor_seconds,
-        }  # fmt: skip
+            "reference": reference,
+            "answer": answer,
+            "seconds": self._processor_seconds,
+        }
         with self._lock:
             process = self._running()
             said = self._exchange(process, json.dumps(asked))
@@ -62,8 +64,11 @@ class MathChecker:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rl_sampler.scorers.math_worker"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         if self._line(self._process, seconds=START_SECONDS) != "ready":
             self._end(self._process)
             raise ScoringError("the process that compares mathematical answers did not start")

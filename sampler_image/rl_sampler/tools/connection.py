@@ -108,11 +108,11 @@ class Connection:
                     page = await client.list_tools(cursor=cursor)
                     found += [
                         Tool(
-                            name=one.name,
-                            description=one.description or "",
-                            parameters=one.input_schema,
+                            name=tool.name,
+                            description=tool.description or "",
+                            parameters=tool.input_schema,
                         )
-                        for one in page.tools
+                        for tool in page.tools
                     ]
                     cursor = page.next_cursor
                     if not cursor:

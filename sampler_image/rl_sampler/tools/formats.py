@@ -55,7 +55,7 @@ class Parsed:
 
 async def parse_calls(
     text: str, *, tools: Sequence[Tool], form: ToolCallFormat, engine: Engine
-) -> Parsed:  # fmt: skip
+) -> Parsed:
     """Read the tool calls of a response.
 
     Args:
@@ -80,5 +80,5 @@ async def parse_calls(
             raise
         # Some parsers fail on JSON that is no call, e.g. a list of numbers.
         return Parsed(calls=[], malformed=True)
-    calls = [WantedCall(tool=one.name or "", arguments=one.parameters) for one in found.calls]
+    calls = [WantedCall(tool=call.name or "", arguments=call.parameters) for call in found.calls]
     return Parsed(calls=calls, malformed=marked and not calls)

@@ -139,7 +139,7 @@ class Toolbox:
             ToolDownError: a server cannot be reached.
             ToolsRefusedError: there are no tools, or names cannot be told apart.
         """
-        found = await asyncio.gather(*(one.tools() for one in self._sources.values()))
+        found = await asyncio.gather(*(source.tools() for source in self._sources.values()))
         by_server = dict(zip(self._sources, found, strict=True))
         offers = {
             name: Offer(
@@ -149,13 +149,11 @@ class Toolbox:
             )
             for name, server, tool in named(by_server)
         }
-        return Tools(
-            offers, longest=self._longest, tally=self._tally, browser=self._browser
-        )  # fmt: skip
+        return Tools(offers, longest=self._longest, tally=self._tally, browser=self._browser)
 
     async def close(self) -> None:
         """Leave all servers."""
-        await asyncio.gather(*(one.close() for one in self._sources.values()))
+        await asyncio.gather(*(source.close() for source in self._sources.values()))
 
 
 def named(by_server: Mapping[str, Sequence[Tool]]) -> list[tuple[str, str, Tool]]:
@@ -177,4 +175,4 @@ def named(by_server: Mapping[str, Sequence[Tool]]) -> list[tuple[str, str, Tool]
 def _connections(servers: Sequence[McpServer], secrets: Path) -> dict[str, ToolSource]:
     from rl_sampler.tools.connection import Connection  # takes a second; not all agents have tools
 
-    return {one.name: Connection(one, secrets=secrets) for one in servers}
+    return {server.name: Connection(server, secrets=secrets) for server in servers}

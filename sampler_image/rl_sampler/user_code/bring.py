@@ -78,7 +78,9 @@ async def bring(
     else:
         problems.clear(TOPIC)
     scorers = Scorers(theirs)
-    known = sorted({*scorers.known, *(one.kind for one in spec.reward.scorers if one.is_own)})
+    known = sorted(
+        {*scorers.known, *(scorer.kind for scorer in spec.reward.scorers if scorer.is_own)}
+    )
     return Brought(
         own=own,
         scorers=scorers,

@@ -54,7 +54,7 @@ def imported(entry_point: str, *, field: str) -> Any:
     with _told(field, entry_point, "It cannot be imported", remedy):
         module = importlib.import_module(name)
     if not hasattr(module, attribute):
-        names = ", ".join(sorted(one for one in vars(module) if not one.startswith("_")))
+        names = ", ".join(sorted(var for var in vars(module) if not var.startswith("_")))
         refuse(field, entry_point, f"{name} has no {attribute}.", f"It has: {names[:200]}.")
     return getattr(module, attribute)
 
@@ -100,6 +100,8 @@ def _check_call(
         inspect.signature(found).bind(*[None] * positional, **options)
     except (TypeError, ValueError) as error:
         refuse(
-            field, entry_point, f"It cannot be called with {called}{with_options}: {error}.",
+            field,
+            entry_point,
+            f"It cannot be called with {called}{with_options}: {error}.",
             "Make its parameters fit.",
-        )  # fmt: skip
+        )

@@ -36,11 +36,11 @@ class OwnTools:
     """All functions of a manifest, as one more server."""
 
     def __init__(self, tools: Sequence[OwnTool]) -> None:
-        self._tools = {one.tool.name: one for one in tools}
+        self._tools = {tool.tool.name: tool for tool in tools}
 
     async def tools(self) -> list[Tool]:
         """What there is."""
-        return [one.tool for one in self._tools.values()]
+        return [tool.tool for tool in self._tools.values()]
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a function with the policy's arguments, which are checked first.
@@ -88,9 +88,11 @@ def load_tool(wanted: PythonTool, *, field: str, threads: ThreadPoolExecutor) ->
     except (PydanticUserError, NameError, TypeError) as error:
         reason = str(error).splitlines()[0]
         refuse(
-            where, entry_point, f"Its parameters cannot be told to a policy: {reason}.",
+            where,
+            entry_point,
+            f"Its parameters cannot be told to a policy: {reason}.",
             "Give each a name, a type that JSON has, and each option a parameter.",
-        )  # fmt: skip
+        )
     schema.pop("title", None)
     name = function.__name__
     return OwnTool(
@@ -113,15 +115,15 @@ def _arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> type
         raise TypeError(f"there is none for option {unknown[0]}")
     types = typing.get_type_hints(function)
     fields: dict[str, Any] = {}
-    for one in parameters.values():
-        if one.kind not in PLAIN:
-            raise TypeError(f"{one} cannot be named")
-        if one.name in options:
+    for parameter in parameters.values():
+        if parameter.kind not in PLAIN:
+            raise TypeError(f"{parameter} cannot be named")
+        if parameter.name in options:
             continue
-        if one.name not in types:
-            raise TypeError(f"{one.name} has no type")
-        default = ... if one.default is inspect.Parameter.empty else one.default
-        fields[one.name] = (types[one.name], default)
+        if parameter.name not in types:
+            raise TypeError(f"{parameter.name} has no type")
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        fields[parameter.name] = (types[parameter.name], default)
     model: type[BaseModel] = create_model(
         function.__name__, __config__=ConfigDict(extra="forbid"), **fields
     )

@@ -75,9 +75,12 @@ class Stage:
         return str(found[-1]["metadata"]["name"])
 
     def play(
-        self, found: list[dict[str, Any]], *, meanwhile: Callable[[], None] | None = None,
+        self,
+        found: list[dict[str, Any]],
+        *,
+        meanwhile: Callable[[], None] | None = None,
         **changes: Any,
-    ) -> Played:  # fmt: skip
+    ) -> Played:
         """Run a job, the last one of ``found``, to its end."""
         name = self.apply(found, **changes)
         if meanwhile is not None:

@@ -31,7 +31,7 @@ def act(lab: Lab, stage: Stage, tmp_path: Path) -> Act:
 
     def run(task: str, *manifests: str, **changes: Any) -> Played:
         put_inputs(lab, task, tmp_path)
-        found = [one for manifest in manifests for one in documents(manifest)]
+        found = [document for manifest in manifests for document in documents(manifest)]
         return stage.play(found, **changes)
 
     return run
@@ -47,7 +47,7 @@ def talk(lab: Lab) -> tuple[str, str]:
     """What the policy says through a forwarded port, and the version that it is told to be."""
 
     def serving() -> str:
-        pods = [one for one in lab.pods("conversation") if one.role == "sampler" and one.ready]
+        pods = [pod for pod in lab.pods("conversation") if pod.role == "sampler" and pod.ready]
         return pods[0].name if pods else ""
 
     pod = until(serving, what="a sampler that serves")
@@ -80,9 +80,9 @@ def test_the_calculator_is_learned_to_be_called(
     assert report.accuracy_after is not None
     record_property("accuracy", f"{report.accuracy_before} → {report.accuracy_after}")
     assert report.accuracy_after - report.accuracy_before >= LEAST_RISE
-    calls = [call for one in rollouts for turn in one.turns for call in turn.calls]
+    calls = [call for rollout in rollouts for turn in rollout.turns for call in turn.calls]
     assert {(call.tool, call.outcome) for call in calls} >= {("multiply", "answered")}
-    last = [one for one in rollouts[-64:] if one.reward == 1]
+    last = [rollout for rollout in rollouts[-64:] if rollout.reward == 1]
     assert last
     assert all(one.turns[0].calls for one in last), "nobody guesses a product"
     assert run.step == run.steps
@@ -98,16 +98,16 @@ def test_conversations_are_trained_while_people_talk_to_the_policy(act: Act, lab
     assert said
     assert 1 <= int(version) <= run.last_version
     assert run.step == 3
-    assert {len(one.turns) for one in rollouts} == {2}
-    assert {one.reward for one in rollouts} == {0.0, 1.0}
+    assert {len(rollout.turns) for rollout in rollouts} == {2}
+    assert {rollout.reward for rollout in rollouts} == {0.0, 1.0}
 
 
 def test_programs_are_tried_and_handed_in(act: Act) -> None:
     changes = short("programs", steps=2)
     _, rollouts, run = act("programs", "code-agent.yaml", **changes)
     assert run.step == 2
-    tried = [call for one in rollouts for turn in one.turns for call in turn.calls]
+    tried = [call for rollout in rollouts for turn in rollout.turns for call in turn.calls]
     assert {call.tool for call in tried} == {"python"}
     assert "answered" in {call.outcome for call in tried}
-    judged = {part.value for one in rollouts for part in one.parts if part.scorer == "Code"}
+    judged = {part.value for rollout in rollouts for part in rollout.parts if part.scorer == "Code"}
     assert judged == {0.0, 1.0}

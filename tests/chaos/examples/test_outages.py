@@ -75,8 +75,9 @@ def test_nobody_is_missed_for_good(stage: Stage, lab: Lab, tmp_path: Path) -> No
     fair = {"kind": "Fair", "weight": 0.1, "judge": {"endpoints": [endpoint], "prompt": "Well?"}}
     job["spec"]["reward"]["scorers"].append(fair)
     job["spec"]["training"] |= {
-        "steps": STEPS, "evaluation": {"beforeTraining": False, "afterTraining": False},
-    }  # fmt: skip
+        "steps": STEPS,
+        "evaluation": {"beforeTraining": False, "afterTraining": False},
+    }
     stage.apply([*documents("agents/calculator.yaml"), *judge(), job])
     run_id = until(lambda: lab.job(NAME).status.run_id, what="the run")
     take_turns(lab, run_id)
@@ -89,12 +90,15 @@ def test_nobody_is_missed_for_good(stage: Stage, lab: Lab, tmp_path: Path) -> No
         dead = stores.tasks.find(run_id, queue=Queue.TRAIN, state=TaskState.DEAD)
     assert [one.step for one in batches] == list(range(1, run.step + 1))
     assert len(set(members)) == len(members) == run.step * 8 * 8
-    for one in rollouts.values():
-        parts = {part.scorer: part.value for part in one.parts}
+    for rollout in rollouts.values():
+        parts = {part.scorer: part.value for part in rollout.parts}
         assert parts["ExactMatch"] in (0.0, 1.0)
         assert parts["Fair"] == JUDGED
-        assert one.error is None
-        assert {call.outcome for turn in one.turns for call in turn.calls} <= {"answered", "failed"}
+        assert rollout.error is None
+        assert {call.outcome for turn in rollout.turns for call in turn.calls} <= {
+            "answered",
+            "failed",
+        }
     # What grew too old to train while nobody could train it is not lost but replaced.
     assert [one.reason for one in dead if "stale" not in one.reason.lower()] == []
 

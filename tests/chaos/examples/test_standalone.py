@@ -53,9 +53,9 @@ def evaluate(stage: Stage, name: str, **training: Any) -> list[float]:
         assert one.pass_at["1"] == pytest.approx(one.accuracy)
         assert one.logprob_gap_mean < 1e-4, "the engine has the weights that the trainer has"
     status = stage.lab.get("rljob", name)["status"]
-    (told,) = [one for one in status["datasets"] if one["name"] == "held-out"]
+    (told,) = [dataset for dataset in status["datasets"] if dataset["name"] == "held-out"]
     assert told["accuracy"] == pytest.approx(run.evaluations[0].accuracy, abs=1e-3)
-    return [accuracy(one) for one in run.evaluations]
+    return [accuracy(evaluation) for evaluation in run.evaluations]
 
 
 def accuracy(result: EvaluationResult) -> float:
@@ -86,9 +86,7 @@ def test_the_bucket_is_filled_from_one_model_and_scored_by_code_of_a_config_map(
     with lab.stores() as stores:
         prefix = stores.run_prefix(run.id)
         keys = [reports.samples_key(prefix, number) for number in range(3)]
-        lines = [
-            json.loads(line) for key in keys for line in stores.objects.get(key).splitlines()
-        ]  # fmt: skip
+        lines = [json.loads(line) for key in keys for line in stores.objects.get(key).splitlines()]
         stored = stores.rollouts.get([one["rollout"] for one in lines])
     assert len(stored) == len(lines) == 192
     assert {one["version"] for one in lines} == {1}
@@ -102,17 +100,25 @@ def modules() -> dict[str, Any]:
     """The ConfigMap of docs/extending.md."""
     module = EXAMPLES / "extending/second_look.py"
     return {
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "second-look"},
-        "immutable": True, "data": {module.name: module.read_text()},
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "second-look"},
+        "immutable": True,
+        "data": {module.name: module.read_text()},
+    }
 
 
 def test_a_checkpoint_in_the_bucket_of_another_run_is_evaluated(stage: Stage, lab: Lab) -> None:
     once = {"temperatures": [NEARLY_GREEDY], "samplesPerPrompt": 1}
-    stage.apply([short_job(
-        "taught", training__optimizer__learningRate=1e-3,
-        training__evaluation={**once, "beforeTraining": False, "afterTraining": True},
-    )])  # fmt: skip
+    stage.apply(
+        [
+            short_job(
+                "taught",
+                training__optimizer__learningRate=1e-3,
+                training__evaluation={**once, "beforeTraining": False, "afterTraining": True},
+            )
+        ]
+    )
     run = run_of(lab, "taught")
     assert run.durable is not None
     with lab.stores() as stores:

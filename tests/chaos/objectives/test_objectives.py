@@ -114,8 +114,8 @@ def load(lab: Lab, uri: str, folder: Path) -> Any:
     """An exported model, as transformers loads it."""
     _, prefix = split_uri(uri)
     with lab.stores() as stores:
-        for one in stores.objects.list(prefix):
-            stores.objects.get_file(one.key, folder / Path(one.key).name)
+        for stored_object in stores.objects.list(prefix):
+            stores.objects.get_file(stored_object.key, folder / Path(stored_object.key).name)
     assert AutoTokenizer.from_pretrained(folder, local_files_only=True).chat_template
     return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
 
@@ -124,7 +124,9 @@ def test_demonstrations_are_trained_without_a_sampler(demonstrated: Ended) -> No
     run, metrics = demonstrated.run, demonstrated.metrics
     assert run.step == STEPS
     assert run.policy is None
-    assert [(one.step, one.rollouts) for one in metrics] == [(n, 32) for n in range(1, STEPS + 1)]
+    assert [(metric.step, metric.rollouts) for metric in metrics] == [
+        (n, 32) for n in range(1, STEPS + 1)
+    ]
     before, after = (run.evaluations[at] for at in (0, -1))
     assert (before.step, after.step) == (0, STEPS)
     assert before.loss is not None
@@ -132,7 +134,7 @@ def test_demonstrations_are_trained_without_a_sampler(demonstrated: Ended) -> No
     log.info("held-out loss %.4f before, %.4f after", before.loss, after.loss)
     assert after.loss < before.loss - LEAST_FALL
     assert demonstrated.report.evaluations == run.evaluations
-    (told,) = [one for one in demonstrated.status.datasets if one.split == "validation"]
+    (told,) = [dataset for dataset in demonstrated.status.datasets if dataset.split == "validation"]
     assert (told.name, told.loss, told.accuracy) == ("held-out", round(after.loss, 4), None)
 
 
@@ -147,9 +149,9 @@ def test_a_student_follows_the_model_that_they_made(
         training__steps=STEPS,
     )
     ended = complete(lab, manifest)
-    losses = [one.loss for one in ended.metrics]
+    losses = [metric.loss for metric in ended.metrics]
     assert len(losses) == STEPS
-    assert [one.kl for one in ended.metrics] == losses
+    assert [metric.kl for metric in ended.metrics] == losses
     assert 0 < min(losses[-2:]) < losses[0], losses
     assert 1 < ended.report.policy_versions <= STEPS + 1
     load(lab, ended.final_model, tmp_path)

@@ -71,65 +71,87 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAny
 TEMPLATE: dict[str, tuple[dict[str, Any], Found, object]] = {
     "nodeSelector": (
         {"nodeSelector": {**NOWHERE, "a": "b"}},
-        lambda one, _: pod_spec(one)["nodeSelector"], {**NOWHERE, "a": "b"},
+        lambda one, _: pod_spec(one)["nodeSelector"],
+        {**NOWHERE, "a": "b"},
     ),
     "tolerations": (
-        {"tolerations": [TOLERATION]}, lambda one, _: pod_spec(one)["tolerations"], [TOLERATION],
+        {"tolerations": [TOLERATION]},
+        lambda one, _: pod_spec(one)["tolerations"],
+        [TOLERATION],
     ),
     "topologySpread": (
         {"topologySpread": [SPREAD]},
-        lambda one, _: pod_spec(one)["topologySpreadConstraints"][0]["topologyKey"], "zone",
+        lambda one, _: pod_spec(one)["topologySpreadConstraints"][0]["topologyKey"],
+        "zone",
     ),
     "priorityClassName": (
         {"priorityClassName": "system-node-critical"},
-        lambda one, _: pod_spec(one)["priorityClassName"], "system-node-critical",
+        lambda one, _: pod_spec(one)["priorityClassName"],
+        "system-node-critical",
     ),
     "serviceAccountName": (
         {"serviceAccountName": "default"},
-        lambda one, _: pod_spec(one)["serviceAccountName"], "default",
+        lambda one, _: pod_spec(one)["serviceAccountName"],
+        "default",
     ),
     "podTemplate": (
         {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}},
-        lambda one, _: one["spec"]["template"]["metadata"]["annotations"]["a"], "b",
+        lambda one, _: one["spec"]["template"]["metadata"]["annotations"]["a"],
+        "b",
     ),
     "image": ({"image": "agent:2"}, lambda one, _: container(one, "agent")["image"], "agent:2"),
     "env": (
-        {"env": [{"name": "B", "value": "d"}]}, lambda one, _: variables(one, "agent")["B"], "d",
+        {"env": [{"name": "B", "value": "d"}]},
+        lambda one, _: variables(one, "agent")["B"],
+        "d",
     ),
     "envFrom": (
-        {"envFrom": [SOURCE]}, lambda one, _: container(one, "agent")["envFrom"], [SOURCE],
+        {"envFrom": [SOURCE]},
+        lambda one, _: container(one, "agent")["envFrom"],
+        [SOURCE],
     ),
     "engine.image": (
-        {"engine": {"image": "e:2"}}, lambda one, _: container(one, "engine")["image"], "e:2",
+        {"engine": {"image": "e:2"}},
+        lambda one, _: container(one, "engine")["image"],
+        "e:2",
     ),
     "engine.args": (
         {"engine": {"args": ["--device", "cpu"]}},
-        lambda one, _: (container(one, "engine")["args"])[-2:], ["--device", "cpu"],
+        lambda one, _: (container(one, "engine")["args"])[-2:],
+        ["--device", "cpu"],
     ),
     "engine.env": (
         {"engine": {"env": [{"name": "A", "value": "c"}]}},
-        lambda one, _: variables(one, "engine")["A"], "c",
+        lambda one, _: variables(one, "engine")["A"],
+        "c",
     ),
     "engine.envFrom": (
         {"engine": {"envFrom": [SOURCE]}},
-        lambda one, _: container(one, "engine")["envFrom"], [SOURCE],
+        lambda one, _: container(one, "engine")["envFrom"],
+        [SOURCE],
     ),
     "engine.startupSeconds": (
         {"engine": {"startupSeconds": 1000}},
-        lambda one, _: one["spec"]["progressDeadlineSeconds"], 1600,
+        lambda one, _: one["spec"]["progressDeadlineSeconds"],
+        1600,
     ),
     "resources": (
         {"resources": {"requests": {"cpu": "77m"}, "limits": {"memory": "3Gi"}}},
-        lambda one, _: container(one, "engine")["resources"]["requests"]["cpu"], "77m",
+        lambda one, _: container(one, "engine")["resources"]["requests"]["cpu"],
+        "77m",
     ),
     "drain.timeoutSeconds": (
         {"drain": {"timeoutSeconds": 111}},
-        lambda one, _: variables(one, "agent")["RL_DRAIN_SECONDS"], "111",
+        lambda one, _: variables(one, "agent")["RL_DRAIN_SECONDS"],
+        "111",
     ),
     "drain.mode": (
         {"drain": {"mode": "Abort"}},
-        lambda one, _: (variables(one, "agent")["RL_DRAIN_SECONDS"],
-                        pod_spec(one)["terminationGracePeriodSeconds"]), ("0", 5),
+        lambda one, _: (
+            variables(one, "agent")["RL_DRAIN_SECONDS"],
+            pod_spec(one)["terminationGracePeriodSeconds"],
+        ),
+        ("0", 5),
     ),
     "rollout": (
         {"rollout": {"maxUnavailable": 0, "maxSurge": 1}},
@@ -138,6 +160,7 @@ TEMPLATE: dict[str, tuple[dict[str, Any], Found, object]] = {
     ),
     "disruption.maxUnavailable": (
         {"disruption": {"maxUnavailable": 3}},
-        lambda _, budget: budget["spec"]["maxUnavailable"], 3,
+        lambda _, budget: budget["spec"]["maxUnavailable"],
+        3,
     ),
-}  # fmt: skip
+}

@@ -29,8 +29,12 @@ CRASHED = ("Failed", "TrainerFailed")
 def fault_config() -> dict[str, Any]:
     """What is mounted where Python looks for its ``sitecustomize``."""
     text = (Path(__file__).parent / "strike.py").read_text()
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": FAULTS},
-            "data": {"sitecustomize.py": text}}  # fmt: skip
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": FAULTS},
+        "data": {"sitecustomize.py": text},
+    }
 
 
 def pod_template(faults: str = "") -> dict[str, Any]:
@@ -64,26 +68,28 @@ def taught_job(name: str, *, faults: str = "", **changes: Any) -> dict[str, Any]
         "trainer__resources": {"requests": REQUESTS, "limits": {"memory": "3Gi"}},
         "trainer__podTemplate": pod_template(faults),
         "lifecycle__suspendGraceSeconds": 20,
-    }  # fmt: skip
+    }
     return short_job(name, **{**small, **changes})
 
 
 def attempts(status: RLJobStatus) -> list[tuple[str, str]]:
     """Result and reason of each attempt."""
-    return [(one.result, one.reason) for one in status.attempts]
+    return [(attempt.result, attempt.reason) for attempt in status.attempts]
 
 
 def trainer_pod(lab: Lab, job: str) -> str:
     """Name of the job's running trainer pod."""
 
     def look() -> str:
-        found = [one for one in lab.pods(job) if one.role == "trainer" and one.phase == "Running"]
+        found = [pod for pod in lab.pods(job) if pod.role == "trainer" and pod.phase == "Running"]
         return found[-1].name if found else ""
 
     return until(
-        look, what=f"a running trainer of {job}", seconds=COMPLETE_SECONDS,
+        look,
+        what=f"a running trainer of {job}",
+        seconds=COMPLETE_SECONDS,
         seen=lambda: lab.pods(job),
-    )  # fmt: skip
+    )
 
 
 def await_step(lab: Lab, job: str, step: int) -> None:
@@ -168,14 +174,17 @@ def await_gone(lab: Lab, jobs: dict[str, str]) -> None:
     lab.delete("rljob", *jobs)
 
     def left() -> list[str]:
-        found = [*items(lab, namespaces={lab.namespace}).values(),
-                 *items(lab, namespaces=set()).values()]  # fmt: skip
+        found = [
+            *items(lab, namespaces={lab.namespace}).values(),
+            *items(lab, namespaces=set()).values(),
+        ]
         return sorted(
             f"{one.kind} {one.name}"
             for one in found
             if one.kind != "Event"
-            and any(uid in one.metadata or one.name.startswith(f"{job}-")
-                    for job, uid in jobs.items())
-        )  # fmt: skip
+            and any(
+                uid in one.metadata or one.name.startswith(f"{job}-") for job, uid in jobs.items()
+            )
+        )
 
     until(lambda: not left(), what="the garbage collector", seen=left)

@@ -66,7 +66,9 @@ def _documents(text: str) -> Iterator[dict[str, Any]]:
 
 def _is_ready(pod: dict[str, Any]) -> bool:
     conditions = pod.get("status", {}).get("conditions") or []
-    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+    return any(
+        (condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions
+    )
 
 
 @contextlib.contextmanager
@@ -79,9 +81,17 @@ def watching(lab: Lab, *, labels: str, pods: set[str]) -> Iterator[Rolling]:
         pods: uids of those that are there now.
     """
     command = lab.tools.kubectl_command(
-        "--namespace", lab.namespace, "get", "pods", "-l", labels, "-o", "json",
-        "--watch", "--output-watch-events",
-    )  # fmt: skip
+        "--namespace",
+        lab.namespace,
+        "get",
+        "pods",
+        "-l",
+        labels,
+        "-o",
+        "json",
+        "--watch",
+        "--output-watch-events",
+    )
     with tempfile.TemporaryFile("w+") as file:
         found = Rolling(file)
         process = subprocess.Popen(command, stdout=file)

@@ -127,7 +127,7 @@ def listen() -> None:
 
 
 if "rl_trainer" in sys.orig_argv:
-    told = dict(one.split("=", 1) for one in os.environ.get("FAULTS", "").split())
+    told = dict(part.split("=", 1) for part in os.environ.get("FAULTS", "").split())
     now = told.get(os.environ["RL_ATTEMPT"], told.get("*", ""))
     # Signals are the trainer's own: this thread takes none.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -83,9 +83,10 @@ def has_data(lab: Lab, run: str) -> tuple[bool, bool]:
 def test_the_cleanup_policy(lab: Lab, uids: dict[str, str], name: str, kept: list[str]) -> None:
     status = await_phase(lab, name, "Succeeded")
     assert (status.attempt, status.failures) == (3, 2)
-    until(lambda: trainers(lab, name) == kept, what="the rest to go",
-          seen=lambda: trainers(lab, name))  # fmt: skip
-    left = {one.attempt for one in lab.pods(name)}
+    until(
+        lambda: trainers(lab, name) == kept, what="the rest to go", seen=lambda: trainers(lab, name)
+    )
+    left = {pod.attempt for pod in lab.pods(name)}
     assert left <= {2, 3}
 
 

@@ -190,7 +190,7 @@ def test_edits_decide_about_what_comes_after_them(lab: Lab, uids: dict[str, str]
 
 def of_group(lab: Lab, name: str = "main") -> dict[str, Any]:
     groups = lab.get("rljob", SAMPLED)["spec"]["samplers"]
-    found: dict[str, Any] = next(one for one in groups if one["name"] == name)
+    found: dict[str, Any] = next(group for group in groups if group["name"] == name)
     return found
 
 
@@ -221,7 +221,7 @@ def test_what_the_agent_reads_reaches_it_in_new_pods(lab: Lab, uids: dict[str, s
 
     def read() -> object:
         volumes = pod_spec(lab.get("deployment", POOL))["volumes"]
-        config = next(one["configMap"]["name"] for one in volumes if one["name"] == "spec")
+        config = next(volume["configMap"]["name"] for volume in volumes if volume["name"] == "spec")
         text = lab.get("configmap", config)["data"][SPEC_KEY]
         return json.loads(text)["samplers"][0]["template"]["maxConcurrentGroups"]
 
@@ -247,11 +247,11 @@ def test_what_a_group_was_created_with_may_go_and_so_may_the_group(
     lab: Lab, uids: dict[str, str]
 ) -> None:
     def pools() -> list[str]:
-        return sorted(one.name for one in lab.cluster.pools(lab.namespace, SAMPLED))
+        return sorted(pool.name for pool in lab.cluster.pools(lab.namespace, SAMPLED))
 
     def placed() -> tuple[list[str], list[str], int]:
         deployment = lab.get("deployment", f"{SAMPLED}-more")
-        keys = [one["key"] for one in pod_spec(deployment).get("tolerations", [])]
+        keys = [toleration["key"] for toleration in pod_spec(deployment).get("tolerations", [])]
         budget = lab.get("pdb", f"{SAMPLED}-more")["spec"]["maxUnavailable"]
         return keys, sorted(variables(deployment, "engine")), budget
 
@@ -307,8 +307,11 @@ def test_a_pool_is_what_its_job_says_but_for_its_size(lab: Lab, uids: dict[str, 
         found: dict[str, Any] = lab.get("samplerpool", POOL)["spec"]
         return found
 
-    until(lambda: spec()["template"]["maxConcurrentGroups"] == wanted, what="the job's word",
-          seen=spec)  # fmt: skip
+    until(
+        lambda: spec()["template"]["maxConcurrentGroups"] == wanted,
+        what="the job's word",
+        seen=spec,
+    )
     assert spec()["replicas"] == 0
     until(lambda: lab.pods(SAMPLED) == [], what="its pods to go")
 

@@ -38,8 +38,9 @@ def offer(lab: Lab, places: int | None) -> None:
     node = lab.get("nodes")["items"][0]["metadata"]["name"]
     count = None if places is None else str(places)
     change = {"status": {"capacity": {PLACE: count}, "allocatable": {PLACE: count}}}
-    lab.kubectl("patch", "node", node, "--subresource=status", "--type=merge",
-                "-p", json.dumps(change))  # fmt: skip
+    lab.kubectl(
+        "patch", "node", node, "--subresource=status", "--type=merge", "-p", json.dumps(change)
+    )
 
     def said() -> str:
         return str(lab.get("node", node)["status"]["allocatable"].get(PLACE, "0"))
@@ -71,7 +72,7 @@ def uid(lab: Lab) -> Iterator[str]:
 
 
 def sizes(lab: Lab) -> list[int]:
-    return [one.replicas for one in lab.job(NAME).status.attempts]
+    return [attempt.replicas for attempt in lab.job(NAME).status.attempts]
 
 
 def running(lab: Lab, attempt: int) -> int:

@@ -28,12 +28,14 @@ ANOTHER = "kueue.x-k8s.io/multikueue"
 @pytest.fixture
 def uids(lab: Lab) -> Iterator[dict[str, str]]:
     spec = {"model": EXAMPLE["spec"]["model"], "managedBy": ANOTHER}
-    lab.apply({"apiVersion": API_VERSION, "kind": "SamplerPool", "metadata": {"name": POOL},
-               "spec": spec})  # fmt: skip
+    lab.apply(
+        {"apiVersion": API_VERSION, "kind": "SamplerPool", "metadata": {"name": POOL}, "spec": spec}
+    )
     lab.apply(taught_job(THEIRS, managedBy=ANOTHER))
     shared: dict[str, Any] = {
-        "samplers__0__template": None, "samplers__0__poolRef": {"name": POOL},
-    }  # fmt: skip
+        "samplers__0__template": None,
+        "samplers__0__poolRef": {"name": POOL},
+    }
     lab.apply(short_job(NAMES_THEIRS, **shared))
     lab.apply(taught_job(OURS, faults="*=succeed"))
     jobs = (THEIRS, OURS, NAMES_THEIRS)
@@ -49,14 +51,14 @@ def test_what_is_another_controller_s_is_left_alone(lab: Lab, uids: dict[str, st
 
     untouched = lab.get("rljob", THEIRS), lab.get("samplerpool", POOL)
     statuses = [one["status"] for one in untouched if "status" in one]
-    assert all(set(one) == {"observedGeneration"} for one in statuses), statuses
+    assert all(set(status) == {"observedGeneration"} for status in statuses), statuses
     owners = (uids[THEIRS], untouched[1]["metadata"]["uid"])
     made = [
-        f"{one.kind} {one.name}"
-        for one in items(lab, namespaces={lab.namespace}).values()
-        if one.kind != "Event"
-        and one.uid not in owners
-        and any(owner in one.metadata for owner in owners)
+        f"{item.kind} {item.name}"
+        for item in items(lab, namespaces={lab.namespace}).values()
+        if item.kind != "Event"
+        and item.uid not in owners
+        and any(owner in item.metadata for owner in owners)
     ]
     assert made == []
     await_gone(lab, {name: uids[name] for name in (OURS, NAMES_THEIRS)})

@@ -53,7 +53,7 @@ class Hub:
             listed = stores.objects.list(EXAMPLE_MODEL)
             self.files = {
                 PurePosixPath(one.key).name: stores.objects.get(one.key) for one in listed
-            }  # fmt: skip
+            }
         self.server = FakeHub({COMMIT: self.files}, {}, token=TOKEN)
         self._open = contextlib.ExitStack()
 
@@ -84,7 +84,9 @@ def hub(lab: Lab) -> Iterator[Hub]:
     hub.start()
     yield hub
     hub.stop()
-    jobs = {one["metadata"]["name"]: one["metadata"]["uid"] for one in lab.get("rljobs")["items"]}
+    jobs = {
+        item["metadata"]["name"]: item["metadata"]["uid"] for item in lab.get("rljobs")["items"]
+    }
     await_gone(lab, {name: uid for name, uid in jobs.items() if name in (SAMPLED, TAUGHT)})
     lab.delete("secret", SECRET["name"])
     with lab.stores() as stores:
@@ -98,7 +100,7 @@ def check_commit(lab: Lab, hub: Hub, job: str) -> None:
     with lab.stores() as stores:
         found = stores.runs.get(status.run_id)
         prefix = stores.objects.prefix + hub.folder
-        keys = [one.key for one in stores.objects.list(prefix)]
+        keys = [stored_object.key for stored_object in stores.objects.list(prefix)]
         held = {key.removeprefix(prefix): stores.objects.get(key) for key in keys}
     assert found is not None
     assert found.base == RunBase(uri=URI, commit=COMMIT)
@@ -111,7 +113,7 @@ def check_commit(lab: Lab, hub: Hub, job: str) -> None:
 def served(lab: Lab, run: str) -> set[str]:
     """Names of pods that have served a policy."""
     with lab.stores() as stores:
-        return {one.pod for one in stores.samplers.of_run(run) if one.version > 0}
+        return {sampler.pod for sampler in stores.samplers.of_run(run) if sampler.version > 0}
 
 
 def test_a_sampler_starts_anew_without_the_hub(lab: Lab, hub: Hub) -> None:
@@ -124,11 +126,15 @@ def test_a_sampler_starts_anew_without_the_hub(lab: Lab, hub: Hub) -> None:
     with contextlib.closing(RunReader(lab, lab.job(SAMPLED).uid)) as reader:
         reader.await_step(1, seconds=COMPLETE_SECONDS)
     hub.stop()
-    (first,) = [one.name for one in lab.pods(SAMPLED) if one.role == "sampler"]
+    (first,) = [pod.name for pod in lab.pods(SAMPLED) if pod.role == "sampler"]
     lab.kubectl("delete", "pod", first, "--wait=false")
     run = lab.job(SAMPLED).uid
-    until(lambda: served(lab, run) - {first}, what="another sampler", seconds=COMPLETE_SECONDS,
-          seen=lambda: lab.pods(SAMPLED))  # fmt: skip
+    until(
+        lambda: served(lab, run) - {first},
+        what="another sampler",
+        seconds=COMPLETE_SECONDS,
+        seen=lambda: lab.pods(SAMPLED),
+    )
     lab.await_condition(SAMPLED, "Complete", seconds=COMPLETE_SECONDS)
     assert attempts(lab.job(SAMPLED).status) == [TRAINED]
     check_commit(lab, hub, SAMPLED)

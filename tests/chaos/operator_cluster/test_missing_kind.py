@@ -33,8 +33,9 @@ NAMES = ("before", "meanwhile")
 
 def put_back(lab: Lab, definition: dict[str, Any]) -> None:
     """Install the kind, and have its operator watch it."""
-    lab.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-",
-                stdin=json.dumps(definition))  # fmt: skip
+    lab.kubectl(
+        "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(definition)
+    )
     lab.await_kind(KIND)
     where = ("-n", TRAINING_OPERATOR, "deployment/training-operator")
     lab.kubectl("rollout", "restart", *where)

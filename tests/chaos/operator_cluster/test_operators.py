@@ -91,11 +91,18 @@ def test_a_new_operator_takes_over_a_run(
     chart = installed.checkout / "charts" / RELEASE
     tools.run(
         lab.tools.helm_command(
-            "upgrade", RELEASE, str(chart), "--namespace", SYSTEM, "--reuse-values",
-            "--set", "operator.progressSeconds=4",
+            "upgrade",
+            RELEASE,
+            str(chart),
+            "--namespace",
+            SYSTEM,
+            "--reuse-values",
+            "--set",
+            "operator.progressSeconds=4",
         ),
-        seconds=HUNG_SECONDS, doing="upgrading the operator",
-    )  # fmt: skip
+        seconds=HUNG_SECONDS,
+        doing="upgrading the operator",
+    )
     roll_out(lab, "-n", SYSTEM, OPERATOR)
     until(lambda: operators(lab) and not operators(lab) & old, what="the new revision alone")
     until(lambda: leader(lab) in operators(lab), what="it to lead", seen=lambda: leader(lab))

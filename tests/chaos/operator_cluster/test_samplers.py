@@ -89,11 +89,11 @@ def watched(lab: Lab) -> Iterator[Watched]:
 
 def test_a_drain_takes_one_sampler_at_a_time(lab: Lab, watched: Watched) -> None:
     trainer = watched.pods("trainer")
-    first, second = sorted(one.name for one in lab.pods(NAME) if one.role == "sampler")
+    first, second = sorted(pod.name for pod in lab.pods(NAME) if pod.role == "sampler")
 
     def allowed() -> list[int]:
         budgets = lab.get("pdb", "-l", f"rl-operator.io/job={NAME}")["items"]
-        return [one.get("status", {}).get("disruptionsAllowed", 0) for one in budgets]
+        return [budget.get("status", {}).get("disruptionsAllowed", 0) for budget in budgets]
 
     until(lambda: allowed() == [1], what="the budget to know the pods", seen=allowed)
     evict(lab, first)
@@ -102,8 +102,10 @@ def test_a_drain_takes_one_sampler_at_a_time(lab: Lab, watched: Watched) -> None
     waits = await_phase(lab, NAME, "Recovering", "SamplersStarting")
     assert said(waits, "Ready").message.startswith("1/2 sampler pods are ready.")
     watched.goes_on()
-    until(lambda: lab.job(NAME).status.samplers.ready == 2 and first not in names_of(lab),
-          what="another sampler")  # fmt: skip
+    until(
+        lambda: lab.job(NAME).status.samplers.ready == 2 and first not in names_of(lab),
+        what="another sampler",
+    )
     watched.goes_on()
     assert watched.pods("trainer") == trainer
     status = await_phase(lab, NAME, "Running")
@@ -157,12 +159,16 @@ def test_an_edited_template_takes_its_place_within_the_rollout_s_bounds(
             seen = status["observedGeneration"] == found["metadata"]["generation"]
             return seen and counts == {PODS} and not watched.pods("sampler") & before
 
-        until(rolled, what="the new pods alone", seconds=COMPLETE_SECONDS,
-              seen=lambda: lab.get("deployment", f"{NAME}-main")["status"])  # fmt: skip
+        until(
+            rolled,
+            what="the new pods alone",
+            seconds=COMPLETE_SECONDS,
+            seen=lambda: lab.get("deployment", f"{NAME}-main")["status"],
+        )
         watched.goes_on()
     unavailable, surge = edit.rollout["maxUnavailable"], edit.rollout["maxSurge"]
-    assert min(len(one.ready) for one in rolling.moments) == PODS - unavailable
-    assert max(len(one.there) for one in rolling.moments) == PODS + surge
+    assert min(len(moment.ready) for moment in rolling.moments) == PODS - unavailable
+    assert max(len(moment.there) for moment in rolling.moments) == PODS + surge
     check_pods(lab, edit)
     assert watched.pods("trainer") == trainer
     status = await_phase(lab, NAME, "Running")
@@ -185,8 +191,11 @@ def test_a_suspended_pool_gives_its_work_back(lab: Lab, watched: Watched) -> Non
         ]
         return bool(found) and all({"name": DRAIN_SECONDS, "value": "0"} in one for one in found)
 
-    until(lambda: aborting() and lab.job(NAME).status.samplers.ready == PODS,
-          what="samplers that do not wait", seconds=COMPLETE_SECONDS)  # fmt: skip
+    until(
+        lambda: aborting() and lab.job(NAME).status.samplers.ready == PODS,
+        what="samplers that do not wait",
+        seconds=COMPLETE_SECONDS,
+    )
     watched.goes_on()
     suspend_pool(lab, f"{NAME}-main", wanted=True)
     await_suspended_pool(lab, f"{NAME}-main")
@@ -208,20 +217,24 @@ def without_edit(template: dict[str, Any]) -> dict[str, Any]:
 def check_pods(lab: Lab, edit: Edit) -> None:
     """All pods are of the edited template."""
     found = [
-        one
-        for one in lab.get("pods", "-l", SELECTED)["items"]
-        if "deletionTimestamp" not in one["metadata"]
+        item
+        for item in lab.get("pods", "-l", SELECTED)["items"]
+        if "deletionTimestamp" not in item["metadata"]
     ]
     assert len(found) == PODS
     for pod in found:
         assert pod["metadata"]["labels"]["edit"] == edit.label
-        engine = next(one for one in pod["spec"]["initContainers"] if one["name"] == "engine")
+        engine = next(
+            init_container
+            for init_container in pod["spec"]["initContainers"]
+            if init_container["name"] == "engine"
+        )
         assert engine["resources"]["requests"]["cpu"] == edit.cpu
         assert {"name": "EDIT", "value": edit.name} in engine["env"]
 
 
 def names_of(lab: Lab) -> set[str]:
-    return {one.name for one in lab.pods(NAME)}
+    return {pod.name for pod in lab.pods(NAME)}
 
 
 def check_rollouts(lab: Lab, run: str) -> None:

@@ -102,7 +102,7 @@ def suspend(lab: Lab, job: str) -> RLJobStatus:
     patch(lab, job, '{"suspend": true}')
     status = await_phase(lab, job, "Suspended", "Suspended")
     # One whose attempt had ended before stays for its log.
-    assert [one.name for one in lab.pods(job) if one.phase not in ("Succeeded", "Failed")] == []
+    assert [pod.name for pod in lab.pods(job) if pod.phase not in ("Succeeded", "Failed")] == []
     assert said(status, "Suspended").status == "True"
     ready = said(status, "Ready")
     assert (ready.status, ready.message) == ("True", REST)
@@ -136,8 +136,9 @@ def test_while_it_trains(lab: Lab, begun: Begun) -> None:
 def test_and_resumed_before_its_pods_have_gone(lab: Lab, begun: Begun) -> None:
     found = said(begun.stopping, "Reconciling")
     assert (found.reason, found.message) == (
-        "Stopping", "Waiting for stopping-1-worker-0 to end.",
-    )  # fmt: skip
+        "Stopping",
+        "Waiting for stopping-1-worker-0 to end.",
+    )
     await_epoch(lab, begun.uids[STOPPING], 2)
     status = await_phase(lab, STOPPING, "Running")
     assert (status.failures, status.ignored_failures) == (0, 0)
@@ -168,7 +169,7 @@ def test_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
     assert (attempts(status), status.failures) == ([CRASHED], 1)
     assert status.last_failure == begun.crashed.last_failure
     assert status.next_retry_time == begun.crashed.next_retry_time
-    assert [one.phase for one in lab.pods("recovering")] == ["Failed"]
+    assert [pod.phase for pod in lab.pods("recovering")] == ["Failed"]
     resume(lab, "recovering")
     status = await_phase(lab, "recovering", "Succeeded")
     assert (attempts(status), status.failures) == ([CRASHED, TRAINED], 1)
@@ -210,8 +211,14 @@ def test_once_it_is_over(lab: Lab, begun: Begun, name: str, phase: str) -> None:
     until(lambda: lab.job(name).status.observed_generation == generation, what="the edit's look")
     after = lab.job(name).status
     assert (after.phase, after.attempts) == (phase, before.attempts)
-    told = [(one.type, one.status, one.reason, one.message) for one in before.conditions]
-    assert [(one.type, one.status, one.reason, one.message) for one in after.conditions] == told
+    told = [
+        (condition.type, condition.status, condition.reason, condition.message)
+        for condition in before.conditions
+    ]
+    assert [
+        (condition.type, condition.status, condition.reason, condition.message)
+        for condition in after.conditions
+    ] == told
 
 
 def test_from_its_beginning(lab: Lab, begun: Begun) -> None:

@@ -96,40 +96,100 @@ ROWS = [
     Row("well", [TRAINED]),
     Row("exit-1", [CRASHED], "*=exit:1", ONCE, ("Exit code 1.", "the fault exit:1 strikes"), 1),
     Row("exit-2", [CRASHED], "*=exit:2", ONCE, ("Exit code 2.",)),
-    Row("exit-42", [CRASHED], "*=exit:42",
-        {"lifecycle__failurePolicy": rules(("FailJob", on_code(42)))}, ("Exit code 42.",), 42),
-    Row("exit-7", [("Ignored", "TrainerFailed")] * 2 + [TRAINED], "1=exit:7 2=exit:7 *=succeed",
-        {"lifecycle__failurePolicy": rules(("Ignore", on_code(7))), **ONCE}, ("code 7.",), 7),
+    Row(
+        "exit-42",
+        [CRASHED],
+        "*=exit:42",
+        {"lifecycle__failurePolicy": rules(("FailJob", on_code(42)))},
+        ("Exit code 42.",),
+        42,
+    ),
+    Row(
+        "exit-7",
+        [("Ignored", "TrainerFailed")] * 2 + [TRAINED],
+        "1=exit:7 2=exit:7 *=succeed",
+        {"lifecycle__failurePolicy": rules(("Ignore", on_code(7))), **ONCE},
+        ("code 7.",),
+        7,
+    ),
     Row("exit-9", [CRASHED] * 3, "*=exit:9", {"lifecycle__backoffLimit": 2}, ("code 9.",), 9),
     Row("exit-0", [("Failed", "ExitedWithoutOutcome")], "*=exit:0", ONCE, ("no outcome",), 0),
     Row("segfault", [CRASHED], "*=segfault", ONCE, ("SIGSEGV", "the fault segfault"), 139, 11),
-    Row("memory", [("Failed", "OOMKilled")], "*=memory",
-        {"trainer__resources": bounded(memory="1Gi"), **ONCE}, ("SIGKILL",), 137, 9),
-    Row("memory-rule", [("Failed", "OOMKilled")], "*=memory",
-        {"trainer__resources": bounded(memory="1Gi"),
-         "lifecycle__failurePolicy": rules(("FailJob", on_code(137)))}, ("SIGKILL",), 137, 9),
-    Row("disk", [("Failed", "Evicted")], "*=disk",
+    Row(
+        "memory",
+        [("Failed", "OOMKilled")],
+        "*=memory",
+        {"trainer__resources": bounded(memory="1Gi"), **ONCE},
+        ("SIGKILL",),
+        137,
+        9,
+    ),
+    Row(
+        "memory-rule",
+        [("Failed", "OOMKilled")],
+        "*=memory",
+        {
+            "trainer__resources": bounded(memory="1Gi"),
+            "lifecycle__failurePolicy": rules(("FailJob", on_code(137))),
+        },
+        ("SIGKILL",),
+        137,
+        9,
+    ),
+    Row(
+        "disk",
+        [("Failed", "Evicted")],
+        "*=disk",
         {"trainer__resources": bounded(**{"ephemeral-storage": "100Mi"}), **ONCE},
-        ("ephemeral", "100Mi"), 137, 9),
-    Row("hangs", [("Failed", "ProgressDeadlineExceeded")], "*=hang",
+        ("ephemeral", "100Mi"),
+        137,
+        9,
+    ),
+    Row(
+        "hangs",
+        [("Failed", "ProgressDeadlineExceeded")],
+        "*=hang",
         {"lifecycle__progressDeadlineSeconds": 60, "lifecycle__suspendGraceSeconds": 2, **ONCE},
-        ("nothing: it has not taken the run",)),
-    Row("endless", [("Failed", "DeadlineExceeded")], "*=hang",
+        ("nothing: it has not taken the run",),
+    ),
+    Row(
+        "endless",
+        [("Failed", "DeadlineExceeded")],
+        "*=hang",
         {"lifecycle__activeDeadlineSeconds": SECONDS, "lifecycle__suspendGraceSeconds": 2},
-        (f"lifecycle.activeDeadlineSeconds, {SECONDS} s",)),
-    Row("raised", [("Failed", "DeadlineExceeded")], "*=hang",
+        (f"lifecycle.activeDeadlineSeconds, {SECONDS} s",),
+    ),
+    Row(
+        "raised",
+        [("Failed", "DeadlineExceeded")],
+        "*=hang",
         {"lifecycle__activeDeadlineSeconds": SECONDS, "lifecycle__suspendGraceSeconds": 2},
-        (f"lifecycle.activeDeadlineSeconds, {RAISED_SECONDS} s",)),
-    Row("no-image", [("Failed", "PendingDeadlineExceeded")], "",
-        {"trainer__image": "localhost:5000/rl-operator/nothing:1", **ONCE,
-         "lifecycle__pendingDeadlineSeconds": SECONDS},
-        (f"within {SECONDS} s", "container pytorch ImagePullBackOff", "rl-operator/nothing")),
-    Row("no-node", [("Failed", "PendingDeadlineExceeded")], "",
-        {"trainer__nodeSelector": {"rl-test/nowhere": "true"}, **ONCE,
-         "lifecycle__pendingDeadlineSeconds": SECONDS},
-        (f"within {SECONDS} s", "fits no node", "node affinity/selector")),
+        (f"lifecycle.activeDeadlineSeconds, {RAISED_SECONDS} s",),
+    ),
+    Row(
+        "no-image",
+        [("Failed", "PendingDeadlineExceeded")],
+        "",
+        {
+            "trainer__image": "localhost:5000/rl-operator/nothing:1",
+            **ONCE,
+            "lifecycle__pendingDeadlineSeconds": SECONDS,
+        },
+        (f"within {SECONDS} s", "container pytorch ImagePullBackOff", "rl-operator/nothing"),
+    ),
+    Row(
+        "no-node",
+        [("Failed", "PendingDeadlineExceeded")],
+        "",
+        {
+            "trainer__nodeSelector": {"rl-test/nowhere": "true"},
+            **ONCE,
+            "lifecycle__pendingDeadlineSeconds": SECONDS,
+        },
+        (f"within {SECONDS} s", "fits no node", "node affinity/selector"),
+    ),
     Row("mid-run", [CRASHED, TRAINED], "", {"training__steps": LONG}, ("Exit code 42.",), 42),
-]  # fmt: skip
+]
 DRAINED, DELETED = "drained", "deleted"
 DISRUPTED = ("Ignored", "EvictionByEvictionAPI")
 
@@ -142,8 +202,15 @@ def uids(lab: Lab) -> Iterator[dict[str, str]]:
         lab.apply(taught_job(row.name, faults=row.faults, **row.changes))
     lab.apply(taught_job("mid-run", training__steps=LONG))
     lab.apply(taught_job(DELETED, faults="1=hang *=succeed", lifecycle__suspendGraceSeconds=2))
-    lab.apply(taught_job(DRAINED, training__steps=LONG, lifecycle__failurePolicy=rules(
-        ("Ignore", {"onPodCondition": {"type": "DisruptionTarget"}}))))  # fmt: skip
+    lab.apply(
+        taught_job(
+            DRAINED,
+            training__steps=LONG,
+            lifecycle__failurePolicy=rules(
+                ("Ignore", {"onPodCondition": {"type": "DisruptionTarget"}})
+            ),
+        )
+    )
     for row in ROWS:
         if row not in late and row.name != "mid-run":
             lab.apply(taught_job(row.name, faults=row.faults, **row.changes))
@@ -176,7 +243,7 @@ def ended(lab: Lab, name: str) -> RLJobStatus:
 
 def check_told(status: RLJobStatus, *, completes: bool) -> None:
     """Phase and conditions of a job that is over agree."""
-    said = {one.type: (one.status, one.reason) for one in status.conditions}
+    said = {condition.type: (condition.status, condition.reason) for condition in status.conditions}
     assert said["TrainerReady"] == ("False", "Finished")
     assert "Reconciling" not in said
     if completes:
@@ -190,7 +257,7 @@ def check_told(status: RLJobStatus, *, completes: bool) -> None:
     assert (said["Failed"], said["Stalled"]) == (("True", reason), ("True", reason))
     assert said["Ready"] == ("False", reason)
     last = f"Attempt {status.attempt} was the last one allowed. {status.last_failure.message}"
-    words = {one.type: one.message for one in status.conditions}
+    words = {condition.type: condition.message for condition in status.conditions}
     assert words["Ready"] == words["Stalled"] == last
     assert words["Failed"] == status.last_failure.message
 
@@ -201,8 +268,9 @@ def test_an_end_is_told_and_counted(lab: Lab, uids: dict[str, str], row: Row) ->
     assert attempts(status) == row.attempts
     results = [result for result, _ in row.attempts]
     assert (status.failures, status.ignored_failures) == (
-        results.count("Failed"), results.count("Ignored"),
-    )  # fmt: skip
+        results.count("Failed"),
+        results.count("Ignored"),
+    )
     check_told(status, completes=row.completes)
     failure = status.last_failure
     if row.attempts == [TRAINED]:
@@ -241,14 +309,19 @@ def test_a_drained_trainer_is_not_counted(lab: Lab, uids: dict[str, str]) -> Non
 
 def test_a_deleted_trainer_is_counted(lab: Lab, uids: dict[str, str]) -> None:
     status = ended(lab, DELETED)
-    assert ([one.result for one in status.attempts], status.failures) == (
-        ["Failed", "Succeeded"], 1,
-    )  # fmt: skip
+    assert ([attempt.result for attempt in status.attempts], status.failures) == (
+        ["Failed", "Succeeded"],
+        1,
+    )
 
 
 def test_nothing_is_left_behind(lab: Lab, uids: dict[str, str]) -> None:
     for name in uids:
         ended(lab, name)
-    until(lambda: not any(one.phase in ("Pending", "Running") for name in uids
-                          for one in lab.pods(name)), what="all pods to have ended")  # fmt: skip
+    until(
+        lambda: (
+            not any(pod.phase in ("Pending", "Running") for name in uids for pod in lab.pods(name))
+        ),
+        what="all pods to have ended",
+    )
     await_gone(lab, uids)

@@ -70,7 +70,7 @@ def trains(lab: Lab) -> Iterator[RunReader]:
 
 def trainer_uids(lab: Lab, job: str) -> set[str]:
     labels = f"rl-operator.io/job={job},rl-operator.io/component=trainer"
-    return {one["metadata"]["uid"] for one in lab.get("pods", "-l", labels)["items"]}
+    return {item["metadata"]["uid"] for item in lab.get("pods", "-l", labels)["items"]}
 
 
 def goes_on(reader: RunReader) -> None:

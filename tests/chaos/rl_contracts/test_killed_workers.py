@@ -94,9 +94,9 @@ def test_killed_workers_leave_no_task_behind(
     figures = {
         "kills": workers.kills,
         "leasesTakenBack": reaped,
-        "states": Counter(one.state.value for one in tasks),
-        "attempts": Counter(one.attempt for one in tasks),
-        "membersAdopted": sum(adopted(one) for one in tasks),
+        "states": Counter(task.state.value for task in tasks),
+        "attempts": Counter(task.attempt for task in tasks),
+        "membersAdopted": sum(adopted(task) for task in tasks),
     }
     sys.stdout.write(json.dumps(figures) + "\n")
     assert reaped > 0

@@ -35,7 +35,7 @@ def work(tasks: TaskStore, rollouts: RolloutStore, task: Task) -> None:
     if random.random() < FAILING_SHARE:
         tasks.hand_back(task, reason="the judge is down")
         return
-    tasks.complete(task, rollouts=[members[one] for one in range(task.group_size)])
+    tasks.complete(task, rollouts=[members[index] for index in range(task.group_size)])
 
 
 def main(uri: str, database: str, run: str, name: str) -> None:

@@ -23,8 +23,13 @@ PORTS = (2379, 2380, 5000, 6443, 10248, 10249, 10250, 10256, 10257, 10259)
 def rl_local(*arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "rl_local", *arguments],
-        check=True, capture_output=True, text=True, timeout=540, cwd=ROOT, env=ENVIRONMENT,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=540,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+    )
     return done.stderr
 
 
@@ -47,7 +52,11 @@ def left_behind(layout: Layout) -> list[str]:
             saved = progress.output([f"{program}-save", "-t", table])
             chains = re.findall(r"^:((?:KUBE|RL-OPERATOR|CNI)-\S+)", saved, re.MULTILINE)
             found += [f"chain {chain}" for chain in chains]
-    return found + [f"process {one}" for one in command_lines() if str(layout.state) in one]
+    return found + [
+        f"process {command_line}"
+        for command_line in command_lines()
+        if str(layout.state) in command_line
+    ]
 
 
 def command_lines() -> Iterator[str]:

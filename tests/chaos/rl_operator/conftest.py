@@ -7,5 +7,12 @@ from tests.contract.rl_operator.jobs.test_queue import queue, with_kueue
 from tests.contract.rl_operator.process.test_watches import front
 
 __all__ = [
-    "api", "front", "queue", "rights", "start", "with_kueue", "with_trainer_kind", "world",
-]  # fmt: skip
+    "api",
+    "front",
+    "queue",
+    "rights",
+    "start",
+    "with_kueue",
+    "with_trainer_kind",
+    "world",
+]

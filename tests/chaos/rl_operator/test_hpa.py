@@ -38,12 +38,22 @@ def measured(world: World, hpa: dict[str, Any], tmp_path: Path) -> Iterator[PodM
     metrics = PodMetrics(wanted["pods"]["metric"]["name"])
     port = free_port()
     command = [
-        program("kubernetes"), "kube-controller-manager",
-        "--kubeconfig", str(world.apiserver.kubeconfig), "--leader-elect=false",
-        "--controllers", "horizontal-pod-autoscaler-controller",
-        "--horizontal-pod-autoscaler-sync-period", "1s",
-        "--bind-address", "127.0.0.1", "--secure-port", str(port), "--cert-dir", str(tmp_path),
-    ]  # fmt: skip
+        program("kubernetes"),
+        "kube-controller-manager",
+        "--kubeconfig",
+        str(world.apiserver.kubeconfig),
+        "--leader-elect=false",
+        "--controllers",
+        "horizontal-pod-autoscaler-controller",
+        "--horizontal-pod-autoscaler-sync-period",
+        "1s",
+        "--bind-address",
+        "127.0.0.1",
+        "--secure-port",
+        str(port),
+        "--cert-dir",
+        str(tmp_path),
+    ]
     manager = Server(command, f"https://127.0.0.1:{port}/healthz", tmp_path / "manager.log")
     with metrics_adapter.served(world.apiserver, metrics, tmp_path / "tls"), manager:
         yield metrics
@@ -80,7 +90,7 @@ def follow(world: World, job: Key, metrics: PodMetrics, *, groups: int) -> int:
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     pods = [f"{POOL}-x-{number}" for number in range(int(deployment["spec"]["replicas"]))]
     there = {one["metadata"]["name"] for one in world.objects(kinds.POD)}
-    for name in [one for one in pods if one not in there]:
+    for name in [pod for pod in pods if pod not in there]:
         world.start_pod(name, of=deployment)
         world.register(run, name)
     metrics.values = dict.fromkeys(pods, groups)

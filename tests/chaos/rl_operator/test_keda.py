@@ -25,10 +25,8 @@ def with_keda(apiserver: ApiServer) -> Iterator[ApiServer]:
 
 
 def test_the_example_is_taken_as_it_is(with_keda: ApiServer) -> None:
-    done = with_keda.kubectl(
-        "apply", "--dry-run=server", "--validate=strict", "-f", str(EXAMPLE)
-    )  # fmt: skip
-    assert [one.rpartition(" (")[0] for one in done.stdout.splitlines()] == [
+    done = with_keda.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(EXAMPLE))
+    assert [line.rpartition(" (")[0] for line in done.stdout.splitlines()] == [
         "triggerauthentication.keda.sh/rl-operator-stores created",
         "scaledobject.keda.sh/arithmetic-main created",
     ]

@@ -65,9 +65,9 @@ def test_the_attempt_waits_for_it_and_goes_on(
         return world.condition_now(job, "Complete")
 
     until(complete, what="the job to complete", seen=lambda: world.status(job))
-    assert [one["result"] for one in world.status(job)["attempts"]] == ["Succeeded"]
+    assert [attempt["result"] for attempt in world.status(job)["attempts"]] == ["Succeeded"]
     words = "watchdog ended: the API server does not know /apis/kubeflow.org/v1/pytorchjobs"
-    assert [one.startswith(words) for one in operators[0].complaints()] == [True], (
+    assert [complaint.startswith(words) for complaint in operators[0].complaints()] == [True], (
         "else it is blind for minutes"
     )
-    assert not [one for each in operators for one in each.lines() if "traceback" in one]
+    assert not [line for each in operators for line in each.lines() if "traceback" in line]

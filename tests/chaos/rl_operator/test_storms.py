@@ -64,18 +64,26 @@ def rest(world: World) -> dict[str, list[str]]:
     found = {one.name: [raw["metadata"]["name"] for raw in world.objects(one)] for one in made}
     (job,) = world.objects(kinds.RLJOB)
     status = job["status"]
-    wrong = [one["type"] for one in status["conditions"] if one["type"] in ("Stalled", "Failed")]
+    wrong = [
+        condition["type"]
+        for condition in status["conditions"]
+        if condition["type"] in ("Stalled", "Failed")
+    ]
     return {
         **found,
-        "attempts": [f"{one['attempt']} {one['result']}" for one in status["attempts"]],
+        "attempts": [f"{attempt['attempt']} {attempt['result']}" for attempt in status["attempts"]],
         "wrong": wrong,
     }
 
 
 AT_REST = {
-    "SamplerPool": ["job-main"], "Deployment": ["job-main"], "PyTorchJob": ["job-1"],
-    "NetworkPolicy": ["job"], "attempts": ["1 Active"], "wrong": [],
-}  # fmt: skip
+    "SamplerPool": ["job-main"],
+    "Deployment": ["job-main"],
+    "PyTorchJob": ["job-1"],
+    "NetworkPolicy": ["job"],
+    "attempts": ["1 Active"],
+    "wrong": [],
+}
 
 
 @pytest.mark.parametrize("burst", [Burst(*one) for one in BURSTS.values()], ids=BURSTS.keys())
@@ -90,9 +98,14 @@ def test_a_burst_leads_to_the_same_rest(
     def rests() -> bool:
         begins(world, run)  # samplers that fell silent would be news
         world.apiserver.kubectl(  # something to write until the faults are spent
-            "-n", world.namespace, "label", "deployment", "job-main",
-            f"rl-operator.io/component=drifted-{burst.left}", "--overwrite",
-        )  # fmt: skip
+            "-n",
+            world.namespace,
+            "label",
+            "deployment",
+            "job-main",
+            f"rl-operator.io/component=drifted-{burst.left}",
+            "--overwrite",
+        )
         return burst.left == 0
 
     until(rests, what="all faults to be spent", seen=lambda: burst.left)

@@ -74,9 +74,14 @@ def spend(world: World, storm: Storm, operator: Process, keep: Callable[[], obje
         keep()
         for one in world.objects(kinds.DEPLOYMENT):
             world.apiserver.kubectl(
-                "-n", world.namespace, "label", "deployment", one["metadata"]["name"],
-                f"{names.COMPONENT_LABEL}=drifted-{storm.left}", "--overwrite",
-            )  # fmt: skip
+                "-n",
+                world.namespace,
+                "label",
+                "deployment",
+                one["metadata"]["name"],
+                f"{names.COMPONENT_LABEL}=drifted-{storm.left}",
+                "--overwrite",
+            )
         return storm.left == 0
 
     until(spent, what="all faults to be spent", seen=lambda: storm.left)
@@ -211,7 +216,10 @@ def test_a_shared_pool_is_handed_on(world: World, storm: Storm, stormy: Process)
         if world.objects(kinds.DEPLOYMENT):
             shared.control(world)
         world.beat()
-        runs = {one["metadata"]["labels"][names.RUN_LABEL] for one in shared.sampler_pods(world)}
+        runs = {
+            sampler_pod["metadata"]["labels"][names.RUN_LABEL]
+            for sampler_pod in shared.sampler_pods(world)
+        }
         assert len(runs) <= 1, shared.pool(world)["status"]
         return f"{job.name}-1" in named(world, kinds.PYTORCH_JOB)
 

@@ -52,7 +52,7 @@ def pods_heard(lab: Lab, job: str) -> set[str]:
     """Pods that ever registered for a job's run."""
     run = RunId(str(lab.job(job).status.run_id))
     with lab.stores() as stores:
-        return {one.pod for one in stores.samplers.of_run(run) if one.version > 0}
+        return {sampler.pod for sampler in stores.samplers.of_run(run) if sampler.version > 0}
 
 
 def agents(lab: Lab) -> list[list[str]]:
@@ -68,8 +68,9 @@ def test_two_runs_of_adapters_share_engines(lab: Lab, reader: RunReader) -> None
         return found is not None and found.status == "True"
 
     def state() -> object:
-        jobs = [lab.job(one).status.model_dump(mode="json", by_alias=True)
-                for one in (FIRST, SECOND)]  # fmt: skip
+        jobs = [
+            lab.job(one).status.model_dump(mode="json", by_alias=True) for one in (FIRST, SECOND)
+        ]
         return [lab.get("samplerpool", POOL)["status"], agents(lab), *jobs]
 
     until(over, what=f"{SECOND} to be complete", seconds=COMPLETE_SECONDS, seen=state)

@@ -67,7 +67,7 @@ def runs_with_pods(lab: Lab) -> set[str]:
 def pods_heard(lab: Lab, run: str) -> set[str]:
     """Pods that ever registered for a run."""
     with lab.stores() as stores:
-        return {one.pod for one in stores.samplers.of_run(RunId(run))}
+        return {sampler.pod for sampler in stores.samplers.of_run(RunId(run))}
 
 
 def seconds_between(earlier: str | None, later: str | None) -> float:
@@ -113,12 +113,12 @@ def test_two_runs_have_one_pool_in_turn(lab: Lab, jobs: tuple[str, str]) -> None
         return found is not None and found.status == "True"
 
     def state() -> Any:
-        return [lab.job(one).status.model_dump(mode="json", by_alias=True) for one in jobs]
+        return [lab.job(job).status.model_dump(mode="json", by_alias=True) for job in jobs]
 
     until(over, what=f"{second} to be complete", seconds=COMPLETE_SECONDS, seen=state)
-    runs = [str(lab.job(one).status.run_id) for one in jobs]
+    runs = [str(lab.job(job).status.run_id) for job in jobs]
     assert seen <= set(runs)
-    heard = [pods_heard(lab, one) for one in runs]
+    heard = [pods_heard(lab, run) for run in runs]
     assert all(heard)
     assert heard[0].isdisjoint(heard[1]), "a pod served both"
     tell_costs(lab, first, second, given=given[0])

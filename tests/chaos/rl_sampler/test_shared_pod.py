@@ -35,18 +35,34 @@ from tests.waiting import HUNG_SECONDS, until
 GROUPS = [{"name": "main", "poolRef": {"name": "shared"}}]
 AGENT = {"sampling": {"maxTokensPerTurn": 8, "maxContextTokens": 64}}
 ON_CPU = [
-    "--device", "cpu", "--attention-backend", "torch_native", "--max-total-tokens", "32768",
-    "--max-running-requests", "64", "--skip-server-warmup",
-]  # fmt: skip
+    "--device",
+    "cpu",
+    "--attention-backend",
+    "torch_native",
+    "--max-total-tokens",
+    "32768",
+    "--max-running-requests",
+    "64",
+    "--skip-server-warmup",
+]
 RANKS = {"first": 4, "second": 2}
 PORTS = ("8080", "8083", "8090", "8093", "30000")
 
 
 def meta(name: str) -> Meta:
     return Meta(
-        namespace="ns", name=name, uid=f"{name}-run", generation=1, resource_version="1",
-        created_at=0.0, deleted_at=None, labels={}, annotations={}, finalizers=(), owner_uid="",
-    )  # fmt: skip
+        namespace="ns",
+        name=name,
+        uid=f"{name}-run",
+        generation=1,
+        resource_version="1",
+        created_at=0.0,
+        deleted_at=None,
+        labels={},
+        annotations={},
+        finalizers=(),
+        owner_uid="",
+    )
 
 
 @dataclass
@@ -64,7 +80,7 @@ class Processes:
         return dict(found)
 
     def command(self, words: list[str], python: Path | str) -> list[str]:
-        return [str(python), *(self._moved(one) for one in words[1:])]
+        return [str(python), *(self._moved(word) for word in words[1:])]
 
     def environment(self, container: dict[str, Any]) -> dict[str, str]:
         told = {one["name"]: self._moved(one.get("value", "pod")) for one in container["env"]}
@@ -77,17 +93,22 @@ class Processes:
         with (self.folder / "log").open("ab") as log:
             self.running.append(
                 subprocess.Popen(
-                    self.command(words, python), env=environ, stdout=log, stderr=log,
+                    self.command(words, python),
+                    env=environ,
+                    stdout=log,
+                    stderr=log,
                     start_new_session=True,
                 )
-            )  # fmt: skip
+            )
 
     def stage(self, job: str) -> None:
         container = self.container(f"stage-{job}")
         subprocess.run(
-            self.command(container["command"], sys.executable), check=True, timeout=HUNG_SECONDS,
+            self.command(container["command"], sys.executable),
+            check=True,
+            timeout=HUNG_SECONDS,
             env=self.environment(container),
-        )  # fmt: skip
+        )
 
     def start_engine(self) -> None:
         container = self.container("engine")

@@ -94,17 +94,18 @@ def test_staging_and_sampling(own_minio: MinioServer, pod: Pod, trainer: Scripte
     with hanging(own_minio):
         trainer.point(later)
         pod.wait_document(lambda one: one.staging_version == 2, what="the download's begin")
-        until(
-            lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim"
-        )  # fmt: skip
+        until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
         assert pod.signal(signal.SIGTERM) == 0
     check_handed_back(pod, trainer, tasks)
 
 
 def test_the_init_container(own_minio: MinioServer, pod: Pod, trainer: ScriptedTrainer) -> None:
-    with hanging(own_minio), subprocess.Popen(
-        pod.command("stage"), env=os.environ | pod.environment, stderr=subprocess.PIPE
-    ) as staging:  # fmt: skip
+    with (
+        hanging(own_minio),
+        subprocess.Popen(
+            pod.command("stage"), env=os.environ | pod.environment, stderr=subprocess.PIPE
+        ) as staging,
+    ):
         handled = Path(f"/proc/{staging.pid}/status")
 
         def handles() -> bool:

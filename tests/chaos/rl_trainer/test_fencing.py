@@ -75,7 +75,7 @@ def sent(
         with sampling(TestSampler(world.stores, RUN)):
             assert trainers.start(world).await_end() == 0
         lines = (world.folder / "commands.txt").read_text().splitlines()
-    found = Counter(one for one in lines if not one.startswith(QUIET))
+    found = Counter(line for line in lines if not line.startswith(QUIET))
     assert len(found) > 20
     return found
 

@@ -72,9 +72,9 @@ def check_told_once(server: int, world: World) -> None:
         )["metrics"]
         seen = [(int(one.get("step", 0)), one["value"]) for one in history]
         assert sorted(seen) == [(one["step"], one[field]) for one in lines]
-    params = {one["key"]: one["value"] for one in run["data"]["params"]}
+    params = {param["key"]: param["value"] for param in run["data"]["params"]}
     assert params["training.steps"] == str(STEPS)
-    tags = {one["key"]: one["value"] for one in run["data"]["tags"]}
+    tags = {tag["key"]: tag["value"] for tag in run["data"]["tags"]}
     assert (tags["rl.job"], tags["rl.run"], tags["rl.epoch"]) == ("sums", RUN, "1")
     assert run["info"]["status"] == "FINISHED"
 

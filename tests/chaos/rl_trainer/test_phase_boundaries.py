@@ -27,15 +27,20 @@ LOADING, END = "loading the checkpoint", "writing the final model"
 CRITIC_AND_REFERENCE: dict[str, Any] = {
     "estimator": {"kind": "GAE", "lam": 0.95},
     "critic": {
-        "learningRate": 1e-3, "warmupSteps": 2, "promptsPerUpdate": 2, "passesPerStep": 2,
-        "maxTokensPerMicrobatch": 96, "valueClip": 0.2,
+        "learningRate": 1e-3,
+        "warmupSteps": 2,
+        "promptsPerUpdate": 2,
+        "passesPerStep": 2,
+        "maxTokensPerMicrobatch": 96,
+        "valueClip": 0.2,
     },
     "kl": {
-        "coefficient": 0.1, "refreshEverySteps": 1,
+        "coefficient": 0.1,
+        "refreshEverySteps": 1,
         "controller": {"kind": "Adaptive", "target": 0.01, "horizon": 100},
     },
     "loss": {"kind": "SAPO"},
-}  # fmt: skip
+}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "critic and reference": CRITIC_AND_REFERENCE,
     "several updates": {"loss": {"kind": "DecoupledPPO"}, "kl": {"refreshEverySteps": 3}},
@@ -146,5 +151,5 @@ def test_a_kill_at_every_boundary_changes_no_parameter(
     assert a_world.outcome.kind == "Succeeded"
     lines = a_world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]
-    assert [one.step for one in metrics] == list(range(1, STEPS + 1))
+    assert [metric.step for metric in metrics] == list(range(1, STEPS + 1))
     a_world.check_lineage()  # bit for bit those of a trainer that was never killed

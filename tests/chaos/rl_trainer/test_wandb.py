@@ -39,9 +39,13 @@ def test_a_server_that_is_away_may_be_asked_again(tmp_path: Path) -> None:
     }
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "wandb"), str(TRIES)],
-        env=variables, capture_output=True, text=True, check=False, timeout=HUNG_SECONDS,
-    )  # fmt: skip
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HUNG_SECONDS,
+    )
     assert done.returncode == 0, done.stderr
-    tried = [one for one in done.stdout.splitlines() if one.startswith("TRIED")]
+    tried = [line for line in done.stdout.splitlines() if line.startswith("TRIED")]
     assert len(tried) == TRIES
     assert all("CommError" in one for one in tried), tried

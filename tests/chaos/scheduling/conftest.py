@@ -19,10 +19,18 @@ FLAVOR = "linux"
 def upgrade(settings: DemoSettings, *, enabled: bool) -> None:
     """Give the operator its rights to Workloads, or take them away."""
     command = settings.tools.helm_command(
-        "upgrade", RELEASE, str(settings.checkout / "charts" / RELEASE), "--reuse-values",
-        "--namespace", RELEASE_NAMESPACE, "--set", f"kueue.enabled={json.dumps(enabled)}",
-        "--wait", "--timeout", f"{HELM_SECONDS:.0f}s",
-    )  # fmt: skip
+        "upgrade",
+        RELEASE,
+        str(settings.checkout / "charts" / RELEASE),
+        "--reuse-values",
+        "--namespace",
+        RELEASE_NAMESPACE,
+        "--set",
+        f"kueue.enabled={json.dumps(enabled)}",
+        "--wait",
+        "--timeout",
+        f"{HELM_SECONDS:.0f}s",
+    )
     tools.run(command, seconds=HELM_SECONDS + 20, doing=f"kueue.enabled = {enabled}")
 
 
@@ -30,11 +38,11 @@ def upgrade(settings: DemoSettings, *, enabled: bool) -> None:
 def queue(lab: Lab, installed: DemoSettings) -> Iterator[Lab]:
     """A cluster with a queue, in which the test decides."""
     items = kueue.definitions()
-    names = [one["metadata"]["name"] for one in items]
+    names = [item["metadata"]["name"] for item in items]
     crds = {"apiVersion": "v1", "kind": "List", "items": items}
     lab.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(crds))
-    for one in names:
-        lab.await_kind(one)
+    for name in names:
+        lab.await_kind(name)
     flavor = kueue.flavor(FLAVOR)
     flavor["spec"]["nodeLabels"] = {"kubernetes.io/os": "linux"}
     lab.apply(flavor)

@@ -49,7 +49,7 @@ def reader(queue: Lab) -> Iterator[RunReader]:
 
 def test_an_evicted_run_gives_its_quota_back_and_goes_on(queue: Lab, reader: RunReader) -> None:
     assert queue.pods(NAME) == []
-    counts = {one["name"]: one["count"] for one in workload(queue)["spec"]["podSets"]}
+    counts = {pod_set["name"]: pod_set["count"] for pod_set in workload(queue)["spec"]["podSets"]}
     assert counts == {"trainer": 1, "sampler-main": 1}
 
     decide(queue, kueue.admitted(workload(queue), name=FLAVOR))
@@ -57,7 +57,7 @@ def test_an_evicted_run_gives_its_quota_back_and_goes_on(queue: Lab, reader: Run
     for pod in queue.pods(NAME):
         spec = queue.get("pod", pod.name)["spec"]
         assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
-        assert "spot" in [one.get("key") for one in spec["tolerations"]]
+        assert "spot" in [toleration.get("key") for toleration in spec["tolerations"]]
 
     def pods_ready() -> bool:
         return kueue.condition(workload(queue), "PodsReady").get("status") == "True"
@@ -68,7 +68,7 @@ def test_an_evicted_run_gives_its_quota_back_and_goes_on(queue: Lab, reader: Run
     assert queue.pods(NAME) == []
     until(lambda: queue.job(NAME).status.phase == "Queued", what="the job to queue again")
     status = queue.job(NAME).status
-    assert ([one.result for one in status.attempts], status.failures) == (["Suspended"], 0)
+    assert ([attempt.result for attempt in status.attempts], status.failures) == (["Suspended"], 0)
     held = until(reader.document, what="the run")
     assert held is not None
     assert held.durable is not None
@@ -78,7 +78,7 @@ def test_an_evicted_run_gives_its_quota_back_and_goes_on(queue: Lab, reader: Run
     queue.await_condition(NAME, "Complete", seconds=COMPLETE_SECONDS)
     status = queue.job(NAME).status
     assert (status.attempt, status.failures, status.progress.step) == (2, 0, STEPS)
-    assert [one.result for one in status.attempts] == ["Suspended", "Succeeded"]
+    assert [attempt.result for attempt in status.attempts] == ["Suspended", "Succeeded"]
     assert status.samplers.restarts == 0
 
     def finished() -> bool:

@@ -20,9 +20,13 @@ def up(*arguments: str) -> str:
     """What `up` told about its work."""
     done = subprocess.run(
         [sys.executable, "-m", "rl_local", "up", *arguments],
-        check=True, capture_output=True, text=True, timeout=HUNG_SECONDS, cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=HUNG_SECONDS,
+        cwd=ROOT,
         env=os.environ | {"PYTHONPATH": "local"},
-    )  # fmt: skip
+    )
     return done.stderr
 
 

@@ -49,9 +49,14 @@ class Trainer:
         epoch = stores.runs.take_epoch(RUN).epoch
         beats = Heartbeat(stores, run=RUN, epoch=epoch, terminated=threading.Event())
         job = Job(
-            name="job", run=RUN, epoch=epoch, spec=SPEC, stores=stores, heartbeat=beats,
+            name="job",
+            run=RUN,
+            epoch=epoch,
+            spec=SPEC,
+            stores=stores,
+            heartbeat=beats,
             folder=folder,
-        )  # fmt: skip
+        )
         loaded = folder / f"model-{epoch}"
         policy = loading.load(save_tiny(loaded), precision="BF16", uri="s3://bucket/model")
         return cls(stores, policy, Publisher(job, policy))
@@ -59,8 +64,8 @@ class Trainer:
     def step(self) -> dict[str, bytes]:
         """Change every weight; what is to be published from now on."""
         with torch.no_grad():
-            for one in self.policy.parameters().values():
-                one.add_(0.01)
+            for parameter in self.policy.parameters().values():
+                parameter.add_(0.01)
         return self.content
 
     @property

@@ -98,15 +98,17 @@ class Pool:
         """Everyone stages a version at the same time and keeps what it has."""
         with ThreadPoolExecutor(len(self.members)) as threads:
             jobs = [
-                threads.submit(one.stage, pointer, keep=list(one.weights.policies.glob("0*-ab")))
-                for one in self.members
+                threads.submit(
+                    member.stage, pointer, keep=list(member.weights.policies.glob("0*-ab"))
+                )
+                for member in self.members
             ]
         return [job.result() for job in jobs]
 
     @property
     def from_bucket(self) -> int:
         """Bytes of files that the bucket has sent to all of them."""
-        return sum(sum(one.received) for one in self.members)
+        return sum(sum(member.received) for member in self.members)
 
 
 @contextmanager

@@ -70,9 +70,14 @@ def test_anchors_come_first_regularly_and_when_a_delta_is_too_large(stores: Stor
         tensors = moved(tensors, seed=seed, share=0.9 if seed == 4 else 0.02)
     kinds = [(one.content, one.base_version) for one in line.sent.values()]
     assert kinds == [
-        ("full", 0), ("delta", 1), ("delta", 2), ("full", 3), ("delta", 4), ("full", 0),
+        ("full", 0),
+        ("delta", 1),
+        ("delta", 2),
+        ("full", 3),
+        ("delta", 4),
+        ("full", 0),
         ("delta", 6),
-    ]  # fmt: skip
+    ]
     never = Line(stores.objects, delta=Delta(anchor_every=1), epoch=2)
     for _ in range(2):
         never.publish(tensors)
@@ -191,10 +196,12 @@ def replace(line: Line, key: str, change: str) -> None:
 @pytest.mark.parametrize(
     ("version", "name"),
     [
-        (2, "delta-00000.zst"), (2, "manifest.json"),
-        (1, "model.safetensors"), (1, "manifest.json"),
+        (2, "delta-00000.zst"),
+        (2, "manifest.json"),
+        (1, "model.safetensors"),
+        (1, "manifest.json"),
     ],
-)  # fmt: skip
+)
 def test_no_damage_in_the_bucket_gets_through(
     line: Line, subscriber: Subscriber, version: int, name: str, change: str
 ) -> None:

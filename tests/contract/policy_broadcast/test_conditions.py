@@ -103,7 +103,7 @@ def test_a_publication_that_fails_is_retried_and_no_step_waits_for_it(
         trainer.publisher.close(wait=True)
         subscriber = trainer.subscriber(tmp_path / "weights")
         assert content(subscriber.stage(pointer)) == wanted[6]
-        published = {one.step: one for one in stores.policies.of_run(RUN)}
+        published = {policy.step: policy for policy in stores.policies.of_run(RUN)}
         assert sorted(published) == [1, 2, 6], (
             "2 was tried until it was there, 6 replaced the others"
         )
@@ -161,8 +161,8 @@ def test_a_clock_that_is_off_by_minutes_changes_nothing(
     assert content(staged) == wanted
     store_now = stores.mongo.now()
     records = stores.policies.of_run(RUN)
-    assert {one.version for one in records} == {1, 2, 3}
-    assert all(one.published_at <= store_now for one in records), "times are the store's"
+    assert {record.version for record in records} == {1, 2, 3}
+    assert all(record.published_at <= store_now for record in records), "times are the store's"
 
 
 @pytest.mark.parametrize("minutes", [-60, 60])
@@ -213,7 +213,9 @@ def test_of_two_publishers_only_the_newer_one_is_followed(stores: Stores, tmp_pa
     subscriber = new.subscriber(tmp_path / "weights")
     assert content(subscriber.stage(new.pointer)) == wanted
     manifests = [
-        one.key for one in stores.objects.list(stores.run_prefix(RUN)) if "manifest" in one.key
+        stored_object.key
+        for stored_object in stores.objects.list(stores.run_prefix(RUN))
+        if "manifest" in stored_object.key
     ]
     assert len({key.split("policies/")[1].split("-")[0] for key in manifests}) == len(manifests)
 
@@ -269,7 +271,10 @@ def test_a_pointer_ahead_of_its_objects_is_taken_up_once_they_are_there(
     first = subscriber.stage(line.publish(strange()))
     line.publish(moved(strange(), seed=1))
     pointer = line.pointers[2]
-    objects = {one.key: stores.objects.get(one.key) for one in stores.objects.list(pointer.prefix)}
+    objects = {
+        stored_object.key: stores.objects.get(stored_object.key)
+        for stored_object in stores.objects.list(pointer.prefix)
+    }
     stores.objects.delete_prefix(pointer.prefix)
     for key in sorted(objects, key=lambda one: "manifest" in one):
         with pytest.raises(ObjectMissingError):

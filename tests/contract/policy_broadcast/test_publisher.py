@@ -45,15 +45,26 @@ def line(stores: Stores) -> Line:
 def record(line: Line, version: int) -> PolicyRecord:
     pointer, sent = line.pointers[version], line.sent[version]
     return PolicyRecord(
-        id=policy_id(RUN, version, 1), run=RUN, version=version, epoch=1, step=version,
-        parent=version - 1, prefix=pointer.prefix, manifest_sha256=pointer.manifest_sha256,
-        size_bytes=sent.size_bytes, published_at=float(version), publish_seconds=0.0,
-        content=sent.content, base_version=sent.base_version,
-    )  # fmt: skip
+        id=policy_id(RUN, version, 1),
+        run=RUN,
+        version=version,
+        epoch=1,
+        step=version,
+        parent=version - 1,
+        prefix=pointer.prefix,
+        manifest_sha256=pointer.manifest_sha256,
+        size_bytes=sent.size_bytes,
+        published_at=float(version),
+        publish_seconds=0.0,
+        content=sent.content,
+        base_version=sent.base_version,
+    )
 
 
 def left(line: Line) -> set[int]:
-    keys = [one.key for one in line.objects.list(f"{line.objects.prefix}policies/")]
+    keys = [
+        stored_object.key for stored_object in line.objects.list(f"{line.objects.prefix}policies/")
+    ]
     return {int(key.split("policies/")[1].split("-")[0]) for key in keys}
 
 
@@ -70,12 +81,12 @@ def test_policies_go_only_after_a_mark_and_a_grace(line: Line, stores: Stores) -
     patient, hasty = collector(stores, grace_seconds=3600.0), collector(stores, grace_seconds=0.0)
     planned = hasty.plan()
     assert {one.version for one in planned.marked} == {1, 2, 3, 4}
-    assert all(one.marked_at is None for one in stores.policies.of_run(RUN)), "a plan is dry"
+    assert all(policy.marked_at is None for policy in stores.policies.of_run(RUN)), "a plan is dry"
     for _ in range(2):
         assert patient.collect().deleted == []
         assert left(line) == set(range(1, 10))
     assert {one.version for one in hasty.collect().deleted} == {1, 2, 3, 4}
-    assert left(line) == keeping == {one.version for one in stores.policies.of_run(RUN)}
+    assert left(line) == keeping == {policy.version for policy in stores.policies.of_run(RUN)}
 
 
 def test_what_a_living_sampler_stages_is_held_with_its_bases(line: Line, stores: Stores) -> None:
@@ -124,17 +135,26 @@ def test_a_sweep_that_was_cut_short_is_gone_on_with(
             hasty.collect()
     assert left(line) == set(range(2, 10)), "the first one's objects are gone, its record is not"
     assert {one.version for one in hasty.collect().deleted} == {1, 2, 3, 4}
-    assert left(line) == {one.version for one in stores.policies.of_run(RUN)} == set(range(5, 10))
+    assert (
+        left(line)
+        == {policy.version for policy in stores.policies.of_run(RUN)}
+        == set(range(5, 10))
+    )
 
 
 def test_what_is_needed_again_is_not_deleted_for_an_old_mark(line: Line, stores: Stores) -> None:
     collector(stores, grace_seconds=0.0).collect()
-    assert {one.version for one in stores.policies.of_run(RUN) if one.marked_at} == {1, 2, 3, 4}
+    assert {policy.version for policy in stores.policies.of_run(RUN) if policy.marked_at} == {
+        1,
+        2,
+        3,
+        4,
+    }
     more = collector(stores, grace_seconds=0.0, keep_last=6)  # a manifest that keeps more
     found = more.collect()
     assert {one.version for one in found.unmarked} == {1, 2, 3, 4}  # 4 and what it starts from
     assert (found.marked, found.deleted) == ([], [])
-    assert not [one for one in stores.policies.of_run(RUN) if one.marked_at]
+    assert not [policy for policy in stores.policies.of_run(RUN) if policy.marked_at]
     assert left(line) == set(range(1, 10))
 
 
@@ -163,7 +183,7 @@ def test_an_older_trainer_neither_publishes_nor_deletes(line: Line, stores: Stor
     deleted = collector(stores, grace_seconds=0.0)
     deleted.collect()
     assert "newer" not in {one.id for one in deleted.collect().deleted}
-    assert "newer" in {one.id for one in stores.policies.of_run(RUN)}
+    assert "newer" in {policy.id for policy in stores.policies.of_run(RUN)}
 
 
 def test_the_dry_run_of_a_pod_tells_and_does_nothing(
@@ -173,8 +193,8 @@ def test_the_dry_run_of_a_pod_tells_and_does_nothing(
     stores.runs.take_epoch(RUN)
     marks = {1: 1.0, 6: 1.0}  # as after a day, and with 6 needed again
     before = [
-        one.model_copy(update={"marked_at": marks.get(one.version)})
-        for one in stores.policies.of_run(RUN)
+        policy.model_copy(update={"marked_at": marks.get(policy.version)})
+        for policy in stores.policies.of_run(RUN)
     ]
     stores.policies.put(before)
     (tmp_path / "rljob.json").write_text(SPEC.model_dump_json(by_alias=True))
@@ -183,18 +203,28 @@ def test_the_dry_run_of_a_pod_tells_and_does_nothing(
         (tmp_path / "stores" / key).write_text(value)
     told = subprocess.run(
         [sys.executable, "-m", "rl_trainer.publish.policy_collector"],
-        env=os.environ | {
-            env.NAMESPACE: "ns", env.JOB: "job", env.RUN: RUN, env.ATTEMPT: "1",
+        env=os.environ
+        | {
+            env.NAMESPACE: "ns",
+            env.JOB: "job",
+            env.RUN: RUN,
+            env.ATTEMPT: "1",
             env.SPEC_FILE: str(tmp_path / "rljob.json"),
             env.STORES_FOLDER: str(tmp_path / "stores"),
             "PYTHONPATH": f"{ROOT / 'contracts'}:{ROOT / 'trainer_image'}",
         },
-        capture_output=True, text=True, timeout=600, check=True,
-    ).stdout.splitlines()  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    ).stdout.splitlines()
     said = [
-        (2, "mark", "delta"), (3, "mark", "delta"), (4, "mark", "delta"), (6, "unmark", "delta"),
+        (2, "mark", "delta"),
+        (3, "mark", "delta"),
+        (4, "mark", "delta"),
+        (6, "unmark", "delta"),
         (1, "delete", "full"),
-    ]  # fmt: skip
+    ]
     assert told[:-1] == [
         f"would {doing} version {version} ({kind}, {line.sent[version].size_bytes} bytes)"
         for version, doing, kind in said

@@ -44,9 +44,9 @@ def test_the_bucket_sends_each_version_once_to_a_whole_pool(
             sent.append(pool.from_bucket - sum(sent))
             tensors = moved(tensors, seed=seed)
         deltas = [line.manifest(version).delta for version in (2, 3)]
-        wanted = [line.manifest(1).full_bytes, *(one.size_bytes for one in deltas if one)]
+        wanted = [line.manifest(1).full_bytes, *(delta.size_bytes for delta in deltas if delta)]
         assert sent == wanted
-        assert sum(one.traffic.fallbacks for one in pool.relays) == 0
+        assert sum(relay.traffic.fallbacks for relay in pool.relays) == 0
 
 
 def test_a_late_joiner_takes_everything_from_its_peers(
@@ -131,9 +131,13 @@ def hostile(line: Line, name: str) -> web.Application:
         return web.Response(body=line.objects.get(prefix + request.match_info["file"]))
 
     answers: dict[str, Answer] = {
-        "flips a bit": flipped, "declares another length": short, "hangs up": torn,
-        "stalls": stalling, "fails": broken, "ignores ranges": whole,
-    }  # fmt: skip
+        "flips a bit": flipped,
+        "declares another length": short,
+        "hangs up": torn,
+        "stalls": stalling,
+        "fails": broken,
+        "ignores ranges": whole,
+    }
 
     async def file(request: web.Request) -> web.StreamResponse:
         if request.match_info["file"] == "manifest.json" and name != "lies about the manifest":
@@ -148,10 +152,15 @@ def hostile(line: Line, name: str) -> web.Application:
 @pytest.mark.parametrize(
     "name",
     [
-        "flips a bit", "declares another length", "hangs up", "stalls", "fails", "ignores ranges",
+        "flips a bit",
+        "declares another length",
+        "hangs up",
+        "stalls",
+        "fails",
+        "ignores ranges",
         "lies about the manifest",
     ],
-)  # fmt: skip
+)
 def test_a_bad_peer_costs_a_download_and_nothing_else(
     line: Line, stores: Stores, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,16 +234,21 @@ def test_the_registry_names_the_pools_living_samplers_that_relay(
 
     stores.samplers.put(
         [
-            row("ready"), row("starting", state=SamplerState.STARTING),
-            row("other-pool", pool="other"), row("without", relay_url=""),
-            row("draining", state=SamplerState.DRAINING), row("gone", state=SamplerState.GONE),
-            row("silent", heartbeat_at=now - 3600), row("other-run", run="other"),
+            row("ready"),
+            row("starting", state=SamplerState.STARTING),
+            row("other-pool", pool="other"),
+            row("without", relay_url=""),
+            row("draining", state=SamplerState.DRAINING),
+            row("gone", state=SamplerState.GONE),
+            row("silent", heartbeat_at=now - 3600),
+            row("other-run", run="other"),
         ]
-    )  # fmt: skip
+    )
     pool, run = a_sampler().pool, RUN
     assert relaying(stores, run=run, pool=pool) == [
-        Peer("ready", "http://ready:8082"), Peer("starting", "http://starting:8082"),
-    ]  # fmt: skip
+        Peer("ready", "http://ready:8082"),
+        Peer("starting", "http://starting:8082"),
+    ]
 
 
 def test_a_busy_peer_sends_others_to_the_bucket(line: Line, stores: Stores, tmp_path: Path) -> None:

@@ -108,9 +108,15 @@ class Line:
             )
         self.portions.take(version, tensors)
         sent = broadcast.send(
-            self.objects, self.ask, ranks=self.world.size, number=version, pointer=pointer,
-            run="r", base=self.base, delta=self.delta,
-        )  # fmt: skip
+            self.objects,
+            self.ask,
+            ranks=self.world.size,
+            number=version,
+            pointer=pointer,
+            run="r",
+            base=self.base,
+            delta=self.delta,
+        )
         broadcast.keep(self.ask, ranks=self.world.size, base=sent.base)
         self.version, self.base, self.sent[version] = version, sent.base, sent
         pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})
@@ -175,9 +181,12 @@ class Subscriber:
         return self.bucket.received
 
     def stage(
-        self, pointer: PolicyPointer, *, keep: list[Path] | None = None,
+        self,
+        pointer: PolicyPointer,
+        *,
+        keep: list[Path] | None = None,
         ended: threading.Event = NEVER,
-    ) -> Staged:  # fmt: skip
+    ) -> Staged:
         """Stage one version."""
         return self.stager.stage(pointer, keep=keep or [], ended=ended)
 

@@ -24,9 +24,15 @@ FOR_GOOD = 99
 
 State, Claimed, Done, Dead = TaskState, TaskState.CLAIMED, TaskState.DONE, TaskState.DEAD
 MOVES = {
-    (State.PENDING, Claimed), (State.RETRY, Claimed), (Claimed, Done), (Claimed, State.RETRY),
-    (Claimed, Dead), (Done, Dead), (State.PENDING, Dead), (Dead, Done),
-}  # fmt: skip
+    (State.PENDING, Claimed),
+    (State.RETRY, Claimed),
+    (Claimed, Done),
+    (Claimed, State.RETRY),
+    (Claimed, Dead),
+    (Done, Dead),
+    (State.PENDING, Dead),
+    (Dead, Done),
+}
 
 
 def check_move(was: Task, task: Task) -> None:

@@ -230,7 +230,7 @@ class TaskLife(Training, Working, RuleBasedStateMachine):
             if task is not None:
                 rollouts = [a_rollout(task, member) for member in range(GROUP)]
                 honest.rollouts.put(rollouts)
-                assert honest.tasks.complete(task, rollouts=[one.id for one in rollouts])
+                assert honest.tasks.complete(task, rollouts=[rollout.id for rollout in rollouts])
             elif all(one.state in (Done, Dead) for one in self.snapshot().values()):
                 break
         else:

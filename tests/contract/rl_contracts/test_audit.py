@@ -40,7 +40,9 @@ def batches(stores: Stores) -> list[Batch]:
         task = a_task(len(made), attempt=1, queue=Queue.CONSUMED, state=TaskState.DONE)
         rollouts = [a_rollout(task, member) for member in range(2)]
         stores.rollouts.put(rollouts)
-        stores.tasks.insert([task.model_copy(update={"rollouts": [one.id for one in rollouts]})])
+        stores.tasks.insert(
+            [task.model_copy(update={"rollouts": [rollout.id for rollout in rollouts]})]
+        )
         members = [
             BatchMember(rollout=rollouts[0].id, advantage=0.5),
             BatchMember(
@@ -56,7 +58,7 @@ def batches(stores: Stores) -> list[Batch]:
             tasks=[task.id],
             state=BatchState.TRAINED if (step, epoch) != (2, 1) else BatchState.FORMED,
         )
-        given = trained.sequences(batch, {one.id: one for one in rollouts})
+        given = trained.sequences(batch, {rollout.id: rollout for rollout in rollouts})
         made.append(batch.model_copy(update={"digest": trained.digest(given)}))
     stores.batches.put(made)
     totals = Totals(rollouts_trained=4, tokens_trained=8)
@@ -131,7 +133,7 @@ def test_a_changed_document_is_a_mismatch_and_a_missing_one_is_named(
 def test_a_run_and_a_rollout(stores: Stores, folder: Path, batches: list[Batch]) -> None:
     code, found = as_json(folder, "run")
     assert (code, found["good"]) == (0, True)
-    assert [one["what"][:16] for one in found["findings"]] == ["batches do not l"]
+    assert [finding["what"][:16] for finding in found["findings"]] == ["batches do not l"]
     assert [one["epoch"] for one in found["lineage"]] == [1, 2]
     stores.rollouts.put([a_rollout(a_task(99))])
     code, text = run(folder, "run")
@@ -188,6 +190,6 @@ def test_retention_by_hand(stores: Stores, folder: Path, batches: list[Batch]) -
     assert len(stores.batches.of_run(RUN)) == 3
     code, text = run(folder, "retention", *bounds, "--write")
     assert code == 0
-    assert [one.id for one in stores.batches.of_run(RUN)] == [batches[0].id, batches[2].id]
+    assert [batch.id for batch in stores.batches.of_run(RUN)] == [batches[0].id, batches[2].id]
     assert as_json(folder, "run")[1]["good"]
     assert as_json(folder, "batch", "--step", "1")[1]["digest"]["verdict"] == "match"

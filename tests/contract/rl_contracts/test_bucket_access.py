@@ -36,9 +36,7 @@ class Secure:
 
 
 @pytest.fixture(scope="module")
-def secure(
-    tmp_path_factory: pytest.TempPathFactory, store_server: StoreServer
-) -> Iterator[Secure]:  # fmt: skip
+def secure(tmp_path_factory: pytest.TempPathFactory, store_server: StoreServer) -> Iterator[Secure]:
     folder, authority = tmp_path_factory.mktemp("secure-minio"), Authority()
     issued = authority.issue(DOMAIN, f"*.{DOMAIN}")
     issued.write(folder / "certs", certificate="public.crt", key="private.key")
@@ -77,7 +75,7 @@ def test_objects_go_in_and_out_over_tls(
     objects.put(key, b"kept")
     assert objects.get(key) == b"kept"
     objects.get_file(key, tmp_path / "x")
-    assert [one.key for one in objects.list(objects.prefix)] == [key]
+    assert [stored_object.key for stored_object in objects.list(objects.prefix)] == [key]
     assert objects.delete_prefix(f"{objects.prefix}runs/a/") == 1
     assert set(asked) == {host}
 

@@ -157,9 +157,12 @@ def test_what_another_pod_has_pinned_counts(pods: Pods, hub: FakeHub) -> None:
 
 
 def test_two_that_both_believe_to_hold_the_lease_do_no_harm(
-    pods: Pods, hub: FakeHub, files: dict[str, bytes], tmp_path: Path,
+    pods: Pods,
+    hub: FakeHub,
+    files: dict[str, bytes],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(bring, "LEASE_SECONDS", -1.0)
     other = pods.pod("b")
     found: list[BasePlaces] = []
@@ -216,7 +219,11 @@ def test_what_went_from_the_bucket_is_brought_again(
 def test_what_rotted_in_the_bucket_is_not_used(pods: Pods, tmp_path: Path) -> None:
     found = pods.pod().base(ModelSource(uri=URI))
     objects = pods.stores.objects
-    key = next(one.key for one in objects.list(f"{objects.prefix}models/") if "config" in one.key)
+    key = next(
+        stored_object.key
+        for stored_object in objects.list(f"{objects.prefix}models/")
+        if "config" in stored_object.key
+    )
     objects.put(key, objects.get(key)[:-1] + b"!")
     with pytest.raises(IntegrityError, match="has digest"):
         content(pods.stores, found, tmp_path / "base")
@@ -271,9 +278,15 @@ UNTRUSTED: dict[str, tuple[bool, str, str]] = {
 
 @pytest.mark.parametrize(("expired", "host", "remedy"), UNTRUSTED.values(), ids=UNTRUSTED.keys())
 def test_a_certificate_that_is_not_trusted_is_refused_at_once(
-    authority: Authority, pods: Pods, hub: FakeHub, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, expired: bool, host: str, remedy: str,
-) -> None:  # fmt: skip
+    authority: Authority,
+    pods: Pods,
+    hub: FakeHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expired: bool,
+    host: str,
+    remedy: str,
+) -> None:
     if remedy != "SSL_CERT_FILE":
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     context = authority.context(tmp_path / "tls", expired=expired)
@@ -286,9 +299,12 @@ def test_a_certificate_that_is_not_trusted_is_refused_at_once(
 
 
 def test_a_certificate_of_an_authority_that_is_named_is_trusted(
-    authority: Authority, pods: Pods, hub: FakeHub, tmp_path: Path,
+    authority: Authority,
+    pods: Pods,
+    hub: FakeHub,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     context = authority.context(tmp_path / "tls")
     with serving(FakeHub(hub.commits, hub.branches), context=context) as pods.hub:
@@ -297,18 +313,23 @@ def test_a_certificate_of_an_authority_that_is_named_is_trusted(
 
 REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
     "another revision": (
-        {"revision": "v9"}, "spec.model.uri = hf://org/tiny@v9 ModelNotFound", "no revision 'v9'",
+        {"revision": "v9"},
+        "spec.model.uri = hf://org/tiny@v9 ModelNotFound",
+        "no revision 'v9'",
     ),
     "another repository": (
-        {"uri": "hf://org/nobody"}, "hf://org/nobody@main ModelNotFound", "tokenSecretRef",
+        {"uri": "hf://org/nobody"},
+        "hf://org/nobody@main ModelNotFound",
+        "tokenSecretRef",
     ),
     "an impossible name": ({"uri": "hf://org/a--b..c"}, "ModelNotFound", "Mend the name."),
     "pickles": ({"revision": "pickled"}, "ModelPickled", "pytorch_model.bin"),
     "a tokenizer's field": (
-        {"tokenizer_uri": "hf://org/nobody"}, "spec.model.tokenizerUri = hf://org/nobody@main "
-        "TokenizerNotFound", "",
+        {"tokenizer_uri": "hf://org/nobody"},
+        "spec.model.tokenizerUri = hf://org/nobody@main TokenizerNotFound",
+        "",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -34,16 +34,16 @@ def authority() -> Authority:
 
 
 @pytest.fixture
-def reach(
-    store_server: StoreServer, store_settings: StoreSettings
-) -> Iterator[Any]:  # fmt: skip
+def reach(store_server: StoreServer, store_settings: StoreSettings) -> Iterator[Any]:
     """Makes a front and stores that talk to it."""
     with ExitStack() as stack:
 
         def make(
-            uri: str = "mongodb://127.0.0.1:{port}/", patience: float = 20.0,
-            settings: dict[str, str] | None = None, **options: Any,
-        ) -> tuple[Stores, Front]:  # fmt: skip
+            uri: str = "mongodb://127.0.0.1:{port}/",
+            patience: float = 20.0,
+            settings: dict[str, str] | None = None,
+            **options: Any,
+        ) -> tuple[Stores, Front]:
             backend = urlsplit(store_server.uri).port
             assert backend is not None
             front = stack.enter_context(front_of(backend, **options))
@@ -84,9 +84,9 @@ def test_a_replica_set_is_written_and_read_by_majority_with_retries(reach: Any) 
     assert stores.rollouts.get([a_rollout(a_task()).id])
     writes = [*front.of("insert"), *front.of("update"), *front.of("findAndModify")]
     assert len(writes) >= 3
-    for one in writes:
-        assert one["writeConcern"] == {"w": "majority", "wtimeout": 10_000}
-        assert "txnNumber" in one  # the driver's own retry is on
+    for write in writes:
+        assert write["writeConcern"] == {"w": "majority", "wtimeout": 10_000}
+        assert "txnNumber" in write  # the driver's own retry is on
     for one in front.of("find"):
         assert one["readConcern"] == {"level": "majority"}
         assert one.get("$readPreference", {"mode": "primary"})["mode"] == "primary"

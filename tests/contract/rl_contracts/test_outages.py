@@ -124,4 +124,6 @@ def test_deleting_a_prefix_spares_its_longer_sibling(stores: Stores) -> None:
     for key in ("runs/a/x", "runs/a/y/z", "runs/ab/x"):
         stores.objects.put(mine + key, b"1")
     assert stores.objects.delete_prefix(f"{mine}runs/a/") == 2
-    assert [one.key for one in stores.objects.list(mine)] == [f"{mine}runs/ab/x"]
+    assert [stored_object.key for stored_object in stores.objects.list(mine)] == [
+        f"{mine}runs/ab/x"
+    ]

@@ -27,7 +27,10 @@ def raw(stores: Stores, rollout: Rollout) -> dict[str, Any]:
 
 
 def keys(stores: Stores) -> list[str]:
-    return [one.key for one in stores.objects.list(f"{stores.run_prefix(RUN)}overflow/")]
+    return [
+        stored_object.key
+        for stored_object in stores.objects.list(f"{stores.run_prefix(RUN)}overflow/")
+    ]
 
 
 def a_turn(text: str) -> Turn:
@@ -47,7 +50,8 @@ SIZES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "small": ({}, set()),
     "one array over the limit": ({"tokens": b"\1" * (9 * MIB)}, {"tokens"}),
     "two under it that are over it together": (
-        {"tokens": b"\1" * (6 * MIB), "logprobs": b"\2" * (5 * MIB)}, {"tokens"}
+        {"tokens": b"\1" * (6 * MIB), "logprobs": b"\2" * (5 * MIB)},
+        {"tokens"},
     ),
     "more than a document holds": (
         {"tokens": b"\1" * (20 * MIB), "logprobs": b"\2" * (20 * MIB), "mask": b"\1" * (5 * MIB)},
@@ -57,7 +61,7 @@ SIZES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"text": "ü" * (9 * MIB), "turns": [a_turn("x" * MIB) for _ in range(9)]},
         {"text", "turns"},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("fields", "over"), SIZES.values(), ids=SIZES)
@@ -176,7 +180,7 @@ def test_objects_go_with_their_rollout_and_a_crash_on_the_way_is_made_good(
     monkeypatch.undo()
     assert store.delete_all([gone.id, "nowhere"]) == 1
     assert store.get([gone.id, kept.id]) == {kept.id: kept}
-    assert {one.split("/")[-2] for one in keys(stores)} == {kept.id}
+    assert {key.split("/")[-2] for key in keys(stores)} == {kept.id}
     store.delete(kept.id)
     assert keys(stores) == []
 
@@ -201,5 +205,5 @@ def test_objects_of_no_rollout_are_swept_once_they_are_old(stores: Stores) -> No
     stores.objects.put(f"{prefix}crashed/tokens-1", b"1")
     assert store.sweep(RUN, older_than_seconds=3600) == 0
     assert store.sweep(RUN, older_than_seconds=-3600) == 1
-    assert {one.split("/")[-2] for one in keys(stores)} == {kept.id}
+    assert {key.split("/")[-2] for key in keys(stores)} == {kept.id}
     assert store.get([kept.id])[kept.id] == kept

@@ -36,7 +36,7 @@ def put(stores: Stores, name: str, *, age: float, **changes: Any) -> Sampler:
 
 
 def left(stores: Stores) -> set[str]:
-    return {one.pod.removeprefix("pod-") for one in stores.samplers.of_run(RUN)}
+    return {sampler.pod.removeprefix("pod-") for sampler in stores.samplers.of_run(RUN)}
 
 
 def ended(stores: Stores) -> EndedSamplers:
@@ -113,9 +113,13 @@ def test_a_trainer_forgets_beside_its_work(run: Stores) -> None:
     put(run, "alive", age=0.0, state=SamplerState.READY)
     ticks = iter(range(0, 1_000_000, 5))  # each look at the clock is five seconds later
     heartbeat = Heartbeat(
-        run, run=RUN, epoch=1, terminated=threading.Event(), beat_seconds=0.01,
+        run,
+        run=RUN,
+        epoch=1,
+        terminated=threading.Event(),
+        beat_seconds=0.01,
         clock=lambda: float(next(ticks)),
-    )  # fmt: skip
+    )
     with heartbeat:
         until(lambda: left(run) == {"alive"}, what="the old registration to be gone")
         heartbeat.check()

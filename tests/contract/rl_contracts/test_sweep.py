@@ -31,15 +31,17 @@ def run(stores: Stores) -> Stores:
         task = a_task(step - 1, attempt=1, queue=Queue.CONSUMED, state=TaskState.DONE)
         rollouts = [a_rollout(task, member) for member in range(2)]
         stores.rollouts.put(rollouts)
-        stores.tasks.insert([task.model_copy(update={"rollouts": [one.id for one in rollouts]})])
+        stores.tasks.insert(
+            [task.model_copy(update={"rollouts": [rollout.id for rollout in rollouts]})]
+        )
         batch = a_batch(
             step,
             parent,
-            members=[BatchMember(rollout=one.id, advantage=0.5) for one in rollouts],
+            members=[BatchMember(rollout=rollout.id, advantage=0.5) for rollout in rollouts],
             tasks=[task.id],
             state=BatchState.DURABLE if step <= DURABLE else BatchState.TRAINED,
         )
-        given = trained.sequences(batch, {one.id: one for one in rollouts})
+        given = trained.sequences(batch, {rollout.id: rollout for rollout in rollouts})
         stores.batches.put([batch.model_copy(update={"digest": trained.digest(given)})])
         parent = batch.id
     waiting = a_task(STEPS, attempt=1, queue=Queue.TRAIN, state=TaskState.RETRY)
@@ -58,7 +60,7 @@ def run(stores: Stores) -> Stores:
 
 
 def steps_left(stores: Stores) -> list[int]:
-    return [one.step for one in stores.batches.of_run(RUN)]
+    return [batch.step for batch in stores.batches.of_run(RUN)]
 
 
 def check_whole(stores: Stores, *, first: int) -> None:

@@ -44,7 +44,7 @@ class Training(Watching):
     def insert_some(self, trainer: Learner, *, number: int, attempts: int) -> None:
         number = min(number, MAX_TASKS - self.inserted)
         again = max(0, self.inserted - 1)  # one that is there already is left as it is
-        tasks = [self.task(one, attempts) for one in range(again, self.inserted + number)]
+        tasks = [self.task(index, attempts) for index in range(again, self.inserted + number)]
         self.inserted += number
         self.quietly(lambda: trainer.actor.tasks.insert(tasks))
 
@@ -62,7 +62,9 @@ class Training(Watching):
             run=self.run,
             epoch=trainer.epoch,
             tasks=[task.id for task in ready],
-            members=[BatchMember(rollout=one, advantage=0.0) for t in ready for one in t.rollouts],
+            members=[
+                BatchMember(rollout=rollout, advantage=0.0) for t in ready for rollout in t.rollouts
+            ],
         )
         formed = trainer.formed
         if not self.quietly(lambda: trainer.actor.batches.put([formed])):
@@ -77,9 +79,12 @@ class Training(Watching):
         newest = trainer.epoch == max(one.epoch for one in self.trainers)
         try:
             trainer.actor.runs.commit_step(
-                self.run, epoch=trainer.epoch, head_batch=batch.id,
-                latest=a_step(batch.step), totals=Totals(),
-            )  # fmt: skip
+                self.run,
+                epoch=trainer.epoch,
+                head_batch=batch.id,
+                latest=a_step(batch.step),
+                totals=Totals(),
+            )
         except FencedOutError:
             assert not newest
             trainer.formed = None

@@ -98,7 +98,7 @@ class Watching:
         assert len(tasks) == len(set(tasks)), "a task was trained twice"
         for batch in lineage:
             promised = [one for task in batch.tasks for one in self.promised[task][1]]
-            assert [one.rollout for one in batch.members] == promised
+            assert [member.rollout for member in batch.members] == promised
 
     def counts_are_queries(self) -> None:
         open_ones = [one for one in self.snapshot().values() if one.queue is Queue.TRAIN]

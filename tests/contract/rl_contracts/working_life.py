@@ -71,7 +71,7 @@ class Working(Watching):
         with self.changing(task, ours=False):
             self.quietly(lambda: worker.rollouts.put([rollout]))
 
-    @precondition(lambda self: any(one.claims for one in self.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.workers))
     @rule(data=st.data())
     def complete(self, data: st.DataObject) -> None:
         self.finish(*self.a_claim(data))
@@ -97,8 +97,9 @@ class Working(Watching):
         assert all(a or b for a, b in zip(fresh, own, strict=True)), "a stale member was adopted"
         if done:
             assert self.promised.setdefault(task.id, (task.attempt, wanted)) == (
-                task.attempt, wanted,
-            ), "completed twice"  # fmt: skip
+                task.attempt,
+                wanted,
+            ), "completed twice"
             worker.claims.remove(task)
             worker.finished.append((task, wanted))
 
@@ -125,7 +126,7 @@ class Working(Watching):
         with self.changing(task, ours=self.is_ours(task)):
             self.quietly(lambda: end(task, reason="tested", cause=cause))
 
-    @precondition(lambda self: any(one.claims for one in self.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.workers))
     @rule(data=st.data())
     def renew(self, data: st.DataObject) -> None:
         self.extend(*self.a_claim(data))
@@ -144,5 +145,5 @@ class Working(Watching):
         self.workers[who].restart()
 
     def a_claim(self, data: st.DataObject) -> tuple[Actor, Task]:
-        held = [(one, task) for one in self.workers for task in one.claims]
+        held = [(worker, task) for worker in self.workers for task in worker.claims]
         return held[data.draw(st.integers(0, len(held) - 1))]

@@ -38,13 +38,13 @@ class Process:
     def lines(self) -> list[dict[str, str]]:
         """What it logged; of a line that is being written the end is still to come."""
         whole = self.server.log.read_text().rpartition("\n")[0]
-        return [json.loads(one) for one in whole.splitlines()]
+        return [json.loads(line) for line in whole.splitlines()]
 
     def metrics(self) -> dict[str, float]:
         """Its samples, by name and labels as they are written."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=HUNG_SECONDS) as answer:
             text = answer.read().decode()
-        samples = (one.rpartition(" ") for one in text.splitlines() if not one.startswith("#"))
+        samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in samples}
 
     def ended(self) -> bool:
@@ -54,10 +54,10 @@ class Process:
     def complaints(self) -> list[str]:
         """What it logged of errors and of rights that it lacks."""
         return [
-            one["message"]
-            for one in self.lines()
-            if (one["level"] == "ERROR" and one["logger"].startswith("rl_operator"))
-            or "forbidden" in one["message"]
+            line["message"]
+            for line in self.lines()
+            if (line["level"] == "ERROR" and line["logger"].startswith("rl_operator"))
+            or "forbidden" in line["message"]
         ]
 
 
@@ -74,8 +74,19 @@ class Starter:
         images = [f"--{name}-image={name}:1" for name in ("trainer", "sampler", "engine")]
         server = Server(
             command=[
-                sys.executable, "-m", "rl_operator", "--namespace", SYSTEM, "--identity", identity,
-                "--listen-port", str(port), "--progress-seconds", "1", *images, *extra,
+                sys.executable,
+                "-m",
+                "rl_operator",
+                "--namespace",
+                SYSTEM,
+                "--identity",
+                identity,
+                "--listen-port",
+                str(port),
+                "--progress-seconds",
+                "1",
+                *images,
+                *extra,
             ],
             ready_url=f"http://127.0.0.1:{port}/readyz",
             log=self.folder / f"{identity}.log",
@@ -83,7 +94,7 @@ class Starter:
                 "KUBECONFIG": str(self.kubeconfig),
                 "PYTHONPATH": os.pathsep.join(str(ROOT / one) for one in ("contracts", "operator")),
             },
-        )  # fmt: skip
+        )
         process = Process(server=server, identity=identity, url=f"http://127.0.0.1:{port}")
         self.started.append(process)
         if wait:
@@ -101,9 +112,7 @@ class Starter:
             process.server.stop(signal.SIGTERM)
 
 
-def grant(
-    apiserver: ApiServer, folder: Path, *values: str, system: str = SYSTEM
-) -> Path:  # fmt: skip
+def grant(apiserver: ApiServer, folder: Path, *values: str, system: str = SYSTEM) -> Path:
     """A kubeconfig of the operator's service account, with the chart's rights and no others.
 
     ``values`` are helm's, e.g. ``kueue.enabled=true``; ``system`` is the operator's namespace.
@@ -111,12 +120,21 @@ def grant(
     images = [f"--set=images.{name}={name}:1" for name in IMAGES]
     rendered = subprocess.run(
         [
-            binary("helm"), "template", system, str(ROOT / "charts/rl-operator"),
-            "--namespace", system, "--kube-version", "1.34.0", *images,
-            *(f"--set={one}" for one in values),
+            binary("helm"),
+            "template",
+            system,
+            str(ROOT / "charts/rl-operator"),
+            "--namespace",
+            system,
+            "--kube-version",
+            "1.34.0",
+            *images,
+            *(f"--set={value}" for value in values),
         ],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     wanted = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in RIGHTS]
     apiserver.kubectl("create", "namespace", system)
     items = {"apiVersion": "v1", "kind": "List", "items": wanted}

@@ -247,7 +247,7 @@ class World:
         seen = observe.job_snapshot(self.cluster, key)
         assert seen is not None
         said = operator.words.recalled(key, seen.job).status
-        return any(one.reason == "CheckingInputs" for one in said.conditions)
+        return any(condition.reason == "CheckingInputs" for condition in said.conditions)
 
     def status(self, key: Key) -> dict[str, Any]:
         found = self.cluster.get(kinds.RLJOB, key.namespace, key.name)
@@ -277,9 +277,13 @@ class World:
         pod = {"containers": [{"name": "pytorch", "image": "x"}]}
         self.apply("v1", "Pod", name, spec=pod)
         self.apiserver.kubectl(
-            "-n", self.namespace, "label", "pod", name,
+            "-n",
+            self.namespace,
+            "label",
+            "pod",
+            name,
             *(f"{key}={value}" for key, value in labels.items()),
-        )  # fmt: skip
+        )
         running = {"name": "pytorch", "state": {"running": {"startedAt": _now()}}}
         self.set_pod(name, "Running", container=running, ready=True)
 
@@ -311,16 +315,28 @@ class World:
 
     def set_status(self, kind: str, name: str, status: dict[str, Any]) -> None:
         self.apiserver.kubectl(
-            "-n", self.namespace, "patch", kind, name, "--subresource=status", "--type=merge",
-            "-p", json.dumps({"status": status}),
-        )  # fmt: skip
+            "-n",
+            self.namespace,
+            "patch",
+            kind,
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            json.dumps({"status": status}),
+        )
 
     def register(self, run: str, pod: str, **changes: Any) -> Sampler:
         now = self.stores.mongo.now()
         sampler = a_sampler(
-            pod, id=f"{run}.sampler.{pod}", run=run, pod=pod, registered_at=now, heartbeat_at=now,
+            pod,
+            id=f"{run}.sampler.{pod}",
+            run=run,
+            pod=pod,
+            registered_at=now,
+            heartbeat_at=now,
             **{"scorers": ["ExactMatch"], "state": "starting", **changes},
-        )  # fmt: skip
+        )
         self.stores.samplers.put([sampler])
         self.registered.add(sampler.id)
         return sampler

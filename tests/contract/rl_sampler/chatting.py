@@ -53,12 +53,17 @@ def chat(pod: Pod, *, model: str = "policy", **fields: Any) -> Answer:
 def directly(engine: EngineServer, **fields: Any) -> str:
     """The same of the engine itself; ``fields`` say by which weights."""
     body = {
-        "model": "policy", "messages": SAID, "temperature": 0, "max_tokens": TOKENS, **fields,
-    }  # fmt: skip
+        "model": "policy",
+        "messages": SAID,
+        "temperature": 0,
+        "max_tokens": TOKENS,
+        **fields,
+    }
     request = urllib.request.Request(
-        f"{engine.url}/v1/chat/completions", json.dumps(body).encode(),
+        f"{engine.url}/v1/chat/completions",
+        json.dumps(body).encode(),
         {"Content-Type": "application/json"},
-    )  # fmt: skip
+    )
     with urllib.request.urlopen(request, timeout=ENGINE_START_SECONDS) as answer:
         content: str = json.loads(answer.read())["choices"][0]["message"]["content"]
         return content

@@ -72,13 +72,31 @@ class EngineServer:
     def start(self) -> None:
         """Start it; ``wait_ready`` waits."""
         command = [
-            str(ENGINE_PYTHON), "-m", "sglang.launch_server",
-            "--model-path", str(self.model), "--weight-version", "base",
-            "--host", "127.0.0.1", "--port", str(self.port), "--dtype", self.dtype,
-            "--device", "cpu", "--attention-backend", "torch_native", "--sleep-on-idle",
-            "--max-total-tokens", "32768", "--max-running-requests", "64",
-            "--skip-server-warmup", *self.arguments,
-        ]  # fmt: skip
+            str(ENGINE_PYTHON),
+            "-m",
+            "sglang.launch_server",
+            "--model-path",
+            str(self.model),
+            "--weight-version",
+            "base",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--dtype",
+            self.dtype,
+            "--device",
+            "cpu",
+            "--attention-backend",
+            "torch_native",
+            "--sleep-on-idle",
+            "--max-total-tokens",
+            "32768",
+            "--max-running-requests",
+            "64",
+            "--skip-server-warmup",
+            *self.arguments,
+        ]
         environment = os.environ | {
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
@@ -121,7 +139,7 @@ class EngineServer:
         """Folders of the adapters that it says it holds, by name."""
         status, body = get(f"{self.url}/v1/models")
         assert status == 200
-        return {one["id"]: one["root"] for one in json.loads(body)["data"] if one["parent"]}
+        return {load["id"]: load["root"] for load in json.loads(body)["data"] if load["parent"]}
 
     def weight_version(self) -> str:
         """What it says that it serves; empty while it is down."""
@@ -270,9 +288,12 @@ def make_pod(
         **sections: Any,
     ) -> Pod:
         pod = new_pod(
-            tmp_path / name, engine_url=engine_server.url, settings=settings, stores=stores,
+            tmp_path / name,
+            engine_url=engine_server.url,
+            settings=settings,
+            stores=stores,
             sections=sections,
-        )  # fmt: skip
+        )
         pods.append(pod)
         return pod
 

@@ -127,7 +127,7 @@ class ScriptedTrainer:
         sequences = range(self.inserted, self.inserted + number)
         self.inserted += number
         return self._insert(
-            [ids.task_id(self.run, "train", one) for one in sequences],
+            [ids.task_id(self.run, "train", sequence) for sequence in sequences],
             queue=Queue.TRAIN,
             group_size=group_size,
             temperature=temperature,
@@ -139,7 +139,7 @@ class ScriptedTrainer:
         """Insert evaluation tasks of one version."""
         split = f"eval-{version}-{self.epoch}"
         return self._insert(
-            [ids.task_id(self.run, split, one) for one in range(number)],
+            [ids.task_id(self.run, split, index) for index in range(number)],
             queue=Queue.EVALUATION,
             evaluation_version=version,
             group_size=1,

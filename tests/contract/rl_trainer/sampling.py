@@ -141,13 +141,13 @@ class TestSampler:
             self.stores.tasks.hand_back(task, reason=self.fail)
             return
         time.sleep(self.pause_seconds)
-        rollouts = [self.spoil(one) for one in self._rollouts(task)]
+        rollouts = [self.spoil(rollout) for rollout in self._rollouts(task)]
         self.stores.rollouts.put(rollouts)
-        self.stores.tasks.complete(task, rollouts=[one.id for one in rollouts])
+        self.stores.tasks.complete(task, rollouts=[rollout.id for rollout in rollouts])
 
     def _rollouts(self, task: Task) -> list[Rollout]:
         assert self.held is not None
-        text = "".join(f"<{one.role}>{one.text}<end>" for one in task.messages)
+        text = "".join(f"<{message.role}>{message.text}<end>" for message in task.messages)
         prompt = self._tokenizer(text + "<assistant>")["input_ids"]
         assert prompt[-1] == ASSISTANT
         members = self._generate(prompt, count=task.group_size, temperature=task.temperature)
@@ -216,7 +216,7 @@ def sampling(*samplers: TestSampler) -> Iterator[None]:
     """Let samplers work; raises what ended one of them."""
     stopped = threading.Event()
     with ThreadPoolExecutor(len(samplers)) as executor:
-        jobs: list[Future[None]] = [executor.submit(one.work, stopped) for one in samplers]
+        jobs: list[Future[None]] = [executor.submit(sampler.work, stopped) for sampler in samplers]
         try:
             yield
         finally:

@@ -82,7 +82,7 @@ class World:
     def put_data(self, name: str, digits: range) -> None:
         """Every digit is asked for the digit 7."""
         records = [{"id": f"e{digit}", "query": str(digit), "answer": "7"} for digit in digits]
-        lines = "".join(json.dumps(one) + "\n" for one in records)
+        lines = "".join(json.dumps(record) + "\n" for record in records)
         self.stores.objects.put(f"{self.stores.objects.prefix}{name}.jsonl", lines.encode())
 
     def write_mounts(self) -> None:
@@ -211,7 +211,7 @@ class World:
         assert len(tasks) == len(set(tasks)), "a task was trained twice"
         bound = self.spec.algorithm.off_policy.max_staleness
         for step, rollouts in enumerate(self.trained(), start=1):
-            assert max(step - 1 - one.oldest_step for one in rollouts) <= bound
+            assert max(step - 1 - rollout.oldest_step for rollout in rollouts) <= bound
         final, expected = self.final_weights(), self.uninterrupted()
         assert all(torch.equal(one, final[name]) for name, one in expected.items())
 

@@ -16,17 +16,17 @@ def rules() -> list[dict[str, Any]]:
     text = (TEMPLATES / "_helpers.tpl").read_text()
     _, _, rest = text.partition('{{- define "rl.rules" -}}')
     body, _, _ = rest.partition("{{- define")
-    found = yaml.safe_load("\n".join(one for one in body.splitlines() if "{{" not in one))
+    found = yaml.safe_load("\n".join(line for line in body.splitlines() if "{{" not in line))
     assert isinstance(found, list)
     return found
 
 
 def verbs(resource: str) -> set[str]:
-    return {verb for one in rules() if resource in one["resources"] for verb in one["verbs"]}
+    return {verb for rule in rules() if resource in rule["resources"] for verb in rule["verbs"]}
 
 
 def test_one_secret_is_read_by_its_name_and_none_is_listed() -> None:
-    named = [one for one in rules() if "secrets" in one["resources"]]
+    named = [rule for rule in rules() if "secrets" in rule["resources"]]
     assert named == [
         {
             "apiGroups": [""],
@@ -39,9 +39,9 @@ def test_one_secret_is_read_by_its_name_and_none_is_listed() -> None:
 
 
 def test_no_right_is_for_everything() -> None:
-    for one in rules():
+    for rule in rules():
         for part in ("apiGroups", "resources", "verbs"):
-            assert not any("*" in value for value in one[part]), one
+            assert not any("*" in value for value in rule[part]), rule
     assert "*" not in (TEMPLATES / "rbac.yaml").read_text()
 
 

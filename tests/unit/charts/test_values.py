@@ -32,7 +32,7 @@ def declared(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 def read() -> set[str]:
     """Paths of values in the templates and in the conditions of the chart's parts."""
-    templates = "\n".join(one.read_text() for one in (CHART / "templates").iterdir())
+    templates = "\n".join(path.read_text() for path in (CHART / "templates").iterdir())
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     found = set(re.findall(r"\.Values\.([A-Za-z.]+)", templates))
     # By name: what `index` takes out of a section with the component's name.
@@ -41,15 +41,15 @@ def read() -> set[str]:
     components += re.findall(r'"(\w+)" \(dict "port"', templates)
     return (
         found
-        | {f"{section}.{one}" for section in sections for one in components}
-        | {one["condition"] for one in chart["dependencies"]}
+        | {f"{section}.{component}" for section in sections for component in components}
+        | {dependency["condition"] for dependency in chart["dependencies"]}
     )
 
 
 def test_each_value_is_read() -> None:
     known = read()
     leaves = [one for one in declared(SCHEMA) if not any(declared_below(one))]
-    assert [one for one in leaves if one not in known] == []
+    assert [leaf for leaf in leaves if leaf not in known] == []
 
 
 def declared_below(path: str) -> Iterator[str]:

@@ -28,28 +28,43 @@ FIGURES = [
     ("algorithms.md", "After {} batches' worth of replaced groups", [collect.NO_SIGNAL_BATCHES]),
     ("data.md", "is longer than {} MB", [text.MAX_RECORD_BYTES >> 20]),
     ("data.md", "reads the first {} MB", [input_checks.READ_BYTES >> 20]),
-    ("operator.md", "a Lease of {} s, renewed every {} s; every write first checks that the last "
-     "renewal is not older than {} s", [
-        leadership.DURATION_SECONDS, leadership.RETRY_SECONDS, leadership.RENEW_DEADLINE_SECONDS]),
-    ("operator.md", "up to `restartBackoffMaxSeconds` ({}), the next attempt", [
-        Lifecycle().restart_backoff_max_seconds]),
+    (
+        "operator.md",
+        "a Lease of {} s, renewed every {} s; every write first checks that the last "
+        "renewal is not older than {} s",
+        [leadership.DURATION_SECONDS, leadership.RETRY_SECONDS, leadership.RENEW_DEADLINE_SECONDS],
+    ),
+    (
+        "operator.md",
+        "up to `restartBackoffMaxSeconds` ({}), the next attempt",
+        [Lifecycle().restart_backoff_max_seconds],
+    ),
     ("operator.md", "tried again every {} s, not counted", [ends.REFUSED_RETRY_SECONDS]),
     ("operator.md", "waited for more than {} % of its time", [autoscaler.UP_WAIT_SHARE * 100]),
-    ("conditions.md", "after {} s, then up to every {} s", [
-        preflight.RETRY_FIRST_SECONDS, preflight.RETRY_MAX_SECONDS]),
+    (
+        "conditions.md",
+        "after {} s, then up to every {} s",
+        [preflight.RETRY_FIRST_SECONDS, preflight.RETRY_MAX_SECONDS],
+    ),
     ("policy-format.md", "deleted {} s later", [policy_collector.GRACE_SECONDS]),
     ("sampler.md", "writes its document every {} s", [heartbeat.BEAT_SECONDS]),
     ("sampler.md", "reads the run document every {} s", [run_watch.POLL_SECONDS]),
-    ("sampler.md", "Leases of {} s are renewed every {} s", [
-        claims.LEASE_SECONDS, claims.RENEW_SECONDS]),
-    ("sampler.md", "tried again after {} s, doubling up to {} s", [
-        backoff.FIRST_SECONDS, backoff.LONGEST_SECONDS]),
+    (
+        "sampler.md",
+        "Leases of {} s are renewed every {} s",
+        [claims.LEASE_SECONDS, claims.RENEW_SECONDS],
+    ),
+    (
+        "sampler.md",
+        "tried again after {} s, doubling up to {} s",
+        [backoff.FIRST_SECONDS, backoff.LONGEST_SECONDS],
+    ),
     ("sampler.md", "more than {} s of processor time", [PROCESSOR_SECONDS]),
     ("sampler.md", "ranges of {} MiB", [fetch.PART_BYTES >> 20]),
     ("stores.md", "heartbeat is younger than {} s", [sampler.SILENT_SECONDS]),
     ("stores.md", "keeps below {} MiB", [overflow.OVERFLOW_BYTES >> 20]),
     ("trainer.md", "is repeated for {} s", [attempt.PATIENCE_SECONDS]),
-]  # fmt: skip
+]
 IN_WORDS = [
     ("audit.md", "more than half a minute ago", orphans.LEASE_GRACE_SECONDS, 30),
     ("operator.md", "a minute over their grace", lifecycle.LINGER_SECONDS, 60),
@@ -70,7 +85,7 @@ def said(page: str) -> str:
 
 @pytest.mark.parametrize(("page", "phrase", "figures"), FIGURES, ids=lambda one: str(one)[:40])
 def test_figures_are_the_codes(page: str, phrase: str, figures: list[float]) -> None:
-    assert phrase.format(*(f"{one:g}" for one in figures)) in said(page)
+    assert phrase.format(*(f"{figure:g}" for figure in figures)) in said(page)
 
 
 @pytest.mark.parametrize(("page", "phrase", "found", "figure"), IN_WORDS, ids=lambda one: str(one))

@@ -45,9 +45,15 @@ MODELS = reachable(*ROOTS["spec"], *ROOTS["status"], StoreSettings)
 NAMES = {name for model in MODELS for name in fields(model)}
 VALUES = yaml.safe_load((ROOT / "charts" / "rl-operator" / "values.yaml").read_text())
 OF_MONGODB = {
-    "authMechanism", "findAndModify", "readPreference", "readWrite", "retryWrites", "tlsCAFile",
-    "tlsCertificateKeyFile", "tlsCRLFile",
-}  # fmt: skip
+    "authMechanism",
+    "findAndModify",
+    "readPreference",
+    "readWrite",
+    "retryWrites",
+    "tlsCAFile",
+    "tlsCertificateKeyFile",
+    "tlsCRLFile",
+}
 """Words of the server and of its URIs."""
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -65,15 +71,20 @@ def is_value(path: list[str]) -> bool:
 def is_field(token: str) -> bool:
     first, *rest = token.replace("[]", "").split(".")
     if first in ROOTS:
-        return any(leads_somewhere(one, rest) for one in ROOTS[first])
-    return any(leads_somewhere(one, [first, *rest]) for one in MODELS) or is_value([first, *rest])
+        return any(leads_somewhere(root, rest) for root in ROOTS[first])
+    return any(leads_somewhere(model, [first, *rest]) for model in MODELS) or is_value(
+        [first, *rest]
+    )
 
 
 @EVERY_PAGE
 def test_fields_exist(page: Path) -> None:
     files = {path.name for path in ROOT.rglob("*.py")} | {
-        "metrics.jsonl", "report.json", "manifest.json", "train.jsonl",
-    }  # fmt: skip
+        "metrics.jsonl",
+        "report.json",
+        "manifest.json",
+        "train.jsonl",
+    }
     dotted = re.compile(r"[a-z][A-Za-z]*(\[\])?(\.[a-z][A-Za-z0-9]*(\[\])?)+")
     camel = re.compile(r"[a-z]+[A-Z][A-Za-z]*")
     for token in quoted(page):
@@ -97,11 +108,11 @@ def test_examples_fit_the_models(page: Path) -> None:
 
 @EVERY_PAGE
 def test_files_and_folders_exist(page: Path) -> None:
-    parents = [ROOT, *(ROOT / one for one in PACKAGE_FOLDERS)]
+    parents = [ROOT, *(ROOT / package_folder for package_folder in PACKAGE_FOLDERS)]
     for token in quoted(page):
         if token.startswith("out/"):
             continue  # what a run writes
-        known = [one for one in parents if (one / token.split("/")[0]).is_dir()]
+        known = [parent for parent in parents if (parent / token.split("/")[0]).is_dir()]
         if "/" in token and re.fullmatch(r"[\w./-]+", token) and token[0] not in "./" and known:
             assert any((one / token).exists() for one in known), f"{page.name}: {token}"
 
@@ -118,9 +129,9 @@ def test_make_has_the_targets(page: Path) -> None:
 def test_modules_can_be_run(page: Path) -> None:
     for module in re.findall(r"python3? -m ((?:rl_\w+|benchmarks)[\w.]*)", page.read_text()):
         path = module.rstrip(".").replace(".", "/")
-        parents = [ROOT, *(ROOT / one for one in PACKAGE_FOLDERS)]
-        found = [one / path for one in parents if (one / path).is_dir()] + [
-            one for one in parents if (one / f"{path}.py").is_file()
+        parents = [ROOT, *(ROOT / package_folder for package_folder in PACKAGE_FOLDERS)]
+        found = [parent / path for parent in parents if (parent / path).is_dir()] + [
+            parent for parent in parents if (parent / f"{path}.py").is_file()
         ]
         assert found, f"{page.name}: {module}"
 
@@ -155,27 +166,40 @@ def condition_types() -> set[str]:
 def test_each_condition_is_described() -> None:
     assert {"Ready", "TrainerReady", "StorageReachable", "Complete"} <= condition_types()
     text = (ROOT / "docs" / "conditions.md").read_text()
-    assert [one for one in sorted(condition_types()) if not re.search(rf"\b{one}\b", text)] == []
+    assert [
+        condition_type
+        for condition_type in sorted(condition_types())
+        if not re.search(rf"\b{condition_type}\b", text)
+    ] == []
 
 
 REASONS = {
-    "Headline": 1, "Said": 2, "Stall": 0, "Reach": 1, "Note": 0,
-    "Refusal": 2, "Outcome": 1, "TrainingFailedError": 0, "RolloutsLostError": 0,
-}  # fmt: skip
+    "Headline": 1,
+    "Said": 2,
+    "Stall": 0,
+    "Reach": 1,
+    "Note": 0,
+    "Refusal": 2,
+    "Outcome": 1,
+    "TrainingFailedError": 0,
+    "RolloutsLostError": 0,
+}
 """Where these are given their reason when it has no keyword."""
 SAID_BY = trees(
-    "operator/rl_operator", "trainer_image/rl_trainer",
-    "contracts/rl_contracts/documents", "contracts/rl_contracts/hub",
+    "operator/rl_operator",
+    "trainer_image/rl_trainer",
+    "contracts/rl_contracts/documents",
+    "contracts/rl_contracts/hub",
     "contracts/rl_contracts/stores",
-)  # fmt: skip
+)
 """Whose reasons get into a status."""
 
 
 def test_each_reason_is_described() -> None:
     reasons = {
-        one
-        for one in arguments(SAID_BY, REASONS, keyword="reason")
-        if re.fullmatch(r"[A-Z]\w+", one)
+        argument
+        for argument in arguments(SAID_BY, REASONS, keyword="reason")
+        if re.fullmatch(r"[A-Z]\w+", argument)
     }
     assert len(reasons) > 40
     assert sorted(reasons - everything_quoted()) == []
@@ -189,9 +213,9 @@ def test_no_reason_is_made_up() -> None:
     said = {one for one in quoted(page) if re.fullmatch(r"[A-Z][a-z]+[A-Z]\w+", one)}
     # Some are put together from two words.
     made_up = [
-        one
-        for one in said - known - kinds
-        if not any({one[:cut], one[cut:]} <= known for cut in range(1, len(one)))
+        kind
+        for kind in said - known - kinds
+        if not any({kind[:cut], kind[cut:]} <= known for cut in range(1, len(kind)))
     ]
     assert made_up == []
 
@@ -200,12 +224,21 @@ def of_trainer() -> CollectorRegistry:
     """A run with everything that there may be."""
     figures, parts = Figures(), {"any": 1}
     evaluation = EvaluationResult(
-        step=1, version=1, temperature=1.0, accuracy=1.0, loss=1.0, prompts=1, tokens=1,
-        pass_at={"1": 1.0}, logprob_gap_mean=0.0, logprob_gap_max=0.0, seconds=1.0,
-    )  # fmt: skip
+        step=1,
+        version=1,
+        temperature=1.0,
+        accuracy=1.0,
+        loss=1.0,
+        prompts=1,
+        tokens=1,
+        pass_at={"1": 1.0},
+        logprob_gap_mean=0.0,
+        logprob_gap_max=0.0,
+        seconds=1.0,
+    )
     step = a_step(
         1, reward_parts=parts, seconds=parts, tracking_behind=parts, drops=Drops(by_cause=parts)
-    )  # fmt: skip
+    )
     figures.go_on([step], [evaluation])
     registry = CollectorRegistry()
     registry.register(figures)

@@ -109,7 +109,7 @@ def test_the_policy_s_tokens_alone_are_learned(tasks: ModuleType, make: ModuleTy
     tokenizer = make.new_tokenizer([make.text_of(episode)])
     warmstart = make.Warmstart(task, make.Recipe(), tokenizer)
     _, labels = warmstart.batch([episode])
-    learned = tokenizer.decode([int(one) for one in labels[0] if one != make.IGNORED])
+    learned = tokenizer.decode([int(label) for label in labels[0] if label != make.IGNORED])
     said = [one["content"] for one in episode if one["role"] == "assistant"]
     assert learned == "".join(f"{one}<|end|>" for one in said)
     assert re.search(r'"a": 12, "b": 34', learned)

@@ -44,8 +44,13 @@ def test_without_any_container_there_is_no_log() -> None:
 
 
 def test_a_failure_names_condition_remedy_and_last_attempt() -> None:
-    last = {"attempt": 2, "reason": "ExitedWithError", "message": "Boom.", "exitCode": 1,
-            "time": "2026-11-21T00:00:00Z"}  # fmt: skip
+    last = {
+        "attempt": 2,
+        "reason": "ExitedWithError",
+        "message": "Boom.",
+        "exitCode": 1,
+        "time": "2026-11-21T00:00:00Z",
+    }
     looked = snapshot(condition("Failed", reason="BackoffLimitExceeded"), lastFailure=last)
     failed_condition = looked.job.status.conditions[0]
     ending = Ending(kind="Failed", snapshot=looked, seconds=5, condition=failed_condition)

@@ -41,9 +41,14 @@ def test_a_pod_in_which_several_runs_sample_is_shown_with_each_job() -> None:
 def test_a_container_that_cannot_start_is_the_trouble() -> None:
     waiting = client.V1ContainerStateWaiting(reason="ImagePullBackOff", message="no such image")
     container = client.V1ContainerStatus(
-        name="main", image="x", image_id="", ready=False, restart_count=0,
-        state=client.V1ContainerState(waiting=waiting), last_state=client.V1ContainerState(),
-    )  # fmt: skip
+        name="main",
+        image="x",
+        image_id="",
+        ready=False,
+        restart_count=0,
+        state=client.V1ContainerState(waiting=waiting),
+        last_state=client.V1ContainerState(),
+    )
     status = client.V1PodStatus(phase="Pending", container_statuses=[container])
     found = pod_view(v1_pod(environ=[], status=status))
     assert found.trouble == "container main: ImagePullBackOff: no such image"

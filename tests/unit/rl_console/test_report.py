@@ -9,27 +9,58 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import StepMetrics
 
 EVALUATION = EvaluationResult(
-    step=0, version=1, temperature=1.0, accuracy=0.31, prompts=200, tokens=1100,
-    logprob_gap_mean=1e-6, logprob_gap_max=1e-5, seconds=3.0,
-)  # fmt: skip
+    step=0,
+    version=1,
+    temperature=1.0,
+    accuracy=0.31,
+    prompts=200,
+    tokens=1100,
+    logprob_gap_mean=1e-6,
+    logprob_gap_max=1e-5,
+    seconds=3.0,
+)
 WRITTEN = """{
  "run": "u1", "job": "sums", "steps": 60, "policyVersions": 61, "accuracyBefore": 0.31,
  "accuracyAfter": 0.78, "evaluations": [], "trainerSeconds": 140.5, "maxStalenessSeen": 2,
  "logprobGapMean": 1.2e-6, "tokensPerSecond": 400.0, "trainerWaitShare": 0.2, "restarts": 0,
  "finalModel": "s3://rl-data/lab/runs/u1/final/"}"""
 DEMO_KEYS = {
-    "accuracyBefore", "accuracyAfter", "policyVersions", "steps", "seconds", "trainerSeconds",
-    "maxStalenessSeen", "logprobGapMean", "tokensPerSecond", "trainerWaitShare", "finalModel",
-}  # fmt: skip
+    "accuracyBefore",
+    "accuracyAfter",
+    "policyVersions",
+    "steps",
+    "seconds",
+    "trainerSeconds",
+    "maxStalenessSeen",
+    "logprobGapMean",
+    "tokensPerSecond",
+    "trainerWaitShare",
+    "finalModel",
+}
 
 
 def metrics(step: int) -> StepMetrics:
     return StepMetrics(
-        step=step, epoch=1, time=0.0, reward_mean=step / 10, reward_std=0.1, loss=0.0,
-        gradient_norm=1.0, learning_rate=1e-4, clip_fraction=0.0, logprob_gap_mean=0.0,
-        staleness_mean=0.0, staleness_max=0, tokens=600, rollouts=128, dropped_stale=0,
-        response_tokens_mean=5.0, wait_seconds=0.1, train_seconds=1.0, policy_version=step,
-    )  # fmt: skip
+        step=step,
+        epoch=1,
+        time=0.0,
+        reward_mean=step / 10,
+        reward_std=0.1,
+        loss=0.0,
+        gradient_norm=1.0,
+        learning_rate=1e-4,
+        clip_fraction=0.0,
+        logprob_gap_mean=0.0,
+        staleness_mean=0.0,
+        staleness_max=0,
+        tokens=600,
+        rollouts=128,
+        dropped_stale=0,
+        response_tokens_mean=5.0,
+        wait_seconds=0.1,
+        train_seconds=1.0,
+        policy_version=step,
+    )
 
 
 def test_smoothing_looks_back_only() -> None:
@@ -57,8 +88,7 @@ def shown(*evaluations: EvaluationResult) -> list[list[str]]:
     console = Console(width=200, file=io.StringIO())
     with console.capture() as printed:
         console.print(table(report))
-    return [line.replace("│", " ").replace("┃", " ").split() for line in
-            printed.get().splitlines()]  # fmt: skip
+    return [line.replace("│", " ").replace("┃", " ").split() for line in printed.get().splitlines()]
 
 
 def test_the_table_has_accuracies() -> None:

@@ -8,12 +8,18 @@ from tests.unit.rl_console.builders import condition, snapshot
 RUNNING: dict[str, Any] = {
     "phase": "Running",
     "progress": {
-        "step": 12, "steps": 60, "reward": 0.41, "phase": "training step 13", "backlog": 24,
-        "tokensPerSecond": 1830.4, "trainerWaitShare": 0.123, "secondsLeft": 90,
+        "step": 12,
+        "steps": 60,
+        "reward": 0.41,
+        "phase": "training step 13",
+        "backlog": 24,
+        "tokensPerSecond": 1830.4,
+        "trainerWaitShare": 0.123,
+        "secondsLeft": 90,
     },
     "weights": {"version": 13, "lag": 1},
     "samplers": {"desired": 2, "ready": 2, "serving": 1},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

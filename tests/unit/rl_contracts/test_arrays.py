@@ -14,7 +14,7 @@ from rl_contracts.documents.arrays import (
     repeat_int32,
     unpack_float32,
     unpack_int32,
-)  # fmt: skip
+)
 
 
 def test_packing_is_little_endian() -> None:

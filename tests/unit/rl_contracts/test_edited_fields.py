@@ -17,15 +17,21 @@ from tests.chaos.operator_cluster.edits import (
 )
 
 ELSEWHERE = {
-    "autoscaling", "maxConcurrentGroups", "disruption.pdb",  # tests of their own
+    "autoscaling",
+    "maxConcurrentGroups",
+    "disruption.pdb",  # tests of their own
     "engine.kind",  # there is one
-    "engine.nodesPerReplica", "rollout.partition",  # refused
-}  # fmt: skip
+    "engine.nodesPerReplica",
+    "rollout.partition",  # refused
+}
 LIMITS = {"failurePolicy"}
 """What an edit of it does is shown with those of ``backoffLimit``."""
 SPLIT: dict[str, type[BaseModel]] = {
-    "engine": Engine, "drain": Drain, "disruption": Disruption, "rollout": Rollout,
-}  # fmt: skip
+    "engine": Engine,
+    "drain": Drain,
+    "disruption": Disruption,
+    "rollout": Rollout,
+}
 TOGETHER = {"rollout.maxUnavailable", "rollout.maxSurge"}
 
 

@@ -28,8 +28,10 @@ def test_a_well_formed_header_tells_every_tensor() -> None:
     stored = file_of(HEADER)
     tensors = parse_safetensors_header(stored, file_bytes=len(stored))
     assert {name: (one.dtype, one.shape) for name, one in tensors.items()} == {
-        "a": ("F32", [2, 3]), "b": ("BF16", []), "c": ("F32", [0, 4]),
-    }  # fmt: skip
+        "a": ("F32", [2, 3]),
+        "b": ("BF16", []),
+        "c": ("F32", [0, 4]),
+    }
 
 
 @pytest.mark.parametrize(
@@ -59,9 +61,13 @@ def test_every_truncation_is_refused(length: int) -> None:
 
 def test_a_manifest_comes_back_by_its_digest_only() -> None:
     manifest = Manifest(
-        kind="policy", run="r", epoch=1, step=2, version=3,
+        kind="policy",
+        run="r",
+        epoch=1,
+        step=2,
+        version=3,
         files=[FileEntry(name="model.safetensors", size_bytes=1, sha256="0" * 64)],
-    )  # fmt: skip
+    )
     stored = manifest.to_bytes()
     digest = hashlib.sha256(stored).hexdigest()
     assert Manifest.from_bytes(stored, sha256=digest) == manifest

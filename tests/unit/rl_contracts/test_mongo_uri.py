@@ -12,10 +12,14 @@ from rl_contracts.stores.clients.settings import StoreSettings
 def connect(uri: str) -> None:
     settings = StoreSettings.from_mapping(
         {
-            "mongoUri": uri, "mongoDatabase": "rl_team", "s3Endpoint": "http://s3",
-            "s3Bucket": "abc", "s3AccessKey": "key", "s3SecretKey": "secret",
+            "mongoUri": uri,
+            "mongoDatabase": "rl_team",
+            "s3Endpoint": "http://s3",
+            "s3Bucket": "abc",
+            "s3AccessKey": "key",
+            "s3SecretKey": "secret",
         }
-    )  # fmt: skip
+    )
     Mongo(settings).close()
 
 
@@ -49,10 +53,12 @@ def test_what_is_of_the_process_that_connects_is_refused(
 @pytest.mark.parametrize(
     "query",
     [
-        "", "?tls=true&retryWrites=false", "?authMechanism=SCRAM-SHA-256&authSource=admin",
+        "",
+        "?tls=true&retryWrites=false",
+        "?authMechanism=SCRAM-SHA-256&authSource=admin",
         "?authMechanism=PLAIN&authSource=$external",
     ],
-)  # fmt: skip
+)
 def test_a_login_that_the_secret_holds_is_used(query: str) -> None:
     connect(f"mongodb://rl:s3cret@db.example/{query}")
     connect(f"mongodb+srv://rl:s3cret@db.example/{query}")

@@ -35,9 +35,13 @@ def objects(
     endpoint: str, *, patience_seconds: float = 0.0, changes: dict[str, str] | None = None
 ) -> Objects:
     values = {
-        "mongoUri": "mongodb://db", "mongoDatabase": "rl_team", "s3Endpoint": endpoint,
-        "s3Bucket": "abc", "s3AccessKey": "key", "s3SecretKey": "secret",
-    }  # fmt: skip
+        "mongoUri": "mongodb://db",
+        "mongoDatabase": "rl_team",
+        "s3Endpoint": endpoint,
+        "s3Bucket": "abc",
+        "s3AccessKey": "key",
+        "s3SecretKey": "secret",
+    }
     settings = StoreSettings.from_mapping(values | (changes or {}))
     return Objects(settings, patience_seconds=patience_seconds)
 

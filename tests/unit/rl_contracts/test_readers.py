@@ -27,7 +27,7 @@ WRITTEN_WHOLE: dict[type[BaseModel], str] = {Resources: "to_kubernetes"}
 
 
 def parsed(*folders: Path) -> list[ast.AST]:
-    return [ast.parse(one.read_text()) for folder in folders for one in folder.rglob("*.py")]
+    return [ast.parse(path.read_text()) for folder in folders for path in folder.rglob("*.py")]
 
 
 def attributes(trees: list[ast.AST]) -> set[str]:
@@ -51,8 +51,8 @@ def words(trees: list[ast.AST]) -> set[str]:
 
 
 def program_trees() -> list[ast.AST]:
-    contracts = [one for one in (ROOT / "contracts" / "rl_contracts").iterdir() if one.is_dir()]
-    beside = [one for one in contracts if one != SPEC]
+    contracts = [path for path in (ROOT / "contracts" / "rl_contracts").iterdir() if path.is_dir()]
+    beside = [contract for contract in contracts if contract != SPEC]
     return parsed(*(ROOT / name for name in PROGRAMS), *beside)
 
 
@@ -133,7 +133,7 @@ def test_each_variable_of_a_pod_is_set_and_read() -> None:
     tree = ast.parse(Path(env.__file__).read_text())
     classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     parsed_names = {
-        node.id for one in classes for node in ast.walk(one) if isinstance(node, ast.Name)
+        node.id for class_ in classes for node in ast.walk(class_) if isinstance(node, ast.Name)
     }
     assert len(variables()) > 10
     assert set(variables()) - set_by_operator - set_by_launcher == set()

@@ -24,10 +24,14 @@ def a_lineage(steps: int, *, durable: int, strays: int = 0, waiting: int = 2) ->
     for number in range(steps * PER_STEP + waiting):
         tasks.append(
             TaskItem(
-                id=f"t{number}", ended=number < steps * PER_STEP, train=True, sequence=number,
-                time=float(number), size=10,
+                id=f"t{number}",
+                ended=number < steps * PER_STEP,
+                train=True,
+                sequence=number,
+                time=float(number),
+                size=10,
             )
-        )  # fmt: skip
+        )
         for attempt in (1, 2):  # the first attempt's was never chosen
             rollouts.append(
                 RolloutItem(
@@ -37,18 +41,26 @@ def a_lineage(steps: int, *, durable: int, strays: int = 0, waiting: int = 2) ->
     for step in range(1, steps + 1):
         numbers = range((step - 1) * PER_STEP, step * PER_STEP)
         batch = BatchItem(
-            id=f"b{step}", step=step, epoch=2, time=float(step * PER_STEP), size=50,
-            parent=f"b{step - 1}" if step > 1 else None, next_sequence=step * PER_STEP,
-            tasks=tuple(f"t{n}" for n in numbers), rollouts=tuple(f"r{n}.2" for n in numbers),
-        )  # fmt: skip
+            id=f"b{step}",
+            step=step,
+            epoch=2,
+            time=float(step * PER_STEP),
+            size=50,
+            parent=f"b{step - 1}" if step > 1 else None,
+            next_sequence=step * PER_STEP,
+            tasks=tuple(f"t{n}" for n in numbers),
+            rollouts=tuple(f"r{n}.2" for n in numbers),
+        )
         batches.append(batch)
         if step <= strays:
             batches.append(replace(batch, id=f"stray{step}", epoch=1))
     pointer = DurablePointer(step=durable, prefix="c/", manifest_sha256="0")
     run = a_run(
-        step=steps, epoch=2, head_batch=f"b{steps}" if steps else None,
+        step=steps,
+        epoch=2,
+        head_batch=f"b{steps}" if steps else None,
         durable=pointer if durable else None,
-    )  # fmt: skip
+    )
     return Inventory(run=run, batches=batches, tasks=tasks, rollouts=rollouts)
 
 
@@ -85,7 +97,7 @@ def test_what_is_needed_stays_and_is_told() -> None:
     found = plan(inventory, Retention(batches=bound(count=1), rollouts=bound(count=1)), now=NOW)
     assert found.batches == ("b1", "b2")
     assert found.held["batches"] == 2  # b3 and b4; b5 is the one that may stay
-    kept = {one.id for one in inventory.rollouts} - set(found.rollouts)
+    kept = {rollout.id for rollout in inventory.rollouts} - set(found.rollouts)
     assert {"r4.2", "r9.2", "r10.1", "r11.2"} <= kept
 
 
@@ -110,7 +122,7 @@ def test_an_interrupted_pass_is_completed_though_no_bound_asks_for_it() -> None:
         whole,
         run=run,
         rollouts=whole.rollouts[6:],
-        batches=[one for one in whole.batches if one.id != "b2"],
+        batches=[batch for batch in whole.batches if batch.id != "b2"],
     )
     found = plan(left, Retention(batches=bound(count=4)), now=NOW)
     assert found.batches == ("b1",)
@@ -119,9 +131,11 @@ def test_an_interrupted_pass_is_completed_though_no_bound_asks_for_it() -> None:
 
 limits = st.one_of(st.none(), st.integers(1, 40))
 bounds = st.builds(
-    Bound, max_age_seconds=limits.map(lambda one: one and 980 + one), max_count=limits,
+    Bound,
+    max_age_seconds=limits.map(lambda one: one and 980 + one),
+    max_count=limits,
     max_bytes=limits.map(lambda one: one and 60 * one),
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -133,12 +147,14 @@ def inventories(draw: st.DrawFn) -> Inventory:
         strays=draw(st.integers(0, steps)),
         waiting=draw(st.integers(0, 4)),
     )
-    ended = draw(st.sets(st.sampled_from([one.id for one in inventory.tasks] or ["none"])))
-    trained = {name for one in inventory.batches for name in one.tasks}
-    tasks = [replace(one, ended=one.id in ended or one.id in trained) for one in inventory.tasks]
+    ended = draw(st.sets(st.sampled_from([task.id for task in inventory.tasks] or ["none"])))
+    trained = {name for batch in inventory.batches for name in batch.tasks}
+    tasks = [
+        replace(task, ended=task.id in ended or task.id in trained) for task in inventory.tasks
+    ]
     # A trainer that died between commit and retirement leaves trained tasks in the queue.
     undurable = {f"t{steps * PER_STEP - 1}"} if draw(st.booleans()) else set()
-    tasks = [replace(one, ended=one.ended and one.id not in undurable) for one in tasks]
+    tasks = [replace(task, ended=task.ended and task.id not in undurable) for task in tasks]
     orphans = [
         RolloutItem(id=f"o{n}", task=f"gone{n}", time=float(n))
         for n in range(draw(st.integers(0, 3)))
@@ -161,18 +177,18 @@ def after(inventory: Inventory, found: Plan, *, deletions: int) -> Inventory:
     )
     return Inventory(
         run=inventory.run.model_copy(update={"deleted": deleted}),
-        batches=[one for one in inventory.batches if one.id not in gone],
-        tasks=[one for one in inventory.tasks if one.id not in gone],
-        rollouts=[one for one in inventory.rollouts if one.id not in gone],
+        batches=[batch for batch in inventory.batches if batch.id not in gone],
+        tasks=[task for task in inventory.tasks if task.id not in gone],
+        rollouts=[rollout for rollout in inventory.rollouts if rollout.id not in gone],
         reusable_steps=inventory.reusable_steps,
     )
 
 
 def check_safe(left: Inventory, before: Inventory) -> None:
     run = left.run
-    batches = {one.id: one for one in left.batches}
-    rollouts = {one.id for one in left.rollouts}
-    tasks = {one.id for one in left.tasks}
+    batches = {batch.id: batch for batch in left.batches}
+    rollouts = {rollout.id for rollout in left.rollouts}
+    tasks = {task.id for task in left.tasks}
     # Resumable: from the head back to the durable state itself, with all that is trained again.
     first = max(left.first_needed, 1)
     name, steps = run.head_batch, []
@@ -182,23 +198,23 @@ def check_safe(left: Inventory, before: Inventory) -> None:
         name = batches[name].parent
     assert steps == list(range(run.step, first - 1, -1))
     # Whoever waits keeps all that it has, adopted members included.
-    waiting = {one.id for one in before.tasks if not one.ended}
+    waiting = {task.id for task in before.tasks if not task.ended}
     assert waiting <= tasks
-    assert {one.id for one in before.rollouts if one.task in waiting} <= rollouts
+    assert {rollout.id for rollout in before.rollouts if rollout.task in waiting} <= rollouts
     # Kept batches are rebuildable, and their prompts are there.
-    for one in left.batches:
-        if one.step >= run.deleted.batches_below:
-            assert set(one.rollouts) <= rollouts
-            assert set(one.tasks) <= tasks
+    for batch in left.batches:
+        if batch.step >= run.deleted.batches_below:
+            assert set(batch.rollouts) <= rollouts
+            assert set(batch.tasks) <= tasks
     # A task that is inserted again by the stream is one that was never deleted.
-    last = next((one for one in before.batches if one.id == run.head_batch), None)
-    gone = {one.sequence for one in before.tasks} - {one.sequence for one in left.tasks}
+    last = next((batch for batch in before.batches if batch.id == run.head_batch), None)
+    gone = {task.sequence for task in before.tasks} - {task.sequence for task in left.tasks}
     assert all(one < run.deleted.tasks_below for one in gone)
     assert last is None or all(one < last.next_sequence for one in gone)
     # Nobody is left without a task that had one.
-    known = {one.id for one in before.tasks}
-    orphaned = {one.task for one in left.rollouts if one.task in known} - tasks
-    chosen = {name for one in left.batches for name in one.tasks}
+    known = {task.id for task in before.tasks}
+    orphaned = {rollout.task for rollout in left.rollouts if rollout.task in known} - tasks
+    chosen = {name for batch in left.batches for name in batch.tasks}
     assert not orphaned - chosen
 
 
@@ -217,4 +233,4 @@ def test_any_pass_even_an_interrupted_one_leaves_the_run_whole(
     # Interrupted or not, two passes come to the same.
     straight = after(inventory, found, deletions=10_000)
     third = after(straight, plan(straight, wanted, now=NOW), deletions=10_000)
-    assert {one.id for one in whole.batches} == {one.id for one in third.batches}
+    assert {batch.id for batch in whole.batches} == {batch.id for batch in third.batches}

@@ -61,7 +61,7 @@ def walk(node: object, path: str = "") -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("columns", [crd.RLJOB_COLUMNS, crd.POOL_COLUMNS])
 def test_no_column_is_shown_twice(columns: list[dict[str, Any]]) -> None:
-    names = [one["name"] for one in columns]
+    names = [column["name"] for column in columns]
     assert len(names) == len(set(names))
 
 
@@ -81,10 +81,13 @@ def test_crds_are_structural_and_small(text: str) -> None:
 
 def test_settings_show_no_secret_and_name_a_missing_key(tmp_path: Path) -> None:
     values = {
-        "mongoUri": "mongodb://user:hunter2@h/", "mongoDatabase": "rl_a",
-        "s3Endpoint": "http://h:9000", "s3Bucket": "rl-data",
-        "s3AccessKey": "key", "s3SecretKey": "hunter2",
-    }  # fmt: skip
+        "mongoUri": "mongodb://user:hunter2@h/",
+        "mongoDatabase": "rl_a",
+        "s3Endpoint": "http://h:9000",
+        "s3Bucket": "rl-data",
+        "s3AccessKey": "key",
+        "s3SecretKey": "hunter2",
+    }
     for name, value in values.items():
         (tmp_path / name).write_text(value + "\n")
     settings = StoreSettings.from_folder(tmp_path)
@@ -101,19 +104,23 @@ def test_a_record_may_have_a_reward_of_its_own() -> None:
     reward = Reward.model_validate({"scorers": scorers})
     assert reward.of_record(scorer="", answer_schema="") == reward
     math = reward.of_record(scorer="Math", answer_schema="Boxed")
-    assert [(one.kind, one.weight) for one in math.scorers] == [("Math", 0.5)]
+    assert [(scorer.kind, scorer.weight) for scorer in math.scorers] == [("Math", 0.5)]
     assert math.answer_schema == "Boxed"
     other = reward.of_record(scorer="F1", answer_schema="")
-    assert [(one.kind, one.weight) for one in other.scorers] == [("F1", 1.0)]
+    assert [(scorer.kind, scorer.weight) for scorer in other.scorers] == [("F1", 1.0)]
 
 
 @pytest.mark.parametrize(
     "uri",
     [
-        "s3://data/a.jsonl", "s3://data/a b/c.parquet", "file:///data/a.json", "hf://org/name",
-        "hf://org/name@v1.0/main", "hf://org/name/data/train.parquet",
+        "s3://data/a.jsonl",
+        "s3://data/a b/c.parquet",
+        "file:///data/a.json",
+        "hf://org/name",
+        "hf://org/name@v1.0/main",
+        "hf://org/name/data/train.parquet",
     ],
-)  # fmt: skip
+)
 def test_sources_that_can_be_read(uri: str) -> None:
     DatasetSource(name="d", uri=uri)
 
@@ -121,10 +128,16 @@ def test_sources_that_can_be_read(uri: str) -> None:
 @pytest.mark.parametrize(
     "uri",
     [
-        "s3://data/a.csv", "s3://data/a.jsonl?x=1", "/data/a.jsonl", "file://data/a.jsonl",
-        "hf://name", "hf://org/name@", "hf://datasets/org/name@a@b", "https://x/a.jsonl",
+        "s3://data/a.csv",
+        "s3://data/a.jsonl?x=1",
+        "/data/a.jsonl",
+        "file://data/a.jsonl",
+        "hf://name",
+        "hf://org/name@",
+        "hf://datasets/org/name@a@b",
+        "https://x/a.jsonl",
     ],
-)  # fmt: skip
+)
 def test_sources_that_cannot_be_read(uri: str) -> None:
     with pytest.raises(ValidationError):
         DatasetSource(name="d", uri=uri)
@@ -133,10 +146,13 @@ def test_sources_that_cannot_be_read(uri: str) -> None:
 @pytest.mark.parametrize(
     "uri",
     [
-        "s3://models/tiny", "hf://Qwen/Qwen2.5-3B-Instruct", "hf://org/name@v1.0",
-        "hf://org/name@refs/pr/1", "file:///models/tiny",
+        "s3://models/tiny",
+        "hf://Qwen/Qwen2.5-3B-Instruct",
+        "hf://org/name@v1.0",
+        "hf://org/name@refs/pr/1",
+        "file:///models/tiny",
     ],
-)  # fmt: skip
+)
 def test_models_that_can_be_named(uri: str) -> None:
     ModelSource(uri=uri, tokenizer_uri=uri)
 
@@ -144,10 +160,17 @@ def test_models_that_can_be_named(uri: str) -> None:
 @pytest.mark.parametrize(
     "uri",
     [
-        "s3://m/tiny", "s3://models", "hf://name", "hf://org/name/folder", "hf://org/name@",
-        "hf://org/name@a@b", "file://models/tiny", "https://huggingface.co/org/name", "org/name",
+        "s3://m/tiny",
+        "s3://models",
+        "hf://name",
+        "hf://org/name/folder",
+        "hf://org/name@",
+        "hf://org/name@a@b",
+        "file://models/tiny",
+        "https://huggingface.co/org/name",
+        "org/name",
     ],
-)  # fmt: skip
+)
 def test_models_that_cannot_be_named(uri: str) -> None:
     with pytest.raises(ValidationError):
         ModelSource(uri=uri)
@@ -167,7 +190,7 @@ def test_epochs_become_steps_once_the_data_are_read() -> None:
 def test_rules_lose_spaces_around_operators_and_none_of_their_words() -> None:
     """What stands in quotes is told to users, or compared with what they wrote."""
     quoted = re.compile(r"'[^']*'")
-    rules = [one for model in (RLJob, SamplerPool) for one in _rules(model.model_json_schema())]
+    rules = [rule for model in (RLJob, SamplerPool) for rule in _rules(model.model_json_schema())]
     assert rules
     for text in rules:
         assert quoted.findall(tightened(text)) == quoted.findall(text)

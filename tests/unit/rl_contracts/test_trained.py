@@ -44,9 +44,7 @@ def test_the_digest_is_of_these_very_bytes() -> None:
         expected.update(struct.pack("<2f", advantage, advantage))
         expected.update(struct.pack("<2f", weight, weight))
     found = trained.digest(trained.sequences(batch, rollouts))
-    assert found == TrainedDigest(
-        sha256=expected.hexdigest(), sequences=2, tokens=8, generated=4
-    )  # fmt: skip
+    assert found == TrainedDigest(sha256=expected.hexdigest(), sequences=2, tokens=8, generated=4)
 
 
 def test_sequences_are_what_the_members_say() -> None:
@@ -119,7 +117,7 @@ CHANGES: dict[str, Any] = {
     "a token's advantage": change_members(token_advantages=pack_float32([-1.0, 1.0])),
     "what the critic learns": change_members(token_returns=pack_float32([0.5, 0.25])),
     "the order": swap,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)

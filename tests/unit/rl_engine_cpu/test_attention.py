@@ -47,9 +47,12 @@ def filled(lengths: Lengths, *, heads: tuple[int, int], dtype: torch.dtype, shar
     values = keys.clone()
     keys[used], values[used] = noise(len(used), few, SIZE), noise(len(used), few, SIZE)
     return Cache(
-        table=table, requests=requests, keys=keys, values=values,
+        table=table,
+        requests=requests,
+        keys=keys,
+        values=values,
         query=noise(sum(new for _, new in lengths), many, SIZE),
-    )  # fmt: skip
+    )
 
 
 def one_by_one(cache: Cache, lengths: Lengths, *, scale: float) -> torch.Tensor:
@@ -71,9 +74,12 @@ def one_by_one(cache: Cache, lengths: Lengths, *, scale: float) -> torch.Tensor:
 def gap(lengths: Lengths, *, heads: tuple[int, int], dtype: torch.dtype, shared: int = 0) -> float:
     cache = filled(lengths, heads=heads, dtype=dtype, shared=shared)
     calls = plan(
-        table=cache.table, requests=cache.requests, queries=[new for _, new in lengths],
-        keys=[cached + new for cached, new in lengths], dtype=dtype,
-    )  # fmt: skip
+        table=cache.table,
+        requests=cache.requests,
+        queries=[new for _, new in lengths],
+        keys=[cached + new for cached, new in lengths],
+        dtype=dtype,
+    )
     assert calls is not None
     found = attend(cache.query, cache.keys, cache.values, calls=calls, scale=0.3)
     assert (found.shape, found.dtype) == (cache.query.shape, dtype)
@@ -121,7 +127,12 @@ def test_any_batch_is_what_each_sequence_is_alone(
 def test_a_prompt_too_long_for_a_mask_is_left_to_others() -> None:
     table = torch.zeros(1, 4096, dtype=torch.int32)
     assert (
-        plan(table=table, requests=torch.tensor([0]), queries=[4096], keys=[4096],
-             dtype=torch.float32)
+        plan(
+            table=table,
+            requests=torch.tensor([0]),
+            queries=[4096],
+            keys=[4096],
+            dtype=torch.float32,
+        )
         is None
-    )  # fmt: skip
+    )

@@ -18,7 +18,7 @@ from rl_local.layout import ROOT
         ("COPY --from=builder /bin/x /x\nRUN COPY nothing\n", []),
         ("COPY a /x\nCOPY a /y\n", ["a"]),
     ],
-)  # fmt: skip
+)
 def test_sources_are_what_copy_and_add_name(dockerfile: str, expected: list[str]) -> None:
     assert images.sources(dockerfile, where="Dockerfile") == expected
 

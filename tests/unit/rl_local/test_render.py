@@ -72,7 +72,11 @@ def test_no_two_components_share_a_name_or_a_port() -> None:
 def test_keys_are_made_once_and_anew_for_another_address(tmp_path: Path) -> None:
     pki.ensure(tmp_path, "192.0.2.1")
     first = {path.name: path.read_bytes() for path in tmp_path.glob("*.crt")}
-    assert set(first) == {"ca.crt", "apiserver.crt", *(f"{one.name}.crt" for one in pki.CLIENTS)}
+    assert set(first) == {
+        "ca.crt",
+        "apiserver.crt",
+        *(f"{client.name}.crt" for client in pki.CLIENTS),
+    }
     pki.ensure(tmp_path, "192.0.2.1")
     assert first == {path.name: path.read_bytes() for path in tmp_path.glob("*.crt")}
     pki.ensure(tmp_path, "192.0.2.9")

@@ -30,7 +30,7 @@ class KopfServer:
     def __init__(self, settings: Settings) -> None:
         watched = (kinds.RLJOB, kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.POD)
         self._kinds = {one.everywhere(): one for one in (*watched, *others_kinds(settings))}
-        self._gone = {one: asyncio.Event() for one in self._kinds}
+        self._gone = {kind: asyncio.Event() for kind in self._kinds}
         self.closed = asyncio.Event()
         self._watched = set[str]()
         self.all_watched = threading.Event()
@@ -68,7 +68,7 @@ class KopfServer:
         if path == "/api":
             return {"versions": ["v1"]}
         if path == "/apis":
-            found = {one.group: one for one in self._kinds.values() if one.group}
+            found = {kind.group: kind for kind in self._kinds.values() if kind.group}
             return {"groups": [_group(one) for one in found.values()]}
         named = path.removeprefix("/api/").removeprefix("/apis/")
         known = (NAMESPACE, *self._kinds.values())

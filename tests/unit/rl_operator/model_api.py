@@ -37,10 +37,14 @@ class ModelApi:
         """What somebody else makes."""
         serial = next(SERIALS)
         metadata = {
-            "namespace": NAMESPACE, "name": name, "uid": f"u{serial}", "generation": 1,
-            "creationTimestamp": format_time(NOW), "resourceVersion": str(serial),
+            "namespace": NAMESPACE,
+            "name": name,
+            "uid": f"u{serial}",
+            "generation": 1,
+            "creationTimestamp": format_time(NOW),
+            "resourceVersion": str(serial),
             **parts.pop("metadata", {}),
-        }  # fmt: skip
+        }
         raw = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
         self.objects[(kind.name, name)] = raw
         return raw
@@ -74,9 +78,10 @@ class ModelApi:
             raise ApiConflictError(doing="create", status=409, message="it is there")
         parts = {key: one for key, one in copy.deepcopy(manifest).items() if key in ("spec",)}
         metadata = {
-            key: one for key, one in manifest["metadata"].items()
+            key: one
+            for key, one in manifest["metadata"].items()
             if key in ("labels", "annotations", "ownerReferences")
-        }  # fmt: skip
+        }
         return self.put(
             kind, manifest["metadata"]["name"], metadata=copy.deepcopy(metadata), **parts
         )

@@ -71,24 +71,26 @@ class ModelCluster:
             for key, raw in copy.deepcopy(self.objects).items()
         }
         trainers = [
-            parse_trainer_job(one) for one in children.values() if one.kind == PYTORCH_JOB.name
+            parse_trainer_job(child)
+            for child in children.values()
+            if child.kind == PYTORCH_JOB.name
         ]
         pools = [
             Pool(
-                meta=one.meta,
-                spec=SamplerPoolSpec.model_validate(one.raw["spec"]),
+                meta=child.meta,
+                spec=SamplerPoolSpec.model_validate(child.raw["spec"]),
                 spec_error="",
                 status=SamplerPoolStatus(),
             )
-            for one in children.values()
-            if one.kind == SAMPLER_POOL.name
+            for child in children.values()
+            if child.kind == SAMPLER_POOL.name
         ]
         return JobSnapshot(
             key=Key("RLJob", job.meta.namespace, job.meta.name),
             job=job,
             children=children,
             pools=tuple(pools),
-            trainers=tuple(sorted(trainers, key=lambda one: one.attempt)),
+            trainers=tuple(sorted(trainers, key=lambda trainer: trainer.attempt)),
         )
 
     def finish(self, attempt: int, kind: str) -> None:

@@ -33,7 +33,7 @@ class ElasticLife(Life):
         ended = self.pods.get(f"{names.trainer('job', self.status.attempt)}-worker-0")
         if ended is not None and not ended.live:
             attempt = ended.attempt
-            of_it = [one.name for one in self.pods.values() if one.attempt == attempt and one.live]
+            of_it = [pod.name for pod in self.pods.values() if pod.attempt == attempt and pod.live]
             self._delete(of_it)
 
     def _trainers(self) -> None:
@@ -51,18 +51,28 @@ class ElasticLife(Life):
         if there is None or (there.started_at is not None and not there.conditions):
             self._owners[name] = owner
             self.pods[name] = a_pod(
-                name=name, uid=name, attempt=attempt, created_at=self.now, started_at=None,
-                phase="Pending", ready=False, unscheduled="0/3 nodes are available.",
-            )  # fmt: skip
+                name=name,
+                uid=name,
+                attempt=attempt,
+                created_at=self.now,
+                started_at=None,
+                phase="Pending",
+                ready=False,
+                unscheduled="0/3 nodes are available.",
+            )
 
     def _schedule(self) -> None:
         """Pods that wait get the nodes that are free, the oldest first."""
         trainers = [one for one in self.pods.values() if one.component == "trainer" and one.live]
-        taken = sum("PodScheduled" in one.conditions for one in trainers)
+        taken = sum("PodScheduled" in trainer.conditions for trainer in trainers)
         for pod in trainers:
             if pod.unscheduled and not pod.deleting and taken < self.nodes:
                 taken += 1
                 self.pods[pod.name] = dataclasses.replace(
-                    pod, phase="Running", ready=True, started_at=self.now, unscheduled="",
+                    pod,
+                    phase="Running",
+                    ready=True,
+                    started_at=self.now,
+                    unscheduled="",
                     conditions=("PodScheduled", "Ready"),
-                )  # fmt: skip
+                )

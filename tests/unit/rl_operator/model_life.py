@@ -119,7 +119,8 @@ class Life:
             job = dataclasses.replace(job, spec=None, spec_error="spec.x: no", unread=job.basics)
         seen = self.cluster.snapshot(job)
         pools = tuple(
-            dataclasses.replace(one, status=self._pool_status(one.meta.name)) for one in seen.pools
+            dataclasses.replace(pool, status=self._pool_status(pool.meta.name))
+            for pool in seen.pools
         )
         return dataclasses.replace(seen, pools=pools, pods=tuple(self.pods.values()))
 
@@ -257,7 +258,7 @@ class Life:
     def _samplers(self) -> None:
         resting = self.suspend or self.snapshot().job.finished
         if resting:
-            self._delete([one for one in self.pods if one.startswith("sampler")])
+            self._delete([pod for pod in self.pods if pod.startswith("sampler")])
         elif any(kind == "SamplerPool" for kind, _ in self.cluster.objects):
             self.pods.setdefault("sampler-1", a_pod("sampler", name="sampler-1"))
 
@@ -288,18 +289,20 @@ class Life:
     def live_trainers(self) -> list[int]:
         """Attempts of trainer pods that may still write."""
         pods = self.pods.values()
-        return [one.attempt for one in pods if one.component == "trainer" and one.live]
+        return [pod.attempt for pod in pods if pod.component == "trainer" and pod.live]
 
     def overdue(self) -> bool:
         """Whether a pod has not gone although its grace was over long ago."""
-        return any(one.gone_by and self.now > one.gone_by + 60 for one in self.pods.values())
+        return any(pod.gone_by and self.now > pod.gone_by + 60 for pod in self.pods.values())
 
     def _trainers(self) -> None:
         objects = self.cluster.objects.items()
         there = {name: raw for (kind, name), raw in objects if kind == PYTORCH_JOB.name}
         owners = {raw["metadata"]["uid"] for raw in there.values()}
         of_trainers = [one for one in self.pods if one.startswith("job-")]
-        self._delete([one for one in of_trainers if self._owners.get(one) not in owners])
+        self._delete(
+            [of_trainer for of_trainer in of_trainers if self._owners.get(of_trainer) not in owners]
+        )
         for name, raw in there.items():
             pod = f"{name}-worker-0"
             if "status" not in raw and pod not in self.pods:
@@ -313,9 +316,12 @@ class Life:
         if not self.suspend:
             return SamplerPoolStatus()
         said = Condition(
-            type="Ready", status="True", reason="Suspended", observed_generation=1,
+            type="Ready",
+            status="True",
+            reason="Suspended",
+            observed_generation=1,
             last_transition_time=format_time(NOW),
-        )  # fmt: skip
+        )
         return SamplerPoolStatus(conditions=[said])
 
 

@@ -135,12 +135,15 @@ class QueuedLife(Life):
             for name in ("sampler-1", "sampler-2"):
                 self.pods.setdefault(name, a_pod("sampler", name=name))
         else:
-            self._delete([one for one in self.pods if one.startswith("sampler")])
+            self._delete([pod for pod in self.pods if pod.startswith("sampler")])
 
     def _pool_status(self, _name: str) -> SamplerPoolStatus:
         generation, admitted = self.scaled
         said = Condition(
-            type="Ready", status="True", reason="AllReady" if admitted else "Suspended",
-            observed_generation=generation, last_transition_time=format_time(NOW),
-        )  # fmt: skip
+            type="Ready",
+            status="True",
+            reason="AllReady" if admitted else "Suspended",
+            observed_generation=generation,
+            last_transition_time=format_time(NOW),
+        )
         return SamplerPoolStatus(observed_generation=generation, conditions=[said])

@@ -212,13 +212,15 @@ class Turns:
         if not mine and not job.suspended and not job.finished:
             said = [Said(assignment.ASSIGNED, "False", assignment.WAITING)]
         said += more or [
-            Said(one.type, one.status, one.reason) for one in job.status.conditions
-            if one.type in ("Complete", "Failed")
-        ]  # fmt: skip
+            Said(condition.type, condition.status, condition.reason)
+            for condition in job.status.conditions
+            if condition.type in ("Complete", "Failed")
+        ]
         told = merged(job.status.conditions, said, generation=1, now=self.now)
         found["status"] = {
-            "observedGeneration": 1, "conditions": [one.model_dump(by_alias=True) for one in told]
-        }  # fmt: skip
+            "observedGeneration": 1,
+            "conditions": [one.model_dump(by_alias=True) for one in told],
+        }
         self.api.touch(found)
 
     # The Deployment's controller and the kubelet.
@@ -243,13 +245,18 @@ class Turns:
             self._made += 1
             metadata = {"labels": dict(template)}
             self.api.put(
-                kinds.POD, f"pod-{self._made}", metadata=metadata, spec={},
+                kinds.POD,
+                f"pod-{self._made}",
+                metadata=metadata,
+                spec={},
                 status={"phase": "Running"},
-            )  # fmt: skip
+            )
         there["status"] = {
-            "observedGeneration": seen["metadata"]["generation"], "replicas": wanted,
-            "readyReplicas": wanted, "updatedReplicas": wanted,
-        }  # fmt: skip
+            "observedGeneration": seen["metadata"]["generation"],
+            "replicas": wanted,
+            "readyReplicas": wanted,
+            "updatedReplicas": wanted,
+        }
         self.api.touch(there)
 
     def end_containers(self) -> None:
@@ -269,7 +276,7 @@ class Turns:
 
     def runs(self) -> set[str]:
         """Runs that have pods of the pool."""
-        return {one["metadata"]["labels"][names.RUN_LABEL] for one in self.pods()}
+        return {pod["metadata"]["labels"][names.RUN_LABEL] for pod in self.pods()}
 
     def jobs_of(self, pod: Raw) -> set[str]:
         """Jobs whose runs sample in a pod."""

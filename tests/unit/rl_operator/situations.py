@@ -26,9 +26,14 @@ from tests.unit.rl_operator.builders import (
 
 POLICY = PolicyPointer(version=4, epoch=1, step=3, prefix="p/", manifest_sha256="d")
 RUN = a_run_document(
-    step=3, steps=60, policy=POLICY, latest=a_step(3, reward_mean=0.5, time=NOW), phase="training",
-    first_batch_at=NOW - 30, progress_at=NOW,
-)  # fmt: skip
+    step=3,
+    steps=60,
+    policy=POLICY,
+    latest=a_step(3, reward_mean=0.5, time=NOW),
+    phase="training",
+    first_batch_at=NOW - 30,
+    progress_at=NOW,
+)
 SAMPLER = a_sampler("a", pod="sampler-pod", version=4, step=3, tokens_per_second=10.0)
 UNJUDGED = SAMPLER.model_copy(update={"unavailable": {"Judge": "m at http://j cannot be reached"}})
 POOLS = (

@@ -48,5 +48,5 @@ def written(
 
 def outage(looks: int) -> list[Reading]:
     """A document store that is away: a client's words differ from one look to the next."""
-    words = (f"db:27017: Connection refused ({one})" for one in range(looks))
-    return [Reading(store=Reach("False", "StateStoreUnreachable", one)) for one in words]
+    words = (f"db:27017: Connection refused ({index})" for index in range(looks))
+    return [Reading(store=Reach("False", "StateStoreUnreachable", word)) for word in words]

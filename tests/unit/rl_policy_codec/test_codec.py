@@ -76,9 +76,11 @@ BAD: dict[str, tuple[list[list[int]], list[list[int]]]] = {
     "fewer values": ([[0, 1]], [[1]]),
     "wider values": ([[0]], [[1], [1]]),
     "gaps of three bytes": ([[0], [0], [0]], [[1]]),
-    "a gap that would wrap around": ([[0, 255], [0, 255], [0, 255], [0, 255],
-                                      [0, 255], [0, 255], [0, 255], [0, 255]], [[1, 1]]),
-}  # fmt: skip
+    "a gap that would wrap around": (
+        [[0, 255], [0, 255], [0, 255], [0, 255], [0, 255], [0, 255], [0, 255], [0, 255]],
+        [[1, 1]],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -28,14 +28,14 @@ class Allocation(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         given = {
-            one.untyped_storage()._cdata
-            for one in tree_leaves((args, kwargs))
-            if isinstance(one, Tensor)
+            tree_leaf.untyped_storage()._cdata
+            for tree_leaf in tree_leaves((args, kwargs))
+            if isinstance(tree_leaf, Tensor)
         }
         found = function(*args, **(kwargs or {}))
-        for one in tree_leaves(found):
-            if isinstance(one, Tensor) and one.shape[-1:] == (self._width,):
-                self._count(one.untyped_storage(), given)
+        for tree_leaf in tree_leaves(found):
+            if isinstance(tree_leaf, Tensor) and tree_leaf.shape[-1:] == (self._width,):
+                self._count(tree_leaf.untyped_storage(), given)
         return found
 
     def _count(self, storage: torch.UntypedStorage, given: set[int]) -> None:

@@ -9,14 +9,23 @@ import math
 from dataclasses import dataclass, field
 
 CLIPS = {
-    "PPOClip": (0.2, 0.2), "DAPO": (0.2, 0.28), "GSPO": (3e-4, 4e-4), "CISPO": (1.0, 4.0),
-    "MiniRL": (0.2, 0.3), "DecoupledPPO": (0.2, 0.2), "MaxEnt": (0.2, 0.2),
-    "DPPOTV": (0.15, 0.15), "GMPO": (1 - math.exp(-0.4), math.exp(0.4) - 1),
-}  # fmt: skip
+    "PPOClip": (0.2, 0.2),
+    "DAPO": (0.2, 0.28),
+    "GSPO": (3e-4, 4e-4),
+    "CISPO": (1.0, 4.0),
+    "MiniRL": (0.2, 0.3),
+    "DecoupledPPO": (0.2, 0.2),
+    "MaxEnt": (0.2, 0.2),
+    "DPPOTV": (0.15, 0.15),
+    "GMPO": (1 - math.exp(-0.4), math.exp(0.4) - 1),
+}
 AVERAGES = {
-    "GSPO": "SequenceMean", "MiniRL": "SequenceSum", "MaxEnt": "SequenceMean",
-    "SAPO": "SequenceMean", "GMPO": "SequenceMean",
-}  # fmt: skip
+    "GSPO": "SequenceMean",
+    "MiniRL": "SequenceSum",
+    "MaxEnt": "SequenceMean",
+    "SAPO": "SequenceMean",
+    "GMPO": "SequenceMean",
+}
 
 
 @dataclass(frozen=True)
@@ -149,7 +158,7 @@ def on_a_bound(setting: Setting, batch: list[list[Token]]) -> bool:
         return False
     changes = [one.pi - old for row in batch for one in row for old in (one.p, one.mu)]
     bounds = log_bounds(setting)
-    return any(math.isclose(one, bound) for one in changes for bound in bounds)
+    return any(math.isclose(change, bound) for change in changes for bound in bounds)
 
 
 def one_sided(setting: Setting, token: Token, old: float) -> tuple[float, float]:

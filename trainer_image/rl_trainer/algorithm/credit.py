@@ -104,9 +104,7 @@ def _shaped(advantage: Advantage, rollout: Rollout, section: Shaping) -> Advanta
     return shaping.limited(advantage, _scored(rollout), section) * section.adv_scaling
 
 
-def _episodes(
-    group: Sequence[Rollout], algorithm: Algorithm, context: Context
-) -> list[Episode]:  # fmt: skip
+def _episodes(group: Sequence[Rollout], algorithm: Algorithm, context: Context) -> list[Episode]:
     rewards = shaping.rewards([_scored(one) for one in group], algorithm.shaping)
     return [
         _episode(rollout, reward, algorithm, context)
@@ -121,12 +119,10 @@ def _measured(
     if baseline is None:
         return episodes
     (reward,) = shaping.rewards([_scored(baseline)], algorithm.shaping)
-    return [replace(one, baseline=reward) for one in episodes]
+    return [replace(episode, baseline=reward) for episode in episodes]
 
 
-def _episode(
-    rollout: Rollout, reward: float, algorithm: Algorithm, context: Context
-) -> Episode:  # fmt: skip
+def _episode(rollout: Rollout, reward: float, algorithm: Algorithm, context: Context) -> Episode:
     known = context.assessments.get(rollout.id, Assessment())
     penalties, reference = None, 0.0
     if known.divergences is not None:
@@ -147,9 +143,11 @@ def _episode(
 
 def _kept(
     group: Sequence[Rollout], advantages: Sequence[Advantage], algorithm: Algorithm
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     scored = [_scored(one) for one in group]
-    return shaping.kept(scored, [_largest(one) for one in advantages], algorithm.shaping)
+    return shaping.kept(
+        scored, [_largest(advantage) for advantage in advantages], algorithm.shaping
+    )
 
 
 def _scored(rollout: Rollout) -> Scored:
@@ -159,15 +157,15 @@ def _scored(rollout: Rollout) -> Scored:
         num_turns=len(_turns(rollout)),
         truncated=rollout.stop_reason in TRUNCATED,
         turns=_turns(rollout),
-        faulty=tuple(one.error is not None for one in rollout.turns),
+        faulty=tuple(turn.error is not None for turn in rollout.turns),
     )
 
 
 def _turns(rollout: Rollout) -> tuple[int, ...]:
     """Generated tokens of each turn; documents without turns have one for each stretch of them."""
     if rollout.turns:
-        return tuple(one.response.end - one.response.start for one in rollout.turns)
-    return tuple(len(one) for one in rollout.mask.split(b"\0") if one)
+        return tuple(turn.response.end - turn.response.start for turn in rollout.turns)
+    return tuple(len(part) for part in rollout.mask.split(b"\0") if part)
 
 
 def _largest(advantage: Advantage) -> float:

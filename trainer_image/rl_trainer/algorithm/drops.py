@@ -27,7 +27,7 @@ def length_bucket(tokens: int) -> str:
 
 def dropped(cause: Cause, rollouts: Sequence[Rollout] = ()) -> Drops:
     """One group; its rollouts where it had finished."""
-    lengths = [one.num_generated for one in rollouts]
+    lengths = [rollout.num_generated for rollout in rollouts]
     return Drops(
         by_cause={cause: 1},
         by_length={length_bucket(max(lengths)): 1} if lengths else {},

@@ -45,7 +45,7 @@ def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Gro
     missing = [one for one in task.rollouts if one not in rollouts]
     if missing:
         return f"rollout {missing[0]} is not in the store"
-    chosen = [rollouts[one] for one in dict.fromkeys(task.rollouts)]
+    chosen = [rollouts[fromkey] for fromkey in dict.fromkeys(task.rollouts)]
     sampled = tuple(one for one in chosen if not one.greedy)
     greedy = [one for one in chosen if one.greedy]
     listed, least = len(sampled), task.minimum or task.group_size
@@ -96,7 +96,7 @@ def form(groups: list[Group], *, batch: Batch, algorithm: Algorithm, context: Co
         update={
             "tasks": [group.task.id for group in groups],
             "members": members,
-            "baselines": [one.id for one in baselines if one is not None],
+            "baselines": [baseline.id for baseline in baselines if baseline is not None],
         }
     )
 

@@ -45,9 +45,14 @@ def token_logprobs(
     for states, wanted in parts:
         if torch.is_grad_enabled():
             one = checkpoint(
-                _chunk, states, wanted, head, temperature,
-                use_reentrant=False, preserve_rng_state=False,
-            )  # fmt: skip
+                _chunk,
+                states,
+                wanted,
+                head,
+                temperature,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
         else:
             one = _chunk(states, wanted, head, temperature)
         chunks.append(one)

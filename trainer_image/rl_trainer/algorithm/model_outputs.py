@@ -57,8 +57,8 @@ def assess(models: Models, given: Iterable[Sample]) -> dict[str, Assessment]:
     ):
         divergences = by_rollout(samples, _divergences(models, samples))
     reference = {}
-    if all(one.reference is not None for one in samples):
-        known = [one.reference for one in samples if one.reference is not None]
+    if all(sample.reference is not None for sample in samples):
+        known = [sample.reference for sample in samples if sample.reference is not None]
         reference = by_rollout(samples, known)
     values = {}
     if models.critic is not None:
@@ -69,7 +69,7 @@ def assess(models: Models, given: Iterable[Sample]) -> dict[str, Assessment]:
             reference=reference.get(rollout),
             values=values.get(rollout),
         )
-        for rollout in dict.fromkeys(one.rollout for one in samples)
+        for rollout in dict.fromkeys(sample.rollout for sample in samples)
     }
 
 
@@ -92,9 +92,9 @@ def score(models: Models, samples: Sequence[Sample], *, temperature: float) -> G
     policy.module.train()
     parts = models.world.gather((count, total, largest))
     return Gap(
-        tokens=sum(one[0] for one in parts),
-        total=sum(one[1] for one in parts),
-        largest=float(torch.tensor([one[2] for one in parts]).max()),
+        tokens=sum(part[0] for part in parts),
+        total=sum(part[1] for part in parts),
+        largest=float(torch.tensor([part[2] for part in parts]).max()),
     )
 
 

@@ -166,4 +166,4 @@ def _inputs(logprobs: Tensor, packed: Packed, algorithm: Algorithm, *, step: int
 
 def _not_finite(losses: Tensor, packed: Packed) -> tuple[int, ...]:
     broken = packed.sequences[~torch.isfinite(losses)].tolist()
-    return tuple(packed.members[one] for one in dict.fromkeys(broken))
+    return tuple(packed.members[fromkey] for fromkey in dict.fromkeys(broken))

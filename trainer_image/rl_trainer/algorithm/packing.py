@@ -63,7 +63,7 @@ def _stack(rows: Sequence[Row], *, high: int, most: int | None) -> list[tuple[Ro
             held = 0
         microbatches[-1].append(row)
         held += len(row)
-    return [tuple(one) for one in microbatches]
+    return [tuple(microbatch) for microbatch in microbatches]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class Packed:
 
 
 def _all_or_none(values: Sequence[Tensor | None]) -> Tensor | None:
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     assert len(known) in (0, len(values)), "known of some samples only"
     return torch.cat(known) if known else None
 

@@ -22,7 +22,7 @@ def pass_rates(rewards: Sequence[Sequence[float]]) -> dict[str, float]:
         ``{"1": 0.25, "2": 0.5}``.
     """
     tries = len(rewards[0])
-    assert all(len(one) == tries for one in rewards), "prompts were tried equally often"
+    assert all(len(reward) == tries for reward in rewards), "prompts were tried equally often"
     succeeded = [sum(one > RIGHT for one in prompt) for prompt in rewards]
     counts = [1 << power for power in range(tries.bit_length()) if 1 << power < tries]
     return {

@@ -70,9 +70,7 @@ class Sample:
         return len(self.tokens)
 
 
-def sequences(
-    rollout: Rollout, *, advantage: float = 0.0, weight: float = 1.0
-) -> list[Sample]:  # fmt: skip
+def sequences(rollout: Rollout, *, advantage: float = 0.0, weight: float = 1.0) -> list[Sample]:
     """Unpack a rollout in which ``fault`` finds nothing: its sequences, all with one advantage.
 
     A sequence in which nothing was generated has nothing to train and is left out.
@@ -84,13 +82,13 @@ def batch_samples(batch: Batch, rollouts: dict[str, Rollout]) -> list[Sample]:
     """The samples of a batch, in its order; raises IntegrityError where one is missing."""
     trained.check_present(batch, rollouts)
     return [
-        one for member in batch.members for one in _samples(rollouts[member.rollout], member)
-    ]  # fmt: skip
+        sample for member in batch.members for sample in _samples(rollouts[member.rollout], member)
+    ]
 
 
 def digest(samples: Iterable[Sample]) -> TrainedDigest:
     """Digest of the tensors of samples, in their order."""
-    return trained.digest(_sequence(one) for one in samples)
+    return trained.digest(_sequence(sample) for sample in samples)
 
 
 def _samples(rollout: Rollout, member: BatchMember) -> list[Sample]:
@@ -170,12 +168,12 @@ def fault(rollout: Rollout, *, vocabulary: int, max_tokens: int) -> str:
 
 
 def _sequence_fault(rollout: Rollout, *, max_tokens: int) -> str:
-    for one in rollout.sequences:
-        if not 0 <= one.start < one.end <= rollout.num_tokens:
+    for sequence in rollout.sequences:
+        if not 0 <= sequence.start < sequence.end <= rollout.num_tokens:
             return f"its sequences start at {rollout.sequence_starts}"
-        if rollout.mask[one.start] != 0:
+        if rollout.mask[sequence.start] != 0:
             return "a sequence starts with a generated token"
-        length = one.end - one.start
+        length = sequence.end - sequence.start
         if length > max_tokens:
             return f"it holds a sequence of {length} tokens, more than the {max_tokens} that fit"
     return ""
@@ -184,7 +182,7 @@ def _sequence_fault(rollout: Rollout, *, max_tokens: int) -> str:
 def _cover_fault(rollout: Rollout) -> str:
     if not _covered(rollout, rollout.spans):
         return "its version spans do not cover exactly its generated tokens"
-    if rollout.turns and not _covered(rollout, [one.response for one in rollout.turns]):
+    if rollout.turns and not _covered(rollout, [turn.response for turn in rollout.turns]):
         return "its turns do not cover exactly its generated tokens"
     return ""
 

@@ -98,9 +98,7 @@ def limited(advantage: Advantage, one: Scored, section: Shaping) -> Advantage:
     return min(max(advantage, low), high)
 
 
-def kept(
-    group: Sequence[Scored], magnitudes: Sequence[float], section: Shaping
-) -> list[int]:  # fmt: skip
+def kept(group: Sequence[Scored], magnitudes: Sequence[float], section: Shaping) -> list[int]:
     """Indices of the members that are trained, in order.
 
     Args:
@@ -140,5 +138,5 @@ def _balanced(group: Sequence[Scored], indices: Sequence[int]) -> list[int]:
 def _ranks(values: Sequence[int]) -> list[float]:
     """Ranks from 0, smallest first; equal values share their mean rank."""
     return [
-        sum(other < one for other in values) + (values.count(one) - 1) / 2 for one in values
-    ]  # fmt: skip
+        sum(other < value for other in values) + (values.count(value) - 1) / 2 for value in values
+    ]

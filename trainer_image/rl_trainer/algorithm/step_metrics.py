@@ -48,7 +48,7 @@ def step_metrics(
         epoch=circumstances.epoch,
         time=circumstances.time,
         reward_mean=mean,
-        reward_std=math.sqrt(math.fsum((one - mean) ** 2 for one in rewards) / count),
+        reward_std=math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / count),
         reward_min=min(rewards),
         reward_max=max(rewards),
         reward_parts=_parts(rollouts),

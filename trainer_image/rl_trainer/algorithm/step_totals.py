@@ -91,19 +91,19 @@ class Tally:
             tokens: generated tokens that it took.
             first: it is of the step's first pass.
         """
-        sums = sum((one.sums for one in terms), torch.zeros_like(self.sums))
+        sums = sum((term.sums for term in terms), torch.zeros_like(self.sums))
         loss = float(sums[objective.LOSS]) / below
         self.losses.append(loss)
         self.norms.append(norm)
         self.tokens += tokens
         self.sums += sums
         found = [*([] if self.log_ratios is None else [self.log_ratios])]
-        found += [one.log_ratios for one in terms]
+        found += [term.log_ratios for term in terms]
         self.log_ratios = (min(low for low, _ in found), max(high for _, high in found))
         if first:
             self.first_tokens += tokens
             self.first_sums += sums
-            self.largest_gap = max(self.largest_gap, *(one.largest_gap for one in terms))
+            self.largest_gap = max(self.largest_gap, *(term.largest_gap for term in terms))
         return loss
 
     def mean(self, place: int, *, default: float = 0.0) -> float:

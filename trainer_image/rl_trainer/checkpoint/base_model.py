@@ -137,11 +137,11 @@ def _listed(objects: Objects, place: Place, field: str, wanted: Callable[[str], 
 
 
 def _download(parts: Sequence[_Part], folder: Path) -> None:
-    needed = sum(one.folder.size_bytes for one in parts)
+    needed = sum(part.folder.size_bytes for part in parts)
     check_room(needed, folder, what=parts[0].place.named)
-    for one in parts:
-        with _refusing(one.place, one.field):
-            one.folder.download(folder)
+    for part in parts:
+        with _refusing(part.place, part.field):
+            part.folder.download(folder)
 
 
 def _refusing(place: Place, field: str) -> AbstractContextManager[None]:

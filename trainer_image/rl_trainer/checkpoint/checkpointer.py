@@ -144,9 +144,7 @@ class Checkpointer:
                 save_file(pending.tensors.auxiliary, folder / AUXILIARY)
             (folder / STATE).write_text(pending.state.model_dump_json())
             uploaded = artifacts.upload(job.stores.objects, folder, prefix=prefix, origin=origin)
-        pointer = DurablePointer(
-            step=step, prefix=prefix, manifest_sha256=uploaded.manifest_sha256
-        )  # fmt: skip
+        pointer = DurablePointer(step=step, prefix=prefix, manifest_sha256=uploaded.manifest_sha256)
         job.stores.runs.make_durable(job.run, epoch=job.epoch, pointer=pointer)
         self._durable = pointer
         for batch in pending.batches:
@@ -166,8 +164,10 @@ class Checkpointer:
         if not found.empty:
             log.info(
                 "deleted %d batches, %d tasks and %d rollouts beyond spec.lifecycle.retention",
-                len(found.batches), len(found.tasks), len(found.rollouts),
-            )  # fmt: skip
+                len(found.batches),
+                len(found.tasks),
+                len(found.rollouts),
+            )
 
     def _retire(self) -> None:
         if self._durable is None:

@@ -118,7 +118,7 @@ def export_due(
     if every is None or step % every or step == job.spec.training.total_steps:
         return
     root = f"{EXPORTS}{step:08d}/"
-    there = [one.key for one in job.stores.objects.list(job.prefix + root)]
+    there = [stored_object.key for stored_object in job.stores.objects.list(job.prefix + root)]
     nested = f"/{ADAPTER}{artifacts.MANIFEST}"
     if any(k.endswith(f"/{artifacts.MANIFEST}") and not k.endswith(nested) for k in there):
         return
@@ -127,14 +127,17 @@ def export_due(
         if int(epoch) < job.epoch:
             job.stores.objects.delete_prefix(f"{job.prefix}{root}{epoch}/")
     job.heartbeat.say(f"writing the model of step {step}")
-    known = [one for one in evaluations if one.step <= step]
+    known = [evaluation for evaluation in evaluations if evaluation.step <= step]
     export(job, policy, base=base, step=step, evaluations=known, root=root)
 
 
 def delete_older(job: Job) -> None:
     """Delete what earlier epochs wrote of a final model that no outcome names."""
     root = f"{job.prefix}{FINAL}"
-    epochs = {one.key.removeprefix(root).partition("/")[0] for one in job.stores.objects.list(root)}
+    epochs = {
+        stored_object.key.removeprefix(root).partition("/")[0]
+        for stored_object in job.stores.objects.list(root)
+    }
     for epoch in epochs:
         if epoch.isdigit() and int(epoch) < job.epoch:
             job.stores.objects.delete_prefix(f"{root}{epoch}/")
@@ -145,10 +148,11 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
     spec = job.spec
     algorithm, training = spec.algorithm, spec.training
     rows = [
-        f"| {one.step} | {one.version} | {one.dataset} | {one.temperature:g} | {one.prompts} "
-        f"| {_number(one.accuracy)} | {_number(one.loss)} | "
-        f"{', '.join(f'{k}: {rate:.3f}' for k, rate in one.pass_at.items())} |"
-        for one in evaluations
+        f"| {evaluation.step} | {evaluation.version} | {evaluation.dataset} "
+        f"| {evaluation.temperature:g} | {evaluation.prompts} "
+        f"| {_number(evaluation.accuracy)} | {_number(evaluation.loss)} | "
+        f"{', '.join(f'{k}: {rate:.3f}' for k, rate in evaluation.pass_at.items())} |"
+        for evaluation in evaluations
     ]
     table = [
         "| step | policy version | data | temperature | prompts | accuracy | loss | pass@k |",

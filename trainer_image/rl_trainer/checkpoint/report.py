@@ -18,7 +18,7 @@ def write_metrics(
     objects: Objects, prefix: str, metrics: Sequence[StepMetrics], *, epoch: int
 ) -> None:
     """Write the epoch's ``metrics.jsonl``: one line for each step so far."""
-    lines = [one.model_dump_json() for one in metrics]
+    lines = [metric.model_dump_json() for metric in metrics]
     data = "".join(f"{line}\n" for line in lines).encode()
     objects.put(reports.key(prefix, reports.METRICS, epoch=epoch), data)
 
@@ -36,16 +36,20 @@ def trainer_seconds(run: Run) -> float:
     """
     if run.first_batch_at is None or run.latest is None:
         return 0.0
-    between = [one for one in run.evaluations if 0 < one.step < run.latest.step]
+    between = [
+        evaluation for evaluation in run.evaluations if 0 < evaluation.step < run.latest.step
+    ]
     return run.latest.time - run.first_batch_at - sum(one.seconds for one in between)
 
 
 def logprob_gap_mean(evaluations: Sequence[EvaluationResult]) -> float | None:
     """Mean |trainer - sampler| log-probability over the tokens of all evaluations."""
-    tokens = sum(one.tokens for one in evaluations)
+    tokens = sum(evaluation.tokens for evaluation in evaluations)
     if not tokens:
         return None
-    return sum(one.logprob_gap_mean * one.tokens for one in evaluations) / tokens
+    return (
+        sum(evaluation.logprob_gap_mean * evaluation.tokens for evaluation in evaluations) / tokens
+    )
 
 
 def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str) -> dict[str, Any]:
@@ -61,7 +65,9 @@ def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str
     """
     first = spec.training.evaluation.temperatures[0]
     validation = [
-        one for one in run.evaluations if (one.split, one.temperature) == ("validation", first)
+        evaluation
+        for evaluation in run.evaluations
+        if (evaluation.split, evaluation.temperature) == ("validation", first)
     ]
     totals, seconds = run.totals, trainer_seconds(run)
     busy = totals.wait_seconds + totals.train_seconds
@@ -72,7 +78,7 @@ def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str
         "policyVersions": policy_versions,
         "accuracyBefore": mean_accuracy(one for one in validation if one.step == 0),
         "accuracyAfter": mean_accuracy(one for one in validation if one.step == run.step),
-        "evaluations": [one.model_dump() for one in run.evaluations],
+        "evaluations": [evaluation.model_dump() for evaluation in run.evaluations],
         "trainerSeconds": seconds,
         "maxStalenessSeen": totals.max_staleness_seen,
         "logprobGapMean": logprob_gap_mean(run.evaluations),

@@ -50,8 +50,8 @@ def folders(objects: Iterable[ObjectStat], *, root: str) -> list[Folder]:
                 epoch=int(epoch),
                 prefix=f"{root}{name}/",
                 complete=MANIFEST in files,
-                written_at=max(one.modified_at for one in files.values()),
-                size_bytes=sum(one.size_bytes for one in files.values()),
+                written_at=max(file.modified_at for file in files.values()),
+                size_bytes=sum(file.size_bytes for file in files.values()),
             )
         )
     return sorted(found)
@@ -107,11 +107,11 @@ def expired_checkpoints(
         now: bucket time.
     """
     ours = [one for one in found if one.epoch <= epoch]
-    committed = next((one for one in ours if one.prefix == durable), None)
+    committed = next((our for our in ours if our.prefix == durable), None)
     if committed is None:
         return []
     # Of the same step: what an earlier epoch began and a crash cut short.
-    older = [one for one in ours if (one.number, one.epoch) < (committed.number, committed.epoch)]
+    older = [our for our in ours if (our.number, our.epoch) < (committed.number, committed.epoch)]
     kept = newest_within(
         [committed, *(one for one in reversed(older) if one.complete)],
         keep_last=keep_last,
@@ -143,10 +143,12 @@ def needed_policies(
         bound: of age, and of bytes with what deltas start from.
         now: store time.
     """
-    found = {one.version: one for one in records}
+    found = {record.version: record for record in records}
 
     def size_of(some: Sequence[int]) -> int:
-        return sum(found[one].size_bytes for one in with_bases(found.values(), set(some)))
+        return sum(
+            found[with_base].size_bytes for with_base in with_bases(found.values(), set(some))
+        )
 
     kept = newest_within(
         sorted(found, reverse=True),

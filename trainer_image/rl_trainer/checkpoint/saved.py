@@ -111,9 +111,7 @@ def put_back(found: Saved, learner: Learner) -> None:
 
 def _check_adapter(found: AdapterEntry | None, wanted: AdapterEntry | None) -> None:
     if (found is None) != (wanted is None):
-        held, asked = (
-            "all weights" if one is None else "adapters" for one in (found, wanted)
-        )  # fmt: skip
+        held, asked = ("all weights" if one is None else "adapters" for one in (found, wanted))
         raise IntegrityError(f"the checkpoint holds {held}, and {asked} are trained")
     if found is None or wanted is None:
         return

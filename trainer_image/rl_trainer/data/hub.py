@@ -65,7 +65,7 @@ def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
         if not path.endswith(SUFFIXES):
             raise NoSuchSplitError(f"{path} is none of {', '.join(SUFFIXES)}")
         return [path]
-    inside = [one for one in names if not path or one.startswith(f"{path}/")]
+    inside = [name for name in names if not path or name.startswith(f"{path}/")]
     data = sorted(one for one in inside if one.endswith(SUFFIXES) and not _is_metadata(one))
     word = re.compile(rf"(^|[-._ /]){re.escape(split)}([-._ /]|$)")
     found = [one for one in data if word.search(one.removeprefix(f"{path}/" if path else ""))]
@@ -111,7 +111,7 @@ class HubClient(HubEndpoint):
                     address.repo, revision=commit or address.revision, timeout=TIMEOUT_SECONDS
                 ),
             )
-            names = [one.rfilename for one in info.siblings or []]
+            names = [sibling.rfilename for sibling in info.siblings or []]
             found = files_of_split(names, path=address.path, split=split)
         assert info.sha, "the hub names the commit that it shows"
         return info.sha, found

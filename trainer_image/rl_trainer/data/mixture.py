@@ -86,7 +86,7 @@ def quotas(weights: Sequence[float]) -> tuple[int, ...]:
     They are exactly proportional to the weights, read as decimals, where the period is then at most
     ``MAX_PERIOD``; else they are rounded to that by largest remainder.
     """
-    exact = [Fraction(str(one)) for one in weights]
+    exact = [Fraction(str(weight)) for weight in weights]
     scale = lcm(*(one.denominator for one in exact))
     whole = [int(one * scale) for one in exact]
     common = gcd(*whole)
@@ -95,7 +95,7 @@ def quotas(weights: Sequence[float]) -> tuple[int, ...]:
     if total <= MAX_PERIOD:
         return tuple(whole)
     shares = [Fraction(one * MAX_PERIOD, total) for one in whole]
-    rounded = [max(1, int(one)) for one in shares]
+    rounded = [max(1, int(share)) for share in shares]
     by_rest = sorted(range(len(shares)), key=lambda at: int(shares[at]) - shares[at])
     for at in by_rest[: max(0, MAX_PERIOD - sum(rounded))]:
         rounded[at] += 1

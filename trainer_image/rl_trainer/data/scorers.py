@@ -20,7 +20,9 @@ def check_scorers(datasets: Iterable[Dataset], *, samplers: Sequence[Sampler]) -
     Raises:
         RefusedError: the first scorer that some sampler does not know, with file and place.
     """
-    registered = [set(one.scorers) for one in samplers if one.state != SamplerState.GONE]
+    registered = [
+        set(sampler.scorers) for sampler in samplers if sampler.state != SamplerState.GONE
+    ]
     if not registered:
         return
     known = set.intersection(*registered)

@@ -51,7 +51,7 @@ class Spool(Sequence[Example]):
 def _encode(example: Example) -> bytes:
     values: dict[str, object] = {
         "id": example.id,
-        "messages": [one.model_dump() for one in example.messages],
+        "messages": [message.model_dump() for message in example.messages],
         "answer": example.answer,
         "scorer": example.scorer,
         "answer_schema": example.answer_schema,

@@ -23,9 +23,9 @@ class TrainStream:
         self._run, self._spec, self._datasets = run, spec, datasets
         seed = spec.data.seed
         self.mixture = Mixture(
-            names=[one.source.name for one in datasets],
-            weights=[_weight(one) for one in datasets],
-            sizes=[len(one.examples) for one in datasets],
+            names=[dataset.source.name for dataset in datasets],
+            weights=[_weight(dataset) for dataset in datasets],
+            sizes=[len(dataset.examples) for dataset in datasets],
             seed=spec.training.seed if seed is None else seed,
             shuffle=spec.data.shuffle,
         )
@@ -33,7 +33,7 @@ class TrainStream:
     @property
     def records(self) -> int:
         """Of all its sources together."""
-        return sum(len(one.examples) for one in self._datasets)
+        return sum(len(dataset.examples) for dataset in self._datasets)
 
     def task(self, sequence: int, *, step: int) -> Task:
         """The task at a position; ``step`` is how many steps were made when it is inserted."""

@@ -13,7 +13,7 @@ def pinned(run: Run) -> dict[str, str]:
     """Commits by name of a training source, which a run that has begun must go on with."""
     if run.step == 0:
         return {}
-    return {one.name: one.revision for one in run.datasets if one.split == "train"}
+    return {dataset.name: dataset.revision for dataset in run.datasets if dataset.split == "train"}
 
 
 def summaries(datasets: Sequence[Dataset], *, started: Run) -> list[DatasetSummary]:
@@ -27,9 +27,11 @@ def summaries(datasets: Sequence[Dataset], *, started: Run) -> list[DatasetSumma
         RefusedError: a training source has changed since the run's first step: its positions
             would mean other records than before.
     """
-    found = [_summary(one) for one in datasets]
+    found = [_summary(dataset) for dataset in datasets]
     if started.step > 0:
-        before = {one.name: one.sha256 for one in started.datasets if one.split == "train"}
+        before = {
+            dataset.name: dataset.sha256 for dataset in started.datasets if dataset.split == "train"
+        }
         training = [one for one in found if one.split == "train"]
         for number, one in enumerate(training):
             if before.get(one.name, one.sha256) != one.sha256:

@@ -43,7 +43,7 @@ def launch(
         for local in range(processes)
     ]
     _wait(children, terminated, last_seconds=last_seconds)
-    codes = [_code(one) for one in children]
+    codes = [_code(child) for child in children]
     log.info("processes ended with %s", codes)
     return next((code for code in codes if code), 0)
 
@@ -57,16 +57,16 @@ def _wait(
     """Until all have ended; the rest is killed some time after one has failed."""
     told, left = False, last_seconds
     pause = threading.Event()
-    while any(one.poll() is None for one in children):
+    while any(child.poll() is None for child in children):
         if terminated.is_set() and not told:
             told = True
-            for one in children:
-                one.send_signal(signal.SIGTERM)
-        if any(one.poll() for one in children):
+            for child in children:
+                child.send_signal(signal.SIGTERM)
+        if any(child.poll() for child in children):
             left -= POLL_SECONDS
             if left <= 0:
-                for one in children:
-                    one.kill()
+                for child in children:
+                    child.kill()
         pause.wait(POLL_SECONDS)
 
 

@@ -69,7 +69,7 @@ class ChatTemplate:
             UntrainableError: the template refuses it, has no room for the assistant's turns in
                 what it renders, or nothing of it was generated.
         """
-        chat = [{"role": one.role, "content": one.text} for one in messages]
+        chat = [{"role": message.role, "content": message.text} for message in messages]
         try:
             found = self._marked(chat) if self._marks else self._by_turns(chat)
         except (TemplateError, ValueError, TypeError) as error:

@@ -74,9 +74,12 @@ class Critic:
         if world.mesh is not None:
             names = frozenset(model.module._no_split_modules or ())
             self._run = sharding.shard(
-                self._module, world,
-                layers=names, entry=ValueModel.forward, offload=model.offload_parameters,
-            )  # fmt: skip
+                self._module,
+                world,
+                layers=names,
+                entry=ValueModel.forward,
+                offload=model.offload_parameters,
+            )
         self._module.train()
         self.parameters = dict(self._module.named_parameters())
         self._optimizer = optimizer.build(
@@ -103,7 +106,7 @@ class Critic:
                 for one, before in zip(samples, self.values(samples), strict=True)
             ]
         planned = minibatches.updates(
-            [one.group for one in samples],
+            [sample.group for sample in samples],
             prompts_per_update=section.prompts_per_update,
             passes=section.passes_per_step,
             seed=self._training.seed,
@@ -138,7 +141,7 @@ class Critic:
 
     def _update(self, samples: Sequence[Sample], *, step: int) -> float:
         self._optimizer.zero_grad(set_to_none=True)
-        count, sums, broken = sum(one.num_generated for one in samples), [0.0], []
+        count, sums, broken = sum(sample.num_generated for sample in samples), [0.0], []
         for packed in self._microbatches(samples):
             losses = self._losses(packed)
             part = losses.sum()

@@ -18,10 +18,22 @@ from typing import Any
 import torch
 
 BF16_PEAKS = {
-    "B200": 2250e12, "H200": 989e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12,
-    "H20": 148e12, "A100": 312e12, "A800": 312e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12,
-    "A40": 150e12, "A30": 165e12, "MI300X": 1307e12, "MI250X": 383e12,
-}  # fmt: skip
+    "B200": 2250e12,
+    "H200": 989e12,
+    "H100 NVL": 835e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "H20": 148e12,
+    "A100": 312e12,
+    "A800": 312e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "A40": 150e12,
+    "A30": 165e12,
+    "MI300X": 1307e12,
+    "MI250X": 383e12,
+}
 """Dense bfloat16 operations per second, of the makers' data sheets, by words of the device's name;
 the first that is there counts."""
 GATED = frozenset({"gemma", "llama", "mistral", "phi3", "qwen2", "qwen3"})
@@ -42,7 +54,7 @@ class Work:
 
     def training(self, lengths: Sequence[int]) -> float:
         """Operations, forward and backward, over sequences of so many tokens (prompts included)."""
-        tokens, squares = sum(lengths), sum(one * one for one in lengths)
+        tokens, squares = sum(lengths), sum(length * length for length in lengths)
         attention = 12 * self.layers * self.attention_width
         matrices = 6 * self.matmul_parameters
         if self.adapter_parameters is not None:

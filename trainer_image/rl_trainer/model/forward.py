@@ -27,7 +27,7 @@ def microbatches(
     Ranks have about as many tokens each, and equally many microbatches: gathering a layer takes
     all of them. One that has fewer is given fillers, which cost a pass over the shortest sample.
     """
-    lengths = [len(one) for one in samples]
+    lengths = [len(sample) for sample in samples]
     packed = [
         _packed(lengths, share, max_tokens=max_tokens, max_sequences=max_sequences)
         for share in shares(lengths, parts=world.size)

@@ -63,7 +63,7 @@ class Learner:
         )
         self.policy = self.models.policy
         self.parameters = self.policy.parameters()
-        trained = sum(one.numel() for one in self.parameters.values())
+        trained = sum(parameter.numel() for parameter in self.parameters.values())
         self._meter = flops.Meter(
             work=flops.work_of(
                 policy.module.config, adapter_parameters=trained if adapter else None
@@ -153,7 +153,7 @@ class Learner:
 
     def _plan(self, samples: Sequence[Sample], *, step: int) -> list[list[int]]:
         return minibatches.updates(
-            [one.group for one in samples],
+            [sample.group for sample in samples],
             prompts_per_update=self.training.prompts_per_update,
             passes=self.training.passes_per_step,
             seed=self.training.seed,
@@ -163,7 +163,7 @@ class Learner:
     def _update(self, samples: Sequence[Sample], *, step: int, tally: Tally, first: bool) -> None:
         """Accumulate the gradient of ``samples`` and make one update of the weights."""
         self.optimizer.zero_grad(set_to_none=True)
-        counts = [one.num_generated for one in samples]
+        counts = [sample.num_generated for sample in samples]
         below = objective.denominator(counts, self._algorithm)
         found: list[Terms] = []
         for packed in self.models.microbatches(samples):
@@ -190,20 +190,22 @@ class Learner:
 
     def _accumulate(self, packed: Packed, *, step: int, below: int) -> list[Terms]:
         coefficient = self.controls.kl_coefficient
-        return accumulate(
-            self.models, packed, step=step, below=below, kl_coefficient=coefficient
-        )  # fmt: skip
+        return accumulate(self.models, packed, step=step, below=below, kl_coefficient=coefficient)
 
     def _culprit(self, samples: Sequence[Sample], *, step: int) -> Sample | None:
         """The first sample whose gradient alone is not finite; None where only their sum is not."""
-        for one in samples:
+        for sample in samples:
             self.optimizer.zero_grad(set_to_none=True)
-            for packed in self.models.microbatches([one]):
+            for packed in self.models.microbatches([sample]):
                 self._accumulate(packed, step=step, below=1)
-            found = [one.grad for one in self.parameters.values() if one.grad is not None]
-            finite = all(bool(torch.isfinite(sharding.part(one)).all()) for one in found)
+            found = [
+                parameter.grad
+                for parameter in self.parameters.values()
+                if parameter.grad is not None
+            ]
+            finite = all(bool(torch.isfinite(sharding.part(sample)).all()) for sample in found)
             if not all(self.world.gather(finite)):
-                return one
+                return sample
         return None
 
     def _summary(self, tally: Tally, *, rate: float, seconds: float) -> Update:
@@ -241,7 +243,7 @@ class Learner:
             self.controls,
             self._algorithm,
             kl=update.kl if step > self._policy_waits else None,
-            rollouts=len({one.rollout for one in samples}),
+            rollouts=len({sample.rollout for sample in samples}),
             weight_entropy=self._weight_entropy(samples),
         )
         every = None if kl is None else kl.refresh_every_steps
@@ -252,8 +254,8 @@ class Learner:
         if self._algorithm.estimator.kind != "MaxEnt":
             return None
         groups: dict[str, dict[str, float]] = {}
-        for one in samples:
-            groups.setdefault(one.group, {})[one.rollout] = one.advantage
+        for sample in samples:
+            groups.setdefault(sample.group, {})[sample.rollout] = sample.advantage
         return controller.mean_entropy([list(group.values()) for group in groups.values()])
 
 

@@ -182,7 +182,7 @@ def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
         packed = collate(samples, [tuple(range(len(samples)))]).to(policy.device)
         assert packed.tokens.shape == (1, width)
         together = exact.token_logprobs(packed, temperature=1.0)
-        alone = torch.cat([_ordinary(policy, one) for one in samples])
+        alone = torch.cat([_ordinary(policy, sample) for sample in samples])
     policy.module.train(was_training)
     gap = float((together - alone).abs().max())
     if not gap <= CHECK_TOLERANCE:

@@ -31,51 +31,58 @@ def check(training: Training, *, device: torch.device, ranks: int) -> None:
     if training.offload_activations:
         if device.type == "cpu":
             raise _refused(
-                "offloadActivations", "true",
+                "offloadActivations",
+                "true",
                 "this trainer has no GPU: activations lie in the host's memory as it is",
                 "Leave it out, or give the trainer a GPU.",
-            )  # fmt: skip
+            )
         if not training.gradient_checkpointing:
             raise _refused(
-                "offloadActivations", "true",
+                "offloadActivations",
+                "true",
                 "without gradientCheckpointing parameters would be moved with the activations",
                 "Set spec.training.gradientCheckpointing, too.",
-            )  # fmt: skip
+            )
     if training.offload_optimizer and device.type == "cpu":
         raise _refused(
-            "offloadOptimizer", "true",
+            "offloadOptimizer",
+            "true",
             "this trainer has no GPU: moments lie in the host's memory as it is",
             "Leave it out, or give the trainer a GPU.",
-        )  # fmt: skip
+        )
     if training.offload_parameters:
         _check_parameters(training, device=device)
     if training.optimizer.kind == "AdamW8bit" and ranks > 1:
         raise _refused(
-            "optimizer.kind", "AdamW8bit",
+            "optimizer.kind",
+            "AdamW8bit",
             "bitsandbytes cannot quantize moments that lie in parts on several processes",
             "Choose AdamW, whose moments are divided, or train with one process.",
-        )  # fmt: skip
+        )
 
 
 def _check_parameters(training: Training, *, device: torch.device) -> None:
     if device.type == "cpu":
         raise _refused(
-            "offloadParameters", "true",
+            "offloadParameters",
+            "true",
             "this trainer has no GPU: parameters lie in the host's memory as it is",
             "Leave it out, or give the trainer a GPU.",
-        )  # fmt: skip
+        )
     if training.offload_optimizer:
         raise _refused(
-            "offloadOptimizer", "true",
+            "offloadOptimizer",
+            "true",
             "with offloadParameters moments lie beside the parameters, in the host's memory",
             "Leave one of the two out.",
-        )  # fmt: skip
+        )
     if training.optimizer.kind == "AdamW8bit":
         raise _refused(
-            "optimizer.kind", "AdamW8bit",
+            "optimizer.kind",
+            "AdamW8bit",
             "bitsandbytes cannot quantize moments of parameters that offloadParameters divides",
             "Choose AdamW, or leave spec.training.offloadParameters out.",
-        )  # fmt: skip
+        )
 
 
 def _refused(field: str, value: str, why: str, remedy: str) -> RefusedError:

@@ -28,8 +28,8 @@ def build(
     parameters: dict[str, torch.nn.Parameter], section: OptimizerSection
 ) -> torch.optim.Optimizer:
     """Make the optimizer; weight decay leaves vectors (norms, biases) alone."""
-    matrices = [one for one in parameters.values() if one.ndim >= 2]
-    vectors = [one for one in parameters.values() if one.ndim < 2]
+    matrices = [parameter for parameter in parameters.values() if parameter.ndim >= 2]
+    vectors = [parameter for parameter in parameters.values() if parameter.ndim < 2]
     groups = [
         {"params": matrices, "weight_decay": section.weight_decay},
         {"params": vectors, "weight_decay": 0.0},

@@ -156,7 +156,10 @@ def divided(policy: Policy, world: World) -> Policy:
         return policy
     layers = frozenset(policy.module._no_split_modules or ())
     run = sharding.shard(
-        policy.module, world,
-        layers=layers, entry=hidden_states, offload=policy.offload_parameters,
-    )  # fmt: skip
+        policy.module,
+        world,
+        layers=layers,
+        entry=hidden_states,
+        offload=policy.offload_parameters,
+    )
     return dataclasses.replace(policy, run_layers=run)

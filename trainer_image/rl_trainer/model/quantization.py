@@ -84,9 +84,13 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, given: Tensor, packed: Tensor, scales: Tensor, bias: Tensor | None,
+        ctx: Any,
+        given: Tensor,
+        packed: Tensor,
+        scales: Tensor,
+        bias: Tensor | None,
         kind: Quantization,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         ctx.save_for_backward(packed, scales)
         ctx.kind = kind
         whole = dequantized(packed, scales, kind, dtype=given.dtype)

@@ -161,7 +161,7 @@ def write(tensors: Snapshot, folder: Path, *, shard_bytes: int = SHARD_BYTES) ->
         tensors, filename_pattern="model{suffix}.safetensors", max_shard_size=shard_bytes
     )
     for name, members in split.filename_to_tensors.items():
-        shard = {one: tensors[one].contiguous() for one in members}
+        shard = {member: tensors[member].contiguous() for member in members}
         save_file(shard, folder / name, metadata={"format": "pt"})
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}

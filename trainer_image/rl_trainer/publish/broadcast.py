@@ -110,8 +110,8 @@ def send(
         epoch=pointer.epoch,
         step=pointer.step,
         version=pointer.version,
-        files=[one for each in written for one in each.files],
-        tensors=[one for each in written for one in each.tensors],
+        files=[file for each in written for file in each.files],
+        tensors=[tensor for each in written for tensor in each.tensors],
         delta=entry,
         adapter=adapter,
     )
@@ -147,8 +147,8 @@ def _answers(ask: Ask, questions: Sequence[Question], kind: type[T]) -> list[T]:
 
 def _encoded(ask: Ask, weights: Sequence[Weight], delta: Delta) -> list[Encoded] | None:
     """Delta files of all ranks; None where there must be none, or they would be too large."""
-    total = sum(one.size_bytes for one in weights)
-    expected = sum(one.delta_bytes for one in weights)
+    total = sum(weight.size_bytes for weight in weights)
+    expected = sum(weight.delta_bytes for weight in weights)
     if expected > 1.5 * delta.max_fraction * total:  # not worth encoding; a sample may be off
         log.debug("no delta: it would have about %g of %d bytes", expected, total)
         return None
@@ -165,15 +165,20 @@ def _written(
     full: bool,
     stem: str,
 ) -> list[Written]:
-    files = [one.files for one in weights]
+    files = [weight.files for weight in weights]
     deltas = [one.files for one in encoded] if encoded is not None else [0] * len(files)
     orders = [
         Write(
-            prefix=prefix, full=full, delta=encoded is not None, first_file=1 + before,
-            file_count=sum(files), first_delta=first_delta, stem=stem,
+            prefix=prefix,
+            full=full,
+            delta=encoded is not None,
+            first_file=1 + before,
+            file_count=sum(files),
+            first_delta=first_delta,
+            stem=stem,
         )
         for before, first_delta in zip(_before(files), _before(deltas), strict=True)
-    ]  # fmt: skip
+    ]
     return _answers(ask, orders, Written)
 
 
@@ -184,7 +189,10 @@ def _before(counts: Sequence[int]) -> list[int]:
 
 def _check_there(objects: Objects, prefix: str, written: Sequence[Written]) -> None:
     """See with rank 0's own eyes that the files of all ranks lie in the bucket."""
-    found = {one.key.removeprefix(prefix): one.size_bytes for one in objects.list(prefix)}
+    found = {
+        stored_object.key.removeprefix(prefix): stored_object.size_bytes
+        for stored_object in objects.list(prefix)
+    }
     for rank, each in enumerate(written):
         for entry in (*each.files, *each.deltas):
             if found.get(entry.name) != entry.size_bytes:

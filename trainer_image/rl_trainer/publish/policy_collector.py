@@ -64,27 +64,33 @@ class PolicyCollector:
         """What ``collect`` would do now; changes nothing."""
         stores = self._stores
         # Only what an own or earlier epoch made: see ``retention``.
-        records = [one for one in stores.policies.of_run(self._run) if one.epoch <= self._epoch]
+        records = [
+            policy for policy in stores.policies.of_run(self._run) if policy.epoch <= self._epoch
+        ]
         now = stores.mongo.now()
         needed = retention.needed_policies(
             records, keep_last=self._keep_last, bound=self._bound, now=now
         )
         ripe = {
-            one.version
-            for one in records
-            if one.marked_at is not None and one.marked_at <= now - self._grace
+            record.version
+            for record in records
+            if record.marked_at is not None and record.marked_at <= now - self._grace
         }
         # Read after the marks: whoever registered since then is seen.
         held = retention.with_bases(records, self._staging() if ripe - needed else set())
-        marked = [one for one in records if one.version not in needed and one.marked_at is None]
+        marked = [
+            record
+            for record in records
+            if record.version not in needed and record.marked_at is None
+        ]
         return Collected(
             marked=[one.model_copy(update={"marked_at": now}) for one in marked],
             unmarked=[
-                one.model_copy(update={"marked_at": None})
-                for one in records
-                if one.version in needed and one.marked_at is not None
+                record.model_copy(update={"marked_at": None})
+                for record in records
+                if record.version in needed and record.marked_at is not None
             ],
-            deleted=[one for one in records if one.version in ripe - needed - held],
+            deleted=[record for record in records if record.version in ripe - needed - held],
         )
 
     def collect(self) -> Collected:
@@ -100,19 +106,22 @@ class PolicyCollector:
     def _staging(self) -> set[int]:
         return {
             version
-            for one in self._stores.samplers.of_run(self._run)
-            if one.state is not SamplerState.GONE
-            for version in (one.staging_version, one.version)
+            for sampler in self._stores.samplers.of_run(self._run)
+            if sampler.state is not SamplerState.GONE
+            for version in (sampler.staging_version, sampler.version)
         }
 
 
 def told(found: Collected) -> Iterator[str]:
     """A plan in words, a line for each version and one for all."""
     for doing, records in (
-        ("mark", found.marked), ("unmark", found.unmarked), ("delete", found.deleted),
-    ):  # fmt: skip
-        for one in records:
-            yield f"would {doing} version {one.version} ({one.content}, {one.size_bytes} bytes)"
+        ("mark", found.marked),
+        ("unmark", found.unmarked),
+        ("delete", found.deleted),
+    ):
+        for record in records:
+            size = f"{record.content}, {record.size_bytes} bytes"
+            yield f"would {doing} version {record.version} ({size})"
     freed = sum(one.size_bytes for one in found.deleted)
     yield (
         f"{len(found.marked)} to mark, {len(found.unmarked)} to unmark, "

@@ -132,7 +132,7 @@ class Portion:
 
     def weigh(self, base: Portion | None) -> Weight:
         """How large it is."""
-        size = sum(one.size_bytes for one in self._forms.values())
+        size = sum(form.size_bytes for form in self._forms.values())
         delta = math.inf
         if base is not None and base.forms == self._forms:
             delta = size * codec.expected_fraction(self._state, base.state)

@@ -154,8 +154,14 @@ class Publisher:
         job.stores.runs.publish(job.run, epoch=job.epoch, pointer=pointer)
         self.latest, self._base = pointer, sent.base
         broadcast.keep(self._asking.ask, ranks=job.team.world.size, base=sent.base)
-        log.info("published policy %d of step %d (%s, %d bytes) in %.2f s", version, pending.step,
-                 sent.content, sent.size_bytes, record.publish_seconds)  # fmt: skip
+        log.info(
+            "published policy %d of step %d (%s, %d bytes) in %.2f s",
+            version,
+            pending.step,
+            sent.content,
+            sent.size_bytes,
+            record.publish_seconds,
+        )
         self._collector.collect()
 
     def _record(self, pointer: PolicyPointer, sent: Sent, *, seconds: float) -> PolicyRecord:

@@ -169,7 +169,11 @@ class Collector:
             name: group
             for name, group in self._trained.items()
             if staleness(group, step=step) <= self._off_policy.max_staleness
-            and all(known[one.id].times < wanted for one in group.rollouts if one.id in known)
+            and all(
+                known[rollout.id].times < wanted
+                for rollout in group.rollouts
+                if rollout.id in known
+            )
         }
 
     def _take(self) -> bool:

@@ -81,7 +81,7 @@ class Demonstrations:
                 if not self._skips or skipped > PASSES_WITHOUT_ANY * self._stream.records:
                     raise RefusedError(refusal) from error
                 log.warning("left out: record %s of %s: %s", task.example, task.dataset, error)
-        self._job.stores.rollouts.put([one for group in groups for one in group.rollouts])
+        self._job.stores.rollouts.put([rollout for group in groups for rollout in group.rollouts])
         self._job.stores.tasks.insert([group.task for group in groups])
         return Collected(
             groups=groups,
@@ -108,7 +108,7 @@ class Demonstrations:
         Raises:
             RefusedError: as ``collect`` does.
         """
-        return [self._evaluate(learner, one, step=step) for one in datasets]
+        return [self._evaluate(learner, dataset, step=step) for dataset in datasets]
 
     def _evaluate(self, learner: Learner, dataset: Dataset, *, step: int) -> EvaluationResult:
         started, job = self._job.clock(), self._job
@@ -130,10 +130,18 @@ class Demonstrations:
         )
         log.info("step %d on %s: loss %.4f", step, dataset.source.name, found.mean)
         return EvaluationResult(
-            step=step, version=0, split=dataset.split, dataset=dataset.source.name,
-            temperature=TEMPERATURE, loss=found.mean, prompts=len(samples), tokens=found.tokens,
-            logprob_gap_mean=0.0, logprob_gap_max=0.0, seconds=job.clock() - started,
-        )  # fmt: skip
+            step=step,
+            version=0,
+            split=dataset.split,
+            dataset=dataset.source.name,
+            temperature=TEMPERATURE,
+            loss=found.mean,
+            prompts=len(samples),
+            tokens=found.tokens,
+            logprob_gap_mean=0.0,
+            logprob_gap_max=0.0,
+            seconds=job.clock() - started,
+        )
 
     def _task(self, dataset: Dataset, example: Example, *, sequence: int, step: int) -> Task:
         """As a task that nobody will see."""

@@ -44,10 +44,12 @@ def due(job: Job, progress: Progress, datasets: Sequence[Dataset]) -> list[Datas
             and progress.step % section.every_steps == 0
         )
     )
-    done = {one.split for one in progress.evaluations if one.step == progress.step}
+    done = {
+        evaluation.split for evaluation in progress.evaluations if evaluation.step == progress.step
+    }
     due_now = {"validation": wanted, "test": last}
     splits = {split for split, is_due in due_now.items() if is_due} - done
-    return [one for one in datasets if one.split in splits]
+    return [dataset for dataset in datasets if dataset.split in splits]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +217,7 @@ def _result(
 ) -> EvaluationResult:
     rewards = [[one.reward for one in group] for group in groups]
     rollouts = [one for group in groups for one in group]
-    samples = [one for rollout in rollouts for one in sequences(rollout)]
+    samples = [sequence for rollout in rollouts for sequence in sequences(rollout)]
     gap = job.team.call(
         Score(samples=samples, temperature=part.temperature),
         lambda: learner.score(samples, temperature=part.temperature),
@@ -239,7 +241,12 @@ def _result(
     log.info(
         "policy %d on %s at temperature %g: accuracy %.3f over %d prompts, pass@k %s, "
         "log-probability gap %.1e",
-        pointer.version, result.dataset, part.temperature, result.accuracy, result.prompts,
-        result.pass_at, gap.mean,
-    )  # fmt: skip
+        pointer.version,
+        result.dataset,
+        part.temperature,
+        result.accuracy,
+        result.prompts,
+        result.pass_at,
+        gap.mean,
+    )
     return result

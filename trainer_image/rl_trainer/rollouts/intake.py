@@ -88,9 +88,14 @@ class Intake:
 
     def assemble(self, tasks: list[Task]) -> list[Group | str]:
         """Read the groups of finished tasks, or why one is unusable."""
-        read = self._job.stores.rollouts.read([one for task in tasks for one in task.rollouts])
+        read = self._job.stores.rollouts.read(
+            [rollout for task in tasks for rollout in task.rollouts]
+        )
         return [
-            next((read.damaged[one] for one in task.rollouts if one in read.damaged), None)
+            next(
+                (read.damaged[rollout] for rollout in task.rollouts if rollout in read.damaged),
+                None,
+            )
             or assemble(task, read.whole, self._limits)
             for task in tasks
         ]

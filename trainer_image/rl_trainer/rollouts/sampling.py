@@ -100,7 +100,7 @@ class Windows:
         group = assemble(task, rollouts, self._limits)
         if isinstance(group, str):
             raise TrainingFailedError(reason="SamplingFailed", message=f"{task.id}: {group}.")
-        versions = {span.version for one in group.rollouts for span in one.spans}
+        versions = {span.version for rollout in group.rollouts for span in rollout.spans}
         if versions != {self._pointer.version}:
             raise TrainingFailedError(
                 reason="SamplingFailed",
@@ -113,9 +113,9 @@ class Windows:
 def lines(groups: Iterable[Group]) -> bytes:
     """JSON Lines of a window, one for each rollout, in the order of prompts and members."""
     return "".join(
-        f"{json.dumps(_line(group.task, one), ensure_ascii=False)}\n"
+        f"{json.dumps(_line(group.task, rollout), ensure_ascii=False)}\n"
         for group in groups
-        for one in group.rollouts
+        for rollout in group.rollouts
     ).encode()
 
 
@@ -123,26 +123,26 @@ def _line(task: Task, rollout: Rollout) -> dict[str, object]:
     return {
         "rollout": rollout.id,
         "dataset": task.dataset,
-        "messages": [one.model_dump() for one in task.messages],
+        "messages": [message.model_dump() for message in task.messages],
         "answer": task.answer,
         "response": rollout.text,
         "turns": len(rollout.turns),
         "stop_reason": rollout.stop_reason.value,
         "reward": rollout.reward,
-        "parts": {one.scorer: one.value for one in rollout.parts},
+        "parts": {part.scorer: part.value for part in rollout.parts},
         "version": rollout.spans[0].version,
     }
 
 
 def added(known: Sampled, groups: Sequence[Group], dead: Sequence[Task]) -> Sampled:
     """The sums with one window more."""
-    rollouts = [one for group in groups for one in group.rollouts]
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
     versions = Counter(known.versions) + tokens_by_version(rollouts)
     return Sampled(
         windows=known.windows + 1,
         prompts=known.prompts + len(groups),
         given_up=known.given_up + len(dead),
         rollouts=known.rollouts + len(rollouts),
-        reward_sum=known.reward_sum + sum(one.reward for one in rollouts),
+        reward_sum=known.reward_sum + sum(rollout.reward for rollout in rollouts),
         versions=dict(versions),
     )

@@ -16,16 +16,32 @@ REWARD = ("reward_mean", "reward_std", "reward_min", "reward_max")
 GROUPS: dict[str, tuple[str, ...]] = {
     "reward": REWARD,
     "policy": (
-        "loss", "kl", "kl_coefficient", "entropy", "tau", "clip_fraction", "ratio_min",
-        "ratio_max", "gradient_norm", "learning_rate", "logprob_gap_mean", "correction_weight",
+        "loss",
+        "kl",
+        "kl_coefficient",
+        "entropy",
+        "tau",
+        "clip_fraction",
+        "ratio_min",
+        "ratio_max",
+        "gradient_norm",
+        "learning_rate",
+        "logprob_gap_mean",
+        "correction_weight",
     ),
     "critic": ("value_loss",),
     "rollouts": (
-        "staleness_mean", "staleness_max", "tokens", "rollouts", "response_tokens_mean",
-        "dropped_stale", "dropped_no_signal", "dropped_share",
+        "staleness_mean",
+        "staleness_max",
+        "tokens",
+        "rollouts",
+        "response_tokens_mean",
+        "dropped_stale",
+        "dropped_no_signal",
+        "dropped_share",
     ),
     "time": ("wait_seconds", "train_seconds", "tokens_per_second", "mfu"),
-}  # fmt: skip
+}
 """Fields of StepMetrics by the heading that they are shown under."""
 
 
@@ -78,19 +94,19 @@ def of_step(metrics: StepMetrics, rollouts: Iterable[Rollout] = ()) -> Entry:
         time=metrics.time,
         scalars=scalars,
         counts={"rollouts/staleness": dict(metrics.staleness)},
-        samples=tuple(shown(one) for one in rollouts),
+        samples=tuple(shown(rollout) for rollout in rollouts),
     )
 
 
 def of_evaluations(results: Sequence[EvaluationResult], *, time: float) -> list[Entry]:
     """Evaluations, an entry for each."""
     found = []
-    for one in results:
-        root = f"evaluation/{one.split}/{_plain(one.dataset)}/{one.temperature:g}"
-        known = {"accuracy": one.accuracy, "loss": one.loss, "seconds": one.seconds}
+    for result in results:
+        root = f"evaluation/{result.split}/{_plain(result.dataset)}/{result.temperature:g}"
+        known = {"accuracy": result.accuracy, "loss": result.loss, "seconds": result.seconds}
         scalars = {f"{root}/{name}": value for name, value in known.items() if value is not None}
-        scalars |= {f"{root}/pass_at/{k}": rate for k, rate in one.pass_at.items()}
-        found.append(Entry(step=one.step, time=time, scalars=scalars))
+        scalars |= {f"{root}/pass_at/{k}": rate for k, rate in result.pass_at.items()}
+        found.append(Entry(step=result.step, time=time, scalars=scalars))
     return found
 
 

@@ -37,7 +37,8 @@ GAUGES: dict[str, tuple[str, Shown]] = {
     "epoch": ("Fencing epoch of the attempt that made the step.", lambda one: one.epoch),
     "policy_version": ("Newest published policy version.", lambda one: one.policy_version),
     "step_timestamp_seconds": (
-        "When the step ended, by the document store's clock.", lambda one: one.time,
+        "When the step ended, by the document store's clock.",
+        lambda one: one.time,
     ),
     "reward_mean": ("Mean reward of the step's rollouts.", lambda one: one.reward_mean),
     "reward_std": ("Standard deviation of their rewards.", lambda one: one.reward_std),
@@ -50,34 +51,41 @@ GAUGES: dict[str, tuple[str, Shown]] = {
     "entropy_nats": ("Mean entropy of the tokens' distributions.", lambda one: one.entropy),
     "maxent_tau": ("Temperature of the MaxEnt estimator.", lambda one: one.tau),
     "clipped_tokens_ratio": (
-        "Share of tokens whose gradient the clip removed.", lambda one: one.clip_fraction,
+        "Share of tokens whose gradient the clip removed.",
+        lambda one: one.clip_fraction,
     ),
     "policy_ratio_min": (
-        "Smallest probability of a token, trainer by sampler.", lambda one: one.ratio_min,
+        "Smallest probability of a token, trainer by sampler.",
+        lambda one: one.ratio_min,
     ),
     "policy_ratio_max": (
-        "Largest probability of a token, trainer by sampler.", lambda one: one.ratio_max,
+        "Largest probability of a token, trainer by sampler.",
+        lambda one: one.ratio_max,
     ),
     "logprob_gap_nats": (
         "Mean absolute gap of log-probabilities between trainer and sampler, before the update.",
         lambda one: one.logprob_gap_mean,
     ),
     "correction_weight": (
-        "Mean weight of the off-policy correction.", lambda one: one.correction_weight,
+        "Mean weight of the off-policy correction.",
+        lambda one: one.correction_weight,
     ),
     "gradient_norm": ("Norm of the gradient before clipping.", lambda one: one.gradient_norm),
     "learning_rate": ("Of the step.", lambda one: one.learning_rate),
     "response_tokens_mean": (
-        "Mean generated tokens of a rollout.", lambda one: one.response_tokens_mean,
+        "Mean generated tokens of a rollout.",
+        lambda one: one.response_tokens_mean,
     ),
     "dropped_groups_ratio": (
-        "Groups lost in the last ten steps, as a share of all.", lambda one: one.dropped_share,
+        "Groups lost in the last ten steps, as a share of all.",
+        lambda one: one.dropped_share,
     ),
     "tokens_per_second": (
-        "Trained tokens by the time of training.", lambda one: one.tokens_per_second,
+        "Trained tokens by the time of training.",
+        lambda one: one.tokens_per_second,
     ),
     "mfu_ratio": ("Model FLOPs utilization.", lambda one: one.mfu),
-}  # fmt: skip
+}
 """Of the last step; a figure that the run does not have is not shown."""
 
 
@@ -100,8 +108,8 @@ class Figures(Collector):
 
     def go_on(self, steps: Iterable[StepMetrics], results: Iterable[EvaluationResult]) -> None:
         """Begin with what the lineage holds already."""
-        for one in steps:
-            self._add(one)
+        for step in steps:
+            self._add(step)
         self.evaluated(results)
 
     def step(self, metrics: StepMetrics) -> None:
@@ -111,8 +119,8 @@ class Figures(Collector):
 
     def evaluated(self, results: Iterable[EvaluationResult]) -> None:
         """Tell evaluations, in order: of each source and temperature the last one is shown."""
-        for one in results:
-            self._evaluations[one.split, one.dataset, f"{one.temperature:g}"] = one
+        for result in results:
+            self._evaluations[result.split, result.dataset, f"{result.temperature:g}"] = result
         self._write()
 
     def _add(self, metrics: StepMetrics) -> None:
@@ -140,18 +148,24 @@ class Figures(Collector):
         return [
             *(_one(name, text, value(last)) for name, (text, value) in GAUGES.items()),
             _gauge(
-                "reward_part_mean", "Mean of what a scorer said, not weighted.",
-                ("scorer",), _by_one(last.reward_parts),
+                "reward_part_mean",
+                "Mean of what a scorer said, not weighted.",
+                ("scorer",),
+                _by_one(last.reward_parts),
             ),
             _gauge(
-                "step_phase_seconds", "Time of the last step by phase.",
-                ("phase",), _by_one(last.seconds),
+                "step_phase_seconds",
+                "Time of the last step by phase.",
+                ("phase",),
+                _by_one(last.seconds),
             ),
             _gauge(
-                "tracking_behind_entries", "Entries that a tracker has not taken.",
-                ("tracker",), _by_one(last.tracking_behind),
+                "tracking_behind_entries",
+                "Entries that a tracker has not taken.",
+                ("tracker",),
+                _by_one(last.tracking_behind),
             ),
-        ]  # fmt: skip
+        ]
 
     def _of_lineage(self) -> list[Metric]:
         if self._last is None:
@@ -162,38 +176,49 @@ class Figures(Collector):
             ),
             _counter("rollouts_trained", "Rollouts that were trained.", (), {(): self._rollouts}),
             _counter(
-                "groups_dropped", "Groups sampled, or tried, in vain.",
-                ("cause",), _by_one(self._dropped),
+                "groups_dropped",
+                "Groups sampled, or tried, in vain.",
+                ("cause",),
+                _by_one(self._dropped),
             ),
             _counter("phase_seconds", "Time by phase.", ("phase",), _by_one(self._seconds)),
             _histogram(
                 "staleness_steps",
                 "Training steps between a trained rollout's oldest token and its update.",
-                self._staleness, bounds=STALENESS_BOUNDS,
+                self._staleness,
+                bounds=STALENESS_BOUNDS,
             ),
-        ]  # fmt: skip
+        ]
 
     def _of_evaluations(self) -> list[Metric]:
         known, labels = self._evaluations, ("split", "dataset", "temperature")
         rates = {(*name, k): rate for name, one in known.items() for k, rate in one.pass_at.items()}
         return [
             _gauge(
-                "evaluation_accuracy", "Mean reward of the last evaluation.", labels,
+                "evaluation_accuracy",
+                "Mean reward of the last evaluation.",
+                labels,
                 {name: one.accuracy for name, one in known.items() if one.accuracy is not None},
             ),
             _gauge(
-                "evaluation_pass_ratio", "Prompts that some of k samples answer.",
-                (*labels, "k"), rates,
+                "evaluation_pass_ratio",
+                "Prompts that some of k samples answer.",
+                (*labels, "k"),
+                rates,
             ),
             _gauge(
-                "evaluation_loss_nats", "Mean loss of a source's tokens.", labels,
+                "evaluation_loss_nats",
+                "Mean loss of a source's tokens.",
+                labels,
                 {name: one.loss for name, one in known.items() if one.loss is not None},
             ),
             _gauge(
-                "evaluation_step", "Steps of the policy that was evaluated last.", labels,
+                "evaluation_step",
+                "Steps of the policy that was evaluated last.",
+                labels,
                 {name: one.step for name, one in known.items()},
             ),
-        ]  # fmt: skip
+        ]
 
 
 def _by_one(values: Mapping[str, float]) -> Values:

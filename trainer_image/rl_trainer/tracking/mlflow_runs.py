@@ -34,7 +34,10 @@ class MLflow:
     def write(self, entries: Sequence[Entry]) -> None:
         """See Tracker."""
         try:
-            client, metrics = self._begun(), [one for entry in entries for one in _metrics(entry)]
+            client, metrics = (
+                self._begun(),
+                [metric for entry in entries for metric in _metrics(entry)],
+            )
             for first in range(0, len(metrics), METRICS_PER_CALL):
                 client.log_batch(self._run, metrics=metrics[first : first + METRICS_PER_CALL])
         except (MlflowException, OSError) as error:

@@ -27,7 +27,7 @@ class SampleFiles:
             self._place.mkdir(parents=True, exist_ok=True)
             for entry in entries:
                 if entry.samples:
-                    lines = [json.dumps(dataclasses.asdict(one)) for one in entry.samples]
+                    lines = [json.dumps(dataclasses.asdict(sample)) for sample in entry.samples]
                     path = self._place / f"{entry.step:08d}.jsonl"
                     path.write_text("".join(f"{line}\n" for line in lines))
         except OSError as error:

@@ -47,7 +47,7 @@ class Trackers:
     @property
     def behind(self) -> dict[str, int]:
         """Entries that a tracker has not taken yet or never will; those that are behind alone."""
-        counts = {one.name: one.behind for one in self._outboxes}
+        counts = {outbox.name: outbox.behind for outbox in self._outboxes}
         return {name: count for name, count in counts.items() if count}
 
     def go_on(self, progress: Progress, evaluations: Sequence[EvaluationResult]) -> None:
@@ -55,7 +55,7 @@ class Trackers:
         self._figures.go_on(progress.metrics, evaluations)
         if not self._outboxes:
             return
-        told = [entries.of_step(one) for one in progress.metrics]
+        told = [entries.of_step(metric) for metric in progress.metrics]
         time = progress.metrics[-1].time if progress.metrics else 0.0
         told += entries.of_evaluations(evaluations, time=time)
         self._put(sorted(told, key=lambda one: one.step))
@@ -75,12 +75,12 @@ class Trackers:
 
     def close(self, *, finished: bool) -> None:
         """Give each what waits, for a short time."""
-        for one in self._outboxes:
-            one.close(seconds=END_SECONDS if finished else STOP_SECONDS)
+        for outbox in self._outboxes:
+            outbox.close(seconds=END_SECONDS if finished else STOP_SECONDS)
 
     def _put(self, told: Sequence[entries.Entry]) -> None:
-        for one in self._outboxes:
-            one.put(told)
+        for outbox in self._outboxes:
+            outbox.put(told)
 
 
 def check(job: Job) -> None:
@@ -133,7 +133,13 @@ def _trackers(
     if section.mlflow is not None:
         from rl_trainer.tracking.mlflow_runs import MLflow
 
-        os.environ.update({one: credentials[one] for one in MLFLOW_KEYS if one in credentials})
+        os.environ.update(
+            {
+                mlflow_key: credentials[mlflow_key]
+                for mlflow_key in MLFLOW_KEYS
+                if mlflow_key in credentials
+            }
+        )
         found.append(MLflow(section.mlflow, about))
     return found
 

@@ -114,6 +114,9 @@ def _values(entry: Entry) -> dict[str, Any]:
             held = ([count for _, count in seen], edges)
             found[name] = wandb.Histogram(np_histogram=held)
     if entry.samples:
-        rows = [[one.rollout, one.reward, one.stop_reason, one.text] for one in entry.samples]
+        rows = [
+            [sample.rollout, sample.reward, sample.stop_reason, sample.text]
+            for sample in entry.samples
+        ]
         found["samples"] = wandb.Table(columns=COLUMNS, data=rows)
     return found

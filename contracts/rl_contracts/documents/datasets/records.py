@@ -52,7 +52,7 @@ def parse_record(record: object, *, columns: Columns, place: str) -> Example:
         scorer=_scorer(record, columns.scorer),
         answer_schema=_answer_schema(record, columns.answer_schema),
         scenario=_scenario(record, columns.scenario),
-    )  # fmt: skip
+    )
 
 
 def _id(record: Values, columns: Columns, place: str) -> str:
@@ -103,7 +103,7 @@ def columns_of(columns: Columns) -> tuple[list[str], list[str]]:
         needed = [columns.messages, *([columns.answer] if columns.answer else [])]
     needed += [one for one in (columns.id, columns.scenario) if one]
     others = [columns.scorer, columns.answer_schema, None if columns.id else "id"]
-    return needed, [one for one in others if one]
+    return needed, [other for other in others if other]
 
 
 def _conversation(
@@ -119,7 +119,7 @@ def _conversation(
         _refuse(column, "has no turn of a user")
     if answer is not None:
         return tuple(turns[: asked + 1]), _text(record, answer)
-    replies = [one.text for one in turns[asked + 1 :] if one.role == "assistant"]
+    replies = [turn.text for turn in turns[asked + 1 :] if turn.role == "assistant"]
     if not replies or not replies[-1]:
         _refuse(column, "has no assistant's turn after the last user's, and no column for answers")
     return tuple(turns[: asked + 1]), replies[-1]

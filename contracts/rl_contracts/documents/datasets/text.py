@@ -68,7 +68,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes | None]:
     held, long = 0, False
     for chunk in chunks:
         first, *others = chunk.split(b"\n")
-        for ended, piece in ((False, first), *((True, one) for one in others)):
+        for ended, piece in ((False, first), *((True, other) for other in others)):
             if ended:
                 yield None if long else b"".join(parts)
                 parts, held, long = [], 0, False

@@ -24,10 +24,11 @@ PythonTools = Annotated[
     Field(
         max_length=32,
         json_schema_extra={
-            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["entryPoint"],
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["entryPoint"],
         },
     ),
-]  # fmt: skip
+]
 
 
 class Sampling(Model):

@@ -62,8 +62,11 @@ class Correction(Model):
     def range(self) -> tuple[float, float]:
         """Smallest and largest weight kept, the kind's own where unset."""
         low, cap = {
-            "TIS": (0.0, 2.0), "IcePop": (0.5, 5.0), "MIS": (0.0, 3.0), "ImportanceCap": (0.0, 4.0)
-        }[self.kind]  # fmt: skip
+            "TIS": (0.0, 2.0),
+            "IcePop": (0.5, 5.0),
+            "MIS": (0.0, 3.0),
+            "ImportanceCap": (0.0, 4.0),
+        }[self.kind]
         return low if self.low is None else self.low, cap if self.cap is None else self.cap
 
     @property

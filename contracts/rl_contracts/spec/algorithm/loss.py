@@ -67,9 +67,17 @@ class Loss(Model):
         ),
     )
     kind: Literal[
-        "PPOClip", "DAPO", "GSPO", "CISPO", "MiniRL", "DecoupledPPO", "DPPOTV", "SAPO", "GMPO",
+        "PPOClip",
+        "DAPO",
+        "GSPO",
+        "CISPO",
+        "MiniRL",
+        "DecoupledPPO",
+        "DPPOTV",
+        "SAPO",
+        "GMPO",
         "MaxEnt",
-    ] = "PPOClip"  # fmt: skip
+    ] = "PPOClip"
     clip_low: Annotated[float, Field(gt=0, le=1)] | None = None
     """Ratio ≥ 1 - clipLow; DPPOTV: π - μ ≥ -clipLow."""
     clip_high: Annotated[float, Field(gt=0, le=100), NUMBER] | None = None

@@ -149,7 +149,7 @@ def _text(node: Any, margin: str = "") -> str:
     else:
         parts = [_text(one, MARGIN) for one in node]
         opening, closing = "[", "]"
-    inner = ",".join(f"\n{MARGIN}{one}" for one in parts)
+    inner = ",".join(f"\n{MARGIN}{part}" for part in parts)
     return f"{opening}{inner}\n{margin}{closing}"
 
 

@@ -250,7 +250,7 @@ def _without_null(node: Schema, definitions: Schema) -> Schema:
     options = node.get("anyOf")
     if not options:
         return node
-    wanted = [one for one in options if one.get("type") != "null"]
+    wanted = [option for option in options if option.get("type") != "null"]
     assert len(wanted) == 1, f"a union has no structural schema: {node}"
     resolved = _resolve(wanted[0], definitions)
     return {**resolved, **{key: value for key, value in node.items() if key != "anyOf"}}

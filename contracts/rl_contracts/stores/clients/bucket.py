@@ -39,8 +39,12 @@ UNAVAILABLE_CODES = {
     *remedies.S3_FULL,
 }
 NO_ANSWER = (
-    urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, ParseError, OSError,
-)  # fmt: skip
+    urllib3.exceptions.HTTPError,
+    ServerError,
+    InvalidResponseError,
+    ParseError,
+    OSError,
+)
 """What the client raises when nothing answers, or something that is no S3 server."""
 CHUNK_BYTES = 1 << 20
 

@@ -43,10 +43,25 @@ DUPLICATE_KEY = 11000
 ACCESS_CODES = {11, 13, 18, 8000}  # UserNotFound, Unauthorized, AuthenticationFailed, Atlas' own
 RETRIABLE_CODES = {
     # the codes that MongoDB's specification of retryable writes lists
-    6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436,
+    6,
+    7,
+    89,
+    91,
+    134,
+    189,
+    262,
+    9001,
+    10107,
+    11600,
+    11602,
+    13435,
+    13436,
     # CursorNotFound after a failover, MaxTimeMSExpired, WriteConcernFailed, WriteConflict
-    43, 50, 64, 112,
-}  # fmt: skip
+    43,
+    50,
+    64,
+    112,
+}
 MAJORITY_MS = 10_000
 """How long a write may wait for the majority before it is sent again."""
 CLOCK_CHECK_SECONDS = 60.0
@@ -119,9 +134,7 @@ class Mongo:
         try:
             result: T = attempts(self._send, operation, doing)
         except (ConnectionFailure, _RetriableServerError) as error:
-            remedy = remedies.remedy(
-                str(error), remedies.MONGO, ca="mongoCa", address="mongoUri"
-            )  # fmt: skip
+            remedy = remedies.remedy(str(error), remedies.MONGO, ca="mongoCa", address="mongoUri")
             raise StoreUnavailableError(
                 store=STORE, doing=doing, cause=_short(error), remedy=remedy
             ) from error
@@ -234,8 +247,8 @@ def _codes(error: OperationFailure) -> set[int]:
     codes = {error.code} if error.code is not None else set()
     if isinstance(error, BulkWriteError):
         details = error.details
-        for one in (*details["writeErrors"], *details["writeConcernErrors"]):
-            codes.add(one["code"])
+        for detail in (*details["writeErrors"], *details["writeConcernErrors"]):
+            codes.add(detail["code"])
     return codes
 
 

@@ -54,9 +54,14 @@ class Requests:
             "x-amz-date": minio_time.to_amz_date(now),
         }
         signed = sign_v4_s3(
-            method=method, url=url, region=region, headers=headers,
-            credentials=self._credentials, content_sha256=UNSIGNED, date=now,
-        )  # fmt: skip
+            method=method,
+            url=url,
+            region=region,
+            headers=headers,
+            credentials=self._credentials,
+            content_sha256=UNSIGNED,
+            date=now,
+        )
         sent = {name: str(value) for name, value in signed.items()}
         sent["Content-Length"] = str(sum(map(len, body)))
         response = self._http.urlopen(method, urlunsplit(url), body=body, headers=sent)
@@ -66,9 +71,7 @@ class Requests:
             raise S3Error.fromxml(response)
         raise ServerError(f"{method} was answered by {response.status}", response.status)
 
-    def _address(
-        self, method: str, key: str, query: Mapping[str, str]
-    ) -> tuple[SplitResult, str]:  # fmt: skip
+    def _address(self, method: str, key: str, query: Mapping[str, str]) -> tuple[SplitResult, str]:
         # The client alone knows the style of addressing and the bucket's region.
         url = urlsplit(
             self._client.get_presigned_url(
@@ -76,7 +79,7 @@ class Requests:
             )
         )
         scope = parse_qs(url.query)["X-Amz-Credential"][0]
-        wanted = "&".join(one for one in url.query.split("&") if not one.startswith("X-Amz-"))
+        wanted = "&".join(part for part in url.query.split("&") if not part.startswith("X-Amz-"))
         return url._replace(query=wanted), scope.split("/")[-3]
 
 

@@ -76,11 +76,13 @@ _FULL = (
 )
 S3_FULL: Mapping[str, str] = dict.fromkeys(
     (
-        "InsufficientCapacity", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded",
+        "InsufficientCapacity",
+        "QuotaExceeded",
+        "XMinioAdminBucketQuotaExceeded",
         "XMinioStorageFull",
     ),
     _FULL,
-)  # fmt: skip
+)
 """By the server's error code: it may have room again, so these are tried again."""
 
 

@@ -28,9 +28,13 @@ class StoreSettings(BaseModel):
     """
 
     model_config = ConfigDict(
-        alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-        extra="ignore", frozen=True, hide_input_in_errors=True,
-    )  # fmt: skip
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
 
     mongo_uri: SecretStr
     mongo_database: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
@@ -102,7 +106,9 @@ class StoreSettings(BaseModel):
             return cls.model_validate(dict(values))
         except ValidationError as error:
             problems = error.errors(include_input=False, include_url=False)
-            raise malformed("; ".join(_told(one["loc"], one["msg"]) for one in problems)) from error
+            raise malformed(
+                "; ".join(_told(problem["loc"], problem["msg"]) for problem in problems)
+            ) from error
 
     def to_mapping(self) -> dict[str, str]:
         """The keys and values of the Secret, with its secrets: for writing it."""

@@ -27,6 +27,9 @@ class Told:
         self._next = 2 * waited
         log.warning(
             "waiting for the %s while %s, for %.0f s of at most %.0f s: %s",
-            self._store, self._doing, waited, self._patience,
+            self._store,
+            self._doing,
+            waited,
+            self._patience,
             str(state.outcome.exception())[:200],
-        )  # fmt: skip
+        )

@@ -89,8 +89,10 @@ class Relay:
         self.traffic = Traffic()
         self._http = urllib3.PoolManager(
             timeout=urllib3.Timeout(connect=patience.connect, read=patience.silent),
-            retries=False, maxsize=8, headers={"Authorization": f"Bearer {token}"},
-        )  # fmt: skip
+            retries=False,
+            maxsize=8,
+            headers={"Authorization": f"Bearer {token}"},
+        )
 
     def source(self, bucket: Source, pointer: PolicyPointer, *, ended: threading.Event) -> Source:
         """Where to take a policy from: a peer that has it and else the bucket.
@@ -109,9 +111,13 @@ class Relay:
             return bucket
         logger.info("taking version %d from %s", pointer.version, peer.sampler)
         return RelayedSource(
-            bucket, peer, http=self._http, traffic=self.traffic, patience=self._patience,
+            bucket,
+            peer,
+            http=self._http,
+            traffic=self.traffic,
+            patience=self._patience,
             clock=self._clock,
-        )  # fmt: skip
+        )
 
     def _find(
         self, folder: str, asked: list[Peer], *, wait: bool, ended: threading.Event

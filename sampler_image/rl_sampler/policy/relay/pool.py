@@ -29,9 +29,12 @@ def relaying(stores: Stores, *, run: str, pool: str) -> list[Peer]:
     """
     now = stores.mongo.now()
     return [
-        Peer(one.id, one.relay_url)
-        for one in stores.samplers.of_run(run)
-        if one.pool == pool and one.relay_url and one.state in FOLLOWING and one.is_alive(now)
+        Peer(sampler.id, sampler.relay_url)
+        for sampler in stores.samplers.of_run(run)
+        if sampler.pool == pool
+        and sampler.relay_url
+        and sampler.state in FOLLOWING
+        and sampler.is_alive(now)
     ]
 
 

@@ -86,5 +86,5 @@ class RelayServer:
 
     def _held(self) -> list[re.Match[str]]:
         folder = self._weights.policies
-        names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         return [found for name in names if (found := POLICY.fullmatch(name))]

@@ -23,43 +23,60 @@ REFUSED_AGENTS = {
     ),
     "turns for one turn": (changed("spec.agent.maxTurns", 3), "are for kinds of several turns"),
     "a tool loop without tools": (
-        changed("spec.agent", {"kind": "ToolLoop"}), "needs at least one of mcpServers"
+        changed("spec.agent", {"kind": "ToolLoop"}),
+        "needs at least one of mcpServers",
     ),
     "a ReAct agent without tools": (
-        changed("spec.agent", {"kind": "ReAct"}), "needs at least one of mcpServers"
+        changed("spec.agent", {"kind": "ReAct"}),
+        "needs at least one of mcpServers",
     ),
     "too few turns": (changed("spec.agent", tool_loop(minTurns=11)), "must not exceed maxTurns"),
     "a server with two ways": (
-        changed("spec.agent", tool_loop(server={"command": ["x"]})), "either url or command"
+        changed("spec.agent", tool_loop(server={"command": ["x"]})),
+        "either url or command",
     ),
     "a server without a way": (
-        changed("spec.agent", tool_loop(server={"url": ...})), "either url or command"
+        changed("spec.agent", tool_loop(server={"url": ...})),
+        "either url or command",
     ),
     "a token for a command": (
-        changed("spec.agent", tool_loop(
-            server={"url": ..., "command": ["x"], "tokenSecretRef": {"name": "t"}})),
+        changed(
+            "spec.agent",
+            tool_loop(server={"url": ..., "command": ["x"], "tokenSecretRef": {"name": "t"}}),
+        ),
         "tokenSecretRef goes with",
     ),
     "two servers of one name": (
-        changed("spec.agent.mcpServers", [tool_loop()["mcpServers"][0]] * 2), "mcpServers[1]"
+        changed("spec.agent.mcpServers", [tool_loop()["mcpServers"][0]] * 2),
+        "mcpServers[1]",
     ),
     "notes while stopping": (
-        changed("spec.agent", tool_loop(context={"summaryTokens": 9})), "summaryTokens goes with"
+        changed("spec.agent", tool_loop(context={"summaryTokens": 9})),
+        "summaryTokens goes with",
     ),
     "options of a scorer of ours": (
-        changed("spec.reward.scorers.0.options", {"a": 1}), "go with entryPoint"
+        changed("spec.reward.scorers.0.options", {"a": 1}),
+        "go with entryPoint",
     ),
     "an entry point that is none": (
-        changed("spec.reward.scorers.0.entryPoint", "os.system"), "scorers[0].entryPoint"
+        changed("spec.reward.scorers.0.entryPoint", "os.system"),
+        "scorers[0].entryPoint",
     ),
     "turns of an agent of one's own": (
         changed("spec.agent", {"kind": "Custom", "entryPoint": "a:b", "maxTurns": 3}),
         "are for kinds of several turns",
     ),
     "code and a judge": (
-        changed("spec.reward.scorers", [{
-            "kind": "A", "entryPoint": "a:b",
-            "judge": {"endpoints": [{"url": "http://a/v1", "model": "m"}]}}]),
+        changed(
+            "spec.reward.scorers",
+            [
+                {
+                    "kind": "A",
+                    "entryPoint": "a:b",
+                    "judge": {"endpoints": [{"url": "http://a/v1", "model": "m"}]},
+                }
+            ],
+        ),
         "entryPoint or judge, not both",
     ),
     "a judge nobody can ask": (
@@ -67,8 +84,10 @@ REFUSED_AGENTS = {
         "judge.endpoints",
     ),
     "a password in a URL": (
-        changed("spec.reward.scorers", [{
-            "kind": "A", "judge": {"endpoints": [{"url": "http://u:p@a/v1", "model": "m"}]}}]),
+        changed(
+            "spec.reward.scorers",
+            [{"kind": "A", "judge": {"endpoints": [{"url": "http://u:p@a/v1", "model": "m"}]}}],
+        ),
         "judge.endpoints[0].url",
     ),
-}  # fmt: skip
+}

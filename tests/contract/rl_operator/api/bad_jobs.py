@@ -19,23 +19,30 @@ REFUSED_JOBS = {
         "minimum and deadlineSeconds go with kind Minimum",
     ),
     "a minimum above the group": (
-        changed("spec.rollouts", {"completion": {
-            "kind": "Minimum", "minimum": 999, "deadlineSeconds": 60}}),
+        changed(
+            "spec.rollouts",
+            {"completion": {"kind": "Minimum", "minimum": 999, "deadlineSeconds": 60}},
+        ),
         "must not exceed algorithm.groupSize",
     ),
     "a minimum of one under GRPO": (
-        changed("spec.rollouts", {"completion": {
-            "kind": "Minimum", "minimum": 1, "deadlineSeconds": 60}}),
+        changed(
+            "spec.rollouts",
+            {"completion": {"kind": "Minimum", "minimum": 1, "deadlineSeconds": 60}},
+        ),
         "rollouts.completion.minimum must be at least 2",
     ),
     "a minimum below the best of k": (
-        changed("spec", {
-            **a_job()["spec"],
-            "algorithm": {"groupSize": 8, "estimator": {"kind": "PassAtK", "k": 4}},
-            "rollouts": {
-                "completion": {"kind": "Minimum", "minimum": 3, "deadlineSeconds": 60}
+        changed(
+            "spec",
+            {
+                **a_job()["spec"],
+                "algorithm": {"groupSize": 8, "estimator": {"kind": "PassAtK", "k": 4}},
+                "rollouts": {
+                    "completion": {"kind": "Minimum", "minimum": 3, "deadlineSeconds": 60}
+                },
             },
-        }),
+        ),
         "of PassAtK estimator.k",
     ),
     "negative steps": (changed("spec.training.steps", -1), "spec.training.steps"),
@@ -44,38 +51,49 @@ REFUSED_JOBS = {
     "steps and epochs": (changed("spec.training.epochs", 2), "either steps or epochs"),
     "steps are no text": (changed("spec.training.steps", "many"), "spec.training.steps"),
     "warm-up after the end": (
-        changed("spec.training.optimizer.warmupSteps", 10_000), "warmupSteps must not exceed"
+        changed("spec.training.optimizer.warmupSteps", 10_000),
+        "warmupSteps must not exceed",
     ),
     "evaluation after the end": (
-        changed("spec.training.evaluation.everySteps", 10_000), "everySteps must not exceed"
+        changed("spec.training.evaluation.everySteps", 10_000),
+        "everySteps must not exceed",
     ),
     "policies too rare": (
-        changed("spec.weightSync.everySteps", 100), "weightSync.everySteps must be at most"
+        changed("spec.weightSync.everySteps", 100),
+        "weightSync.everySteps must be at most",
     ),
     "evaluation without data": (changed("spec.data.validation", []), "needs data.validation"),
     "no room for the prompt": (
-        changed("spec.agent.sampling.maxTokensPerTurn", 8192), "must be smaller than"
+        changed("spec.agent.sampling.maxTokensPerTurn", 8192),
+        "must be smaller than",
     ),
     "zero learning rate": (
-        changed("spec.training.optimizer.learningRate", 0), "spec.training.optimizer.learningRate"
+        changed("spec.training.optimizer.learningRate", 0),
+        "spec.training.optimizer.learningRate",
     ),
     "unknown loss": (changed("spec.algorithm.loss.kind", "Magic"), "spec.algorithm.loss.kind"),
     "dual clip for GSPO": (
-        changed("spec.algorithm.loss", {"kind": "GSPO", "dualClip": 3.0}), "loss.dualClip is for"
+        changed("spec.algorithm.loss", {"kind": "GSPO", "dualClip": 3.0}),
+        "loss.dualClip is for",
     ),
     "importance cap for PPO": (
-        changed("spec.algorithm.loss.importanceCap", 2.0), "loss.importanceCap is for"
+        changed("spec.algorithm.loss.importanceCap", 2.0),
+        "loss.importanceCap is for",
     ),
     "constant length without one": (
-        changed("spec.algorithm.loss.aggregation", "ConstantLength"), "loss.length goes with"
+        changed("spec.algorithm.loss.aggregation", "ConstantLength"),
+        "loss.length goes with",
     ),
     "length of a mean": (changed("spec.algorithm.loss.length", 512), "loss.length goes with"),
     "cap without correction": (
-        changed("spec.algorithm.offPolicy.correction", {"cap": 2.0}), "correction.cap is not"
+        changed("spec.algorithm.offPolicy.correction", {"cap": 2.0}),
+        "correction.cap is not",
     ),
     "lower bound of OPSM": (
-        changed("spec.algorithm.offPolicy.correction",
-                {"kind": "OPSM", "threshold": 1.0, "low": 0.5}), "correction.low is for"
+        changed(
+            "spec.algorithm.offPolicy.correction", {"kind": "OPSM", "threshold": 1.0, "low": 0.5}
+        ),
+        "correction.low is for",
     ),
     "empty range": (
         changed("spec.algorithm.offPolicy.correction", {"kind": "IcePop", "low": 1.0, "cap": 1.0}),
@@ -86,52 +104,70 @@ REFUSED_JOBS = {
         "correction.level is for",
     ),
     "OPSM without threshold": (
-        changed("spec.algorithm.offPolicy.correction.kind", "OPSM"), "correction.threshold goes"
+        changed("spec.algorithm.offPolicy.correction.kind", "OPSM"),
+        "correction.threshold goes",
     ),
     "decay of TIS": (
         changed("spec.algorithm.offPolicy.correction", {"kind": "TIS", "decay": 1.0}),
         "are for kind ImportanceCap",
     ),
     "decay under strict bounds": (
-        changed("spec.algorithm.offPolicy.correction",
-                {"kind": "ImportanceCap", "decay": 1.0, "strictInBound": True}),
+        changed(
+            "spec.algorithm.offPolicy.correction",
+            {"kind": "ImportanceCap", "decay": 1.0, "strictInBound": True},
+        ),
         "changes nothing",
     ),
     "weighed twice": (
-        changed("spec.algorithm", {"loss": {"kind": "DecoupledPPO"},
-                                   "offPolicy": {"correction": {"kind": "TIS"}}}),
+        changed(
+            "spec.algorithm",
+            {"loss": {"kind": "DecoupledPPO"}, "offPolicy": {"correction": {"kind": "TIS"}}},
+        ),
         "weighs by p / μ itself",
     ),
     "updates that leave a rest": (
-        changed("spec.training.promptsPerUpdate", 3), "must divide promptsPerStep"
+        changed("spec.training.promptsPerUpdate", 3),
+        "must divide promptsPerStep",
     ),
     "minimum of a constant rate": (
-        changed("spec.training.optimizer.minimumRatio", 0.1), "minimumRatio is for"
+        changed("spec.training.optimizer.minimumRatio", 0.1),
+        "minimumRatio is for",
     ),
     "k without pass@k": (changed("spec.algorithm.estimator", {"k": 2}), "estimator.k goes with"),
     "pass@k without k": (
-        changed("spec.algorithm.estimator.kind", "PassAtK"), "estimator.k goes with"
+        changed("spec.algorithm.estimator.kind", "PassAtK"),
+        "estimator.k goes with",
     ),
     "pass@k of more than there are": (
-        changed("spec.algorithm.estimator", {"kind": "PassAtK", "k": 1000}), "must not exceed group"
+        changed("spec.algorithm.estimator", {"kind": "PassAtK", "k": 1000}),
+        "must not exceed group",
     ),
     "discount for GRPO": (changed("spec.algorithm.estimator.gamma", 0.9), "estimator.gamma is for"),
     "turns under GRPO": (changed("spec.algorithm.estimator.perTurn", True), "as is perTurn"),
     "signs of MaxEnt": (
-        changed("spec.algorithm", {"estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt"},
-                                   "shaping": {"forceSign": True}}),
+        changed(
+            "spec.algorithm",
+            {
+                "estimator": {"kind": "MaxEnt"},
+                "loss": {"kind": "MaxEnt"},
+                "shaping": {"forceSign": True},
+            },
+        ),
         "weighs whole groups",
     ),
     "spread without resampling": (
-        changed("spec.algorithm.shaping.minRewardSpread", 0.1), "needs dynamicSampling"
+        changed("spec.algorithm.shaping.minRewardSpread", 0.1),
+        "needs dynamicSampling",
     ),
     "two thresholds": (
         changed("spec.algorithm.shaping", {"minimalAdvantage": 0.1, "dropZeroAdvantage": True}),
         "drops zero advantages too",
     ),
     "filter of a whole step": (
-        changed("spec.algorithm", {"estimator": {"kind": "REINFORCEPlusPlus"},
-                                   "shaping": {"dropZeroAdvantage": True}}),
+        changed(
+            "spec.algorithm",
+            {"estimator": {"kind": "REINFORCEPlusPlus"}, "shaping": {"dropZeroAdvantage": True}},
+        ),
         "need an estimator of single groups",
     ),
     "buffer longer than the response": (
@@ -159,60 +195,86 @@ REFUSED_JOBS = {
         "is for estimators K1 and K3",
     ),
     "MaxEnt's loss alone": (
-        changed("spec.algorithm.loss.kind", "MaxEnt"), "loss.kind MaxEnt go together"
+        changed("spec.algorithm.loss.kind", "MaxEnt"),
+        "loss.kind MaxEnt go together",
     ),
     "MaxEnt's options for GRPO": (
-        changed("spec.algorithm.estimator.maxent", {"tau": 1.0}), "estimator.maxent is for"
+        changed("spec.algorithm.estimator.maxent", {"tau": 1.0}),
+        "estimator.maxent is for",
     ),
     "MaxEnt with KL in the reward": (
-        changed("spec.algorithm", {"estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt"},
-                                   "kl": {"placement": "Reward"}}),
+        changed(
+            "spec.algorithm",
+            {
+                "estimator": {"kind": "MaxEnt"},
+                "loss": {"kind": "MaxEnt"},
+                "kl": {"placement": "Reward"},
+            },
+        ),
         "kl.placement must be Loss",
     ),
     "MaxEnt of half a group": (
-        changed("spec.algorithm", {"estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt"},
-                                   "shaping": {"balanceSample": True}}),
+        changed(
+            "spec.algorithm",
+            {
+                "estimator": {"kind": "MaxEnt"},
+                "loss": {"kind": "MaxEnt"},
+                "shaping": {"balanceSample": True},
+            },
+        ),
         "weighs whole groups",
     ),
     "clip of MaxEnt without its term": (
-        changed("spec.algorithm", {"estimator": {"kind": "MaxEnt"},
-                                   "loss": {"kind": "MaxEnt", "clipLow": 0.1}}),
+        changed(
+            "spec.algorithm",
+            {"estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt", "clipLow": 0.1}},
+        ),
         "without clipCoefficient",
     ),
     "tau's bounds crossed": (
-        changed("spec.algorithm", {
-            "loss": {"kind": "MaxEnt"},
-            "estimator": {"kind": "MaxEnt", "maxent": {
-                "tuneTau": {"targetEntropy": 1.0, "minimum": 2.0, "maximum": 1.0}}},
-        }),
+        changed(
+            "spec.algorithm",
+            {
+                "loss": {"kind": "MaxEnt"},
+                "estimator": {
+                    "kind": "MaxEnt",
+                    "maxent": {"tuneTau": {"targetEntropy": 1.0, "minimum": 2.0, "maximum": 1.0}},
+                },
+            },
+        ),
         "must not exceed maximum",
     ),
     "filter before the KL is known": (
-        changed("spec.algorithm", {"kl": {"placement": "Reward"},
-                                   "shaping": {"dropZeroAdvantage": True}}),
+        changed(
+            "spec.algorithm",
+            {"kl": {"placement": "Reward"}, "shaping": {"dropZeroAdvantage": True}},
+        ),
         "under kl.placement Reward",
     ),
-    "GAE without critic": (
-        changed("spec.algorithm.estimator.kind", "GAE"), "critic go together"
-    ),
+    "GAE without critic": (changed("spec.algorithm.estimator.kind", "GAE"), "critic go together"),
     "critic without GAE": (
-        changed("spec.algorithm.critic", {"warmupSteps": 1}), "critic go together"
+        changed("spec.algorithm.critic", {"warmupSteps": 1}),
+        "critic go together",
     ),
     "lambda for GRPO": (changed("spec.algorithm.estimator.lam", 0.9), "estimator.lam is for"),
     "a demonstration with samplers": (
-        changed("spec.algorithm.objective", "SFT"), "go with algorithm.objective RL alone"
+        changed("spec.algorithm.objective", "SFT"),
+        "go with algorithm.objective RL alone",
     ),
     "no scorer": (changed("spec.reward.scorers", []), "spec.reward.scorers"),
     "no sampler": (changed("spec.samplers", []), "spec.samplers"),
     "two groups of a name": (
-        changed("spec.samplers", [{"name": "main"}, {"name": "main"}]), "spec.samplers[1]"
+        changed("spec.samplers", [{"name": "main"}, {"name": "main"}]),
+        "spec.samplers[1]",
     ),
     "no minimum of samplers": (
-        changed("spec.samplers.0.template.autoscaling.minReplicas", 0), "minReplicas"
+        changed("spec.samplers.0.template.autoscaling.minReplicas", 0),
+        "minReplicas",
     ),
     "a local model": (changed("spec.model.uri", "/models/tiny"), "spec.model.uri"),
     "two ways to ask": (
-        changed("spec.data.train.0.columns", {"query": "q", "messages": "m"}), "exclude each other"
+        changed("spec.data.train.0.columns", {"query": "q", "messages": "m"}),
+        "exclude each other",
     ),
     "split of a file": (changed("spec.data.train.0.split", "train"), "split is for hf:// sources"),
     "two sources of a name": (
@@ -221,7 +283,8 @@ REFUSED_JOBS = {
     ),
     "a weight of nothing": (changed("spec.data.train.0.weight", 0), "spec.data.train[0].weight"),
     "weight of validation data": (
-        changed("spec.data.validation.0.weight", 2), 'unknown field "spec.data.validation[0].weight'
+        changed("spec.data.validation.0.weight", 2),
+        'unknown field "spec.data.validation[0].weight',
     ),
     "not JSONL": (changed("spec.data.train.0.uri", "s3://abc/x.csv"), "spec.data.train[0].uri"),
     "name too long": (changed("metadata.name", "n" * 41), "metadata.name must be"),
@@ -240,7 +303,8 @@ REFUSED_JOBS = {
             {
                 "rules": [
                     {
-                        "action": "Ignore", "onExitCodes": {"values": [1]},
+                        "action": "Ignore",
+                        "onExitCodes": {"values": [1]},
                         "onPodCondition": {"type": "X"},
                     }
                 ]
@@ -260,27 +324,31 @@ REFUSED_JOBS = {
         "must not exceed autoscaling.maxReplicas",
     ),
     "a maximum that nobody keeps": (
-        changed("spec.samplers.0.template.autoscaling", {"maxReplicas": 4}), "of mode Builtin alone"
+        changed("spec.samplers.0.template.autoscaling", {"maxReplicas": 4}),
+        "of mode Builtin alone",
     ),
     "a rollout that cannot move": (
         changed("spec.samplers.0.template.rollout", {"maxUnavailable": "0%", "maxSurge": 0}),
         "must not both be 0",
     ),
     "no share": (
-        changed("spec.samplers.0.template.rollout", {"maxUnavailable": "many"}), "maxUnavailable"
+        changed("spec.samplers.0.template.rollout", {"maxUnavailable": "many"}),
+        "maxUnavailable",
     ),
     "a backoff above its bound": (
         changed("spec.lifecycle.restartBackoffSeconds", 900),
         "lifecycle.restartBackoffMaxSeconds must be at least restartBackoffSeconds",
     ),
     "a meeting of etcd": (
-        changed("spec.trainer.elastic", {
-            "minReplicas": 1, "maxReplicas": 1, "rdzvBackend": "etcd"}),
+        changed(
+            "spec.trainer.elastic", {"minReplicas": 1, "maxReplicas": 1, "rdzvBackend": "etcd"}
+        ),
         'supported values: "c10d"',
     ),
     "a policy of nobody": (changed("spec.networkPolicy", "DenyAll"), '"RunOnly", "None"'),
     "a tokenizer on a web page": (
-        changed("spec.model.tokenizerUri", "https://huggingface.co/o/n"), "spec.model.tokenizerUri"
+        changed("spec.model.tokenizerUri", "https://huggingface.co/o/n"),
+        "spec.model.tokenizerUri",
     ),
     "name starts with a digit": (changed("metadata.name", "1a"), "metadata.name must be"),
-}  # fmt: skip
+}

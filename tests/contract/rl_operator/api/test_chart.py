@@ -47,12 +47,21 @@ def helm(world: World, verb: str, *options: str) -> subprocess.CompletedProcess[
     """Run helm up to the point where it would write, with the API server's answers to look-ups."""
     return subprocess.run(
         [
-            binary("helm"), verb, *options, str(ROOT / "charts/rl-operator"),
-            "--namespace", "default", "--dry-run=server", "--kubeconfig",
+            binary("helm"),
+            verb,
+            *options,
+            str(ROOT / "charts/rl-operator"),
+            "--namespace",
+            "default",
+            "--dry-run=server",
+            "--kubeconfig",
             str(world.apiserver.kubeconfig),
         ],
-        capture_output=True, text=True, timeout=HUNG_SECONDS, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=HUNG_SECONDS,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,9 +74,13 @@ def test_a_namespace_with_running_jobs_is_not_left_out(
     world.make_secret()
     release = world.namespace if own else "other"
     world.apiserver.kubectl(
-        "-n", world.namespace, "label", "secret", "rl-operator-stores",
+        "-n",
+        world.namespace,
+        "label",
+        "secret",
+        "rl-operator-stores",
         f"app.kubernetes.io/instance={release}",
-    )  # fmt: skip
+    )
     job = world.make_job()
     if ended:
         said = {"type": ended, "status": "True", "reason": "R", "observedGeneration": 1}
@@ -91,7 +104,7 @@ def test_a_secret_outlives_its_place_in_the_list(world: World) -> None:
 
 def objects(world: World, *values: str) -> list[dict[str, Any]]:
     """What the chart renders with these values."""
-    done = render(world, more=[f"--set-json={one}" for one in values])
+    done = render(world, more=[f"--set-json={value}" for value in values])
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.safe_load_all(done.stdout) if one]
 
@@ -150,9 +163,13 @@ def test_a_value_that_cannot_be_is_refused_by_name(world: World, value: str, pla
 def test_helm_itself_knows_that_there_are_jobs(world: World) -> None:
     world.make_secret()
     world.apiserver.kubectl(
-        "-n", world.namespace, "label", "secret", "rl-operator-stores",
+        "-n",
+        world.namespace,
+        "label",
+        "secret",
+        "rl-operator-stores",
         f"app.kubernetes.io/instance={world.namespace}",
-    )  # fmt: skip
+    )
     world.make_job()
     values = [f"--set=images.{name}={name}:1" for name in IMAGES]
     done = helm(world, "upgrade", "--install", world.namespace, *values)
@@ -175,4 +192,4 @@ def test_the_pod_monitor_finds_the_pods_of_runs(world: World) -> None:
     endpoint, *of_several = monitor["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")
     seats = [Seat(job="job", number=number, runs=8) for number in range(8)]
-    assert [one["port"] for one in of_several] == [one.named("http") for one in seats]
+    assert [one["port"] for one in of_several] == [seat.named("http") for seat in seats]

@@ -52,9 +52,7 @@ def test_no_write_brings_a_fixed_section_in_beside_a_status(apiserver: ApiServer
     both = json.dumps({"spec": {"training": {"steps": 70}}, "status": {"attempt": 2}})
     refused = apiserver.kubectl("patch", "rljob", name, "--type=merge", "-p", both, check=False)
     assert "spec.training cannot change once the trainer has been started" in refused.stderr
-    apiserver.kubectl(
-        "patch", "rljob", name, "--subresource=status", "--type=merge", "-p", both
-    )  # fmt: skip
+    apiserver.kubectl("patch", "rljob", name, "--subresource=status", "--type=merge", "-p", both)
     stored = apiserver.get("rljob", name)
     assert stored["status"]["attempt"] == 2
     assert stored["spec"]["training"]["steps"] == a_job()["spec"]["training"]["steps"]
@@ -89,6 +87,4 @@ def test_a_pool_scales_through_its_subresource(apiserver: ApiServer) -> None:
 
 def _set_status(apiserver: ApiServer, name: str, status: Manifest) -> None:
     patch = json.dumps({"status": status})
-    apiserver.kubectl(
-        "patch", "rljob", name, "--subresource=status", "--type=merge", "-p", patch
-    )  # fmt: skip
+    apiserver.kubectl("patch", "rljob", name, "--subresource=status", "--type=merge", "-p", patch)

@@ -28,7 +28,9 @@ def test_crds_stay_small_enough_for_client_side_apply(apiserver: ApiServer, name
     stored = json.dumps(yaml.safe_load(written), separators=(",", ":"))
     assert len(stored) < 60_000  # what kubectl keeps in its annotation
     found = apiserver.get("crd", name)
-    conditions = {one["type"]: one["status"] for one in found["status"]["conditions"]}
+    conditions = {
+        condition["type"]: condition["status"] for condition in found["status"]["conditions"]
+    }
     assert conditions["Established"] == "True"
     assert "NonStructuralSchema" not in conditions
     assert found["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
@@ -59,7 +61,7 @@ def test_a_valid_job_gets_the_defaults_of_the_models(apiserver: ApiServer) -> No
 def test_jobs_are_selected_by_phase_and_queue(apiserver: ApiServer) -> None:
     def selected(selector: str) -> list[str]:
         found = apiserver.get("rljob", "-l", "test=selected", f"--field-selector={selector}")
-        return [one["metadata"]["name"] for one in found["items"]]
+        return [item["metadata"]["name"] for item in found["items"]]
 
     for name, queue, phase in (("first", "team", "Running"), ("second", "other", "Queued")):
         manifest = a_job(name, scheduling={"provider": "Kueue", "queueName": queue})

@@ -44,14 +44,14 @@ def _refused_fields(api: client.ApiClient, case: Case) -> list[str]:
         return []
     assert answer["code"] == 422, answer
     causes = answer["details"]["causes"]
-    assert all(one["message"] for one in causes)
-    return [one["field"] for one in causes]
+    assert all(cause["message"] for cause in causes)
+    return [cause["field"] for cause in causes]
 
 
 def test_every_break_of_the_schema_is_refused_by_name(answers: dict[str, list[Case]]) -> None:
     assert len(answers["named"]) >= 200
-    assert [str(one) for one in answers["taken"]] == []
-    assert [str(one) for one in answers["unnamed"]] == []
+    assert [str(answer) for answer in answers["taken"]] == []
+    assert [str(answer) for answer in answers["unnamed"]] == []
 
 
 def samplers(**template: Any) -> dict[str, Any]:
@@ -77,7 +77,8 @@ STALLED: dict[str, tuple[dict[str, Any], str]] = {
         f"{OTHER}.resources.requests",
     ),
     "a resource of no name": (
-        samplers(resources={"limits": {"a b": 1}}), f"{OTHER}.resources.limits"
+        samplers(resources={"limits": {"a b": 1}}),
+        f"{OTHER}.resources.limits",
     ),
     "half an accelerator": (
         {"trainer": {"resources": {"limits": {"nvidia.com/gpu": "500m"}}}},
@@ -88,26 +89,29 @@ STALLED: dict[str, tuple[dict[str, Any], str]] = {
     "our argument": (samplers(engine={"args": ["--port=1"]}), f"{OTHER}.engine.args[0]"),
     "the engine's home": (samplers(engine={"env": [{"name": "HOME"}]}), f"{OTHER}.engine.env[0]"),
     "a selector of no label": (
-        {"trainer": {"nodeSelector": {"a b": "c"}}}, "spec.trainer.nodeSelector"
+        {"trainer": {"nodeSelector": {"a b": "c"}}},
+        "spec.trainer.nodeSelector",
     ),
-    "a selector for no value": (
-        samplers(nodeSelector={"a": "b c"}), f"{OTHER}.nodeSelector"
-    ),
+    "a selector for no value": (samplers(nodeSelector={"a": "b c"}), f"{OTHER}.nodeSelector"),
     "a toleration of no kind": (
-        {"trainer": {"tolerations": [{"operator": "Nope"}]}}, "spec.trainer.tolerations[0].operator"
+        {"trainer": {"tolerations": [{"operator": "Nope"}]}},
+        "spec.trainer.tolerations[0].operator",
     ),
-    "a toleration of a number": (
-        samplers(tolerations=[{"key": 5}]), f"{OTHER}.tolerations"
-    ),
+    "a toleration of a number": (samplers(tolerations=[{"key": 5}]), f"{OTHER}.tolerations"),
     "a toleration misspelt": (
-        samplers(tolerations=[{"operater": "Exists"}]), f"{OTHER}.tolerations[0].operater"
+        samplers(tolerations=[{"operater": "Exists"}]),
+        f"{OTHER}.tolerations[0].operater",
     ),
     "a spread over nothing": (
-        {"trainer": {"topologySpread": [{"maxSkew": 1}]}}, "spec.trainer.topologySpread[0]"
+        {"trainer": {"topologySpread": [{"maxSkew": 1}]}},
+        "spec.trainer.topologySpread[0]",
     ),
     "no skew": (
-        samplers(topologySpread=[
-            {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]),
+        samplers(
+            topologySpread=[
+                {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+            ]
+        ),
         f"{OTHER}.topologySpread[0].maxSkew",
     ),
     "an owner of its own": (
@@ -123,13 +127,16 @@ STALLED: dict[str, tuple[dict[str, Any], str]] = {
         "spec.trainer.podTemplate.metadata.labels",
     ),
     "another restart policy": (
-        {"trainer": pod(restartPolicy="Always")}, "spec.trainer.podTemplate.spec.restartPolicy"
+        {"trainer": pod(restartPolicy="Always")},
+        "spec.trainer.podTemplate.spec.restartPolicy",
     ),
     "a nameless container": (
-        samplers(**pod(containers=[{"image": "x"}])), f"{OTHER}.podTemplate.spec.containers[0]"
+        samplers(**pod(containers=[{"image": "x"}])),
+        f"{OTHER}.podTemplate.spec.containers[0]",
     ),
     "containers by name": (
-        samplers(**pod(containers={"a": {}})), f"{OTHER}.podTemplate.spec.containers"
+        samplers(**pod(containers={"a": {}})),
+        f"{OTHER}.podTemplate.spec.containers",
     ),
     "a sidecar without an image": (
         {"trainer": pod(containers=[{"name": "log"}])},
@@ -143,25 +150,26 @@ STALLED: dict[str, tuple[dict[str, Any], str]] = {
         {"trainer": pod(volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}])},
         "spec.trainer.podTemplate.spec.volumes",
     ),
-    "a pod misspelt": (
-        {"trainer": pod(volums=[])}, "spec.trainer.podTemplate.spec.volums"
-    ),
+    "a pod misspelt": ({"trainer": pod(volums=[])}, "spec.trainer.podTemplate.spec.volums"),
     "an affinity in a word": (
-        samplers(**pod(affinity="near")), f"{OTHER}.podTemplate.spec.affinity"
+        samplers(**pod(affinity="near")),
+        f"{OTHER}.podTemplate.spec.affinity",
     ),
     "a claim of no source": (
         {"trainer": pod(resourceClaims=[{"name": "gpu"}])},
         "spec.trainer.podTemplate.spec.resourceClaims[0]",
     ),
     "a device that is not claimed": (
-        samplers(**pod(initContainers=[
-            {"name": "engine", "resources": {"claims": [{"name": "gpu"}]}}])),
+        samplers(
+            **pod(initContainers=[{"name": "engine", "resources": {"claims": [{"name": "gpu"}]}}])
+        ),
         f"{OTHER}.podTemplate.spec.initContainers[1].resources.claims[0]",
     ),
     "the hosts' network's name": (
-        samplers(**pod(dnsPolicy="Mine")), f"{OTHER}.podTemplate.spec.dnsPolicy"
+        samplers(**pod(dnsPolicy="Mine")),
+        f"{OTHER}.podTemplate.spec.dnsPolicy",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("sections", "field"), STALLED.values(), ids=STALLED.keys())

@@ -64,15 +64,14 @@ def test_pods_with_a_clouds_identity_meet_the_restricted_standard(world: World, 
         assert one["spec"]["serviceAccountName"] == "buckets"
         assert one["spec"]["automountServiceAccountToken"] is False
         pod = json.dumps(with_identity(one))
-        world.apiserver.kubectl(
-            "-n", namespace, "create", "--dry-run=server", "-f", "-", stdin=pod
-        )  # fmt: skip
+        world.apiserver.kubectl("-n", namespace, "create", "--dry-run=server", "-f", "-", stdin=pod)
     sandboxes = [
-        one for one in with_identity(templates[0])["spec"]["initContainers"]
-        if one["name"] == "sandbox"
-    ]  # fmt: skip
+        init_container
+        for init_container in with_identity(templates[0])["spec"]["initContainers"]
+        if init_container["name"] == "sandbox"
+    ]
     assert len(sandboxes) == (kind == "Code")
-    assert not any(TOKEN in json.dumps(one) for one in sandboxes)
+    assert not any(TOKEN in json.dumps(sandbox) for sandbox in sandboxes)
     world.start_operator()
     writes = world.writes.count
     world.settle(job)
@@ -81,12 +80,13 @@ def test_pods_with_a_clouds_identity_meet_the_restricted_standard(world: World, 
 
 REFUSED: dict[str, tuple[Manifest, str]] = {
     "a value that is also somebody else's": (
-        {"env": [{"name": "A"}, VARIABLES["env"][0] | {"value": "1"}]}, "env[1].valueFrom",
+        {"env": [{"name": "A"}, VARIABLES["env"][0] | {"value": "1"}]},
+        "env[1].valueFrom",
     ),
     "a source of nothing": ({"envFrom": [{"secretRef": {"name": "a"}}, {}]}, "envFrom"),
     "a field of no name": ({"envFrom": [{"secret": {"name": "a"}}]}, "envFrom[0].secret"),
     "an account of no name": ({"serviceAccountName": "A b"}, "serviceAccountName"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("options", "field"), REFUSED.values(), ids=REFUSED.keys())

@@ -134,9 +134,16 @@ def test_pods_of_the_former_job_are_waited_for(world: World, run: str) -> None:
     assert "first-main-x-1" in stalled(world, second)[1]
     assert stalled(world, second)[0] == "RunInUse"
     world.apiserver.kubectl(
-        "-n", world.namespace, "label", "pod", "first-main-x-1", "--overwrite",
-        f"{names.RUN_LABEL}=other", f"{names.JOB_LABEL}=other", f"{names.beside(run)}=first",
-    )  # fmt: skip
+        "-n",
+        world.namespace,
+        "label",
+        "pod",
+        "first-main-x-1",
+        "--overwrite",
+        f"{names.RUN_LABEL}=other",
+        f"{names.JOB_LABEL}=other",
+        f"{names.beside(run)}=first",
+    )
     world.settle(second)
     assert stalled(world, second)[0] == "RunInUse", "as it serves another run, too"
     world.apiserver.kubectl("-n", world.namespace, "delete", "pod", "--all", "--force")
@@ -169,9 +176,16 @@ def test_the_field_is_immutable(world: World, run: str) -> None:
         name = "with" if patch["runId"] is None else "without"
         world.make_job(name, **({"runId": "a"} if name == "with" else {}))
         refused = world.apiserver.kubectl(
-            "-n", world.namespace, "patch", "rljob", name, "--type=merge",
-            "-p", json.dumps({"spec": patch}), check=False,
-        )  # fmt: skip
+            "-n",
+            world.namespace,
+            "patch",
+            "rljob",
+            name,
+            "--type=merge",
+            "-p",
+            json.dumps({"spec": patch}),
+            check=False,
+        )
         assert "spec.runId cannot change" in refused.stderr
 
 

@@ -134,8 +134,9 @@ def test_a_blocked_deletion_says_so_and_has_a_way_out(world: World, way_out: str
     reconcile(world, job)
     stalled = world.condition(job, "Stalled")
     assert (stalled["reason"], ABANDON_ANNOTATION in stalled["message"]) == (
-        "DataDeletionBlocked", True,
-    )  # fmt: skip
+        "DataDeletionBlocked",
+        True,
+    )
     assert (
         f". Mend that, or give the data up: kubectl annotate -n {job.namespace} rljob job "
         in (stalled["message"])

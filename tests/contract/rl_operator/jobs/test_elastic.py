@@ -73,7 +73,7 @@ def test_a_trainer_shrinks_to_what_fits_and_grows_again(world: World) -> None:
     status = world.settle(job)
     assert (status["failures"], status["elasticRestarts"]) == (0, 1)
     world.operator.skew += 60
-    assert [one["replicas"] for one in world.settle(job)["attempts"]] == [1, 1, 3]
+    assert [attempt["replicas"] for attempt in world.settle(job)["attempts"]] == [1, 1, 3]
     assert size(world, 3) == (3, "3")
 
 
@@ -85,8 +85,10 @@ def test_replicas_are_within_the_bounds(world: World, replicas: int) -> None:
     assert job is not None
     metadata = {"name": "bad", "namespace": world.namespace}
     bad = {
-        "apiVersion": kinds.RLJOB.api_version, "kind": "RLJob", "metadata": metadata,
+        "apiVersion": kinds.RLJOB.api_version,
+        "kind": "RLJob",
+        "metadata": metadata,
         "spec": {**job["spec"], "trainer": bounds},
-    }  # fmt: skip
+    }
     with pytest.raises(ApiRefusedError, match=r"trainer\.replicas must be within trainer\.elastic"):
         world.cluster.apply(kinds.RLJOB, bad, manager=SPEC_MANAGER)

@@ -47,35 +47,47 @@ def _key(world: World, name: str) -> str:
 SECRET = "spec.storage.secretName"
 BAD: dict[str, tuple[Change, str, str, str]] = {
     "no Secret": (no_secret, "StoresSecretMissing", SECRET, "no such Secret"),
-    "a key is missing": (
-        secret_with(s3Bucket=""), "StoresSecretMalformed", SECRET, "s3Bucket"
-    ),
+    "a key is missing": (secret_with(s3Bucket=""), "StoresSecretMalformed", SECRET, "s3Bucket"),
     "no URI": (secret_with(mongoUri="http://x"), "StoresSecretMalformed", SECRET, "mongodb://"),
     "store is down": (
-        secret_with(mongoUri=f"mongodb://127.0.0.1:{deaf_port()}/"), "StateStoreUnreachable",
-        SECRET, "bring the server up",
+        secret_with(mongoUri=f"mongodb://127.0.0.1:{deaf_port()}/"),
+        "StateStoreUnreachable",
+        SECRET,
+        "bring the server up",
     ),
     "bucket server is down": (
-        secret_with(s3Endpoint=f"http://127.0.0.1:{deaf_port()}"), "BucketUnreachable", SECRET,
+        secret_with(s3Endpoint=f"http://127.0.0.1:{deaf_port()}"),
+        "BucketUnreachable",
+        SECRET,
         "bring the server up",
     ),
     "wrong key": (
-        secret_with(s3SecretKey="wrong"), "BucketAccessDenied", SECRET, "Mend s3AccessKey"
+        secret_with(s3SecretKey="wrong"),
+        "BucketAccessDenied",
+        SECRET,
+        "Mend s3AccessKey",
     ),
     "no bucket": (secret_with(s3Bucket="not-there"), "BucketNotFound", SECRET, "does not exist"),
     "model is incomplete": (
-        without("model/tokenizer.json"), "ModelIncomplete", "spec.model.uri", "tokenizer.json"
+        without("model/tokenizer.json"),
+        "ModelIncomplete",
+        "spec.model.uri",
+        "tokenizer.json",
     ),
     "no data": (without("train.jsonl"), "DatasetNotFound", "spec.data.train[0].uri", "train.jsonl"),
     "malformed line": (
-        with_object("test.jsonl", TRAIN + b"{nonsense\n"), "DatasetMalformed",
-        "spec.data.validation[0].uri", "line 2",
+        with_object("test.jsonl", TRAIN + b"{nonsense\n"),
+        "DatasetMalformed",
+        "spec.data.validation[0].uri",
+        "line 2",
     ),
     "broken array": (
-        with_object("train.jsonl", b'[{"id": "a"'), "DatasetMalformed", "spec.data.train[0].uri",
+        with_object("train.jsonl", b'[{"id": "a"'),
+        "DatasetMalformed",
+        "spec.data.train[0].uri",
         "line 1 is not JSON",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("spoil", "reason", "field", "words"), BAD.values(), ids=BAD.keys())

@@ -81,7 +81,7 @@ def test_samplers_beyond_the_least_may_come_without_the_queue(queue: World) -> N
     (deployment,) = queue.objects(kinds.DEPLOYMENT)
     assert deployment["spec"]["replicas"] == 5
     assert pod_of(deployment)["nodeSelector"] == {"pool": "spot"}
-    counts = {one["name"]: one["count"] for one in workload(queue)["spec"]["podSets"]}
+    counts = {pod_set["name"]: pod_set["count"] for pod_set in workload(queue)["spec"]["podSets"]}
     assert counts["sampler-main"] == 2
 
 
@@ -95,9 +95,10 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
     assert not queue.objects(kinds.SAMPLER_POOL)
     asked = workload(queue)["spec"]
     assert asked["queueName"] == "team"
-    assert {one["name"]: one["count"] for one in asked["podSets"]} == {
-        "trainer": 1, "sampler-main": 2
-    }  # fmt: skip
+    assert {pod_set["name"]: pod_set["count"] for pod_set in asked["podSets"]} == {
+        "trainer": 1,
+        "sampler-main": 2,
+    }
     (container,) = asked["podSets"][0]["template"]["spec"]["containers"]
     assert container["resources"]["requests"] == {"cpu": "2", "memory": "1Gi"}
 
@@ -105,8 +106,9 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
     queue.settle(job)
     told = queue.condition(job, "QuotaReserved")
     assert (told["status"], told["message"]) == (
-        "False", "insufficient quota for cpu in flavor spot"
-    )  # fmt: skip
+        "False",
+        "insufficient quota for cpu in flavor spot",
+    )
     assert queue.condition(job, "Ready")["message"] == told["message"]
 
     decide(queue, kueue.admitted(workload(queue)))
@@ -193,7 +195,9 @@ def test_a_pool_stays_within_what_was_admitted(queue: World) -> None:
     (deployment,) = queue.objects(kinds.DEPLOYMENT)
     assert (deployment["spec"]["replicas"], status["samplers"]["desired"]) == (2, 2)
     (pool,) = queue.objects(kinds.SAMPLER_POOL)
-    said = {one["type"]: one for one in pool["status"]["conditions"]}["ScalingLimited"]
+    said = {condition["type"]: condition for condition in pool["status"]["conditions"]}[
+        "ScalingLimited"
+    ]
     assert (said["reason"], said["message"][:25]) == (
         "QueueAdmitsFewer",
         "/scale asks for 5 pods; t",

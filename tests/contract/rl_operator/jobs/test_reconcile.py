@@ -124,7 +124,7 @@ def test_an_outcome_counts_though_the_stores_were_read_before_it(world: World, j
     world.write_run(run, step=60, steps=60, outcome=outcome)
     world.end_trainer("job-1", "Succeeded", exit_code=0)
     status = world.settle(job)
-    assert [(one["result"], one["reason"]) for one in status["attempts"]] == [
+    assert [(attempt["result"], attempt["reason"]) for attempt in status["attempts"]] == [
         ("Succeeded", "Trained")
     ]
     assert (status["phase"], status.get("failures", 0)) == ("Succeeded", 0)
@@ -210,7 +210,10 @@ def test_a_field_that_is_no_longer_declared_goes(world: World, job: Key) -> None
     assert "--x" not in pod["initContainers"][1]["args"]
     (pool,) = world.objects(kinds.SAMPLER_POOL)
     assert (pool["spec"]["template"].get("nodeSelector"), pool["spec"]["replicas"]) == (None, 2)
-    owners = {(one["manager"], one["operation"]) for one in pool["metadata"]["managedFields"]}
+    owners = {
+        (managed_field["manager"], managed_field["operation"])
+        for managed_field in pool["metadata"]["managedFields"]
+    }
     assert {("rl-operator", "Apply"), ("rl-operator-scale", "Update")} <= owners
     assert ("rl-operator", "Update") not in owners
 
@@ -233,8 +236,11 @@ def test_a_creation_leaves_what_is_there(world: World) -> None:
     }
     for kind, fields in manifests.items():
         manifest = {
-            "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **fields
-        }  # fmt: skip
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": metadata,
+            **fields,
+        }
         made = world.cluster.create(kind, manifest, manager="test")
         with pytest.raises(ApiConflictError):  # though it would change nothing
             world.cluster.create(kind, manifest, manager="test")
@@ -253,9 +259,16 @@ def test_a_job_of_another_controller_is_left_alone(world: World) -> None:
     assert world.objects(kinds.SAMPLER_POOL) == []
     ours = {"spec": {"managedBy": "rl-operator.io/operator"}}
     refused = world.apiserver.kubectl(
-        "-n", world.namespace, "patch", "rljob", "other", "--type=merge", "-p", json.dumps(ours),
+        "-n",
+        world.namespace,
+        "patch",
+        "rljob",
+        "other",
+        "--type=merge",
+        "-p",
+        json.dumps(ours),
         check=False,
-    )  # fmt: skip
+    )
     assert "spec.managedBy and spec.runId cannot change" in refused.stderr
     assert "spec.managedBy" in apply(world.apiserver, changed("spec.managedBy", "example.org/mine"))
 

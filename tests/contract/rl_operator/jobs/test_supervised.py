@@ -24,10 +24,14 @@ def test_it_runs_without_samplers_and_a_reward(world: World) -> None:
     status = world.settle(key)
     assert (status["phase"], status["progress"]["step"]) == ("Running", 1)
     assert world.objects(kinds.SAMPLER_POOL) == []
-    assert "PolicyPublished" not in {one["type"] for one in status["conditions"]}
+    assert "PolicyPublished" not in {condition["type"] for condition in status["conditions"]}
 
-    outcome = {"kind": "Succeeded", "reason": "Trained", "message": "60 steps.",
-               "final_model": "s3://f"}  # fmt: skip
+    outcome = {
+        "kind": "Succeeded",
+        "reason": "Trained",
+        "message": "60 steps.",
+        "final_model": "s3://f",
+    }
     world.write_run(str(status["runId"]), step=60, steps=60, outcome=outcome)
     world.end_trainer("job-1", "Succeeded", exit_code=0)
     status = world.settle(key)

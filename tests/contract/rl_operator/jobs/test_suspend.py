@@ -78,8 +78,9 @@ def test_a_job_is_suspended_and_goes_on(world: World) -> None:
     status = world.settle(job)
     assert (status["attempt"], world.objects(kinds.PYTORCH_JOB)) == (1, [])
     assert (status["operation"]["kind"], status["operation"]["step"]) == (
-        "Start", "WaitingForSamplers"
-    )  # fmt: skip
+        "Start",
+        "WaitingForSamplers",
+    )
     assert "main has 0 of 2" in world.condition(job, "Reconciling")["message"]
     world.start_samplers(str(status["runId"]))
     status = world.settle(job)
@@ -158,7 +159,7 @@ def test_a_job_whose_spec_is_not_honoured_can_be_suspended(
             end_pod(world, pod)
         status = world.settle(job)
         assert world.condition_now(job, "Suspended")
-        assert [one["result"] for one in status["attempts"]] == ["Suspended"]
+        assert [attempt["result"] for attempt in status["attempts"]] == ["Suspended"]
 
     world.make_job(lifecycle={"suspendGraceSeconds": 45})  # as it was at first
     suspend(world, job, suspended=False)

@@ -62,9 +62,15 @@ def silent(world: World) -> Iterator[str]:
 
     def asked() -> bool:
         done = world.apiserver.kubectl(
-            "create", "-n", world.namespace, "--dry-run=server", "-f", "-",
-            stdin=json.dumps(a_trainer("tried")), check=False,
-        )  # fmt: skip
+            "create",
+            "-n",
+            world.namespace,
+            "--dry-run=server",
+            "-f",
+            "-",
+            stdin=json.dumps(a_trainer("tried")),
+            check=False,
+        )
         return name in done.stderr
 
     until(asked, what="the API server to ask the webhook")

@@ -66,13 +66,19 @@ def test_others_scale_through_the_subresource(world: World) -> None:
     assert scale["spec"]["replicas"] == 2
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     labels = deployment["spec"]["template"]["metadata"]["labels"]
-    chosen = dict(one.split("=") for one in scale["status"]["selector"].split(","))
+    chosen = dict(part.split("=") for part in scale["status"]["selector"].split(","))
     assert chosen.items() <= labels.items()
     example = (EXAMPLES / "hpa.yaml").read_text()
     applied = world.apiserver.kubectl(
-        "-n", world.namespace, "apply", "--dry-run=server", "--validate=strict", "-f", "-",
+        "-n",
+        world.namespace,
+        "apply",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        "-",
         stdin=example,
-    )  # fmt: skip
+    )
     assert "created" in applied.stdout
 
 

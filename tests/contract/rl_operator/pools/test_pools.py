@@ -131,7 +131,7 @@ def test_a_new_pool_whose_pods_cannot_be_made_says_so_at_once(
     world.set_status("deployment", "job-main", {"conditions": conditions})
     operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
     (pool,) = world.objects(kinds.SAMPLER_POOL)
-    told = {one["type"]: one["message"] for one in pool["status"]["conditions"]}
+    told = {condition["type"]: condition["message"] for condition in pool["status"]["conditions"]}
     assert told["Ready"] == f"0 of 2 pods are ready. {conditions[0]['message']}"
 
 
@@ -155,7 +155,7 @@ def test_pods_that_do_not_get_ready_hold_no_drain_up(world: World) -> None:
     counted = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 2}
     seen = {"observedGeneration": budget["metadata"]["generation"], **counted}
     world.set_status("pdb", "job-main", seen)
-    assert [evict(world, one) for one in reversed(PODS)] == [False, True]
+    assert [evict(world, pod) for pod in reversed(PODS)] == [False, True]
     world.set_status("pdb", "job-main", {**seen, "currentHealthy": 0})
     world.set_pod(PODS[1], "Running", container={"name": "pytorch", "state": {}}, ready=False)
     assert evict(world, PODS[1])  # nobody is ready, and the node goes all the same
@@ -176,7 +176,7 @@ def test_a_suspended_pool_has_no_pods_until_it_goes_on(world: World) -> None:
 
     def told() -> tuple[str, str]:
         (pool,) = world.objects(kinds.SAMPLER_POOL)
-        conditions = {one["type"]: one for one in pool["status"]["conditions"]}
+        conditions = {condition["type"]: condition for condition in pool["status"]["conditions"]}
         found = conditions.get("Suspended", {})
         return found.get("status", ""), found.get("reason", "")
 
@@ -270,8 +270,12 @@ def test_overrides_are_accepted_once_and_then_lie_still(world: World) -> None:
     job = running(world, samplers=[{"name": "main", "template": template}], trainer=trainer)
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     pod = deployment["spec"]["template"]["spec"]
-    assert {one["name"] for one in pod["containers"]} == {"agent", "proxy"}
-    (engine,) = [one for one in pod["initContainers"] if one["name"] == "engine"]
+    assert {container["name"] for container in pod["containers"]} == {"agent", "proxy"}
+    (engine,) = [
+        init_container
+        for init_container in pod["initContainers"]
+        if init_container["name"] == "engine"
+    ]
     assert engine["resources"]["claims"] == [{"name": "gpu"}]
     assert pod["resourceClaims"][0]["name"] == "gpu"
     world.start_operator()

@@ -45,13 +45,16 @@ def control(world: World) -> None:
     """What the Deployment's controller and the kubelet do until they are done."""
     found = deployment(world)
     count, labels = found["spec"]["replicas"], found["spec"]["template"]["metadata"]["labels"]
-    runs = [labels[names.RUN_LABEL], *(one.partition("/")[2] for one in labels if BESIDE in one)]
-    current = [
-        one["metadata"]["name"]
-        for one in sampler_pods(world)
-        if one["metadata"]["labels"] == labels
+    runs = [
+        labels[names.RUN_LABEL],
+        *(label.partition("/")[2] for label in labels if BESIDE in label),
     ]
-    there = [one["metadata"]["name"] for one in sampler_pods(world)]
+    current = [
+        sampler_pod["metadata"]["name"]
+        for sampler_pod in sampler_pods(world)
+        if sampler_pod["metadata"]["labels"] == labels
+    ]
+    there = [sampler_pod["metadata"]["name"] for sampler_pod in sampler_pods(world)]
     for name in [one for one in there if one not in current] + current[count:]:
         world.apiserver.kubectl(
             "-n", world.namespace, "delete", "pod", name, "--force", "--grace-period=0"
@@ -91,9 +94,15 @@ def succeed(world: World, job: Key) -> None:
 
 def suspend(world: World, job: Key) -> None:
     world.apiserver.kubectl(
-        "-n", job.namespace, "patch", "rljob", job.name, "--type=merge", "-p",
+        "-n",
+        job.namespace,
+        "patch",
+        "rljob",
+        job.name,
+        "--type=merge",
+        "-p",
         '{"spec": {"suspend": true}}',
-    )  # fmt: skip
+    )
 
 
 def test_two_jobs_have_the_pool_one_after_the_other(world: World) -> None:
@@ -127,7 +136,9 @@ def test_two_jobs_have_the_pool_one_after_the_other(world: World) -> None:
     _, status = settle(world, first, second)
     assert world.condition_now(first, "Complete")
     assert pool(world)["status"]["assignment"]["job"] == "second"
-    labels = {one["metadata"]["labels"][names.RUN_LABEL] for one in sampler_pods(world)}
+    labels = {
+        sampler_pod["metadata"]["labels"][names.RUN_LABEL] for sampler_pod in sampler_pods(world)
+    }
     assert labels == {str(status["runId"])}
     assert deployment(world)["spec"]["replicas"] == 1
     assert beside_the_agent(world) == ["stage", "engine"], "nothing of the first run is left"
@@ -136,9 +147,15 @@ def test_two_jobs_have_the_pool_one_after_the_other(world: World) -> None:
     suspend(world, second)
     settle(world, second)
     world.apiserver.kubectl(
-        "-n", world.namespace, "delete", "pods", "-l", "rl-operator.io/component=trainer",
-        "--force", "--grace-period=0",
-    )  # fmt: skip
+        "-n",
+        world.namespace,
+        "delete",
+        "pods",
+        "-l",
+        "rl-operator.io/component=trainer",
+        "--force",
+        "--grace-period=0",
+    )
     settle(world, second)
     assert world.condition_now(second, "Suspended")
     assert (pool(world)["status"].get("assignment"), sampler_pods(world)) == (None, [])
@@ -154,12 +171,12 @@ def agent(world: World) -> dict[str, Any]:
 
 def beside_the_agent(world: World) -> list[str]:
     pod = deployment(world)["spec"]["template"]["spec"]
-    return [one["name"] for one in pod["initContainers"]]
+    return [init_container["name"] for init_container in pod["initContainers"]]
 
 
 def sampler_pods(world: World) -> list[dict[str, Any]]:
     pods = world.objects(kinds.POD)
-    return [one for one in pods if one["metadata"]["labels"].get(names.POOL_LABEL) == POOL]
+    return [pod for pod in pods if pod["metadata"]["labels"].get(names.POOL_LABEL) == POOL]
 
 
 def test_a_pool_in_use_waits_for_its_run(world: World) -> None:
@@ -204,14 +221,16 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"lifecycle": {"cleanupPolicy": "None"}}, {}, "spec.lifecycle.cleanupPolicy = 'None'"),
     ({"samplers": [*GROUPS, {"name": "more", "poolRef": {"name": "x"}}]}, {}, "one pool at most"),
     (
-        {}, {"maxRuns": 2, "template": {"autoscaling": {"mode": "Builtin", "maxReplicas": 4}}},
+        {},
+        {"maxRuns": 2, "template": {"autoscaling": {"mode": "Builtin", "maxReplicas": 4}}},
         "SamplerPool shared spec.template.autoscaling.mode = 'Builtin'",
     ),
     (
-        {}, {"template": {"engine": {"args": ["--port", "1"]}}},
+        {},
+        {"template": {"engine": {"args": ["--port", "1"]}}},
         "SamplerPool shared spec.template.engine.args[0] = '--port'",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sections", "changes", "words"), REFUSED)
@@ -230,9 +249,11 @@ def test_what_does_not_go_together_is_refused(
 def test_what_the_api_server_refuses(world: World) -> None:
     def refusal(kind: str, spec: dict[str, Any]) -> str:
         manifest = {
-            "apiVersion": "rl-operator.io/v1alpha1", "kind": kind, "spec": spec,
+            "apiVersion": "rl-operator.io/v1alpha1",
+            "kind": kind,
+            "spec": spec,
             "metadata": {"name": "bad", "namespace": world.namespace},
-        }  # fmt: skip
+        }
         return apply(world.apiserver, manifest, "--dry-run=server")
 
     both = {"job": "a", "model": {"uri": "s3://abc/model"}}
@@ -265,7 +286,10 @@ def test_a_crash_after_every_write_ends_in_the_same_world(world: World) -> None:
             crashes += 1
         world.writes.crash_after = None
         world.start_operator()
-        runs = {one["metadata"]["labels"][names.RUN_LABEL] for one in sampler_pods(world)}
+        runs = {
+            sampler_pod["metadata"]["labels"][names.RUN_LABEL]
+            for sampler_pod in sampler_pods(world)
+        }
         assert len(runs) <= 1, pool(world)["status"]
     assert crashes > 5, "the pool's turn alone takes more writes"
     assert pool(world)["status"]["assignment"]["job"] == "second"
@@ -278,7 +302,10 @@ def lora_job(world: World, name: str, *, rank: int) -> Key:
 
 
 def agents(world: World) -> list[str]:
-    return [one["name"] for one in deployment(world)["spec"]["template"]["spec"]["containers"]]
+    return [
+        container["name"]
+        for container in deployment(world)["spec"]["template"]["spec"]["containers"]
+    ]
 
 
 def test_two_runs_of_adapters_have_the_pool_at_once(world: World) -> None:
@@ -296,9 +323,10 @@ def test_two_runs_of_adapters_have_the_pool_at_once(world: World) -> None:
     assert made == {"first-1", "second-1"}
     status = pool(world)["status"]
     assert (status["assignment"]["job"], [one["job"] for one in status["beside"]]) == (
-        "first", ["second"],
-    )  # fmt: skip
-    assert [one["job"] for one in status["runs"]] == ["first", "second"]
+        "first",
+        ["second"],
+    )
+    assert [run["job"] for run in status["runs"]] == ["first", "second"]
     policy = world.cluster.get(kinds.NETWORK_POLICY, world.namespace, f"{POOL}.pool")
     assert policy is not None
 
@@ -311,9 +339,15 @@ def test_two_runs_of_adapters_have_the_pool_at_once(world: World) -> None:
     suspend(world, second)
     settle(world, first, second, third)
     world.apiserver.kubectl(
-        "-n", world.namespace, "delete", "pods", "-l",
-        f"rl-operator.io/component=trainer,{names.JOB_LABEL}=second", "--force", "--grace-period=0",
-    )  # fmt: skip
+        "-n",
+        world.namespace,
+        "delete",
+        "pods",
+        "-l",
+        f"rl-operator.io/component=trainer,{names.JOB_LABEL}=second",
+        "--force",
+        "--grace-period=0",
+    )
     settle(world, first, second, third)
     assert world.condition_now(second, "Suspended"), "no pod has its agent any more"
     assert agents(world) == ["agent"]

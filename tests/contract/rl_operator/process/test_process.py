@@ -19,7 +19,7 @@ from tests.contract.rl_operator.processes import (
     grant,
     holder,
     lease,
-)  # fmt: skip
+)
 from tests.contract.rl_operator.world import World
 from tests.waiting import HUNG_SECONDS, until
 
@@ -62,7 +62,7 @@ def test_kopf_writes_nothing(world: World, start: Starter) -> None:
     ours = [key for key in found["metadata"].get("annotations", {}) if "kopf" in key]
     assert ours == []
     assert "finalizers" not in found["metadata"]
-    managers = {one["manager"] for one in found["metadata"]["managedFields"]}
+    managers = {managed_field["manager"] for managed_field in found["metadata"]["managedFields"]}
     assert managers == {"kubectl-client-side-apply", "rl-operator-status"}
 
 
@@ -110,12 +110,13 @@ def test_a_process_tells_of_its_work(world: World, start: Starter) -> None:
     job = world.make_job()
     until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
     counted = (
-        "rl_operator_queue_seconds_count", "rl_operator_leader",
+        "rl_operator_queue_seconds_count",
+        "rl_operator_leader",
         'rl_operator_reconcile_seconds_count{kind="RLJob"}',
         'rl_operator_reconciles_total{kind="RLJob",result="ok"}',
         'rl_operator_api_writes_total{kind="RLJob",verb="apply"}',
         'rl_operator_api_requests_total{kind="RLJob",status="200",verb="list"}',
-    )  # fmt: skip
+    )
 
     def missing() -> list[str]:
         found = operator.metrics()
@@ -125,14 +126,16 @@ def test_a_process_tells_of_its_work(world: World, start: Starter) -> None:
     assert operator.metrics()["rl_operator_queue_length"] >= 0
 
     def watched() -> set[str]:
-        names = (one for one in operator.metrics() if "watch_silence" in one)
+        names = (metric for metric in operator.metrics() if "watch_silence" in metric)
         return {name.split('"')[1].rpartition("/")[2] for name in names}
 
     wanted = {"rljobs", "samplerpools", "pytorchjobs", "deployments", "pods"}
     until(lambda: watched() == wanted, what="all watches to be heard of", seen=watched)
 
     def told() -> list[dict[str, str]]:
-        return [one for one in operator.lines() if one.get("job") == f"{job.namespace}/{job.name}"]
+        return [
+            line for line in operator.lines() if line.get("job") == f"{job.namespace}/{job.name}"
+        ]
 
     until(lambda: "phase Stalled" in [one["message"] for one in told()], what="the line")
     assert all("attempt" in one and "object" in one for one in told())
@@ -158,9 +161,7 @@ def confined(world: World, tmp_path: Path) -> Iterator[Process]:
     starter.stop()
 
 
-def test_a_running_job_at_rest_is_looked_at_without_reads(
-    world: World, confined: Process
-) -> None:  # fmt: skip
+def test_a_running_job_at_rest_is_looked_at_without_reads(world: World, confined: Process) -> None:
     operator = confined
     _, run = bring_up(world)
     found: list[tuple[float, float]] = []
@@ -185,7 +186,7 @@ def test_a_silent_watch_ends_the_process(world: World, start: Starter) -> None:
     assert operator.server.process.returncode == 1
     (why,) = operator.complaints()
     assert why.startswith("watchdog ended: nothing was heard from the watches of")
-    assert not [one for one in operator.lines() if "traceback" in one]
+    assert not [line for line in operator.lines() if "traceback" in line]
 
 
 def test_a_paused_leader_is_fenced(world: World, start: Starter) -> None:
@@ -201,7 +202,7 @@ def test_a_paused_leader_is_fenced(world: World, start: Starter) -> None:
     paused.server.process.send_signal(signal.SIGCONT)
     until(paused.ended, what="the paused one to end")
     assert paused.server.process.returncode == 1
-    said = [one["message"] for one in paused.lines()[written:]]
+    said = [line["message"] for line in paused.lines()[written:]]
     assert "leadership lost" in said
     assert not [one for one in said if one.startswith(("apply", "delete", "phase"))]
     assert holder(world) == "awake"

@@ -77,7 +77,7 @@ def test_one_read_serves_all_runs_of_a_namespace(
         assert reading.run is not None
         assert reading.run.steps == index + 1
         assert reading.backlog == index
-        assert [one.run for one in reading.samplers] == [RUNS[index]]
+        assert [sampler.run for sampler in reading.samplers] == [RUNS[index]]
     assert len(reads) == 3  # one alone, those who had asked when the next began, all
     assert set(reads[2]) == set(RUNS)
     for run in RUNS:

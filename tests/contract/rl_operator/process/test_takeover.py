@@ -32,14 +32,16 @@ DRESSED: Manifest = {
         "volumes": [{"name": "tmp", "emptyDir": {}}],
         "containers": [
             {
-                "name": "agent", "image": "x", "args": ["--x"],
+                "name": "agent",
+                "image": "x",
+                "args": ["--x"],
                 "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
                 "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
             },
             {"name": "side", "image": "y"},
         ],
     },
-}  # fmt: skip
+}
 CHOSEN: Manifest = {"matchLabels": {"of": "us"}}
 OPEN: Manifest = {"ports": [{"port": 8080, "protocol": "TCP"}]}
 KINDS: dict[Kind, tuple[Manifest, Manifest]] = {
@@ -51,7 +53,9 @@ KINDS: dict[Kind, tuple[Manifest, Manifest]] = {
     kinds.DISRUPTION_BUDGET: (
         {
             "spec": {
-                "maxUnavailable": 1, "selector": CHOSEN, "unhealthyPodEvictionPolicy": "AlwaysAllow"
+                "maxUnavailable": 1,
+                "selector": CHOSEN,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
             }
         },
         {"spec": {"maxUnavailable": 2, "selector": CHOSEN}},
@@ -59,9 +63,12 @@ KINDS: dict[Kind, tuple[Manifest, Manifest]] = {
     kinds.SAMPLER_POOL: (
         {
             "spec": {
-                "job": "job", "admitted": 1, "replicas": 3,
+                "job": "job",
+                "admitted": 1,
+                "replicas": 3,
                 "template": {
-                    "nodeSelector": {"a": "b"}, "engine": {"args": ["--x"]},
+                    "nodeSelector": {"a": "b"},
+                    "engine": {"args": ["--x"]},
                     "podTemplate": {"spec": {"hostname": "x"}},
                 },
             }
@@ -76,7 +83,7 @@ KINDS: dict[Kind, tuple[Manifest, Manifest]] = {
         {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": DRESSED}}}},
         {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": POD}}}},
     ),
-}  # fmt: skip
+}
 OWNED = ("labels", "annotations")
 
 
@@ -114,7 +121,7 @@ class Place:
 
     def owners(self, kind: Kind) -> set[tuple[str, str]]:
         entries = self.stored(kind)["metadata"]["managedFields"]
-        return {(one["manager"], one["operation"]) for one in entries}
+        return {(entry["manager"], entry["operation"]) for entry in entries}
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.contract.rl_operator.processes import (
     bring_up,
     holder,
     trainer_kind,
-)  # fmt: skip
+)
 from tests.contract.rl_operator.world import World
 from tests.waiting import until
 
@@ -51,8 +51,8 @@ def behind(front: ApiFront, rights: Path, folder: Path) -> Path:
 
 def said(world: World, job: Key) -> list[tuple[str, str, str, str]]:
     return sorted(
-        (one["type"], one["status"], one["reason"], one["message"])
-        for one in world.status(job)["conditions"]
+        (condition["type"], condition["status"], condition["reason"], condition["message"])
+        for condition in world.status(job)["conditions"]
     )
 
 
@@ -167,30 +167,35 @@ class Missed:
 
 
 MISSED = {
-    "a pool is made": Missed(kinds.SAMPLER_POOL, a_shared_pool,
-        lambda world, job: "conditions" in pool_status(world, "shared"),),
+    "a pool is made": Missed(
+        kinds.SAMPLER_POOL,
+        a_shared_pool,
+        lambda world, job: "conditions" in pool_status(world, "shared"),
+    ),
     "a pool goes": Missed(
-        kinds.SAMPLER_POOL, remove(kinds.SAMPLER_POOL, "job-main"),
+        kinds.SAMPLER_POOL,
+        remove(kinds.SAMPLER_POOL, "job-main"),
         lambda world, job: bool(world.objects(kinds.SAMPLER_POOL)),
     ),
     "pods become available": Missed(kinds.DEPLOYMENT, samplers_are_ready, its_pods_are_counted),
     "a Deployment goes": Missed(
-        kinds.DEPLOYMENT, remove(kinds.DEPLOYMENT, "job-main"),
+        kinds.DEPLOYMENT,
+        remove(kinds.DEPLOYMENT, "job-main"),
         lambda world, job: bool(world.objects(kinds.DEPLOYMENT)),
     ),
     "a pod changes": Missed(kinds.POD, a_sampler_breaks, its_trouble_is_told),
     "a trainer's pod goes": Missed(
-        kinds.POD, remove(kinds.POD, "job-1-worker-0"),
+        kinds.POD,
+        remove(kinds.POD, "job-1-worker-0"),
         lambda world, job: world.status(job)["trainer"].get("ready", 0) == 0,
     ),
-    "an attempt fails": Missed(
-        kinds.PYTORCH_JOB, training_operator_gives_up, a_failure_is_counted
-    ),
+    "an attempt fails": Missed(kinds.PYTORCH_JOB, training_operator_gives_up, a_failure_is_counted),
     "an attempt goes": Missed(
-        kinds.PYTORCH_JOB, remove(kinds.PYTORCH_JOB, "job-1"),
+        kinds.PYTORCH_JOB,
+        remove(kinds.PYTORCH_JOB, "job-1"),
         lambda world, job: bool(world.objects(kinds.PYTORCH_JOB)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("missed", MISSED.values(), ids=MISSED.keys())
@@ -208,9 +213,11 @@ def test_what_a_watch_that_is_too_old_did_not_tell_is_seen_in_the_next_list(
     assert not missed.follows(world, job)
     front.expire(missed.kind.plural)
     until(
-        lambda: missed.follows(world, job), what="what follows", seconds=SOONER_SECONDS,
+        lambda: missed.follows(world, job),
+        what="what follows",
+        seconds=SOONER_SECONDS,
         seen=lambda: world.status(job),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -247,6 +254,8 @@ def test_a_trainer_s_kind_may_come_later(
     until(lambda: not stall(world, job), what="the stall to be lifted")
 
     def watched() -> bool:
-        return any("pytorchjobs" in one for one in late.metrics() if "watch_silence" in one)
+        return any(
+            "pytorchjobs" in metric for metric in late.metrics() if "watch_silence" in metric
+        )
 
     until(watched, what="the trainers to be watched")

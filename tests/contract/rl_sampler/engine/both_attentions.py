@@ -26,9 +26,7 @@ CACHED, NEW = [0, 9, 40, 3], [7, 1, 5, 12]
 
 def runner(cache_type: torch.dtype) -> Any:
     """What the backends take from SGLang's model runner."""
-    pool = MHATokenToKVPool(
-        SLOTS, 1, cache_type, FEW, SIZE, 1, "cpu", enable_memory_saver=False
-    )  # fmt: skip
+    pool = MHATokenToKVPool(SLOTS, 1, cache_type, FEW, SIZE, 1, "cpu", enable_memory_saver=False)
     random = torch.Generator().manual_seed(0)
     for one in (pool.k_buffer[0], pool.v_buffer[0]):
         one.copy_(torch.randn(one.shape, generator=random).to(cache_type))
@@ -49,11 +47,16 @@ def forward(mode: ForwardMode, table: torch.Tensor, **fields: Any) -> Any:
     new = torch.ones_like(cached) if mode.is_decode() else torch.tensor(NEW)
     places = [table[r, a : a + b] for r, a, b in zip(requests, cached, new, strict=True)]
     ours = {
-        "forward_mode": mode, "req_pool_indices": requests, "seq_lens": cached + new,
-        "extend_prefix_lens": cached, "extend_seq_lens": new, "encoder_lens": None,
-        "out_cache_loc": torch.cat(places).long(), "encoder_out_cache_loc": None,
+        "forward_mode": mode,
+        "req_pool_indices": requests,
+        "seq_lens": cached + new,
+        "extend_prefix_lens": cached,
+        "extend_seq_lens": new,
+        "encoder_lens": None,
+        "out_cache_loc": torch.cat(places).long(),
+        "encoder_out_cache_loc": None,
         "spec_info": None,
-    }  # fmt: skip
+    }
     return SimpleNamespace(**(ours | fields))
 
 

@@ -81,8 +81,8 @@ def named(manifest: Manifest, entry: AdapterEntry) -> Manifest:
     return manifest.model_copy(
         update={
             "adapter": entry,
-            "files": [one.model_copy(update={"name": FILE}) for one in manifest.files],
-            "tensors": [one.model_copy(update={"file": FILE}) for one in manifest.tensors],
+            "files": [file.model_copy(update={"name": FILE}) for file in manifest.files],
+            "tensors": [tensor.model_copy(update={"file": FILE}) for tensor in manifest.tensors],
         }
     )
 

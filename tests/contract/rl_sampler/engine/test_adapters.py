@@ -46,9 +46,15 @@ from tests.servers import free_port
 from tests.waiting import until
 
 ARGUMENTS = (
-    "--enable-lora", "--max-lora-rank", "4", "--lora-target-modules", *TARGETS,
-    "--lora-strict-loading", "--lora-backend", "torch_native",
-)  # fmt: skip
+    "--enable-lora",
+    "--max-lora-rank",
+    "4",
+    "--lora-target-modules",
+    *TARGETS,
+    "--lora-strict-loading",
+    "--lora-backend",
+    "torch_native",
+)
 """As the operator sets them for ``SECTION`` on a CPU."""
 AGENT = {"sampling": {"maxTokensPerTurn": 150, "maxContextTokens": 1000}}
 ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
@@ -94,9 +100,13 @@ def make_lora_pod(
         training = {"steps": 60, "precision": "FP32", "lora": lora}
         sections = {"agent": AGENT, "algorithm": ANY_AGE, "training": training}
         pod = new_pod(
-            tmp_path / name, engine_url=lora_engine.url, settings=store_settings, stores=stores,
-            sections=sections, run=run,
-        )  # fmt: skip
+            tmp_path / name,
+            engine_url=lora_engine.url,
+            settings=store_settings,
+            stores=stores,
+            sections=sections,
+            run=run,
+        )
         pods.append(pod)
         return pod
 
@@ -156,8 +166,8 @@ def test_two_versions_are_served_at_once_and_each_token_is_its_own_versions(
             break
     else:
         pytest.fail(f"none of {ATTEMPTS} updates came while an older version's requests ran")
-    for one in rollouts:
-        assert distance(one, folder=tiny_model, seeds=seeds) < CLOSE
+    for rollout in rollouts:
+        assert distance(rollout, folder=tiny_model, seeds=seeds) < CLOSE
     until(lambda: set(lora_engine.adapters()) == {named(max(seeds))}, what="the old ones to go")
     assert lora_engine.weight_version() == "base"
     metrics = pod.get("/metrics")[1]
@@ -183,7 +193,7 @@ def test_people_chat_with_the_newest_version(
     assert (gone.status, "policy:2" in gone.body) == (404, True)
     assert list(lora_engine.adapters()) == [named(2)], "asking did not bring it back"
     models = json.loads(ask(pod, "/v1/models").body)["data"]
-    assert [one["id"] for one in models] == ["policy", "policy:2"]
+    assert [model["id"] for model in models] == ["policy", "policy:2"]
 
 
 def test_what_is_no_adapter_of_this_run_never_reaches_the_engine(
@@ -323,9 +333,12 @@ class Sharing:
 
 @pytest.fixture
 def sharing(
-    tmp_path: Path, stores: Stores, lora_trainer: AdapterTrainer, make_lora_pod: MakePod,
+    tmp_path: Path,
+    stores: Stores,
+    lora_trainer: AdapterTrainer,
+    make_lora_pod: MakePod,
     tiny_model: Path,
-) -> tuple[Sharing, Sharing]:  # fmt: skip
+) -> tuple[Sharing, Sharing]:
     """Two runs on one engine, of other ranks and layers, whose versions have the same numbers."""
     second = AdapterTrainer(stores, folder=tiny_model, section=OTHER, run="run2")
     found = []
@@ -395,7 +408,7 @@ def test_an_agent_that_dies_beside_another_takes_nothing_of_its_run_along(
     until(lambda: "run2.99" not in lora_engine.adapters(), what="its own stray to go")
     assert set(lora_engine.adapters()) == {"run1.1", "run1.99", "run2.1"}, "no other one's does"
     models = json.loads(ask(second.pod, "/v1/models").body)["data"]
-    assert [one["id"] for one in models] == ["policy", "policy:1"]
+    assert [model["id"] for model in models] == ["policy", "policy:1"]
     assert chat(second.pod, model="policy:99").status == 404
     assert chat(first.pod).text == directly(lora_engine, lora_path="run1.1")
     assert chat(second.pod).text == directly(lora_engine, lora_path="run2.1")

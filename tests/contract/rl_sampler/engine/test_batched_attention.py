@@ -49,11 +49,15 @@ def requests() -> list[GenerateRequest]:
     prompts += [[*one, *(chance.randrange(256) for _ in range(9))] for one in prompts]
     return [
         GenerateRequest(
-            prompt=prompt, members=4, temperature=1.0, max_new_tokens=12, stop_tokens=(257,),
+            prompt=prompt,
+            members=4,
+            temperature=1.0,
+            max_new_tokens=12,
+            stop_tokens=(257,),
             greedy=place % 2 == 0,
         )
         for place, prompt in enumerate(prompts)
-    ]  # fmt: skip
+    ]
 
 
 def said(one: Generation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -68,10 +72,10 @@ async def test_what_it_says_is_what_transformers_says(
     groups = [await engine.generate(replace(asked[3], members=1))]
     groups += await asyncio.gather(*(engine.generate(one) for one in asked))
     for request, members in zip([asked[3], *asked], groups, strict=True):
-        for one in members:
-            tokens = [*request.prompt, *one.output_ids]
+        for member in members:
+            tokens = [*request.prompt, *member.output_ids]
             wanted = logprobs(tiny_model, SEED, tokens)[len(request.prompt) - 1 :]
-            assert float(np.abs(said(one) - wanted).max()) < CLOSE
+            assert float(np.abs(said(member) - wanted).max()) < CLOSE
             if request.greedy:
                 assert is_greedy(tokens, start=len(request.prompt), folder=tiny_model)
     log = (engine_server.folder / "engine.log").read_text()
@@ -89,9 +93,13 @@ def is_greedy(tokens: list[int], *, start: int, folder: Path) -> bool:
 def test_it_computes_what_sglang_computes_and_leaves_to_it_what_it_cannot() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
-        [ENGINE_PYTHON, PROGRAM], env=environment, capture_output=True, text=True,
-        timeout=HUNG_SECONDS, check=False,
-    )  # fmt: skip
+        [ENGINE_PYTHON, PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HUNG_SECONDS,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     whole = {name for name, one in found.items() if one["whole"]}

@@ -51,9 +51,11 @@ async def test_sampling_names_tokens_logprobs_and_versions(engine: Engine) -> No
     assert (info.version, info.max_running_requests) == ("0.5.23", 64)
     members = await engine.generate(REQUEST)
     assert len(members) == 3
-    for one in members:
-        assert [token for _, token, _ in one.meta_info.output_token_logprobs] == one.output_ids
-        assert one.meta_info.weight_versions[-1].end == len(one.output_ids)
+    for member in members:
+        assert [
+            token for _, token, _ in member.meta_info.output_token_logprobs
+        ] == member.output_ids
+        assert member.meta_info.weight_versions[-1].end == len(member.output_ids)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -64,11 +66,17 @@ async def test_tokens_come_as_often_as_their_logprobs_say(
     await commit(engine, staged(tmp_path, 900), old=None, seconds=HUNG_SECONDS)
     # A sampler that cuts the tail off reports the whole distribution's log-probs all the same.
     request = GenerateRequest(
-        prompt=[258, 16, 257, 259], members=512, temperature=temperature, max_new_tokens=1,
+        prompt=[258, 16, 257, 259],
+        members=512,
+        temperature=temperature,
+        max_new_tokens=1,
         stop_tokens=(),
-    )  # fmt: skip
-    draws = [one.meta_info.output_token_logprobs[0] for _ in range(4)
-             for one in await engine.generate(request)]  # fmt: skip
+    )
+    draws = [
+        one.meta_info.output_token_logprobs[0]
+        for _ in range(4)
+        for one in await engine.generate(request)
+    ]
     counts = Counter(token for _, token, _ in draws)
     expected = {token: len(draws) * math.exp(logprob) for logprob, token, _ in draws}
     often = [token for token in expected if expected[token] >= 5]
@@ -173,4 +181,4 @@ async def test_what_is_no_call_is_told_apart_from_what_cannot_be_read(
     engine: Engine, form: ToolCallFormat, text: str, names: list[str], malformed: bool
 ) -> None:
     found = await parse_calls(text, tools=[CALCULATOR], form=form, engine=engine)
-    assert ([one.tool for one in found.calls], found.malformed) == (names, malformed)
+    assert ([call.tool for call in found.calls], found.malformed) == (names, malformed)

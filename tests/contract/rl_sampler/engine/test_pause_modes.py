@@ -28,21 +28,21 @@ def test_running_requests_go_on_recomputed(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, engine_server: EngineServer
 ) -> None:
     rollouts, seeds, _ = updated_in_mid_flight(trainer, make_pod, "Retract")
-    assert any(len(one.spans) > 1 for one in rollouts)
-    for one in rollouts:
-        assert max(distances(one, folder=tiny_model, seeds=seeds)) < CLOSE
+    assert any(len(rollout.spans) > 1 for rollout in rollouts)
+    for rollout in rollouts:
+        assert max(distances(rollout, folder=tiny_model, seeds=seeds)) < CLOSE
 
 
 def test_in_place_no_later_request_is_given_a_prefix_of_older_weights(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, engine_server: EngineServer
 ) -> None:
     rollouts, seeds, _ = updated_in_mid_flight(trainer, make_pod, "InPlace")
-    crossing = [one for one in rollouts if len(one.spans) > 1]
+    crossing = [rollout for rollout in rollouts if len(rollout.spans) > 1]
     assert crossing
-    for one in rollouts:
-        first, *later = distances(one, folder=tiny_model, seeds=seeds)
+    for rollout in rollouts:
+        first, *later = distances(rollout, folder=tiny_model, seeds=seeds)
         # Prompts are all the same: a later group that shared the first one's would be far off.
-        assert first < CLOSE, one.spans
+        assert first < CLOSE, rollout.spans
         # Those that ran attend to what the weights before computed: that is this mode's price.
         assert all(far > CLOSE for far in later)
 
@@ -77,9 +77,9 @@ def test_aborted_requests_are_asked_again_and_mix_no_versions(
 ) -> None:
     rollouts, seeds, pod = updated_in_mid_flight(trainer, make_pod, "Abort")
     assert "rl_sampler_requests_repeated_total 0.0" not in pod.get("/metrics")[1]
-    for one in rollouts:
-        assert len(one.spans) == 1
-        assert max(distances(one, folder=tiny_model, seeds=seeds)) < CLOSE
+    for rollout in rollouts:
+        assert len(rollout.spans) == 1
+        assert max(distances(rollout, folder=tiny_model, seeds=seeds)) < CLOSE
 
 
 def updated_in_mid_flight(
@@ -123,4 +123,4 @@ def was_hit(pause: Pause, rollouts: list[Rollout], pod: Pod) -> bool:
     """Whether an update came while requests ran."""
     if pause == "Abort":
         return "rl_sampler_requests_repeated_total 0.0" not in pod.get("/metrics")[1]
-    return any(len(one.spans) > 1 for one in rollouts)
+    return any(len(rollout.spans) > 1 for rollout in rollouts)

@@ -52,9 +52,12 @@ class Server:
         )
         label = str(self.loaded)
         status, _ = await self.post(
-            "/update_weights_from_disk", model_path=str(at), load_format="safetensors",
-            weight_version=label, **fields,
-        )  # fmt: skip
+            "/update_weights_from_disk",
+            model_path=str(at),
+            load_format="safetensors",
+            weight_version=label,
+            **fields,
+        )
         return status, label
 
     async def sample(self, tokens: int = 4, **fields: Any) -> dict[str, Any]:
@@ -87,12 +90,13 @@ class Server:
 
 def a_request(tokens: int) -> dict[str, Any]:
     return {
-        "input_ids": PROMPT, "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True},
-    }  # fmt: skip
+        "input_ids": PROMPT,
+        "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True},
+    }
 
 
 def versions(meta: dict[str, Any]) -> list[str]:
-    return [one["version"] for one in meta["weight_versions"]]
+    return [weight_version["version"] for weight_version in meta["weight_versions"]]
 
 
 @pytest.fixture

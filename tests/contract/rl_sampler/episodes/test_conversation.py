@@ -70,7 +70,7 @@ def test_a_simulated_user_speaks_and_its_outage_is_sat_out(
     user = {"endpoints": [server.endpoint("silent"), server.endpoint("curious")]}
     sections = with_tools(
         trainer, tiny_model, kind="Conversation", user=user, maxTurns=3, **OPTIONS
-    )  # fmt: skip
+    )
     pod = started(make_pod(**sections), trainer)
     before = trainer.insert(2, scenario=["Wants 42."])
     until(lambda: trainer.all_done(before), what="the groups")

@@ -86,9 +86,12 @@ def test_a_dead_agents_work_is_taken_up_by_another(
     until(lambda: trainer.all_done(tasks), what="all groups")
     adopted = stores.tasks.get(half_done)[half_done[0]]
     assert [name.rsplit(".", 2)[1:] for name in adopted.rollouts] == [
-        ["1", "0"], ["2", "1"], ["1", "2"], ["2", "3"],
-    ]  # fmt: skip
-    assert {stores.tasks.get([one.id])[one.id].attempt for one in orphans} == {2}
+        ["1", "0"],
+        ["2", "1"],
+        ["1", "2"],
+        ["2", "3"],
+    ]
+    assert {stores.tasks.get([orphan.id])[orphan.id].attempt for orphan in orphans} == {2}
 
 
 def test_what_can_no_longer_be_trained_is_sampled_again(

@@ -81,7 +81,7 @@ def test_it_is_greedy_in_every_turn(
     algorithm = {"estimator": {"kind": "ReMax"}, "groupSize": 4}
     sections = with_tools(
         trainer, tiny_model, kind="Conversation", mcpServers=[], repetitionLimit=1000
-    )  # fmt: skip
+    )
     pod = make_pod(**sections, algorithm=algorithm)
     assert pod.stage().returncode == 0
     trainer.publish(weights=short_spoken())  # the end of the turn is the most probable token
@@ -93,7 +93,7 @@ def test_it_is_greedy_in_every_turn(
     for rollout in greedy:
         check_turns(rollout)
         tokens = unpack_int32(rollout.tokens)
-        said = [tokens[one.response.start : one.response.end] for one in rollout.turns]
+        said = [tokens[turn.response.start : turn.response.end] for turn in rollout.turns]
         assert said == [[END_ID]] * 3
     sampled = [one for one in trainer.chosen(tasks) if not one.greedy]
     assert any(one.mask.count(1) > 3 for one in sampled)

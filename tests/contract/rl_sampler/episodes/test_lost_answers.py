@@ -72,8 +72,11 @@ async def test_a_stopped_agent_hands_back_what_it_never_heard_of(
         await claimer.drain(seconds=0)
     task = stores.tasks.get([a_task().id])[a_task().id]
     assert (task.state, task.cause, task.attempt, task.excused) == (
-        TaskState.RETRY, Cause.STOPPED, 1, 1,
-    )  # fmt: skip
+        TaskState.RETRY,
+        Cause.STOPPED,
+        1,
+        1,
+    )
 
 
 class Deaf(SharedState):

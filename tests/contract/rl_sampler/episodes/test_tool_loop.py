@@ -28,7 +28,7 @@ def test_an_episode_goes_on_for_as_many_turns_as_it_must(
         check_turns(rollout)
         assert rollout.error is None
         assert rollout.timings.generate_seconds == sum(
-            one.generate_seconds for one in rollout.turns
+            turn.generate_seconds for turn in rollout.turns
         )
     answered = [one for one in rollouts if one.stop_reason is StopReason.STOP]
     assert answered

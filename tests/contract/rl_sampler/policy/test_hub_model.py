@@ -53,9 +53,13 @@ def make_stage(
             "training": {"steps": 1, "precision": "FP32"},
         }
         return new_pod(
-            tmp_path / name, engine_url="http://127.0.0.1:9", settings=store_settings,
-            stores=stores, sections=ours | sections, run=TRAINED,
-        )  # fmt: skip
+            tmp_path / name,
+            engine_url="http://127.0.0.1:9",
+            settings=store_settings,
+            stores=stores,
+            sections=ours | sections,
+            run=TRAINED,
+        )
 
     return make
 
@@ -71,8 +75,8 @@ def test_pods_that_start_together_ask_the_hub_once(make_stage: MakeStage, hub: F
         )
         for pod in pods
     ]
-    told = [one.communicate(timeout=HUNG_SECONDS)[1] for one in stages]
-    assert [one.returncode for one in stages] == [0, 0], told
+    told = [stage.communicate(timeout=HUNG_SECONDS)[1] for stage in stages]
+    assert [stage.returncode for stage in stages] == [0, 0], told
     for pod in pods:
         assert files_in(pod.folder / "weights" / "base") == hub.commits[COMMIT]
     assert hub.read("model.safetensors") == 1
@@ -80,9 +84,12 @@ def test_pods_that_start_together_ask_the_hub_once(make_stage: MakeStage, hub: F
 
 
 def test_trainer_and_samplers_have_the_same_model_whatever_the_branch_names_by_then(
-    make_stage: MakeStage, hub: FakeHub, stores: Stores, store_settings: StoreSettings,
+    make_stage: MakeStage,
+    hub: FakeHub,
+    stores: Stores,
+    store_settings: StoreSettings,
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     (tmp_path / "trainer").mkdir()
     world = World.make(tmp_path / "trainer", stores, store_settings, steps=1)
     spec = world.spec.model_dump(by_alias=True)

@@ -57,8 +57,10 @@ def test_a_pointer_that_moves_three_times_during_one_download_leads_to_the_newes
         assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {1}
         pod.wait_version(5)
         assert [f"serving version {number}," in pod.log() for number in (3, 4, 5)] == [
-            False, False, True,
-        ]  # fmt: skip
+            False,
+            False,
+            True,
+        ]
         tasks = trainer.insert(1)
         until(lambda: trainer.all_done(tasks), what="a group of the newest")
         assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {5}

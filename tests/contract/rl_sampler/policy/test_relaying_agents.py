@@ -46,9 +46,10 @@ def test_a_pod_that_starts_takes_from_one_that_runs_what_the_bucket_no_longer_ha
         def handed_out() -> bool:
             with urllib3.PoolManager(retries=False) as http:
                 asked = http.request(
-                    "HEAD", f"{url}/policies/{name}/manifest.json",
+                    "HEAD",
+                    f"{url}/policies/{name}/manifest.json",
                     headers={"Authorization": f"Bearer {token}"},
-                )  # fmt: skip
+                )
             return asked.status == 200
 
         until(handed_out, what="the first pod to hand version 1 out")

@@ -115,9 +115,10 @@ def test_older_policies_make_room_but_the_served_one_stays(
         stager.stage(trainer.publish(seed=seed), keep=[], ended=NEVER).folder for seed in (1, 2)
     ]
     assert staged_names(weights) == [folders[1].name], "nobody asked to keep the first"
-    served, before = folders[1], stager.stage(
-        trainer.publish(seed=3), keep=[folders[1]], ended=NEVER
-    ).folder  # fmt: skip
+    served, before = (
+        folders[1],
+        stager.stage(trainer.publish(seed=3), keep=[folders[1]], ended=NEVER).folder,
+    )
     stager.stage(trainer.publish(seed=4), keep=[served, before], ended=NEVER)
     assert {served.name, before.name} < set(staged_names(weights))
 

@@ -28,9 +28,11 @@ from tests.servers import deaf_port
 from tests.waiting import HUNG_SECONDS, throughout, until
 
 RIGHT = Response(
-    text="<answer>4</answer>", answer="4", reference="4",
+    text="<answer>4</answer>",
+    answer="4",
+    reference="4",
     messages=[{"role": "user", "content": "2+2="}, {"role": "assistant", "content": "4"}],
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -91,8 +93,9 @@ async def test_requests_and_tokens_are_counted(court: Court, server: JudgeServer
     assert await judge(RIGHT) == 0.5
     assert court.tally.completions == {("Fair", "echo", "answered"): 1}
     assert court.tally.completion_tokens == {
-        ("Fair", "echo", "prompt"): 2, ("Fair", "echo", "completion"): 5,
-    }  # fmt: skip
+        ("Fair", "echo", "prompt"): 2,
+        ("Fair", "echo", "completion"): 5,
+    }
 
 
 @pytest.mark.parametrize(

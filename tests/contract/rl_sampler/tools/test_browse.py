@@ -49,12 +49,15 @@ class Reading:
             {
                 "kind": "ToolLoop",
                 "mcpServers": [
-                    {"name": "calculator", "command": [sys.executable, str(SERVER)],
-                     "timeoutSeconds": 300}
+                    {
+                        "name": "calculator",
+                        "command": [sys.executable, str(SERVER)],
+                        "timeoutSeconds": 300,
+                    }
                 ],
                 "browse": {"endpoints": list(endpoints), "overCharacters": over},
             }
-        )  # fmt: skip
+        )
         toolbox = Toolbox(
             agent.mcp_servers,
             secrets=self._folder,

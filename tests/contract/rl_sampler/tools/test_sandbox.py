@@ -20,19 +20,65 @@ from tests.waiting import until
 
 SECONDS, MEGABYTES = 20, 256
 FORBIDDEN = {
-    "pwrite64": 18, "shmget": 29, "socket": 41, "connect": 42, "accept": 43, "sendmsg": 46,
-    "bind": 49, "listen": 50, "clone": 56, "fork": 57, "vfork": 58, "execve": 59, "msgget": 68,
-    "truncate": 76, "ftruncate": 77, "rename": 82, "mkdir": 83, "creat": 85, "link": 86,
-    "unlink": 87, "symlink": 88, "chmod": 90, "ptrace": 101, "setuid": 105, "setsid": 112,
-    "rt_sigqueueinfo": 129, "mknod": 133, "personality": 135, "mlock": 149, "chroot": 161,
-    "mount": 165, "tkill": 200, "sched_setaffinity": 203, "mq_open": 240, "add_key": 248,
-    "keyctl": 250, "unshare": 272, "inotify_init1": 294, "perf_event_open": 298,
-    "open_by_handle_at": 304, "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311,
-    "seccomp": 317, "memfd_create": 319, "bpf": 321, "execveat": 322, "userfaultfd": 323,
-    "copy_file_range": 326, "pidfd_send_signal": 424, "io_uring_setup": 425, "pidfd_open": 434,
-    "clone3": 435, "openat2": 437, "pidfd_getfd": 438, "of the future": 1000,
-    "write of x32": 0x40000001, "of nobody": 0xFFFFFFFF,
-}  # fmt: skip
+    "pwrite64": 18,
+    "shmget": 29,
+    "socket": 41,
+    "connect": 42,
+    "accept": 43,
+    "sendmsg": 46,
+    "bind": 49,
+    "listen": 50,
+    "clone": 56,
+    "fork": 57,
+    "vfork": 58,
+    "execve": 59,
+    "msgget": 68,
+    "truncate": 76,
+    "ftruncate": 77,
+    "rename": 82,
+    "mkdir": 83,
+    "creat": 85,
+    "link": 86,
+    "unlink": 87,
+    "symlink": 88,
+    "chmod": 90,
+    "ptrace": 101,
+    "setuid": 105,
+    "setsid": 112,
+    "rt_sigqueueinfo": 129,
+    "mknod": 133,
+    "personality": 135,
+    "mlock": 149,
+    "chroot": 161,
+    "mount": 165,
+    "tkill": 200,
+    "sched_setaffinity": 203,
+    "mq_open": 240,
+    "add_key": 248,
+    "keyctl": 250,
+    "unshare": 272,
+    "inotify_init1": 294,
+    "perf_event_open": 298,
+    "open_by_handle_at": 304,
+    "setns": 308,
+    "process_vm_readv": 310,
+    "process_vm_writev": 311,
+    "seccomp": 317,
+    "memfd_create": 319,
+    "bpf": 321,
+    "execveat": 322,
+    "userfaultfd": 323,
+    "copy_file_range": 326,
+    "pidfd_send_signal": 424,
+    "io_uring_setup": 425,
+    "pidfd_open": 434,
+    "clone3": 435,
+    "openat2": 437,
+    "pidfd_getfd": 438,
+    "of the future": 1000,
+    "write of x32": 0x40000001,
+    "of nobody": 0xFFFFFFFF,
+}
 TRY_CALLS = f"""
 import ctypes
 kernel = ctypes.CDLL(None, use_errno=True)
@@ -209,7 +255,7 @@ def test_programs_read_neither_the_server_nor_each_other(path: Path) -> None:
         "input()",
         "not python",
     ],
-)  # fmt: skip
+)
 def test_it_fails_by_itself(path: Path, code: str) -> None:
     assert run(path, code).ending == "failed"
 
@@ -247,7 +293,7 @@ def children_of(pid: int) -> list[int]:
     found = []
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found += [int(one) for one in (thread / "children").read_text().split()]
+            found += [int(part) for part in (thread / "children").read_text().split()]
     return found
 
 

@@ -48,7 +48,7 @@ async def make_toolbox(tmp_path: Path, tally: Tally) -> AsyncIterator[MakeToolbo
 
     def make(*servers: dict[str, Any], longest: int = 1000) -> Toolbox:
         toolbox = Toolbox(
-            [McpServer.model_validate(one) for one in servers],
+            [McpServer.model_validate(server) for server in servers],
             secrets=tmp_path,
             longest=longest,
             tally=tally,
@@ -75,7 +75,7 @@ def wanted(tool: str, **arguments: Any) -> WantedCall:
 
 async def outcome(toolbox: Toolbox, *calls: WantedCall) -> list[tuple[str, str]]:
     tools = await toolbox.open()
-    made: list[ToolCall] = [await tools.call(one) for one in calls]
+    made: list[ToolCall] = [await tools.call(call) for call in calls]
     return [(one.outcome, one.result) for one in made]
 
 

@@ -34,7 +34,7 @@ def of_example(trainer: ScriptedTrainer, model: Path) -> dict[str, Any]:
 
 def served(pod: Pod, *modules: Path) -> Pod:
     """Start the agent in an image that has these folders of modules."""
-    pod.environment["PYTHONPATH"] += "".join(os.pathsep + str(one) for one in modules)
+    pod.environment["PYTHONPATH"] += "".join(os.pathsep + str(module) for module in modules)
     assert pod.stage().returncode == 0
     pod.serve()
     return pod

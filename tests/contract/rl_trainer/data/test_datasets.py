@@ -95,11 +95,11 @@ def test_every_format_gives_the_same_examples(
         {"uri": f"s3://{objects.bucket}/{objects.prefix}{name}"},
         {"uri": f"file://{tmp_path}/{name}"},
     )
-    assert [one.id for one in stored.examples] == [row["id"] for row in ROWS]
+    assert [example.id for example in stored.examples] == [row["id"] for row in ROWS]
     assert list(stored.examples) == list(mounted.examples)
     assert stored.sha256 == mounted.sha256
     assert (tmp_path / name).exists()
-    assert {one.name for one in places.folder.iterdir()} == {"train-s0", "train-s1"}
+    assert {path.name for path in places.folder.iterdir()} == {"train-s0", "train-s1"}
 
 
 def test_splits_of_a_hub_are_read_by_commit(places: Places, hub: FakeHub) -> None:
@@ -107,8 +107,8 @@ def test_splits_of_a_hub_are_read_by_commit(places: Places, hub: FakeHub) -> Non
     train, validation = fetch(
         places, {"uri": uri}, validation=[{"name": "test", "uri": uri, "split": "test"}]
     )
-    assert [one.id for one in train.examples] == [row["id"] for row in ROWS[:8]]
-    assert [one.id for one in validation.examples] == ["e8", "e9"]
+    assert [example.id for example in train.examples] == [row["id"] for row in ROWS[:8]]
+    assert [example.id for example in validation.examples] == ["e8", "e9"]
     assert (train.revision, validation.split) == (OLD, "validation")
     asked = {(method, path) for method, path, _ in hub.requests}
     assert ("GET", f"/api/datasets/{REPO}/revision/main") in asked
@@ -207,19 +207,26 @@ def test_a_mixture_with_bad_records_is_trained_and_evaluated_by_source(
     with sampling(TestSampler(world.stores, RUN)):
         assert world.attempt() == 0
     run = world.run
-    found = {(one.split, one.name): (one.records, one.skipped) for one in run.datasets}
+    found = {
+        (dataset.split, dataset.name): (dataset.records, dataset.skipped)
+        for dataset in run.datasets
+    }
     assert found == {
-        ("train", "train"): (10, 0), ("train", "more"): (10, 2), ("validation", "test"): (10, 0),
-        ("validation", "rest"): (3, 0), ("test", "final"): (3, 0),
-    }  # fmt: skip
-    skipped = next(one.first_skipped for one in run.datasets if one.name == "more")
+        ("train", "train"): (10, 0),
+        ("train", "more"): (10, 2),
+        ("validation", "test"): (10, 0),
+        ("validation", "rest"): (3, 0),
+        ("test", "final"): (3, 0),
+    }
+    skipped = next(dataset.first_skipped for dataset in run.datasets if dataset.name == "more")
     assert skipped[0].startswith(f"{root}more.jsonl line 11 is not JSON")
     assert skipped[1].startswith(f"{root}more.jsonl line 12: field 'query' is missing")
     results = [(one.step, one.split, one.dataset, one.prompts) for one in run.evaluations]
     rows_of = [("validation", "test", 10), ("validation", "rest", 3)]
     assert results == [
-        *((step, *one) for step in (0, 2, 3) for one in rows_of), (3, "test", "final", 3),
-    ]  # fmt: skip
+        *((step, *one) for step in (0, 2, 3) for one in rows_of),
+        (3, "test", "final", 3),
+    ]
     tasks = [task for batch in world.stores.batches.lineage(run.head_batch) for task in batch.tasks]
     trained = world.stores.tasks.get(tasks).values()
     assert sorted(task.dataset for task in trained) == ["more"] * 9 + ["train"] * 3
@@ -240,8 +247,9 @@ def test_a_file_that_changes_under_a_run_is_refused(make_world: MakeWorld) -> No
     world.put_data("train", range(9))
     assert world.attempt() == 2
     assert (world.outcome.reason, world.outcome.field) == (
-        "DatasetChanged", "spec.data.train[0].uri",
-    )  # fmt: skip
+        "DatasetChanged",
+        "spec.data.train[0].uri",
+    )
 
 
 def test_epochs_are_trained_to_their_end(make_world: MakeWorld) -> None:
@@ -254,7 +262,7 @@ def test_epochs_are_trained_to_their_end(make_world: MakeWorld) -> None:
         assert world.attempt() == 0
     assert (world.run.step, world.run.steps) == (5, 5)  # twice ten records, four a step
     batches = world.stores.batches.lineage(world.run.head_batch)
-    trained = world.stores.tasks.get([task for one in batches for task in one.tasks]).values()
+    trained = world.stores.tasks.get([task for batch in batches for task in batch.tasks]).values()
     if world.run.totals.dropped_stale == 0:
         asked = sorted((task.dataset_epoch, task.example) for task in trained)
         assert asked == [(epoch, f"e{n}") for epoch in range(2) for n in range(10)]

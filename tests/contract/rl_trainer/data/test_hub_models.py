@@ -38,9 +38,12 @@ def hub() -> Iterator[ModelHub]:
 @pytest.fixture
 def world(hub: ModelHub, stores: Stores, store_settings: StoreSettings, tmp_path: Path) -> HubWorld:
     world = HubWorld.make(
-        tmp_path, stores, store_settings,
-        steps=2, checkpoint={"exportEverySteps": 1, "hubRepo": REPOSITORY},
-    )  # fmt: skip
+        tmp_path,
+        stores,
+        store_settings,
+        steps=2,
+        checkpoint={"exportEverySteps": 1, "hubRepo": REPOSITORY},
+    )
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     spec = world.spec.model_dump(by_alias=True)
     spec["data"]["hub"] = {"endpoint": hub.url, "tokenSecretRef": {"name": "hub"}}
@@ -62,7 +65,9 @@ def test_the_final_model_is_there_once_whatever_happens_on_the_way(
         hub.failures = 1
         assert world.attempt() == 0
     final = world.stores.run_prefix(RUN) + "final/2/"
-    kept = {one.key.removeprefix(final) for one in world.stores.objects.list(final)}
+    kept = {
+        stored_object.key.removeprefix(final) for stored_object in world.stores.objects.list(final)
+    }
     assert set(hub.files[REPOSITORY]) == kept - {"manifest.json"}
     for name, content in hub.files[REPOSITORY].items():
         assert content == world.get(f"final/2/{name}"), name

@@ -79,7 +79,7 @@ class Side:
                 for member in range(MEMBERS)
             ]
             self.stores.rollouts.put(rollouts)
-            assert self.stores.tasks.complete(task, rollouts=[one.id for one in rollouts])
+            assert self.stores.tasks.complete(task, rollouts=[rollout.id for rollout in rollouts])
 
     def groups(self, count: int) -> list[str]:
         """Wait for so many groups in all, and name them."""
@@ -90,7 +90,7 @@ class Side:
             return len(self.news.groups) >= count
 
         until(look, what=f"{count} groups")
-        return [one.task.id for one in self.news.groups]
+        return [group.task.id for group in self.news.groups]
 
 
 @contextmanager
@@ -155,8 +155,8 @@ def test_what_is_lost_is_told_and_replaced_while_the_trainer_waits(side: Side) -
         return len(side.news.losses) == 2
 
     until(told, what="two losses")
-    assert {one.cause for one in side.news.losses} == {Cause.FAILED, Cause.FILTERED}
-    assert [len(one.rollouts) for one in side.news.losses if one.cause is Cause.FILTERED] == [2]
+    assert {loss.cause for loss in side.news.losses} == {Cause.FAILED, Cause.FILTERED}
+    assert [len(loss.rollouts) for loss in side.news.losses if loss.cause is Cause.FILTERED] == [2]
     assert side.news.groups == []
 
 

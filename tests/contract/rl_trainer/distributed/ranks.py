@@ -51,11 +51,13 @@ def together(work: Work, *, size: int, folder: Path, scratch: Path) -> list[Any]
     files = [scratch / f"{meeting.name}-{rank}.pt" for rank in range(size)]
     given = [(work, rank, size, folder, meeting, file) for rank, file in enumerate(files)]
     processes = [context.Process(target=_rank, args=one, daemon=True) for one in given]
-    for one in processes:
-        one.start()
-    for one in processes:
-        one.join(DEADLINE_SECONDS)
-        assert one.exitcode == 0, f"{one.name} ended with {one.exitcode}; its words are above"
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(DEADLINE_SECONDS)
+        assert process.exitcode == 0, (
+            f"{process.name} ended with {process.exitcode}; its words are above"
+        )
     return [torch.load(one, weights_only=False) for one in files]
 
 

@@ -95,9 +95,14 @@ def train(world: World, folder: Path) -> None:
 
 def resumed(into: Learner, state: Tensors) -> Learner:
     about = State(
-        step=1, head="", next_sequence=0, totals=Totals(), metrics=[],
-        controls=into.controls, adapter=into.policy.adapter,
-    )  # fmt: skip
+        step=1,
+        head="",
+        next_sequence=0,
+        totals=Totals(),
+        metrics=[],
+        controls=into.controls,
+        adapter=into.policy.adapter,
+    )
     put_back(Saved(tensors=state, state=about), into)
     return into
 
@@ -126,7 +131,7 @@ def test_a_model_stays_in_host_memory_until_it_is_divided(
     monkeypatch.setattr(loading, "device", lambda: torch.device("cuda"))
     policy = loading.load(tiny, precision="BF16", uri="s3://models/tiny", offload_parameters=True)
     assert policy.device.type == "cuda"
-    assert {one.device.type for one in policy.parameters().values()} == {"cpu"}
+    assert {parameter.device.type for parameter in policy.parameters().values()} == {"cpu"}
 
 
 @pytest.fixture

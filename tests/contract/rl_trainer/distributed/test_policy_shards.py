@@ -47,10 +47,19 @@ def save_experts(folder: Path) -> Path:
     """A mixture of experts, which transformers loads fused and stores one by one."""
     torch.manual_seed(0)
     config = Qwen3MoeConfig(
-        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, moe_intermediate_size=24,
-        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-        max_position_embeddings=64, num_experts=4, num_experts_per_tok=2, decoder_sparse_step=1,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        moe_intermediate_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=64,
+        num_experts=4,
+        num_experts_per_tok=2,
+        decoder_sparse_step=1,
+    )
     Qwen3MoeForCausalLM(config).save_pretrained(folder)
     return folder
 
@@ -139,4 +148,7 @@ def read(objects: Objects, pointer: PolicyPointer) -> Manifest:
 
 def tensors(manifest: Manifest) -> set[tuple[str, str, tuple[int, ...], str]]:
     """All that a manifest says of tensors but the files' names."""
-    return {(one.name, one.dtype, tuple(one.shape), one.sha256) for one in manifest.tensors}
+    return {
+        (tensor.name, tensor.dtype, tuple(tensor.shape), tensor.sha256)
+        for tensor in manifest.tensors
+    }

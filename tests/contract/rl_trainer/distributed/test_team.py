@@ -42,7 +42,7 @@ def two_pods(world: World, *, dies: int | None = None) -> Iterator[Pair]:
         place = f"127.0.0.1:{free.getsockname()[1]}"
     told = world.environment | {env.REPLICAS: "2", env.MEETING: place}
     first, second = (
-        ranks.attempt(told | {env.REPLICA: str(one)}, dies=dies == one) for one in range(2)
+        ranks.attempt(told | {env.REPLICA: str(index)}, dies=dies == index) for index in range(2)
     )
     try:
         yield first, second
@@ -125,7 +125,8 @@ def test_a_rank_that_dies_while_it_publishes_leaves_nothing_visible(make_world: 
     assert world.run.policy is None
     assert world.stores.policies.of_run(RUN) == []
     torn = [
-        one.key for one in world.stores.objects.list(f"{world.stores.run_prefix(RUN)}policies/")
+        stored_object.key
+        for stored_object in world.stores.objects.list(f"{world.stores.run_prefix(RUN)}policies/")
     ]
     assert any(key.endswith(".safetensors") for key in torn), "its part lies there"
     assert not any(key.endswith("manifest.json") for key in torn)

@@ -76,7 +76,7 @@ def check_sound(world: World) -> None:
     assert world.outcome.kind == "Succeeded"
     assert run.step == STEPS
     world.check_lineage()
-    assert [one.step for one in run.evaluations] == [2, 4]
+    assert [evaluation.step for evaluation in run.evaluations] == [2, 4]
     assert len(world.newest("metrics.jsonl").splitlines()) == STEPS
     assert world.report()["steps"] == STEPS
     found = audit.audit(stores, RUN)
@@ -117,11 +117,13 @@ def _referenced(world: World) -> dict[str, str]:
     assert run.durable is not None
     _, final = split_uri(world.outcome.final_model)
     found = {
-        one.key: one.etag
+        stored_object.key: stored_object.etag
         for prefix in (run.policy.prefix, run.durable.prefix, final)
-        for one in objects.list(prefix)
+        for stored_object in objects.list(prefix)
     }
-    trained = {one for batch in world.stores.batches.lineage(run.head_batch) for one in batch.tasks}
+    trained = {
+        task for batch in world.stores.batches.lineage(run.head_batch) for task in batch.tasks
+    }
     for one in fields_of(world.stores.mongo, Task.collection, RUN, ["queue", "state"]):
         if one["_id"] in trained:
             found[one["_id"]] = f"{one['queue']} {one['state']}"

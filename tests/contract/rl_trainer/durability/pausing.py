@@ -66,9 +66,11 @@ class Trigger:
                 self._journal.write(normalized(doing) + "\n")
                 self._journal.flush()
             point = self._point
-            if point is None or when != point.when or not re.fullmatch(
-                point.doing, normalized(doing)
-            ):  # fmt: skip
+            if (
+                point is None
+                or when != point.when
+                or not re.fullmatch(point.doing, normalized(doing))
+            ):
                 return
             self._left -= 1
             if self._left == 0:
@@ -221,15 +223,18 @@ def running_trainers() -> Iterator[Trainers]:
     """The process that forks trainers."""
     folders = ["contracts", "trainer_image", "."]
     more = {
-        "PYTHONPATH": os.pathsep.join(str(ROOT / one) for one in folders),
+        "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in folders),
         "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
     }
     with subprocess.Popen(
         [sys.executable, "-m", "tests.contract.rl_trainer.durability.pausing"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
         env=os.environ | more,
-    ) as process:  # fmt: skip
+    ) as process:
         yield Trainers(process)
         assert process.stdin is not None
         process.stdin.close()

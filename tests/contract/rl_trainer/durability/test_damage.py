@@ -25,7 +25,7 @@ class Damaging(RolloutStore):
 
     def put(self, documents: Sequence[Rollout]) -> None:
         super().put(documents)
-        left = [one for one in DAMAGES if one not in self.damaged.values()]
+        left = [damage for damage in DAMAGES if damage not in self.damaged.values()]
         if not left:
             return
         self.damaged[documents[0].task] = left[0]
@@ -33,8 +33,8 @@ class Damaging(RolloutStore):
         if content is None:
             assert self._objects.delete_prefix(prefix)
             return
-        for one in self._objects.list(prefix):
-            self._objects.put(one.key, content)
+        for stored_object in self._objects.list(prefix):
+            self._objects.put(stored_object.key, content)
 
 
 def test_a_damaged_rollout_costs_its_group_alone(make_world: MakeWorld) -> None:
@@ -51,5 +51,5 @@ def test_a_damaged_rollout_costs_its_group_alone(make_world: MakeWorld) -> None:
     for task, words in store.damaged.items():
         assert f"overflow/{task}." in reasons[task]
         assert words in reasons[task]
-    trained = {task for one in world.stores.batches.of_run(RUN) for task in one.tasks}
+    trained = {task for batch in world.stores.batches.of_run(RUN) for task in batch.tasks}
     assert not trained & store.damaged.keys()

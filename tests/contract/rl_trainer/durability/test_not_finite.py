@@ -62,8 +62,13 @@ def test_the_checkpoint_outlives_what_is_not_finite(make_world: MakeWorld) -> No
             assert world.stores.objects.list(durable.prefix), "it lies in the bucket"
         assert world.attempt() == 0
     metrics = [json.loads(line) for line in world.newest("metrics.jsonl").splitlines()]
-    assert [(one["step"], one["epoch"]) for one in metrics] == [
-        (1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3),
-    ]  # fmt: skip
-    assert not any(one["replayed"] for one in metrics)
+    assert [(metric["step"], metric["epoch"]) for metric in metrics] == [
+        (1, 1),
+        (2, 1),
+        (3, 2),
+        (4, 2),
+        (5, 3),
+        (6, 3),
+    ]
+    assert not any(metric["replayed"] for metric in metrics)
     world.check_lineage()

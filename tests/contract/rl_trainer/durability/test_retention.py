@@ -57,7 +57,7 @@ def test_a_run_that_deletes_and_crashes_is_whole(
             assert world.attempt() == 0
     assert crashes >= 1
     assert (world.outcome.kind, world.run.step) == ("Succeeded", STEPS)
-    kept = [one.step for one in world.stores.batches.of_run(RUN)]
+    kept = [batch.step for batch in world.stores.batches.of_run(RUN)]
     assert max(kept) == STEPS
     durable = world.run.durable.step if world.run.durable else 0
     assert set(range(max(1, durable), STEPS + 1)) <= set(kept)
@@ -71,9 +71,11 @@ def test_a_run_that_deletes_and_crashes_is_whole(
     assert durable_state is not None
     assert folders(world, "checkpoints") == {durable_state.prefix}
     records = world.stores.policies.of_run(RUN)
-    kept_policies = [one for one in records if one.marked_at is None]
-    assert {one.version for one in kept_policies} == with_bases(records, {world.run.last_version})
-    assert {one.prefix for one in kept_policies} <= folders(world, "policies")
+    kept_policies = [record for record in records if record.marked_at is None]
+    assert {kept_policy.version for kept_policy in kept_policies} == with_bases(
+        records, {world.run.last_version}
+    )
+    assert {kept_policy.prefix for kept_policy in kept_policies} <= folders(world, "policies")
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["before-it-is-durable", "once-it-is-durable"])
@@ -101,12 +103,12 @@ def test_a_trainer_that_dies_in_its_last_checkpoint_leaves_nothing_in_the_bucket
     assert durable is not None
     assert durable.step == STEPS
     assert folders(world, "checkpoints") == {durable.prefix}
-    assert all(one.state == BatchState.DURABLE for one in world.stores.batches.of_run(RUN))
+    assert all(batch.state == BatchState.DURABLE for batch in world.stores.batches.of_run(RUN))
 
 
 def folders(world: World, kind: str) -> set[str]:
     root = f"{world.stores.run_prefix(RUN)}{kind}/"
-    keys = [one.key for one in world.stores.objects.list(root)]
+    keys = [stored_object.key for stored_object in world.stores.objects.list(root)]
     return {f"{root}{key.removeprefix(root).split('/')[0]}/" for key in keys}
 
 
@@ -140,7 +142,7 @@ def test_a_task_that_was_trained_and_deleted_is_not_trained_again(
         assert world.attempt() == 0
     assert stores.tasks.total(RUN, queue=Queue.TRAIN) == 0
     assert f"{name}: its place in the stream was trained before" in told
-    trained = {task for one in stores.batches.of_run(RUN) for task in one.tasks}
+    trained = {task for batch in stores.batches.of_run(RUN) for task in batch.tasks}
     assert name not in trained
 
 

@@ -33,7 +33,7 @@ from tests.tiny_model import save_tiny, tiny_model
 
 READ = runpy.run_path(str(ROOT / "examples/policy_reader/read_policy.py"))["read"]
 LORA = {"rank": 4, "alpha": 8, "dropout": 0.1}
-FULL_BYTES = sum(4 * one.numel() for one in tiny_model().parameters())
+FULL_BYTES = sum(4 * parameter.numel() for parameter in tiny_model().parameters())
 
 
 @dataclass
@@ -107,7 +107,10 @@ def test_a_run_of_crashing_trainers_ends_with_the_adapters_of_one_that_never_sto
     check_checkpoint(world)
     check_final(world, tmp_path)
     root = f"{world.stores.run_prefix(RUN)}exports/00000004/"
-    exported = [one.key.partition("/adapter/") for one in world.stores.objects.list(root)]
+    exported = [
+        stored_object.key.partition("/adapter/")
+        for stored_object in world.stores.objects.list(root)
+    ]
     assert "adapter_config.json" in {name for _, _, name in exported}
 
 

@@ -18,9 +18,7 @@ from tests.tiny_model import save_tiny
 
 def distilling(make_world: MakeWorld, **teacher: Any) -> World:
     """A run whose teacher has other weights, or is another model."""
-    world = make_world(
-        steps=6, optimizer={"learningRate": 1e-2}, checkpoint={"everySteps": 3}
-    )  # fmt: skip
+    world = make_world(steps=6, optimizer={"learningRate": 1e-2}, checkpoint={"everySteps": 3})
     objects = world.stores.objects
     folder: Path = save_tiny(world.folder / "teacher", seed=5, **teacher)
     for path in folder.iterdir():
@@ -45,9 +43,9 @@ def test_the_student_comes_near_its_teacher_over_crashes(
     world.check_lineage()
     lines = world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]
-    losses = [one.loss for one in metrics]
+    losses = [metric.loss for metric in metrics]
     assert fmean(losses[-2:]) < 0.8 * fmean(losses[:2])
-    assert [one.kl for one in metrics] == losses
+    assert [metric.kl for metric in metrics] == losses
 
 
 def test_a_teacher_of_other_tokens_is_refused(make_world: MakeWorld) -> None:

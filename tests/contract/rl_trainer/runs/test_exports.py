@@ -24,7 +24,9 @@ CHECKPOINT = {"everySteps": 3, "exportEverySteps": 2}
 def exported(world: World) -> dict[str, list[str]]:
     """Names of the files of each complete export, by its folder."""
     root = f"{world.stores.run_prefix(RUN)}exports/"
-    keys = [one.key.removeprefix(root) for one in world.stores.objects.list(root)]
+    keys = [
+        stored_object.key.removeprefix(root) for stored_object in world.stores.objects.list(root)
+    ]
     folders = itertools.groupby(sorted(keys), key=lambda key: key.rpartition("/")[0])
     found = {name: [key.rpartition("/")[2] for key in held] for name, held in folders}
     return {name: files for name, files in found.items() if "manifest.json" in files}
@@ -40,9 +42,7 @@ def test_every_second_model_is_written_with_its_settings(
     card = world.get("exports/00000002/1/README.md").decode()
     assert "2 of 6 steps of 4 prompts" in card
     assert '"exportEverySteps": 2' in card
-    (tmp_path / "model.safetensors").write_bytes(
-        world.get("exports/00000002/1/model.safetensors")
-    )  # fmt: skip
+    (tmp_path / "model.safetensors").write_bytes(world.get("exports/00000002/1/model.safetensors"))
     written = load_file(tmp_path / "model.safetensors")
     policy = loading.load(world.folder / "model", precision="FP32", uri=world.spec.model.uri)
     learner = Learner(policy, world.spec)

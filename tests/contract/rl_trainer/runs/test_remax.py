@@ -26,13 +26,13 @@ def test_groups_of_one_train_against_a_greedy_rollout_over_crashes(
     trained = {one.id: one for step in world.trained() for one in step}
     for batch in world.stores.batches.lineage(world.run.head_batch):
         greedy = world.stores.rollouts.get(batch.baselines)
-        assert [greedy[one].task for one in batch.baselines] == batch.tasks
+        assert [greedy[baseline].task for baseline in batch.baselines] == batch.tasks
         assert all(one.greedy for one in greedy.values())
         assert not trained.keys() & greedy.keys()
         by_task = {one.task: one.reward for one in greedy.values()}
-        assert [one.advantage for one in batch.members] == [
-            trained[one.rollout].reward - by_task[trained[one.rollout].task]
-            for one in batch.members
+        assert [member.advantage for member in batch.members] == [
+            trained[member.rollout].reward - by_task[trained[member.rollout].task]
+            for member in batch.members
         ]
     assert world.run.totals.rollouts_trained == len(trained) == 5 * 4
     assert run_audit.audit(world.stores, RUN).good

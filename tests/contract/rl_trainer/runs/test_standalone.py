@@ -46,17 +46,22 @@ def evaluation(make_world: MakeWorld) -> World:
 
 def check(world: World, results: list[EvaluationResult]) -> None:
     """Everything was measured once, by one version."""
-    assert [(one.split, one.dataset, one.temperature) for one in results] == [
+    assert [(result.split, result.dataset, result.temperature) for result in results] == [
         (split, dataset, temperature)
         for split, dataset in (("validation", "digits"), ("test", "held-out"))
         for temperature in TEMPERATURES
     ]
-    for one in results:
-        assert (one.step, one.version, one.prompts, one.samples_per_prompt) == (0, 1, 10, SAMPLES)
-        assert one.versions == {"1": one.tokens}
-        assert list(one.pass_at) == ["1", "2", "3"]
-        assert one.pass_at["1"] == pytest.approx(one.accuracy)
-        assert one.logprob_gap_mean < 1e-5
+    for result in results:
+        assert (result.step, result.version, result.prompts, result.samples_per_prompt) == (
+            0,
+            1,
+            10,
+            SAMPLES,
+        )
+        assert result.versions == {"1": result.tokens}
+        assert list(result.pass_at) == ["1", "2", "3"]
+        assert result.pass_at["1"] == pytest.approx(result.accuracy)
+        assert result.logprob_gap_mean < 1e-5
 
 
 def test_one_policy_is_evaluated_and_nothing_is_trained(make_world: MakeWorld) -> None:
@@ -73,7 +78,8 @@ def test_one_policy_is_evaluated_and_nothing_is_trained(make_world: MakeWorld) -
     assert told == run.evaluations
     prefix = world.stores.run_prefix(RUN)
     folders = {
-        one.key.removeprefix(prefix).split("/")[0] for one in world.stores.objects.list(prefix)
+        stored_object.key.removeprefix(prefix).split("/")[0]
+        for stored_object in world.stores.objects.list(prefix)
     }
     assert folders == {"policies", "reports"}
     assert world.stores.batches.of_run(RUN) == []
@@ -88,7 +94,7 @@ def test_another_attempt_measures_the_same_version_and_only_what_is_missing(
     asked: list[list[str]] = []
 
     def once(job: Any, learner: Any, datasets: Any, **more: Any) -> list[EvaluationResult]:
-        asked.append([one.source.name for one in datasets])
+        asked.append([dataset.source.name for dataset in datasets])
         if len(asked) == 2:
             raise KeyboardInterrupt
         return measured(job, learner, datasets, **more)
@@ -111,9 +117,11 @@ def as_evaluation(world: World, **resume: str) -> None:
         "algorithm": {"objective": "Evaluation"},
         "data": {"validation": world.spec.data.model_dump(by_alias=True)["validation"]},
         "training": {
-            "precision": "FP32", "maxTokensPerMicrobatch": 64, "checkpoint": {"resume": resume},
+            "precision": "FP32",
+            "maxTokensPerMicrobatch": 64,
+            "checkpoint": {"resume": resume},
         },
-    }  # fmt: skip
+    }
     world.spec = world.spec.model_validate(spec)
     world.write_mounts()
 
@@ -178,9 +186,12 @@ def sampling_run(make_world: MakeWorld) -> World:
         "data": data,
         "algorithm": {"objective": "Sampling", "groupSize": SAMPLES},
         "training": {
-            "precision": "FP32", "maxTokensPerMicrobatch": 64, "epochs": 1, "promptsPerStep": 4,
+            "precision": "FP32",
+            "maxTokensPerMicrobatch": 64,
+            "epochs": 1,
+            "promptsPerStep": 4,
         },
-    }  # fmt: skip
+    }
     world.spec = world.spec.model_validate(spec)
     world.write_mounts()
     return world
@@ -189,7 +200,7 @@ def sampling_run(make_world: MakeWorld) -> World:
 def windows(world: World) -> list[list[dict[str, Any]]]:
     """What is in the bucket, by window."""
     prefix = f"{world.stores.run_prefix(RUN)}samples/"
-    keys = sorted(one.key for one in world.stores.objects.list(prefix))
+    keys = sorted(stored_object.key for stored_object in world.stores.objects.list(prefix))
     assert keys == [f"{prefix}{number:08d}.jsonl" for number in range(len(keys))]
     found = [world.stores.objects.get(key).decode().splitlines() for key in keys]
     return [[json.loads(line) for line in one] for one in found]

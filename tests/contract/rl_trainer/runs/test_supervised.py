@@ -69,15 +69,15 @@ def labels_of(tokens: list[int]) -> list[int]:
 def nll(model: Any, tokens: list[int]) -> tuple[Tensor, int]:
     """Transformers' loss of a conversation, summed, and its number of trained tokens."""
     labels = labels_of(tokens)
-    count = sum(one != -100 for one in labels)
+    count = sum(label != -100 for label in labels)
     return model(
         input_ids=torch.tensor([tokens]), labels=torch.tensor([labels])
-    ).loss * count, count  # fmt: skip
+    ).loss * count, count
 
 
 def mean_loss(model: Any, sequences: list[list[int]]) -> Tensor:
     """Over all tokens."""
-    parts = [nll(model, one) for one in sequences]
+    parts = [nll(model, sequence) for sequence in sequences]
     total: Tensor = torch.stack([one for one, _ in parts]).sum()
     return total / sum(count for _, count in parts)
 
@@ -91,7 +91,7 @@ def reference(world: World) -> tuple[dict[str, Tensor], list[float], list[float]
     for step, rollouts in enumerate(world.trained()):
         if step % 2 == 0:
             validation.append(float(mean_loss(model, held_out).detach()))
-        loss = mean_loss(model, [unpack_int32(one.tokens) for one in rollouts])
+        loss = mean_loss(model, [unpack_int32(rollout.tokens) for rollout in rollouts])
         found = torch.autograd.grad(loss, list(model.parameters()))
         for parameter, gradient in zip(model.parameters(), found, strict=True):
             parameter.grad = gradient
@@ -114,12 +114,14 @@ def test_it_trains_what_transformers_would_and_goes_on_after_crashes(
 
     lines = world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]
-    assert [one.loss for one in metrics] == pytest.approx(losses, abs=1e-5)
+    assert [metric.loss for metric in metrics] == pytest.approx(losses, abs=1e-5)
     run = world.run
-    assert [(one.step, one.accuracy, one.version) for one in run.evaluations] == [
-        (step, None, 0) for step in (0, 2, 4, 5)
-    ]
-    assert [one.loss for one in run.evaluations] == pytest.approx(validation, abs=1e-5)
+    assert [
+        (evaluation.step, evaluation.accuracy, evaluation.version) for evaluation in run.evaluations
+    ] == [(step, None, 0) for step in (0, 2, 4, 5)]
+    assert [evaluation.loss for evaluation in run.evaluations] == pytest.approx(
+        validation, abs=1e-5
+    )
     assert validation[-1] < validation[0]
 
     # Every record once in a pass, nothing published, nothing left in a queue.
@@ -130,7 +132,9 @@ def test_it_trains_what_transformers_would_and_goes_on_after_crashes(
     assert run_audit.audit(world.stores, RUN).good
     shown = batch_audit.audit(world.stores, RUN, step=2)
     assert shown.good
-    assert {one.rollout for one in shown.sequences} == {one.id for one in world.trained()[1]}
+    assert {sequence.rollout for sequence in shown.sequences} == {
+        one.id for one in world.trained()[1]
+    }
     assert all(world.stores.tasks.total(RUN, queue=queue) == 0 for queue in list(Queue)[:2])
 
 

@@ -24,7 +24,9 @@ NOBODY = "http://127.0.0.1:9"
 
 def kept(world: World) -> list[str]:
     root = f"{world.stores.run_prefix(RUN)}tracking/"
-    return sorted(one.key.removeprefix(root) for one in world.stores.objects.list(root))
+    return sorted(
+        stored_object.key.removeprefix(root) for stored_object in world.stores.objects.list(root)
+    )
 
 
 def test_files_are_kept_and_a_server_that_is_down_stops_nothing(make_world: MakeWorld) -> None:
@@ -32,11 +34,11 @@ def test_files_are_kept_and_a_server_that_is_down_stops_nothing(make_world: Make
     with sampling(TestSampler(world.stores, RUN)):
         assert world.attempt() == 0
     names = kept(world)
-    assert [one for one in names if "samples" in one] == [
+    assert [name for name in names if "samples" in name] == [
         f"1/samples/{step:08d}.jsonl" for step in (1, 2, 3)
     ]
-    events = [one for one in names if one.startswith("1/TensorBoard/events.out.tfevents.")]
-    assert any(b"reward/mean" in world.get(f"tracking/{one}") for one in events)
+    events = [name for name in names if name.startswith("1/TensorBoard/events.out.tfevents.")]
+    assert any(b"reward/mean" in world.get(f"tracking/{event}") for event in events)
     shown = [json.loads(line) for line in world.get(f"tracking/{names[-1]}").splitlines()]
     trained = {one.id: one.reward for one in world.trained()[2]}
     assert len(shown) == 2
@@ -77,10 +79,10 @@ def scraped(port: int) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         page = answer.read().decode()
     return {
-        one.name.removeprefix("rl_trainer_"): one.value
+        sample.name.removeprefix("rl_trainer_"): sample.value
         for family in text_string_to_metric_families(page)
-        for one in family.samples
-        if not one.labels
+        for sample in family.samples
+        if not sample.labels
     }
 
 
@@ -112,11 +114,17 @@ def test_a_step_has_all_metrics_and_prometheus_reads_the_same(
         assert "mfu" in step
     step = lines[int(found["step"]) - 1]
     same = {
-        "reward_mean": "reward_mean", "policy_loss": "loss", "value_loss": "value_loss",
-        "kl_nats": "kl", "entropy_nats": "entropy", "gradient_norm": "gradient_norm",
-        "clipped_tokens_ratio": "clip_fraction", "policy_ratio_max": "ratio_max",
-        "tokens_per_second": "tokens_per_second", "logprob_gap_nats": "logprob_gap_mean",
-    }  # fmt: skip
+        "reward_mean": "reward_mean",
+        "policy_loss": "loss",
+        "value_loss": "value_loss",
+        "kl_nats": "kl",
+        "entropy_nats": "entropy",
+        "gradient_norm": "gradient_norm",
+        "clipped_tokens_ratio": "clip_fraction",
+        "policy_ratio_max": "ratio_max",
+        "tokens_per_second": "tokens_per_second",
+        "logprob_gap_nats": "logprob_gap_mean",
+    }
     assert {name: found[name] for name in same} == {name: step[of] for name, of in same.items()}
     until_then = lines[: step["step"]]
     assert found["tokens_trained_total"] == sum(one["tokens"] for one in until_then)
@@ -132,7 +140,7 @@ def test_metrics_tell_extremes_parts_staleness_and_phases(make_world: MakeWorld)
         world.newest("metrics.jsonl").splitlines(), world.trained(), strict=True
     ):
         metrics = json.loads(line)
-        rewards = [one.reward for one in rollouts]
+        rewards = [rollout.reward for rollout in rollouts]
         assert (metrics["reward_min"], metrics["reward_max"]) == (min(rewards), max(rewards))
         assert sum(metrics["staleness"].values()) == len(rollouts)
         assert metrics["ratio_min"] <= metrics["ratio_max"]

@@ -54,40 +54,45 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
     # It learned, and trainer and samplers agree on what the same weights say.
     rewards = [fmean(one.reward for one in step) for step in world.trained()]
     assert report["accuracyAfter"] >= report["accuracyBefore"] + 0.3, rewards
-    assert [(one.step, one.temperature) for one in run.evaluations] == [
+    assert [(evaluation.step, evaluation.temperature) for evaluation in run.evaluations] == [
         (step, temperature) for step in (0, 12, 24) for temperature in (1.0, 0.7)
     ]
-    assert all(one.logprob_gap_mean < 1e-5 for one in run.evaluations)
-    assert all(one.prompts == 10 and one.tokens >= 30 for one in run.evaluations)
-    for one in run.evaluations:
-        assert (one.samples_per_prompt, list(one.pass_at)) == (3, ["1", "2", "3"])
-        assert one.pass_at["1"] == pytest.approx(one.accuracy)  # rewards are 0 or 1
-        assert one.pass_at["1"] <= one.pass_at["2"] <= one.pass_at["3"]
+    assert all(evaluation.logprob_gap_mean < 1e-5 for evaluation in run.evaluations)
+    assert all(
+        evaluation.prompts == 10 and evaluation.tokens >= 30 for evaluation in run.evaluations
+    )
+    for evaluation in run.evaluations:
+        assert (evaluation.samples_per_prompt, list(evaluation.pass_at)) == (3, ["1", "2", "3"])
+        assert evaluation.pass_at["1"] == pytest.approx(evaluation.accuracy)  # rewards are 0 or 1
+        assert evaluation.pass_at["1"] <= evaluation.pass_at["2"] <= evaluation.pass_at["3"]
 
     # Every version was published in order; the newest few and the durable state are kept.
     assert run.policy is not None
     assert run.policy.version == run.last_version == report["policyVersions"]
     assert run.policy.step == STEPS
     records = world.stores.policies.of_run(RUN)
-    kept = [one.version for one in records if one.marked_at is None]
+    kept = [record.version for record in records if record.marked_at is None]
     assert kept == [run.last_version - 2 + n for n in range(3)]
-    assert {one.parent for one in records} == {one.version - 1 for one in records}
+    assert {record.parent for record in records} == {record.version - 1 for record in records}
     prefix = world.stores.run_prefix(RUN)
-    stored = {one.key.removeprefix(prefix) for one in world.stores.objects.list(prefix)}
+    stored = {
+        stored_object.key.removeprefix(prefix)
+        for stored_object in world.stores.objects.list(prefix)
+    }
     assert len({key.split("/")[1] for key in stored if key.startswith("policies/")}) == len(records)
     assert len({key.split("/")[1] for key in stored if key.startswith("checkpoints/")}) == 2
     assert run.durable is not None
     assert run.durable.step == STEPS
-    states = {one.state for one in world.stores.batches.of_run(RUN)}
+    states = {batch.state for batch in world.stores.batches.of_run(RUN)}
     assert states == {BatchState.DURABLE}
     assert all(world.stores.tasks.total(RUN, queue=queue) == 0 for queue in list(Queue)[:2])
 
     # What is left to read.
     lines = world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]
-    assert [one.step for one in metrics] == list(range(1, STEPS + 1))
+    assert [metric.step for metric in metrics] == list(range(1, STEPS + 1))
     assert run.latest == metrics[-1]
-    assert run.totals.tokens_trained == sum(one.tokens for one in metrics)
+    assert run.totals.tokens_trained == sum(metric.tokens for metric in metrics)
     assert run.totals.rollouts_trained == STEPS * 4 * 4
     assert 0 < report["trainerSeconds"] < seconds
     assert report["maxStalenessSeen"] <= 2
@@ -99,7 +104,7 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
             (tmp_path / Path(key).name).write_bytes(world.get(key))
     final = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert final.dtype == torch.float32
-    served = max(samplers, key=lambda one: one.held.version if one.held else 0)
+    served = max(samplers, key=lambda sampler: sampler.held.version if sampler.held else 0)
     assert served.held == run.policy
     given = torch.tensor([[13, 3, 11, 14]])
     with torch.no_grad():
@@ -142,8 +147,8 @@ def test_a_rollout_is_trained_as_often_as_declared_and_over_crashes(
         assert len({one.rollout for one in batch.members}) == len(batch.members)
         for member in batch.members:
             steps.setdefault(member.rollout, []).append(batch.step)
-    assert max(len(one) for one in steps.values()) > 1, "nothing was trained again"
-    assert all(len(one) <= 3 for one in steps.values())
+    assert max(len(step) for step in steps.values()) > 1, "nothing was trained again"
+    assert all(len(step) <= 3 for step in steps.values())
     apart = [after - one for each in steps.values() for one, after in itertools.pairwise(each)]
     assert min(apart) >= 2
     assert world.run.totals.max_staleness_seen <= 4
@@ -169,14 +174,14 @@ def test_groups_that_teach_nothing_are_replaced(make_world: MakeWorld) -> None:
     world.check_lineage()
     for rollouts in world.trained():
         rewards: dict[str, set[float]] = {}
-        for one in rollouts:
-            rewards.setdefault(one.task, set()).add(one.reward)
+        for rollout in rollouts:
+            rewards.setdefault(rollout.task, set()).add(rollout.reward)
         assert [len(seen) for seen in rewards.values()] == [2] * 4
     lines = world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]
-    assert sum(one.dropped_no_signal for one in metrics) > 0
+    assert sum(metric.dropped_no_signal for metric in metrics) > 0
     # Of eight answers with a single right one, balancing leaves three.
-    assert all(12 <= one.rollouts < 32 for one in metrics)
+    assert all(12 <= metric.rollouts < 32 for metric in metrics)
 
 
 REWARD_KL = {
@@ -226,14 +231,14 @@ def test_what_follows_the_run_is_restored_and_replayed(
         until(world.at_step(4), what="step 4")
         process.kill()
         process.wait()
-        for one in samplers:
-            one.rest_at = 0
+        for sampler in samplers:
+            sampler.rest_at = 0
         assert world.attempt() == 0
     assert world.run.epoch == 2
     world.check_lineage()
     lines = world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]
-    coefficients = [one.kl_coefficient for one in metrics]
+    coefficients = [metric.kl_coefficient for metric in metrics]
     assert None not in coefficients
     warmup = algorithm.get("critic", {}).get("warmupSteps", 0)
     assert len(set(coefficients)) == 6 - warmup
@@ -268,8 +273,9 @@ class Patchy(TestSampler):
 def test_dead_groups_make_room_and_small_ones_train(make_world: MakeWorld) -> None:
     world = make_world(steps=3)
     rollouts = {
-        "maxAttempts": 1, "completion": {"kind": "Minimum", "minimum": 2, "deadlineSeconds": 60}
-    }  # fmt: skip
+        "maxAttempts": 1,
+        "completion": {"kind": "Minimum", "minimum": 2, "deadlineSeconds": 60},
+    }
     world.spec = world.spec.model_validate(
         world.spec.model_dump(by_alias=True) | {"rollouts": rollouts}
     )
@@ -279,9 +285,9 @@ def test_dead_groups_make_room_and_small_ones_train(make_world: MakeWorld) -> No
     world.check_lineage()
     assert world.run.totals.drops.by_cause[Cause.FAILED] > 0
     sizes = {
-        len([one for one in rollouts if one.task == task])
+        len([rollout for rollout in rollouts if rollout.task == task])
         for rollouts in world.trained()
-        for task in {one.task for one in rollouts}
+        for task in {rollout.task for rollout in rollouts}
     }
     assert sizes == {2, 4}
     dead = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DEAD)

@@ -57,9 +57,11 @@ def trl_inputs(batch: list[Sample], reference: list[Tensor]) -> dict[str, Any]:
     completions = [one.tokens[one.mask] for one in batch]
     return {
         "prompt_ids": padded(prompts, left=True),
-        "prompt_mask": padded([torch.ones_like(one) for one in prompts], left=True),
+        "prompt_mask": padded([torch.ones_like(prompt) for prompt in prompts], left=True),
         "completion_ids": padded(completions, left=False),
-        "completion_mask": padded([torch.ones_like(one) for one in completions], left=False),
+        "completion_mask": padded(
+            [torch.ones_like(completion) for completion in completions], left=False
+        ),
         "advantages": torch.tensor([one.advantage for one in batch]),
         "old_per_token_logps": padded([one.logprobs[one.mask] for one in batch], left=False),
         "ref_per_token_logps": padded(reference, left=False),
@@ -191,8 +193,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "GSPO": (
         {"loss": {"kind": "GSPO", "clipLow": 0.2, "clipHigh": 0.3}},
-        {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.2,
-         "epsilon_high": 0.3},
+        {
+            "loss_type": "grpo",
+            "importance_sampling_level": "sequence",
+            "epsilon": 0.2,
+            "epsilon_high": 0.3,
+        },
     ),
     "SAPO": (
         {"loss": {"kind": "SAPO", "tauNegative": 1.3}},
@@ -218,7 +224,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"loss": CLIP, "offPolicy": OPSM},
         {"loss_type": "bnpo", "off_policy_mask_threshold": 0.05, **EPSILON},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("ours", "theirs"), CASES.values(), ids=CASES.keys())

@@ -9,9 +9,13 @@ from rl_console.tools import Tools
 
 def settings() -> DemoSettings:
     return DemoSettings(
-        tools=Tools(), checkout=Path(), images={"operator": "r/o:1"}, cache=Path(), out=Path(),
+        tools=Tools(),
+        checkout=Path(),
+        images={"operator": "r/o:1"},
+        cache=Path(),
+        out=Path(),
         storage_class="local",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,13 @@ def good() -> Facts:
     """Three steps in two epochs, the first durable; one task each, one that waits, one in work."""
     policy = {"version": 1, "epoch": 2, "step": 3, "prefix": "p/", "manifest_sha256": "0"}
     run = a_run(
-        step=3, epoch=2, head_batch="b3",
+        step=3,
+        epoch=2,
+        head_batch="b3",
         durable=DurablePointer(step=1, prefix="c/", manifest_sha256="0"),
         policy=PolicyPointer(**policy),
         totals=Totals(rollouts_trained=3, tokens_trained=30),
-    )  # fmt: skip
+    )
     record = PolicyRecord(
         id="p", run=RUN, parent=0, size_bytes=1, published_at=1.0, publish_seconds=1.0, **policy
     )
@@ -132,7 +134,7 @@ ERRORS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
 def test_what_is_wrong_is_found(change: Callable[[Facts], Facts], match: str) -> None:
     found = judge(change(good()))
     errors = [one for one in found if one.level == "error"]
-    assert any(match in one.what for one in errors), found
+    assert any(match in error.what for error in errors), found
     assert found[0].level == "error"
 
 
@@ -175,7 +177,7 @@ def test_what_a_crash_leaves_is_told_but_not_wrong(
 def test_a_cycle_of_parents_ends() -> None:
     headers = [header(1, parent="b2"), header(2)]
     found = lineage.trace(a_run(step=2, head_batch="b2"), headers)
-    assert [one.step for one in found.steps] == [1, 2]
+    assert [step.step for step in found.steps] == [1, 2]
     assert found.broken_at == "b2"
 
 

@@ -117,7 +117,10 @@ import rl_contracts.audit.__main__
 sys.exit(str({"torch", "numpy", "transformers"} & set(sys.modules) or ""))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT / "contracts", capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        cwd=ROOT / "contracts",
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.stderr.strip() == "", done.stderr

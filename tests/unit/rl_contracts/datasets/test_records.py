@@ -44,9 +44,11 @@ def test_columns_rename_fields_and_a_record_without_an_id_is_named_by_its_place(
 def test_a_conversation_is_asked_up_to_the_last_users_turn() -> None:
     turns = [turn("user", "a"), turn("assistant", "b"), turn("user", "c"), turn("assistant", "d")]
     found = parse({"messages": turns}, CHAT)
-    assert [(one.role, one.text) for one in found.messages] == [
-        ("user", "a"), ("assistant", "b"), ("user", "c"),
-    ]  # fmt: skip
+    assert [(message.role, message.text) for message in found.messages] == [
+        ("user", "a"),
+        ("assistant", "b"),
+        ("user", "c"),
+    ]
     assert found.answer == "d"
     columns = Columns(messages="messages", answer="label")
     assert parse({"messages": turns, "label": 4}, columns).answer == "4"

@@ -29,17 +29,29 @@ def test_an_address_is_parsed(uri: str, revision: str | None, repo: str, found: 
 @pytest.mark.parametrize(
     ("names", "part", "own", "found"),
     [
-        (CONFIG + TOKENIZER + [INDEX, *SHARDS] + BESIDE, "model", True,
-         CONFIG + TOKENIZER + [INDEX, *SHARDS]),
+        (
+            CONFIG + TOKENIZER + [INDEX, *SHARDS] + BESIDE,
+            "model",
+            True,
+            CONFIG + TOKENIZER + [INDEX, *SHARDS],
+        ),
         ([*CONFIG, "model.safetensors"], "model", False, [*CONFIG, "model.safetensors"]),
-        ([*CONFIG, "pytorch_model.bin", "model.safetensors", "tokenizer.model"], "model", True,
-         [*CONFIG, "model.safetensors", "tokenizer.model"]),
-        ([*CONFIG, "consolidated.safetensors", INDEX, *SHARDS], "model", False,
-         [*CONFIG, INDEX, *SHARDS]),
+        (
+            [*CONFIG, "pytorch_model.bin", "model.safetensors", "tokenizer.model"],
+            "model",
+            True,
+            [*CONFIG, "model.safetensors", "tokenizer.model"],
+        ),
+        (
+            [*CONFIG, "consolidated.safetensors", INDEX, *SHARDS],
+            "model",
+            False,
+            [*CONFIG, INDEX, *SHARDS],
+        ),
         ([*CONFIG, "weights.safetensors"], "model", False, [*CONFIG, "weights.safetensors"]),
         (CONFIG + TOKENIZER + SHARDS, "tokenizer", True, TOKENIZER),
     ],
-)  # fmt: skip
+)
 def test_files_of_a_model(names: list[str], part: Part, own: bool, found: list[str]) -> None:
     assert files_of(names, part, own_tokenizer=own) == sorted(found)
 
@@ -53,7 +65,7 @@ def test_files_of_a_model(names: list[str], part: Part, own: bool, found: list[s
         ([*CONFIG, "model.safetensors"], "model", "ModelIncomplete", "no tokenizer at"),
         (CONFIG + SHARDS, "tokenizer", "TokenizerIncomplete", "no tokenizer at"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_model_is_refused(
     names: list[str], part: Part, reason: str, message: str
 ) -> None:

@@ -94,23 +94,32 @@ def make(applier: Applier, server: Server, *seen: str, new: bool = True) -> str:
 
 
 FOREIGN: Manifest = {
-    "kind": "SamplerPool", "apiVersion": "v1", "spec": {},
+    "kind": "SamplerPool",
+    "apiVersion": "v1",
+    "spec": {},
     "metadata": {"namespace": "ns", "name": "job-main"},
-}  # fmt: skip
+}
 FIRST: dict[str, tuple[list[Manifest], bool, list[str], str]] = {
     "new": ([], True, ["create ConfigMap", "create SamplerPool"], ""),
     "made by a process that has died": (
-        [CONFIG], False, ["get ConfigMap", "create SamplerPool"], ""
+        [CONFIG],
+        False,
+        ["get ConfigMap", "create SamplerPool"],
+        "",
     ),
     "made by another leader of which no watch has told yet": (
-        [CONFIG, POOL], True, ["create ConfigMap", "get ConfigMap", "get SamplerPool"], ""
+        [CONFIG, POOL],
+        True,
+        ["create ConfigMap", "get ConfigMap", "get SamplerPool"],
+        "",
     ),
     "the name is somebody else's": (
-        [FOREIGN], True,
+        [FOREIGN],
+        True,
         ["create ConfigMap", "create SamplerPool", "get ConfigMap", "get SamplerPool"],
         "NameTaken",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("there", "new", "asked", "stall"), FIRST.values(), ids=FIRST.keys())
@@ -169,9 +178,12 @@ def look_at_policy(applier: Applier, server: Server, wanted: Manifest | None) ->
 
 @pytest.mark.parametrize(
     ("between", "written"),
-    [(None, "create NetworkPolicy"), (a_manifest("NetworkPolicy", "job", a=2),
-     "apply NetworkPolicy")], ids=["gone", "another"],
-)  # fmt: skip
+    [
+        (None, "create NetworkPolicy"),
+        (a_manifest("NetworkPolicy", "job", a=2), "apply NetworkPolicy"),
+    ],
+    ids=["gone", "another"],
+)
 def test_what_is_set_back_is_made_at_the_next_look(between: Manifest | None, written: str) -> None:
     server = Server()
     applier = Applier(server, clock=lambda: 0.0, trust_seconds=120.0)
@@ -203,9 +215,7 @@ TAKEN_OVER: dict[str, tuple[bool, bool, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("settled", "same", "asked"), TAKEN_OVER.values(), ids=TAKEN_OVER.keys()
-)  # fmt: skip
+@pytest.mark.parametrize(("settled", "same", "asked"), TAKEN_OVER.values(), ids=TAKEN_OVER.keys())
 def test_what_a_former_process_left_is_read_by_and_by(
     settled: bool, same: bool, asked: list[str]
 ) -> None:
@@ -217,9 +227,13 @@ def test_what_a_former_process_left_is_read_by_and_by(
     def look() -> list[str]:
         server.asked.clear()
         applier.make(
-            KEY, wanted=[Wanted(manifest=CONFIG), Wanted(manifest=POOL)], unwanted=[],
-            observed=children(server, "SamplerPool"), owner_uid="owner", settled=settled,
-        )  # fmt: skip
+            KEY,
+            wanted=[Wanted(manifest=CONFIG), Wanted(manifest=POOL)],
+            unwanted=[],
+            observed=children(server, "SamplerPool"),
+            owner_uid="owner",
+            settled=settled,
+        )
         applier.rested(KEY, ("all",))
         return server.asked.copy()
 
@@ -243,11 +257,13 @@ def test_a_change_is_made_to_what_was_seen_alone() -> None:
     server.objects["SamplerPool", "job-main"]["metadata"]["resourceVersion"] = "6"
     with pytest.raises(ApiConflictError):
         Applier(server).make(
-            KEY, wanted=[Wanted(manifest=POOL)], unwanted=[],
+            KEY,
+            wanted=[Wanted(manifest=POOL)],
+            unwanted=[],
             observed={
                 place: Child(kind=one.kind, meta=one.meta, raw={**one.raw, "spec": {"a": 2}})
                 for place, one in seen.items()
             },
             owner_uid="owner",
-        )  # fmt: skip
+        )
     assert server.objects["SamplerPool", "job-main"]["spec"] == {"a": 2}

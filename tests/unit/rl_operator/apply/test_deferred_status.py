@@ -39,9 +39,11 @@ SUSPENDED = a_job_object(suspend=True)
 
 
 POOL = Pool(
-    meta=a_meta("job-main"), spec=SamplerPoolSpec(job="job", replicas=2), spec_error="",
+    meta=a_meta("job-main"),
+    spec=SamplerPoolSpec(job="job", replicas=2),
+    spec_error="",
     status=SamplerPoolStatus(),
-)  # fmt: skip
+)
 DUE: dict[str, Any] = {"phase": "Pending", "ready": False}
 
 
@@ -66,13 +68,17 @@ SAYS: dict[str, tuple[Job, dict[str, Any], bool]] = {
     "something cannot be made": (a_job_object(), {**WAITING, "hindered": "a webhook"}, False),
     "the bucket is away": (a_job_object(), {**WAITING, "reading": a_reading(bucket=AWAY)}, False),
     "the bucket is away from the first": (
-        a_job_object(), {**CHECKING, "reading": a_reading(bucket=AWAY)}, False
+        a_job_object(),
+        {**CHECKING, "reading": a_reading(bucket=AWAY)},
+        False,
     ),
     "it is suspended": (SUSPENDED, {"decision": Wait(why="Suspended")}, False),
     "it has been told something before": (
-        a_job_object(RLJobStatus(observed_generation=1)), WAITING, False
+        a_job_object(RLJobStatus(observed_generation=1)),
+        WAITING,
+        False,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("job", "situation", "waits"), SAYS.values(), ids=SAYS.keys())
@@ -112,9 +118,13 @@ def test_what_keeps_a_pod_from_running_is_told_at_once(
 def test_a_condition_that_asks_for_something_is_told_at_once(kind: str) -> None:
     said = said_of(a_job_object(), **WAITING)
     asks = Condition(
-        type=kind, status="False", reason="R", message="", observed_generation=1,
+        type=kind,
+        status="False",
+        reason="R",
+        message="",
+        observed_generation=1,
         last_transition_time=format_time(NOW),
-    )  # fmt: skip
+    )
     asking = said.model_copy(update={"conditions": [*said.conditions, asks]})
     assert not may_wait(RLJobStatus(), asking)
 

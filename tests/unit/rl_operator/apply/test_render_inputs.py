@@ -18,11 +18,16 @@ KEY = Key("RLJob", "ns", "job")
 
 def a_child(**changes: Any) -> Child:
     meta = {
-        "namespace": "ns", "name": "job-main", "uid": "u", "generation": 1,
-        "resourceVersion": "5", "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": {"a": "b"}, "annotations": {"c": "d"},
+        "namespace": "ns",
+        "name": "job-main",
+        "uid": "u",
+        "generation": 1,
+        "resourceVersion": "5",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"a": "b"},
+        "annotations": {"c": "d"},
         "ownerReferences": [{"uid": "o", "controller": True}],
-    }  # fmt: skip
+    }
     raw = {"kind": "Deployment", "metadata": {**meta, **changes}, "spec": {}}
     return Child(kind="Deployment", meta=Meta.parse(raw), raw=raw)
 

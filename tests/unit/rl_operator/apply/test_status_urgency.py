@@ -17,9 +17,13 @@ from tests.unit.rl_operator.builders import a_failure, a_meta
 
 def said(kind: str, status: Any = "True", reason: str = "R", message: str = "") -> Condition:
     return Condition(
-        type=kind, status=status, reason=reason, message=message,
-        last_transition_time="2026-01-01T00:00:00Z", observed_generation=1,
-    )  # fmt: skip
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time="2026-01-01T00:00:00Z",
+        observed_generation=1,
+    )
 
 
 JOB = RLJobStatus(
@@ -33,8 +37,11 @@ POOL = SamplerPoolStatus(observed_generation=1, replicas=3, conditions=[said("Re
 
 def told(*conditions: Condition) -> dict[str, Any]:
     """The job's conditions, some of them others."""
-    new = {one.type: one for one in conditions}
-    return {"conditions": [new.pop(one.type, one) for one in JOB.conditions] + [*new.values()]}
+    new = {condition.type: condition for condition in conditions}
+    return {
+        "conditions": [new.pop(condition.type, condition) for condition in JOB.conditions]
+        + [*new.values()]
+    }
 
 
 CHANGES: dict[str, tuple[dict[str, Any], Patience]] = {
@@ -53,10 +60,11 @@ CHANGES: dict[str, tuple[dict[str, Any], Patience]] = {
     "attempt": ({"attempt": 2}, Patience.NONE),
     "failure": ({"last_failure": a_failure()}, Patience.NONE),
     "a lost sampler": (
-        {"samplers": JOB.samplers.model_copy(update={"restarts": 1})}, Patience.NONE
+        {"samplers": JOB.samplers.model_copy(update={"restarts": 1})},
+        Patience.NONE,
     ),
     "generation": ({"observed_generation": 2}, Patience.NONE),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES.values(), ids=CHANGES.keys())
@@ -66,13 +74,11 @@ def test_of_a_job(change: dict[str, Any], expected: Patience) -> None:
 
 POOL_CHANGES: dict[str, tuple[dict[str, Any], Patience]] = {
     "pods": ({"replicas": 4, "ready": 2, "serving": 1, "unavailable": 2}, Patience.LONG),
-    "available": (
-        {"conditions": [*POOL.conditions, said("Available")]}, Patience.MOMENT
-    ),
+    "available": ({"conditions": [*POOL.conditions, said("Available")]}, Patience.MOMENT),
     "ready": ({"conditions": [said("Ready")]}, Patience.NONE),
     "whom it serves": ({"assignment_epoch": 2}, Patience.NONE),
     "replaced": ({"replaced": 1}, Patience.NONE),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("change", "expected"), POOL_CHANGES.values(), ids=POOL_CHANGES.keys())
@@ -89,7 +95,7 @@ FIRST: dict[str, tuple[dict[str, Any], Patience]] = {
     "whom it serves": ({"assignment_epoch": 1}, Patience.NONE),
     "who waits": ({"waiting_jobs": 1}, Patience.NONE),
     "replaced": ({"replaced": 1}, Patience.NONE),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("change", "expected"), FIRST.values(), ids=FIRST.keys())

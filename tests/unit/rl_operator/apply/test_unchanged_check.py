@@ -96,12 +96,14 @@ JOBS: dict[str, tuple[dict[str, Any], bool]] = {
     "something cannot be made for now": ({"hindered": "a webhook"}, False),
     "its queue holds it back": ({"hold": Hold(reason="X", message="x")}, False),
     "a queue may hold it back": (
-        {"snapshot": a_snapshot(job=a_job_object(scheduling=QUEUED))}, False
+        {"snapshot": a_snapshot(job=a_job_object(scheduling=QUEUED))},
+        False,
     ),
     "its spec cannot be read": (
-        {"snapshot": a_snapshot(job=dataclasses.replace(a_job_object(), spec=None))}, False
+        {"snapshot": a_snapshot(job=dataclasses.replace(a_job_object(), spec=None))},
+        False,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("changes", "rests"), JOBS.values(), ids=JOBS.keys())
@@ -121,7 +123,7 @@ def test_a_job_that_runs_rests(changes: dict[str, Any], rests: bool) -> None:
 def test_until_then_the_clock_decides_nothing(
     active: int | None, progress: int, ages: tuple[float, float, float], store: float, ended: bool
 ) -> None:
-    since, started, made = (NOW - one for one in ages)
+    since, started, made = (NOW - age for age in ages)
     lifecycle = {"activeDeadlineSeconds": active, "progressDeadlineSeconds": progress}
     outcome = Outcome(kind="Failed", reason="X", message="x") if ended else None
     status = a_view().status.model_copy(update={"active_since": format_time(since)})
@@ -148,7 +150,7 @@ def a_pool_snapshot(*pods: str, **spec: Any) -> PoolSnapshot:
     template = {"autoscaling": {"minReplicas": 1, **spec.pop("autoscaling", {})}}
     parsed = SamplerPoolSpec.model_validate({"job": "job", "template": template, **spec})
     pool = Pool(meta=a_meta("p"), spec=parsed, spec_error="", status=SamplerPoolStatus())
-    found = tuple(a_pod("sampler", name=one) for one in pods)
+    found = tuple(a_pod("sampler", name=pod) for pod in pods)
     return PoolSnapshot(
         key=Key("SamplerPool", "ns", "p"), pool=pool, job=a_job_object(), pods=found
     )

@@ -41,18 +41,24 @@ def beside_a_sidecar(exit_code: int, ended_at: float) -> Pod:
 ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
     "crash": (
         {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1, message="boom"),)},
-        "TrainerFailed", True, "Exit code 1. Last words: boom",
+        "TrainerFailed",
+        True,
+        "Exit code 1. Last words: boom",
     ),
     "drained, its process has not ended": (
         {
             "trainer": a_trainer(state="Failed"),
             "pods": (a_pod(deleting=True, reason="EvictionByEvictionAPI", message="Evicting."),),
         },
-        "EvictionByEvictionAPI", True, "Pod trainer-pod is being deleted. Evicting.",
+        "EvictionByEvictionAPI",
+        True,
+        "Pod trainer-pod is being deleted. Evicting.",
     ),
     "deleted, its process has not ended": (
         {"trainer": a_trainer(state="Failed"), "pods": (a_pod(deleting=True),)},
-        "PodDeleted", True, "Pod trainer-pod is being deleted.",
+        "PodDeleted",
+        True,
+        "Pod trainer-pod is being deleted.",
     ),
     "evicted": (
         {
@@ -60,91 +66,124 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
             "pods": (
                 dataclasses.replace(
                     an_ended_pod(137, exit_reason="Error", message="step 3"),
-                    reason="Evicted", message="Its disk is over the limit.",
+                    reason="Evicted",
+                    message="Its disk is over the limit.",
                 ),
             ),
         },
-        "Evicted", True,
+        "Evicted",
+        True,
         "Its disk is over the limit. Exit code 137 by SIGKILL. Last words: step 3",
     ),
     "a sidecar keeps its pod": (
-        {"pods": (beside_a_sidecar(42, NOW - 61),)}, "TrainerFailed", True, "Exit code 42.",
+        {"pods": (beside_a_sidecar(42, NOW - 61),)},
+        "TrainerFailed",
+        True,
+        "Exit code 42.",
     ),
     "a sidecar keeps one of its pods": (
         {"pods": (a_pod(created_at=NOW), beside_a_sidecar(42, NOW - 61))},
-        "TrainerFailed", True, "Exit code 42.",
+        "TrainerFailed",
+        True,
+        "Exit code 42.",
     ),
     "a sidecar keeps the pod of a trainer that said nothing": (
-        {"pods": (beside_a_sidecar(0, NOW - 61),)}, "ExitedWithoutOutcome", True, "",
+        {"pods": (beside_a_sidecar(0, NOW - 61),)},
+        "ExitedWithoutOutcome",
+        True,
+        "",
     ),
     "killed for memory": (
         {
             "trainer": a_trainer(state="Failed"),
             "pods": (an_ended_pod(137, exit_reason="OOMKilled"),),
         },
-        "OOMKilled", True, "Exit code 137 by SIGKILL.",
+        "OOMKilled",
+        True,
+        "Exit code 137 by SIGKILL.",
     ),
     "pod is gone": (
-        {"trainer": a_trainer(state="Failed"), "pods": ()}, "PodMissing", True,
+        {"trainer": a_trainer(state="Failed"), "pods": ()},
+        "PodMissing",
+        True,
         "left no exit code: it was deleted, or its node was.",
     ),
     "its own words": (
         {
-            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),),
+            "trainer": a_trainer(state="Failed"),
+            "pods": (an_ended_pod(1),),
             "run": with_outcome("Failed", reason="NonFiniteLoss", message="Loss is NaN."),
         },
-        "NonFiniteLoss", True, "Loss is NaN.",
+        "NonFiniteLoss",
+        True,
+        "Loss is NaN.",
     ),
     "an earlier attempt's words do not explain a kill": (
         {
-            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(137),),
+            "trainer": a_trainer(state="Failed"),
+            "pods": (an_ended_pod(137),),
             "run": with_outcome("Failed", reason="NonFiniteLoss"),
         },
-        "TrainerFailed", True, "SIGKILL",
+        "TrainerFailed",
+        True,
+        "SIGKILL",
     ),
     "no outcome": (
         {"trainer": a_trainer(state="Succeeded"), "pods": (an_ended_pod(0),)},
-        "ExitedWithoutOutcome", True, "left no outcome",
+        "ExitedWithoutOutcome",
+        True,
+        "left no outcome",
     ),
     "exit code 2 without a refusal counts": (
         {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(2),)},
-        "TrainerFailed", True, "Exit code 2",
+        "TrainerFailed",
+        True,
+        "Exit code 2",
     ),
     "refused": (
         {
-            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(2),),
+            "trainer": a_trainer(state="Failed"),
+            "pods": (an_ended_pod(2),),
             "run": with_outcome(
                 "Refused", reason="ScorerUnknown", field="spec.x", value="y", remedy="Do z."
             ),
         },
-        "ScorerUnknown", False, "spec.x = 'y': So. Do z.",
+        "ScorerUnknown",
+        False,
+        "spec.x = 'y': So. Do z.",
     ),
     "it had failed before it was suspended": (
         {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1),), "suspend": True},
-        "TrainerFailed", True, "Exit code 1.",
+        "TrainerFailed",
+        True,
+        "Exit code 1.",
     ),
     "never scheduled": ({"pods": (STUCK,)}, "PendingDeadlineExceeded", True, "within 1800 s"),
     "pod never created": (
         {"pods": (), "trainer": a_trainer(created_at=NOW - 1801)},
-        "PendingDeadlineExceeded", True, "never created: see whether training-operator is at work",
+        "PendingDeadlineExceeded",
+        True,
+        "never created: see whether training-operator is at work",
     ),
     "pod never started": (
         {"pods": (a_pod(phase="Pending", ready=False, created_at=NOW - 1801),)},
-        "PendingDeadlineExceeded", True, "was created, and never started",
+        "PendingDeadlineExceeded",
+        True,
+        "was created, and never started",
     ),
     "no step": (
         {
             "pods": (a_pod(started_at=NOW - 5000),),
             "run": a_run_document(progress_at=NOW - 1801, phase="waiting for rollouts"),
         },
-        "ProgressDeadlineExceeded", True, "the trainer says: waiting for rollouts",
+        "ProgressDeadlineExceeded",
+        True,
+        "the trainer says: waiting for rollouts",
     ),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason", "counts", "words"), ENDS.values(), ids=ENDS.keys()
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "reason", "counts", "words"), ENDS.values(), ids=ENDS.keys())
 def test_an_end_is_told(changes: dict[str, Any], reason: str, counts: bool, words: str) -> None:
     decision = decide(a_view(**changes))
     assert isinstance(decision, Ended)
@@ -224,7 +263,7 @@ RULED: dict[str, tuple[Lifecycle, int, dict[str, Any], bool, bool]] = {
     "a code that is no failure": (ruled(ON_OTHERS), 0, {}, True, False),
     "no failure, but a condition": (ruled(ON_OTHERS, ON_DISRUPTION), 0, EVICTED, False, False),
     "ignored beyond the limit": (ruled(ON_DISRUPTION, backoffLimit=0), 1, EVICTED, False, False),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -258,9 +297,12 @@ REFUSALS: dict[str, tuple[Lifecycle, str, float, bool]] = {
     "a code of no list": (ruled(ON_OTHERS), "Failed", 10, True),
     "to be counted": (ruled({"action": "Restart", **ON_2}), "Failed", 10, False),
     "to be counted, once": (
-        ruled({"action": "Restart", **ON_2}, backoffLimit=0), "Failed", 10, True
+        ruled({"action": "Restart", **ON_2}, backoffLimit=0),
+        "Failed",
+        10,
+        True,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -282,7 +324,7 @@ def test_the_failure_policy_is_asked_of_a_refusal(
     assert isinstance(decision, Ended)
     assert (decision.retry_at - NOW, decision.final) == (delay, final)
     after = decided(view.status, decision, NOW)
-    assert [one.result for one in after.attempts] == [result]
+    assert [attempt.result for attempt in after.attempts] == [result]
     assert after.failures == (result == "Failed")
     assert (after.completion_time is not None) is final
     # Whatever follows, people are told what to mend.

@@ -31,20 +31,23 @@ HALTED = RLJobStatus(attempt=1, attempts=[RECORD.model_copy(update={"result": "S
 
 WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
     "inputs first": (
-        {"status": RLJobStatus(), "trainer": None, "may_begin": False}, Wait(why="Inputs")
+        {"status": RLJobStatus(), "trainer": None, "may_begin": False},
+        Wait(why="Inputs"),
     ),
     "first attempt": ({"status": RLJobStatus(), "trainer": None}, Begin(attempt=1)),
     "its job object is to be created": ({"trainer": None, "pods": ()}, Wait(why="Running")),
     "it runs": ({}, Wait(why="Running")),
     "it runs, and the operator's clock is an hour ahead": (
-        {"now": NOW + 3600, "store_now": NOW}, Wait(why="Running")
+        {"now": NOW + 3600, "store_now": NOW},
+        Wait(why="Running"),
     ),
     "it runs while the store is down": ({"run": None, "run_known": False}, Wait(why="Running")),
     "backoff": ({"status": LATER}, Wait(why="Backoff")),
     "backoff of a clock that was ahead": (
         {
             "status": ENDED.model_copy(update={"next_retry_time": format_time(NOW + 3000)}),
-            "trainer": None, "pods": (),
+            "trainer": None,
+            "pods": (),
         },
         Begin(attempt=2),
     ),
@@ -62,38 +65,41 @@ WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
         Begin(attempt=2),
     ),
     "an older one still runs": (
-        {"status": ENDED, "trainer": None, "others_active": True}, Wait(why="Stopping")
+        {"status": ENDED, "trainer": None, "others_active": True},
+        Wait(why="Stopping"),
     ),
     "refused, inputs not mended": (
-        {"status": REFUSED, "trainer": None, "pods": (), "may_begin": False}, Wait(why="Inputs")
+        {"status": REFUSED, "trainer": None, "pods": (), "may_begin": False},
+        Wait(why="Inputs"),
     ),
-    "refused, inputs mended": (
-        {"status": REFUSED, "trainer": None, "pods": ()}, Begin(attempt=2)
-    ),
+    "refused, inputs mended": ({"status": REFUSED, "trainer": None, "pods": ()}, Begin(attempt=2)),
     "success is not readable": (
         {"trainer": a_trainer(state="Succeeded"), "run": None, "run_known": False},
         Wait(why="Outcome"),
     ),
     "refusal is not readable": (
         {
-            "trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(2),),
-            "run": None, "run_known": False,
+            "trainer": a_trainer(state="Failed"),
+            "pods": (an_ended_pod(2),),
+            "run": None,
+            "run_known": False,
         },
         Wait(why="Outcome"),
     ),
     "it starts": (
-        {"pods": (a_pod(phase="Pending", started_at=None, ready=False),)}, Wait(why="Running")
+        {"pods": (a_pod(phase="Pending", started_at=None, ready=False),)},
+        Wait(why="Running"),
     ),
     "it has just ended": ({"pods": (an_ended_pod(1),)}, Wait(why="Running")),
     "suspended before it began": (
-        {"status": RLJobStatus(), "trainer": None, "suspend": True}, Wait(why="Suspended")
+        {"status": RLJobStatus(), "trainer": None, "suspend": True},
+        Wait(why="Suspended"),
     ),
     "to be suspended, it runs": ({"suspend": True}, Wait(why="Stopping")),
-    "to be suspended, its pod is going": (
-        {"suspend": True, "trainer": None}, Wait(why="Stopping")
-    ),
+    "to be suspended, its pod is going": ({"suspend": True, "trainer": None}, Wait(why="Stopping")),
     "suspended, nothing is left of it": (
-        {"suspend": True, "trainer": None, "pods": ()}, Halted(attempt=1)
+        {"suspend": True, "trainer": None, "pods": ()},
+        Halted(attempt=1),
     ),
     "suspended": ({"status": HALTED, "trainer": None, "suspend": True}, Wait(why="Suspended")),
     "suspended between two attempts": (
@@ -102,17 +108,19 @@ WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
     ),
     "resumed": ({"status": HALTED, "trainer": None, "pods": ()}, Begin(attempt=2)),
     "resumed while samplers are away": (
-        {"status": HALTED, "trainer": None, "pods": (), "may_begin": False}, Begin(attempt=2)
+        {"status": HALTED, "trainer": None, "pods": (), "may_begin": False},
+        Begin(attempt=2),
     ),
     "resumed before its samplers": (
         {"status": HALTED, "trainer": None, "pods": (), "samplers_ready": False},
         Wait(why="Samplers"),
     ),
     "a failure does not wait for samplers": (
-        {"status": ENDED, "trainer": None, "pods": (), "samplers_ready": False}, Begin(attempt=2)
+        {"status": ENDED, "trainer": None, "pods": (), "samplers_ready": False},
+        Begin(attempt=2),
     ),
     "success, pod ends soon": ({"run": with_outcome("Succeeded")}, Wait(why="Running")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("changes", "expected"), WAITS.values(), ids=WAITS.keys())

@@ -50,8 +50,8 @@ def come_to_rest(life: ElasticLife) -> None:
 
 def sizes(life: Life) -> tuple[int, int]:
     """Pods of the attempt that is under way, and those of them that run."""
-    pods = [one for one in life.pods.values() if one.component == "trainer" and one.live]
-    return len(pods), sum(one.ready for one in pods)
+    pods = [pod for pod in life.pods.values() if pod.component == "trainer" and pod.live]
+    return len(pods), sum(pod.ready for pod in pods)
 
 
 @example(["settle", "0 nodes"])
@@ -64,9 +64,9 @@ def test_it_is_as_large_as_there_are_nodes(history: list[str]) -> None:
     life = ElasticLife(backoffLimit=2, failurePolicy={"rules": RULES})
     for event in history:
         ALL[event](life)
-        attempts = {one.attempt for one in life.pods.values() if one.attempt and one.live}
+        attempts = {pod.attempt for pod in life.pods.values() if pod.attempt and pod.live}
         assert len(attempts) <= 1 or life.overdue(), "two attempts at a time"
-        assert all(LEAST <= one.replicas <= MOST for one in life.status.attempts)
+        assert all(LEAST <= attempt.replicas <= MOST for attempt in life.status.attempts)
     life.nodes = max(life.nodes, LEAST)
     come_to_rest(life)
     before = life.writes
@@ -93,5 +93,5 @@ def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> 
     if "others work" in faults:  # when they make a pod is told by the clock, too: before both rests
         history = [*history, "others work"]
     check_same_rest(
-        life, history=[ALL[one] for one in history], faults=[STEADY[one] for one in faults]
+        life, history=[ALL[one] for one in history], faults=[STEADY[fault] for fault in faults]
     )

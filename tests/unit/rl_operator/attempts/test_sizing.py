@@ -59,16 +59,22 @@ NEXT: dict[str, tuple[Trainer, RLJobStatus, int]] = {
     "after a failure": (ELASTIC, with_record(replicas=4, result="Failed"), 6),
     "after a suspension": (ELASTIC, with_record(replicas=3, result="Suspended"), 6),
     "after one that did not fit": (
-        ELASTIC, with_record(replicas=3, result="Ignored", reason=sizing.DOES_NOT_FIT), 3
+        ELASTIC,
+        with_record(replicas=3, result="Ignored", reason=sizing.DOES_NOT_FIT),
+        3,
     ),
     "bounds that have been narrowed": (
-        ELASTIC, with_record(replicas=1, result="Ignored", reason=sizing.DOES_NOT_FIT), 2
+        ELASTIC,
+        with_record(replicas=1, result="Ignored", reason=sizing.DOES_NOT_FIT),
+        2,
     ),
     "not elastic": (Trainer(replicas=4), with_record(replicas=4, result="Failed"), 4),
     "no longer elastic": (
-        Trainer(replicas=4), with_record(replicas=2, reason=sizing.DOES_NOT_FIT), 4
+        Trainer(replicas=4),
+        with_record(replicas=2, reason=sizing.DOES_NOT_FIT),
+        4,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("trainer", "status", "size"), NEXT.values(), ids=NEXT.keys())
@@ -87,16 +93,15 @@ WAITING: dict[str, tuple[dict[str, Any], int | None]] = {
     "all fit": ({"pods": trainer_pods(placed=4, size=4)}, None),
     "nobody has made its pods": ({"pods": ()}, None),
     "it is as small as it may be": (
-        {"pods": trainer_pods(placed=1, size=2), "status": with_record(replicas=2)}, None
+        {"pods": trainer_pods(placed=1, size=2), "status": with_record(replicas=2)},
+        None,
     ),
-    "not elastic": (
-        {"pods": trainer_pods(placed=3, size=4), "wishes": Trainer(replicas=4)}, None
-    ),
+    "not elastic": ({"pods": trainer_pods(placed=3, size=4), "wishes": Trainer(replicas=4)}, None),
     "not for long": (
         {"pods": trainer_pods(placed=3, size=4), "trainer": a_trainer(created_at=NOW - LIMIT + 1)},
         None,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("changes", "fitted"), WAITING.values(), ids=WAITING.keys())
@@ -206,10 +211,13 @@ def test_so_many_failures_in_a_row_do_not_count(
         status = status.model_copy(update={"attempt": attempt, "attempts": [record]})
         decision = decide(
             a_view(
-                status=status, wishes=wishes, lifecycle=lifecycle,
-                trainer=a_trainer(attempt, "Failed"), pods=(an_ended_pod(code),),
+                status=status,
+                wishes=wishes,
+                lifecycle=lifecycle,
+                trainer=a_trainer(attempt, "Failed"),
+                pods=(an_ended_pod(code),),
             )
-        )  # fmt: skip
+        )
         assert isinstance(decision, Ended)
         status = decided(status, decision, NOW)
         found.append(decision.counts)

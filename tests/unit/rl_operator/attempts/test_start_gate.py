@@ -82,25 +82,31 @@ STARTS: dict[str, tuple[JobSnapshot, list[str], str]] = {
     "nobody": (seen({}), [], "main has 0 of 2, other has 0 of 1"),
     "one has not registered": (seen(ALL), ["m1", "o1"], "main has 1 of 2"),
     "one is going": (seen(ALL, deleting="o1"), ["m1", "m2", "o1"], "other has 0 of 1"),
-    "registered without a pod": (seen({"m1": "main"}), ["m1", "m2", "o1"],
-                                 "main has 1 of 2, other has 0 of 1"),
+    "registered without a pod": (
+        seen({"m1": "main"}),
+        ["m1", "m2", "o1"],
+        "main has 1 of 2, other has 0 of 1",
+    ),
     "more than the minimum": (seen({**ALL, "m3": "main"}, scale=(3, 1)), ["m1", "m3", "o1"], ""),
     "scaled below the minimum": (seen({"m1": "main"}, scale=(1, 0)), ["m1"], ""),
     "scaled to nothing before the first start": (seen({}, scale=(0, 0)), [], "main has 0 of 1"),
     "admitted anew, and the pools do not say so yet": (
-        seen({}, admitted=0, status=HALTED), [], "main has 0 of 2, other has 0 of 1"),
+        seen({}, admitted=0, status=HALTED),
+        [],
+        "main has 0 of 2, other has 0 of 1",
+    ),
     "a pool that somebody has suspended": (
-        seen({}, suspend=True, status=HALTED), [],
+        seen({}, suspend=True, status=HALTED),
+        [],
         "main has 0 of 2 (its SamplerPool has spec.suspend), "
-        "other has 0 of 1 (its SamplerPool has spec.suspend)"),
+        "other has 0 of 1 (its SamplerPool has spec.suspend)",
+    ),
     "fewer admitted": (seen({"m1": "main", "o1": "other"}, admitted=1), ["m1", "o1"], ""),
     "scaled to nothing before a resumption": (seen({}, scale=(0, 0), status=HALTED), [], ""),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(
-    ("snapshot", "registered", "told"), STARTS.values(), ids=STARTS.keys()
-)  # fmt: skip
+@pytest.mark.parametrize(("snapshot", "registered", "told"), STARTS.values(), ids=STARTS.keys())
 def test_what_is_missing_is_counted(
     snapshot: JobSnapshot, registered: list[str], told: str
 ) -> None:

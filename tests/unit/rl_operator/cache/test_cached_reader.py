@@ -209,15 +209,14 @@ CHANGES: dict[str, tuple[Callable[[Store, Looks, Clock], object], bool]] = {
     "one that was selected": (lambda store, looks, clock: told(store, "a", 9), False),
     "one more": (lambda store, looks, clock: told(store, "b", 9), False),
     "one has gone": (lambda store, looks, clock: store.end(POD, "ns", "a", uid="a"), False),
-    "one has lost its label": (
-        lambda store, looks, clock: told(store, "a", 9, **OF_OTHER), False
-    ),
+    "one has lost its label": (lambda store, looks, clock: told(store, "a", 9, **OF_OTHER), False),
     "a doubt": (lambda store, looks, clock: looks.changed(KEY), False),
     "it is over": (lambda store, looks, clock: looks.forget(KEY), False),
     "its time has come to be looked at live": (
-        lambda store, looks, clock: setattr(clock, "now", 120.0), False
+        lambda store, looks, clock: setattr(clock, "now", 120.0),
+        False,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("change", "same"), CHANGES.values(), ids=CHANGES.keys())

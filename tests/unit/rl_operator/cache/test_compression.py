@@ -22,7 +22,7 @@ FEW = st.integers(0, 3)
 
 def a_pod(number: int, **status: Any) -> dict[str, Any]:
     labels = {f"rl-operator.io/{one}": f"{one}-of-job-{number}" for one in ("job", "pool", "run")}
-    times = {f"condition-{one}": "2026-01-01T00:00:00Z" for one in range(10)}
+    times = {f"condition-{index}": "2026-01-01T00:00:00Z" for index in range(10)}
     meta = {"name": f"pod-{number}", "namespace": "n", "labels": labels}
     return {"kind": "Pod", "metadata": meta, "status": {**times, **status}}
 
@@ -30,7 +30,7 @@ def a_pod(number: int, **status: Any) -> dict[str, Any]:
 @given(st.lists(MAPPING), FEW)
 def test_any_mapping_is_read_as_it_was(mappings: list[dict[str, Any]], fresh: int) -> None:
     packing = Packing(fresh=fresh)
-    packed = [packing.pack("Pod", one) for one in mappings]
+    packed = [packing.pack("Pod", mapping) for mapping in mappings]
     assert [one.unpacked() for one in packed] == mappings
 
 
@@ -52,7 +52,7 @@ def _whole(mapping: dict[str, Any]) -> bytes:
 
 def test_what_is_like_those_before_it_takes_a_fraction_of_its_size() -> None:
     packing = Packing(fresh=0)
-    packed = [packing.pack("Pod", a_pod(one)) for one in range(100)]
+    packed = [packing.pack("Pod", a_pod(index)) for index in range(100)]
     assert len(packed[0].whole()) > SMALL_BYTES
     assert max(len(one.content) for one in packed[1:]) < len(packed[0].whole()) / 6
     assert {id(one.words) for one in packed} == {id(packed[0].words)}
@@ -60,9 +60,9 @@ def test_what_is_like_those_before_it_takes_a_fraction_of_its_size() -> None:
 
 def test_what_was_packed_last_is_compressed_when_others_follow() -> None:
     packing = Packing(fresh=2)
-    packed = [packing.pack("Pod", a_pod(one)) for one in range(5)]
+    packed = [packing.pack("Pod", a_pod(index)) for index in range(5)]
     assert [bool(one.words) for one in packed] == [True, True, True, False, False]
-    assert [one.unpacked() for one in packed] == [a_pod(one) for one in range(5)]
+    assert [one.unpacked() for one in packed] == [a_pod(index) for index in range(5)]
 
 
 def test_what_nobody_has_any_more_is_not_compressed() -> None:
@@ -76,8 +76,8 @@ def test_what_nobody_has_any_more_is_not_compressed() -> None:
 def test_what_is_unlike_those_before_it_is_what_those_after_it_are_told_by() -> None:
     packing = Packing(fresh=0)
     packing.pack("Pod", a_pod(1))
-    strange = {str(one): hashlib.sha256(bytes([one])).hexdigest() for one in range(100)}
-    first, second = (packing.pack("Pod", {**strange, "n": one}) for one in range(2))
+    strange = {str(index): hashlib.sha256(bytes([index])).hexdigest() for index in range(100)}
+    first, second = (packing.pack("Pod", {**strange, "n": index}) for index in range(2))
     assert first.words is second.words
     assert len(second.content) < len(second.whole()) / 20
 
@@ -85,6 +85,6 @@ def test_what_is_unlike_those_before_it_is_what_those_after_it_are_told_by() -> 
 @pytest.mark.parametrize("length", [0, MOST_WORDS, 10 * MOST_WORDS])
 def test_no_more_words_are_kept_than_the_compression_uses(length: int) -> None:
     packing = Packing(fresh=0)
-    huge = packing.pack("RLJob", {"spec": {str(one): one**9 for one in range(length)}})
+    huge = packing.pack("RLJob", {"spec": {str(index): index**9 for index in range(length)}})
     assert len(huge.words) <= MOST_WORDS
     assert len(huge.unpacked()["spec"]) == length

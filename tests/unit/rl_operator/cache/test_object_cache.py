@@ -28,9 +28,12 @@ def a_pod(name: str, *, uid: str = "u", version: int = 1, **status: Any) -> Raw:
     meta = {"namespace": "n", "name": name, "uid": uid, "resourceVersion": str(version)}
     meta["creationTimestamp"] = "2026-01-01T00:00:00Z"
     return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "labels": labels},
-        "spec": {"nodeName": "x"}, "status": status,
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**meta, "labels": labels},
+        "spec": {"nodeName": "x"},
+        "status": status,
+    }
 
 
 def test_what_is_read_is_a_copy_of_what_matters() -> None:
@@ -310,7 +313,7 @@ def one_after_the_other(world: World, steps: list[Step]) -> Callable[[], None]:
 
 def state(found: list[Raw]) -> dict[str, tuple[str, str]]:
     metas = [one["metadata"] for one in found]
-    return {one["name"]: (one["uid"], one["resourceVersion"]) for one in metas}
+    return {meta["name"]: (meta["uid"], meta["resourceVersion"]) for meta in metas}
 
 
 @example([("write", "a", True), ("remove", "a", None), ("relist", [])])

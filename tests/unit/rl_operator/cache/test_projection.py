@@ -58,8 +58,9 @@ def test_lists_may_be_empty_and_watches_fail() -> None:
 @pytest.mark.parametrize("read", [list_reader, event_reader])
 def test_of_what_is_not_watched_all_is_read(read: Any) -> None:
     assert read("/apis/apps/v1")(json.dumps({**EMPTY, "resources": [1]}).encode()) == {
-        **EMPTY, "resources": [1],
-    }  # fmt: skip
+        **EMPTY,
+        "resources": [1],
+    }
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"items": [7]}', b'{"items": [{"metadata": 7}]}'])

@@ -119,7 +119,7 @@ def test_any_history_leads_to_rest(history: list[str]) -> None:
         assert life.live_trainers() == []
     if life.suspend and not over:
         assert is_true(status.conditions, "Suspended")
-        assert not life.pods or not any(one.live for one in life.pods.values())
+        assert not life.pods or not any(pod.live for pod in life.pods.values())
         assert status.phase == "Suspended"
     assert status.failures <= 3
 
@@ -160,7 +160,7 @@ def test_a_spoilt_spec_may_be_suspended_and_goes_on_when_it_is_mended(history: l
     status = life.status
     over = is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed")
     if life.suspend and not over:
-        assert not [one for one in life.pods.values() if one.live]
+        assert not [pod for pod in life.pods.values() if pod.live]
         assert is_true(status.conditions, "Suspended")
     life.spoil("")
     life.set_suspend(False)
@@ -204,8 +204,12 @@ def world_of(life: Life) -> dict[str, Any]:
         "objects": sorted(life.cluster.objects),
         "pods": sorted(life.pods),
         "status": (status.phase, status.attempt, status.failures, status.ignored_failures),
-        "conditions": sorted((one.type, one.status, one.reason) for one in status.conditions),
-        "records": [(one.attempt, one.result, one.reason) for one in status.attempts],
+        "conditions": sorted(
+            (condition.type, condition.status, condition.reason) for condition in status.conditions
+        ),
+        "records": [
+            (attempt.attempt, attempt.result, attempt.reason) for attempt in status.attempts
+        ],
     }
 
 
@@ -235,5 +239,5 @@ def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> 
     """Lost and repeated looks, refused writes, stale reads and a clock that jumps."""
     life = Life(backoffLimit=2, failurePolicy={"rules": RULES})
     check_same_rest(
-        life, history=[EVENTS[one] for one in history], faults=[FAULTS[one] for one in faults]
+        life, history=[EVENTS[one] for one in history], faults=[FAULTS[fault] for fault in faults]
     )

@@ -83,11 +83,13 @@ def a_cluster(
     api = client.ApiClient(client.Configuration(host=host))
     api.rest_client.pool_manager = answer
     made = Cluster(
-        api, may_write=may_write, count=lambda verb, kind: None,
+        api,
+        may_write=may_write,
+        count=lambda verb, kind: None,
         asked=lambda verb, kind, status: requests.append((verb, kind, status)),
         dated=lambda date: requests.append(("dated", date, 0)) if dates else None,
         sleep=sleep,
-    )  # fmt: skip
+    )
     return made, requests
 
 
@@ -101,7 +103,7 @@ def test_who_does_not_lead_writes_nothing(write: Callable[[Cluster], Any]) -> No
     assert answer.asked == 1
 
 
-@pytest.mark.parametrize("verb", [one for one in WRITES if one != "annotate"])
+@pytest.mark.parametrize("verb", [write for write in WRITES if write != "annotate"])
 def test_every_request_is_counted_by_verb_kind_and_status(verb: str) -> None:
     cluster, requests = a_cluster(Answer(200))
     WRITES[verb](cluster)
@@ -113,7 +115,7 @@ def test_every_request_is_counted_by_verb_kind_and_status(verb: str) -> None:
     assert requests == [(verb, "Pod", 500)]
 
 
-@pytest.mark.parametrize("verb", [one for one in WRITES if one != "delete"])
+@pytest.mark.parametrize("verb", [write for write in WRITES if write != "delete"])
 def test_no_write_is_read_twice_for_warnings(verb: str) -> None:
     answer = Answer(200)
     WRITES[verb](a_cluster(answer)[0])
@@ -147,10 +149,16 @@ def test_what_is_written_is_the_same_data_to_a_reader_of_yaml(words: str, number
 
 
 ERRORS: dict[int, type[ClusterError]] = {
-    400: ApiRefusedError, 403: ApiRefusedError, 404: ApiMissingError, 409: ApiConflictError,
-    410: ApiUnavailableError, 422: ApiRefusedError, 429: ApiUnavailableError,
-    500: ApiUnavailableError, 503: ApiUnavailableError,
-}  # fmt: skip
+    400: ApiRefusedError,
+    403: ApiRefusedError,
+    404: ApiMissingError,
+    409: ApiConflictError,
+    410: ApiUnavailableError,
+    422: ApiRefusedError,
+    429: ApiUnavailableError,
+    500: ApiUnavailableError,
+    503: ApiUnavailableError,
+}
 
 
 @pytest.mark.parametrize(("status", "kind"), ERRORS.items())
@@ -266,9 +274,7 @@ def test_a_write_without_an_answer_leaves_once(write: Callable[[Cluster], Any]) 
 
 def a_reader(url: str) -> Cluster:
     api = client.ApiClient(client.Configuration(host=url))
-    return Cluster(
-        api, may_write=lambda: None, count=lambda verb, kind: None, sleep=lambda _: None
-    )  # fmt: skip
+    return Cluster(api, may_write=lambda: None, count=lambda verb, kind: None, sleep=lambda _: None)
 
 
 def test_what_reads_goes_again_where_a_connection_breaks() -> None:
@@ -315,9 +321,7 @@ def test_a_write_is_not_tried_again_where_nobody_listens() -> None:
     """Each try of a connection may take 5 s: the last one may come when the Lease is another's."""
     asked: list[int] = []
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{deaf_port()}"))
-    cluster = Cluster(
-        api, may_write=lambda: asked.append(1), count=lambda verb, kind: None
-    )  # fmt: skip
+    cluster = Cluster(api, may_write=lambda: asked.append(1), count=lambda verb, kind: None)
     with pytest.raises(ApiUnavailableError, match=": NewConnectionError: "):
         cluster.create(POD, MANIFEST)
     assert asked == [1]

@@ -46,8 +46,10 @@ def test_words_are_added_within_and_not_after(lines: list[dict[str, object]]) ->
     log.info("out")
     logs.note(job="nobody's")
     assert {key: lines[0][key] for key in ("object", "job", "attempt")} == {
-        "object": "o", "job": "ns/job", "attempt": 2
-    }  # fmt: skip
+        "object": "o",
+        "job": "ns/job",
+        "attempt": 2,
+    }
     assert "job" not in lines[1]
 
 

@@ -38,11 +38,11 @@ def an_object(depth: int) -> str:
 
 @pytest.mark.parametrize("kind", [RLJOB, SAMPLER_POOL], ids=lambda one: one.plural)
 def test_a_list_is_read_whatever_is_in_it(kind: Kind) -> None:
-    items = ",".join(an_object(one) for one in DEPTHS)
+    items = ",".join(an_object(depth) for depth in DEPTHS)
     text = f'{{"kind":"List","apiVersion":"v1","metadata":{{}},"items":[{items}]}}'.encode()
     for read in (list_reader(kind.path("n")), parsed):
-        named = [one["metadata"]["name"] for one in read(text)["items"]]
-        assert named == [f"deep-{one}" for one in DEPTHS]
+        named = [item["metadata"]["name"] for item in read(text)["items"]]
+        assert named == [f"deep-{depth}" for depth in DEPTHS]
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

@@ -41,7 +41,7 @@ def planned(cluster: ModelCluster, job: Job, *, run_trainer: bool) -> Plan:
     snapshot = cluster.snapshot(job)
     wanted = desired.wanted(
         snapshot, job.spec, checked=True, run_trainer=run_trainer, images=IMAGES
-    )  # fmt: skip
+    )
     unwanted = desired.unwanted(snapshot, job.spec)
     return plan(wanted, unwanted, observed=snapshot.children, owner_uid=RUN)
 
@@ -56,9 +56,7 @@ def a_job_in(groups: list[dict[str, Any]], attempt: int, *, ended: bool) -> Job:
     return a_job_object(RLJobStatus(attempt=attempt, last_failure=failure), samplers=groups)
 
 
-JOBS = st.builds(
-    a_job_in, st.sampled_from(GROUPS), st.integers(0, 4), ended=st.booleans()
-)  # fmt: skip
+JOBS = st.builds(a_job_in, st.sampled_from(GROUPS), st.integers(0, 4), ended=st.booleans())
 
 
 @settings(deadline=None)  # a busy machine is no failure
@@ -80,12 +78,12 @@ def test_whatever_happens_it_converges_and_then_writes_nothing(
     assert cluster.writes == before
     assert job.spec is not None
     pools = {name for kind, name in cluster.objects if kind == "SamplerPool"}
-    assert pools == {names.pool("job", one.name) for one in job.spec.samplers}
+    assert pools == {names.pool("job", sampler.name) for sampler in job.spec.samplers}
 
 
 def test_the_first_pass_creates_everything_in_order() -> None:
     job = a_job_object(RLJobStatus(attempt=1))
-    actions = [str(one) for one in planned(ModelCluster(), job, run_trainer=True).actions]
+    actions = [str(action) for action in planned(ModelCluster(), job, run_trainer=True).actions]
     assert actions == [
         f"create ConfigMap {config_name()}",
         "create NetworkPolicy job",
@@ -124,9 +122,9 @@ def test_a_pool_without_its_template_is_completed() -> None:
     del bare["metadata"]["annotations"]
     cluster.perform(Create(kind=kinds.SAMPLER_POOL, manifest=bare))
     applied = [
-        one
-        for one in planned(cluster, JOB, run_trainer=False).actions
-        if one.kind == kinds.SAMPLER_POOL
+        action
+        for action in planned(cluster, JOB, run_trainer=False).actions
+        if action.kind == kinds.SAMPLER_POOL
     ]
     assert [type(one) for one in applied] == [Apply]
 
@@ -136,7 +134,7 @@ def test_foreign_edits_are_put_right() -> None:
     settle(cluster, JOB, run_trainer=False)
     cluster.objects[("ConfigMap", config_name())]["data"] = {"rljob.json": "{}"}
     actions = planned(cluster, JOB, run_trainer=False).actions
-    assert [str(one) for one in actions] == [f"apply ConfigMap {config_name()}"]
+    assert [str(action) for action in actions] == [f"apply ConfigMap {config_name()}"]
 
 
 def test_a_trainer_is_never_changed_once_it_is_there() -> None:
@@ -169,9 +167,9 @@ def test_old_trainers_go(
     failure = a_failure(attempt) if ended else None
     job = a_job_object(RLJobStatus(attempt=attempt, last_failure=failure))
     deleted = [
-        one.name
-        for one in planned(cluster, job, run_trainer=False).actions
-        if isinstance(one, Delete)
+        action.name
+        for action in planned(cluster, job, run_trainer=False).actions
+        if isinstance(action, Delete)
     ]
     assert deleted == gone
 
@@ -190,9 +188,12 @@ def test_a_finished_job_is_cleaned_up_by_its_policy(policy: str, gone: list[str]
         settle(cluster, a_job_object(RLJobStatus(attempt=attempt)), run_trainer=True)
         cluster.finish(attempt, "Failed")
     failed = Condition(
-        type="Failed", status="True", reason="R", observed_generation=1,
+        type="Failed",
+        status="True",
+        reason="R",
+        observed_generation=1,
         last_transition_time="2026-01-01T00:00:00Z",
-    )  # fmt: skip
+    )
     status = RLJobStatus(attempt=2, last_failure=a_failure(2), conditions=[failed])
     job = a_job_object(status, lifecycle={"cleanupPolicy": policy})
     snapshot = cluster.snapshot(job)
@@ -229,9 +230,10 @@ TAKEN = {
     "another controller owns it": ({"owner_uid": "other"}, False),
     "it is going": ({"owner_uid": "other", "deleted_at": 1.0}, True),
     "an earlier job of this name had it": (
-        {"owner_uid": "old", "annotations": {names.APPLIED_ANNOTATION: "x"}}, True
+        {"owner_uid": "old", "annotations": {names.APPLIED_ANNOTATION: "x"}},
+        True,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("changes", "going"), TAKEN.values(), ids=TAKEN.keys())

@@ -78,9 +78,21 @@ def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
 
 
 ENDLESS = (
-    "token", "token_", "tokensper", "tokens ", "password.", "a", "a.", "a://", "://a:b", "eyJ-",
-    "-----BEGIN ", "?X-Amz-", "bearer ", "hf_",
-)  # fmt: skip
+    "token",
+    "token_",
+    "tokensper",
+    "tokens ",
+    "password.",
+    "a",
+    "a.",
+    "a://",
+    "://a:b",
+    "eyJ-",
+    "-----BEGIN ",
+    "?X-Amz-",
+    "bearer ",
+    "hf_",
+)
 LAST_WORDS = 4096
 """Characters that the kubelet keeps of them."""
 
@@ -147,15 +159,24 @@ def a_scorer_that_is_away() -> str:
 
 
 META = {
-    "namespace": "n", "name": "x", "uid": "u", "resourceVersion": "1",
+    "namespace": "n",
+    "name": "x",
+    "uid": "u",
+    "resourceVersion": "1",
     "creationTimestamp": "2026-01-01T00:00:00Z",
-}  # fmt: skip
+}
 WORDS = f"denied by https://u:{SECRET}@policy/"
 SPEAKERS = (
-    a_container, a_pod_that_fits_no_node, a_deployment_that_may_have_no_pods, a_trainer_s_job,
-    a_refused_child, a_refused_field, a_webhook_that_does_not_answer, a_sampler_s_refusal,
+    a_container,
+    a_pod_that_fits_no_node,
+    a_deployment_that_may_have_no_pods,
+    a_trainer_s_job,
+    a_refused_child,
+    a_refused_field,
+    a_webhook_that_does_not_answer,
+    a_sampler_s_refusal,
     a_scorer_that_is_away,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("speaker", SPEAKERS, ids=lambda one: one.__name__)

@@ -22,19 +22,22 @@ CASES: dict[str, tuple[Any, Any, bool]] = {
         True,
     ),
     "a named thing of others": (
-        {"l": [{"name": "x"}, {"name": "theirs"}]}, {"l": [{"name": "x"}]}, True
+        {"l": [{"name": "x"}, {"name": "theirs"}]},
+        {"l": [{"name": "x"}]},
+        True,
     ),
     "a named thing is gone": ({"l": []}, {"l": [{"name": "x"}]}, False),
     "plain lists are whole": ({"l": ["a", "b"]}, {"l": ["a"]}, False),
     "the server's form of a quantity": (
-        {"limits": {"cpu": "1", "memory": "1Gi"}}, {"limits": {"cpu": "1000m", "memory": 2**30}},
+        {"limits": {"cpu": "1", "memory": "1Gi"}},
+        {"limits": {"cpu": "1000m", "memory": 2**30}},
         True,
     ),
     "a quantity that is no text": ({"limits": {"cpu": "500m"}}, {"limits": {"cpu": 0.5}}, True),
     "a quantity in small units": ({"cpu": "1m"}, {"cpu": "1000u"}, True),
     "another quantity": ({"limits": {"cpu": "2"}}, {"limits": {"cpu": "1500m"}}, False),
     "no quantity yet": ({"limits": {}}, {"limits": {"cpu": "1"}}, False),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("observed", "declared", "same"), CASES.values(), ids=CASES.keys())

@@ -32,8 +32,11 @@ def test_models_are_left_out_and_nothing_needs_them() -> None:
 def test_the_process_begins_with_it() -> None:
     found = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "rl_operator", "--help"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert found.returncode == 0, found.stderr
     named = [line.rpartition("|")[2].strip() for line in found.stderr.splitlines()]
     assert "rl_operator.kube.unread_models" in named

@@ -50,7 +50,7 @@ def parsed(raw: Raw) -> Workload:
 
 
 def pod_sets(raw: Raw) -> dict[str, Raw]:
-    return {one["name"]: one for one in raw["spec"]["podSets"]}
+    return {pod_set["name"]: pod_set for pod_set in raw["spec"]["podSets"]}
 
 
 class TestWhatIsAsked:
@@ -88,10 +88,11 @@ class TestWhatIsAsked:
         limit = MOST_SAMPLERS
         bounded = quota == "MaxReplicas"
         assert admission.sizes(spec, parsed(raw)) == {
-            "main": 3 if bounded else limit, "more": 6 if bounded else limit
-        }  # fmt: skip
+            "main": 3 if bounded else limit,
+            "more": 6 if bounded else limit,
+        }
         granted = gate.granted(spec, parsed(raw), {"spot": SPOT})
-        selectors = {tuple(one.template.node_selector) for one in granted.samplers}
+        selectors = {tuple(sampler.template.node_selector) for sampler in granted.samplers}
         assert selectors == {() if quota == "None" else ("pool",)}
 
     def test_an_elastic_trainer_may_be_admitted_with_less(self) -> None:
@@ -106,13 +107,20 @@ class TestWhatIsAsked:
         template = {"spec": {"containers": [sidecar], "runtimeClassName": "nvidia"}}
         asked = pod_sets(demand(samplers=samplers, trainer={"podTemplate": template}))
         pod = asked["sampler-main"]["template"]["spec"]
-        engine = next(one for one in pod["initContainers"] if one["name"] == "engine")
+        engine = next(
+            init_container
+            for init_container in pod["initContainers"]
+            if init_container["name"] == "engine"
+        )
         assert engine == {
-            "name": "engine", "image": "e:1", "resources": resources, "restartPolicy": "Always"
-        }  # fmt: skip
+            "name": "engine",
+            "image": "e:1",
+            "resources": resources,
+            "restartPolicy": "Always",
+        }
         assert pod["containers"][0]["resources"]["requests"] == agents.REQUESTS
         trainer = asked["trainer"]["template"]["spec"]
-        assert [one["name"] for one in trainer["containers"]] == ["pytorch", "sidecar"]
+        assert [container["name"] for container in trainer["containers"]] == ["pytorch", "sidecar"]
         assert trainer["runtimeClassName"] == "nvidia"
         assert "volumes" not in trainer
 
@@ -141,32 +149,45 @@ CHANGES: dict[str, tuple[Raw, Raw, str]] = {
     "nothing": ({}, {}, ""),
     "less is wanted": ({"trainer": LARGER}, {}, ""),
     "the same in other words": (
-        {"trainer": {"resources": {"requests": {"cpu": "3000m"}}}}, {"trainer": LARGER}, "",
+        {"trainer": {"resources": {"requests": {"cpu": "3000m"}}}},
+        {"trainer": LARGER},
+        "",
     ),
-    "more is wanted": ({}, {"trainer": LARGER}, "Pods of set trainer ask for more"),
+    "more is wanted": ({}, {"trainer": LARGER}, "Pods of set trainer do not fit"),
     "more by its limits": (
-        {}, {"trainer": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
-        "Pods of set trainer ask for more",
+        {},
+        {"trainer": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
+        "Pods of set trainer do not fit",
     ),
     "more of a sidecar in small units": (
         {"trainer": beside(requests={"cpu": "5e-1"})},
         {"trainer": beside(requests={"cpu": "500001u"})},
-        "Pods of set trainer ask for more",
+        "Pods of set trainer do not fit",
     ),
     "a sidecar that the API server will refuse": (
-        {"trainer": beside()}, {"trainer": beside(limits={"cpu": "much", "memory": None})}, "",
+        {"trainer": beside()},
+        {"trainer": beside(limits={"cpu": "much", "memory": None})},
+        "",
     ),
     "resources in a word": ({"trainer": beside()}, {"trainer": beside("much")}, ""),
     "limits in a word": ({"trainer": beside()}, {"trainer": beside(limits="much")}, ""),
-    "more pods": ({}, {"trainer": {"replicas": 2}}, "Pod set trainer has 1 pods of 2"),
+    "more pods": ({}, {"trainer": {"replicas": 2}}, "Pod set trainer has 1 of the 2 pods"),
     "another group": (
-        {}, {"samplers": [{"name": "main"}, {"name": "new"}]}, "Pod set sampler-new has 0 pods",
+        {},
+        {"samplers": [{"name": "main"}, {"name": "new"}]},
+        "Pod set sampler-new has 0 of",
     ),
-    "other nodes": ({}, {"trainer": {"nodeSelector": {"a": "b"}}}, "Pods of set trainer ask"),
+    "other nodes": (
+        {},
+        {"trainer": {"nodeSelector": {"a": "b"}}},
+        "Pods of set trainer do not fit",
+    ),
     "another queue": (
-        {}, {"scheduling": {"provider": "Kueue", "queueName": "other"}}, "queueName of the",
+        {},
+        {"scheduling": {"provider": "Kueue", "queueName": "other"}},
+        "queueName of the",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("before", "after", "told"), CHANGES.values(), ids=CHANGES)
@@ -185,8 +206,8 @@ def evicted(raw: Raw) -> Raw:
 def checked(raw: Raw) -> Raw:
     """Quota is reserved; an admission check is not done."""
     status = kueue.admitted(raw)
-    for one in status["conditions"]:
-        one["status"] = "False" if one["type"] == "Admitted" else one["status"]
+    for condition in status["conditions"]:
+        condition["status"] = "False" if condition["type"] == "Admitted" else condition["status"]
     check = {"name": "capacity", "state": "Pending", "message": "nodes are on their way"}
     return {**status, "admissionChecks": [check]}
 
@@ -195,20 +216,23 @@ WORDS: dict[str, tuple[Raw | None, str, str]] = {
     "no Workload": (None, "NotQueued", "The job's Workload for queue team comes next."),
     "nothing said": (stored(), "Pending", "Is there a LocalQueue team?"),
     "no room": (
-        stored(lambda raw: kueue.pending(raw, "insufficient quota")), "Pending",
+        stored(lambda raw: kueue.pending(raw, "insufficient quota")),
+        "Pending",
         "insufficient quota",
     ),
     "no such queue": (
         stored(lambda raw: kueue.pending(raw, "no LocalQueue team", reason="Inadmissible")),
-        "Inadmissible", "no LocalQueue team",
+        "Inadmissible",
+        "no LocalQueue team",
     ),
     "a check": (stored(checked), "AdmissionChecks", "capacity Pending: nodes are on their way"),
     "evicted": (stored(evicted), "Preempted", "Preempted to make room"),
     "taken out": (
-        {**stored(kueue.admitted), "spec": {**demand()["spec"], "active": False}}, "Deactivated",
+        {**stored(kueue.admitted), "spec": {**demand()["spec"], "active": False}},
+        "Deactivated",
         "set it to true",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("raw", "reason", "message"), WORDS.values(), ids=WORDS)
@@ -241,7 +265,11 @@ class TestWhatIsAdmitted:
         own = {"nodeSelector": {"disk": "fast"}, "tolerations": [{"key": "own"}]}
         spec = gate.granted(a_spec(**QUEUED, trainer=own), parsed(raw), {"spot": SPOT})
         assert spec.trainer.node_selector == {"disk": "fast", "pool": "spot", "zone": "z"}
-        assert [one["key"] for one in spec.trainer.tolerations] == ["own", "spot", "new"]
+        assert [toleration["key"] for toleration in spec.trainer.tolerations] == [
+            "own",
+            "spot",
+            "new",
+        ]
         assert spec.trainer.pod_template == {
             "metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}}
         }
@@ -280,8 +308,9 @@ class TestWhatIsAdmitted:
         found = gate.unusable(a_spec(**QUEUED), parsed(raw), demand(), {"spot": SPOT})
         assert found is not None
         assert (found.reason, "spec.scheduling.queueName = 'team'" in found.message) == (
-            "TopologyUnsupported", True
-        )  # fmt: skip
+            "TopologyUnsupported",
+            True,
+        )
 
 
 class Flavors:
@@ -298,8 +327,8 @@ def test_another_admission_within_the_same_second_brings_its_own_flavors() -> No
     queueing = Queueing(cluster=Flavors(), images=IMAGES, enabled=True, now=lambda: NOW)
     for name in ("spot", "owned"):
         raw = stored(functools.partial(kueue.admitted, name=name))
-        for one in raw["status"]["conditions"]:
-            one["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        for condition in raw["status"]["conditions"]:
+            condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
         child = Child(kind="Workload", meta=Meta.parse(raw), raw=raw)
         children = {("Workload", "rljob-job"): child}
         _, found = queueing.look(a_snapshot(job=a_job_object(**QUEUED), children=children))

@@ -93,7 +93,7 @@ ALL = {**EVENTS, **QUEUE_EVENTS, **SPOILT}
 def check(life: QueuedLife) -> None:
     """Whoever holds no quota has no pods."""
     if not life.holds_quota():
-        left = [one.name for one in life.pods.values() if one.live]
+        left = [pod.name for pod in life.pods.values() if pod.live]
         assert not left or life.overdue(), f"{left} run without quota"
         assert life.cluster.objects.get(POOL, {"spec": {}})["spec"].get("admitted", 0) == 0
 
@@ -143,7 +143,7 @@ def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
     life.settle()
     assert life.writes == before, "a second look writes"
     check(life)
-    if life.spoilt and not any(one.live for one in life.pods.values()):
+    if life.spoilt and not any(pod.live for pod in life.pods.values()):
         assert not life.holds_quota(), "what cannot run keeps quota from others"
     let_in(life)
     check(life)
@@ -176,7 +176,7 @@ def test_a_job_that_leaves_its_queue_leaves_no_quota_behind(history: list[str]) 
     if not life.queued:
         assert not life.holds_quota()
     if life.suspend:
-        assert not [one for one in life.pods.values() if one.live]
+        assert not [pod for pod in life.pods.values() if pod.live]
 
 
 @settings(deadline=None, max_examples=examples(30))
@@ -194,7 +194,9 @@ def rest_of(life: QueuedLife) -> dict[str, object]:
     """The world, but of a job that is over what its last look was told of the queue."""
     world = world_of(life)
     if over(life.status):
-        told = [one for one in world["conditions"] if one[0] not in admission.TOLD]
+        told = [
+            condition for condition in world["conditions"] if condition[0] not in admission.TOLD
+        ]
         world["conditions"] = told
     return world
 

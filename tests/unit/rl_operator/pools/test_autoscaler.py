@@ -18,83 +18,140 @@ WANTED = Autoscaling(mode="Builtin", min_replicas=2, max_replicas=16, idle_secon
 
 def seen(**changes: Any) -> Observation:
     values: dict[str, Any] = {
-        "now": NOW, "replicas": 4, "serving": 4, "running_groups": 32, "slots": 64, "backlog": 64,
-        "tokens_per_second": 400.0, "step": 10,
-    }  # fmt: skip
+        "now": NOW,
+        "replicas": 4,
+        "serving": 4,
+        "running_groups": 32,
+        "slots": 64,
+        "backlog": 64,
+        "tokens_per_second": 400.0,
+        "step": 10,
+    }
     return Observation(**{**values, **changes})
 
 
 def evidence(wait: float, busy: float, *, age: float = 1000.0, steps: int = 5) -> Evidence:
     told = tuple((step, 10 * wait, 10 * (1 - wait)) for step in range(5, 5 + steps))
     return Evidence(
-        replicas=4, since=NOW - age, first_step=4, steps=told, looks=20, busy=busy,
+        replicas=4,
+        since=NOW - age,
+        first_step=4,
+        steps=told,
+        looks=20,
+        busy=busy,
         tokens_per_second=400.0,
-    )  # fmt: skip
+    )
 
 
 def scaled(before: int, after: int, *, age: float, reason: str = "TrainerWaits") -> ScaleStatus:
     return ScaleStatus(
-        time=format_time(NOW - age), before=before, after=after, reason=reason,
+        time=format_time(NOW - age),
+        before=before,
+        after=after,
+        reason=reason,
         tokens_per_second=200.0,
-    )  # fmt: skip
+    )
 
 
 ADVICE: dict[str, tuple[Observation, Evidence | None, list[ScaleStatus], int, str]] = {
     "grows by what the trainer waits": (seen(), evidence(0.4, 0.9), [], 7, "TrainerWaits"),
     "at most doubles": (seen(), evidence(0.9, 0.9), [], 8, "TrainerWaits"),
     "never beyond the groups there are": (
-        seen(backlog=6), evidence(0.9, 0.9), [], 6, "TrainerWaits"
+        seen(backlog=6),
+        evidence(0.9, 0.9),
+        [],
+        6,
+        "TrainerWaits",
     ),
     "never beyond the maximum": (
-        seen(replicas=12, serving=12), dataclasses.replace(evidence(0.5, 0.9), replicas=12), [],
-        16, "TrainerWaits",
+        seen(replicas=12, serving=12),
+        dataclasses.replace(evidence(0.5, 0.9), replicas=12),
+        [],
+        16,
+        "TrainerWaits",
     ),
-    "waits, but nothing is queued": (
-        seen(backlog=32), evidence(0.4, 0.4), [], 4, "Balanced"
-    ),
+    "waits, but nothing is queued": (seen(backlog=32), evidence(0.4, 0.4), [], 4, "Balanced"),
     "waits a little": (seen(), evidence(0.1, 0.9), [], 4, "Balanced"),
     "what pods can do shows while the trainer waits": (
-        seen(), evidence(0.0, 0.3), [scaled(2, 3, age=5000)], 4, "Balanced"
+        seen(),
+        evidence(0.0, 0.3),
+        [scaled(2, 3, age=5000)],
+        4,
+        "Balanced",
     ),
     "a calm size is put to the test": (
-        seen(), evidence(0.0, 0.3, age=1300), [scaled(2, 3, age=5000)], 3, "SamplersIdle"
+        seen(),
+        evidence(0.0, 0.3, age=1300),
+        [scaled(2, 3, age=5000)],
+        3,
+        "SamplersIdle",
     ),
     "one step is no evidence": (seen(), evidence(0.4, 0.9, steps=1), [], 4, "Balanced"),
     "has just grown": (seen(), evidence(0.4, 0.9, age=20), [], 4, "Cooldown"),
     "growing brought nothing": (
-        seen(), dataclasses.replace(evidence(0.4, 0.9), tokens_per_second=210.0),
-        [scaled(2, 4, age=300)], 4, "NoGain",
+        seen(),
+        dataclasses.replace(evidence(0.4, 0.9), tokens_per_second=210.0),
+        [scaled(2, 4, age=300)],
+        4,
+        "NoGain",
     ),
     "shrinks by a quarter": (seen(), evidence(0.0, 0.3), [], 3, "SamplersIdle"),
     "the rest must not be too busy": (
-        seen(staleness_slack=0), evidence(0.0, 0.79), [], 4, "Balanced"
+        seen(staleness_slack=0),
+        evidence(0.0, 0.79),
+        [],
+        4,
+        "Balanced",
     ),
     "busy enough": (seen(), evidence(0.0, 0.65), [], 4, "Balanced"),
     "data are too old and samplers have room": (
-        seen(staleness_slack=0), evidence(0.0, 0.55), [], 3, "SamplersIdle"
+        seen(staleness_slack=0),
+        evidence(0.0, 0.55),
+        [],
+        3,
+        "SamplersIdle",
     ),
     "shrinks slowly": (seen(), evidence(0.0, 0.3, age=200), [], 4, "Cooldown"),
     "not to what was too small lately": (
-        seen(), evidence(0.0, 0.3), [scaled(3, 4, age=3500)], 4, "Balanced"
+        seen(),
+        evidence(0.0, 0.3),
+        [scaled(3, 4, age=3500)],
+        4,
+        "Balanced",
     ),
     "to what was too small long ago": (
-        seen(), dataclasses.replace(evidence(0.0, 0.3), tokens_per_second=100.0),
-        [scaled(3, 4, age=3700)], 3, "SamplersIdle",
+        seen(),
+        dataclasses.replace(evidence(0.0, 0.3), tokens_per_second=100.0),
+        [scaled(3, 4, age=3700)],
+        3,
+        "SamplersIdle",
     ),
     "pods are starting": (seen(serving=2), None, [], 4, "PodsStarting"),
     "below the minimum": (seen(replicas=1, serving=1), None, [], 2, "BelowMinimum"),
     "above the maximum": (seen(replicas=20, serving=20), None, [], 16, "AboveMaximum"),
     "nobody trains": (
-        seen(backlog=0, trainer_silent_seconds=601), evidence(0.0, 0.0), [], 0, "Idle"
+        seen(backlog=0, trainer_silent_seconds=601),
+        evidence(0.0, 0.0),
+        [],
+        0,
+        "Idle",
     ),
     "nobody trains, work is left": (
-        seen(backlog=1, trainer_silent_seconds=601), evidence(0.2, 0.0, steps=1), [], 4, "Balanced"
+        seen(backlog=1, trainer_silent_seconds=601),
+        evidence(0.2, 0.0, steps=1),
+        [],
+        4,
+        "Balanced",
     ),
     "the trainer is back": (seen(replicas=0, serving=0, backlog=3), None, [], 2, "WorkIsBack"),
     "still nobody": (
-        seen(replicas=0, serving=0, backlog=0, trainer_silent_seconds=900), None, [], 0, "Idle"
+        seen(replicas=0, serving=0, backlog=0, trainer_silent_seconds=900),
+        None,
+        [],
+        0,
+        "Idle",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

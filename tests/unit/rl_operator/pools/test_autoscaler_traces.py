@@ -66,7 +66,7 @@ class Simulation:
 
     def turns(self) -> int:
         """How often growing and shrinking took turns."""
-        signs = [one.after > one.before for one in self.changes]
+        signs = [change.after > change.before for change in self.changes]
         return sum(before != after for before, after in itertools.pairwise(signs))
 
     def _tick(self) -> None:
@@ -103,23 +103,31 @@ class Simulation:
     def _look(self) -> None:
         serving = self._serving()
         seen = Observation(
-            now=self.now, replicas=self.replicas, serving=serving, running_groups=self.running,
-            slots=serving * self.slots_per_pod, backlog=self.in_flight,
-            tokens_per_second=self.tokens_per_second, step=self.step,
-            wait_seconds=self.last[0], train_seconds=self.last[1],
+            now=self.now,
+            replicas=self.replicas,
+            serving=serving,
+            running_groups=self.running,
+            slots=serving * self.slots_per_pod,
+            backlog=self.in_flight,
+            tokens_per_second=self.tokens_per_second,
+            step=self.step,
+            wait_seconds=self.last[0],
+            train_seconds=self.last[1],
             staleness_slack=0 if self.finished > self.prompts_per_step else 1,
-        )  # fmt: skip
+        )
         self.evidence = observe(self.evidence, seen)
         advice = advise(seen, self.evidence, self.wanted, self.changes[-5:])
         if advice.replicas == self.replicas:
             return
         self.changes.append(
             ScaleStatus(
-                time=format_time(self.now), before=self.replicas, after=advice.replicas,
+                time=format_time(self.now),
+                before=self.replicas,
+                after=advice.replicas,
                 reason=advice.reason,
                 tokens_per_second=self.evidence.tokens_per_second if self.evidence else 0.0,
             )
-        )  # fmt: skip
+        )
         more = advice.replicas - self.replicas
         self.starts = [*self.starts, *([self.now] * more)][: advice.replicas]
         self.replicas = advice.replicas
@@ -159,7 +167,7 @@ def test_growing_is_fast_and_shrinking_slow() -> None:
     simulation = Simulation(builtin(), pod_groups_per_second=0.2)
     simulation.run(3600)
     assert simulation.replicas >= 0.8 * simulation.needed()
-    times = [one.time for one in simulation.changes if one.after < one.before]
+    times = [change.time for change in simulation.changes if change.after < change.before]
     assert len(times) <= 1
 
 
@@ -174,9 +182,14 @@ def test_growing_is_fast_and_shrinking_slow() -> None:
     seed=st.integers(0, 1000),
 )
 @example(  # six turns while a size that was too small was tried again after half an hour
-    rate=1.3127923273337723, train=31.103874398115593, start=280.3114150737754,
-    noise=0.2706133260306233, staleness=0, later=1.4016709844368103, seed=871,
-)  # fmt: skip
+    rate=1.3127923273337723,
+    train=31.103874398115593,
+    start=280.3114150737754,
+    noise=0.2706133260306233,
+    staleness=0,
+    later=1.4016709844368103,
+    seed=871,
+)
 def test_no_trace_flaps(
     rate: float,
     train: float,
@@ -187,9 +200,14 @@ def test_no_trace_flaps(
     seed: int,
 ) -> None:
     simulation = Simulation(
-        builtin(high=32), pod_groups_per_second=rate, train_seconds=train, start_seconds=start,
-        noise=noise, max_staleness=staleness, seed=seed,
-    )  # fmt: skip
+        builtin(high=32),
+        pod_groups_per_second=rate,
+        train_seconds=train,
+        start_seconds=start,
+        noise=noise,
+        max_staleness=staleness,
+        seed=seed,
+    )
 
     def change(one: Simulation) -> None:
         one.pod_groups_per_second *= later
@@ -201,16 +219,106 @@ def test_no_trace_flaps(
 
 REPLAYED = {
     "conversation": (
-        232, 290, 251, 210, 292, 307, 280, 285, 243, 227, 255, 229, 234, 225, 280, 290, 276, 250,
-        238, 200, 232, 219, 183, 168, 172, 165, 166, 149, 126, 114, 130, 135, 134, 148, 169, 159,
-        144, 205, 225, 223, 221, 191, 180, 203, 190, 203, 203, 278, 274, 281, 256, 266, 235, 272,
-        276, 282, 279, 283,
+        232,
+        290,
+        251,
+        210,
+        292,
+        307,
+        280,
+        285,
+        243,
+        227,
+        255,
+        229,
+        234,
+        225,
+        280,
+        290,
+        276,
+        250,
+        238,
+        200,
+        232,
+        219,
+        183,
+        168,
+        172,
+        165,
+        166,
+        149,
+        126,
+        114,
+        130,
+        135,
+        134,
+        148,
+        169,
+        159,
+        144,
+        205,
+        225,
+        223,
+        221,
+        191,
+        180,
+        203,
+        190,
+        203,
+        203,
+        278,
+        274,
+        281,
+        256,
+        266,
+        235,
+        272,
+        276,
+        282,
+        279,
+        283,
     ),
     "code": (
-        23, 27, 35, 26, 20, 27, 38, 28, 26, 25, 24, 25, 27, 26, 26, 26, 28, 25, 24, 27, 29, 23, 25,
-        27, 26, 41, 29, 30, 30, 23, 30, 27, 25, 27, 26, 28, 33, 37,
+        23,
+        27,
+        35,
+        26,
+        20,
+        27,
+        38,
+        28,
+        26,
+        25,
+        24,
+        25,
+        27,
+        26,
+        26,
+        26,
+        28,
+        25,
+        24,
+        27,
+        29,
+        23,
+        25,
+        27,
+        26,
+        41,
+        29,
+        30,
+        30,
+        23,
+        30,
+        27,
+        25,
+        27,
+        26,
+        28,
+        33,
+        37,
     ),
-}  # fmt: skip
+}
 """Mean tokens of a service's answers, minute by minute: Azure's LLM inference trace of 2023 (CC-BY;
 Patel et al., Splitwise, ISCA 2024)."""
 
@@ -228,5 +336,7 @@ def test_a_replayed_trace_does_not_flap(trace: str, slower: int, turns: int, see
         simulation.pod_groups_per_second = rate * mean / tokens
         simulation.run(60 * slower)
     assert simulation.turns() <= turns, simulation.changes
-    assert all(1 <= one.after <= 10 for one in simulation.changes)  # 9.5 at the most are needed
-    assert {one.reason for one in simulation.changes} <= {"TrainerWaits", "SamplersIdle"}
+    assert all(
+        1 <= change.after <= 10 for change in simulation.changes
+    )  # 9.5 at the most are needed
+    assert {change.reason for change in simulation.changes} <= {"TrainerWaits", "SamplersIdle"}

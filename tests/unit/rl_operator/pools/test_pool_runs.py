@@ -53,15 +53,17 @@ PODS = [a_pod("sampler", name=one, uid=one, started_at=LONG_AGO) for one in "ab"
 FAULTY: dict[str, tuple[list[Reading], list[str] | None]] = {
     "both runs hear of both pods": ([reading(sampler("a"), sampler("b"))] * 2, []),
     "one run does not hear of a pod": (
-        [reading(sampler("a")), reading(sampler("a"), sampler("b"))], [],
+        [reading(sampler("a")), reading(sampler("a"), sampler("b"))],
+        [],
     ),
     "nobody hears of a pod": ([reading(sampler("a")), reading(sampler("a"))], ["b"]),
     "stale for one run, silent for the other": (
-        [reading(sampler("a"), sampler("b"), step=900), reading(sampler("a"))], ["b"],
+        [reading(sampler("a"), sampler("b"), step=900), reading(sampler("a"))],
+        ["b"],
     ),
     "one run's stores do not answer": ([reading(), reading(known=False)], None),
     "one run alone": ([reading(sampler("a"))], ["b"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("readings", "wanted"), FAULTY.values(), ids=FAULTY.keys())
@@ -93,8 +95,10 @@ def test_a_run_says_what_becomes_of_late_samplers(
 def test_a_pods_work_is_that_of_all_runs() -> None:
     one, other = reading(sampler("a"), sampler("b")), reading(sampler("b"), sampler("c"))
     assert {each.pod: each.groups_running for each in by_pod([one, other])} == {
-        "a": 2, "b": 4, "c": 2,
-    }  # fmt: skip
+        "a": 2,
+        "b": 4,
+        "c": 2,
+    }
 
 
 def holder(name: str) -> AssignmentStatus:
@@ -104,9 +108,11 @@ def holder(name: str) -> AssignmentStatus:
 def a_shared_snapshot(pods: list[Pod], **status: Any) -> PoolSnapshot:
     spec = {"model": {"uri": "s3://rl-data/models/arithmetic"}, "replicas": 2, "maxRuns": 2}
     pool = Pool(
-        meta=a_meta("shared", uid="p"), spec=SamplerPoolSpec.model_validate(spec), spec_error="",
+        meta=a_meta("shared", uid="p"),
+        spec=SamplerPoolSpec.model_validate(spec),
+        spec_error="",
         status=SamplerPoolStatus(**status),
-    )  # fmt: skip
+    )
     first, second = (a_job_object(meta=a_meta(one, uid=f"{one}-uid")) for one in ("one", "two"))
     key = Key("SamplerPool", "ns", "shared")
     return PoolSnapshot(key=key, pool=pool, job=first, beside=(second,), pods=tuple(pods))
@@ -120,21 +126,27 @@ def test_each_runs_counters_are_told() -> None:
     after = status.compute(snapshot, one, stall=None, replicas=2, turn=turn, others=[two], now=NOW)
     assert (after.assignment, after.beside) == (holder("one"), [holder("two")])
     assert [(each.job, each.serving, each.version, each.lag) for each in after.runs] == [
-        ("one", 2, 4, 1), ("two", 1, 8, 1),
-    ]  # fmt: skip
+        ("one", 2, 4, 1),
+        ("two", 1, 8, 1),
+    ]
     assert (after.version, after.target_version) == (4, 5), "of the first"
     (assigned,) = (each for each in after.conditions if each.type == "Assigned")
     assert "RLJob ns/one has it" in assigned.message
     assert "RLJob ns/two has it" in assigned.message
     unknown = status.compute(
         dataclasses.replace(snapshot, pool=dataclasses.replace(snapshot.pool, status=after)),
-        one, stall=None, replicas=2, turn=turn, others=[Reading()], now=NOW,
-    )  # fmt: skip
+        one,
+        stall=None,
+        replicas=2,
+        turn=turn,
+        others=[Reading()],
+        now=NOW,
+    )
     assert unknown.runs[0] == after.runs[0]
     served = (unknown.runs[1].serving, unknown.runs[1].version, unknown.runs[1].lag)
     assert served == (None, None, None), "nobody tells"
     assert unknown.runs[1].target_version == after.runs[1].target_version
-    moved = [one.model_copy(update={"lag": 7}) for one in after.runs]
+    moved = [run.model_copy(update={"lag": 7}) for run in after.runs]
     later = after.model_copy(update={"runs": moved})
     assert status_urgency.of_pool(after, later) is status_urgency.Patience.LONG, "numbers"
     assert status_urgency.of_pool(after, after.model_copy(update={"runs": moved[:1]})) is (
@@ -147,9 +159,12 @@ def test_what_pods_serve_is_not_known_while_the_store_is_down(
     pods: list[Pod], serving: int | None
 ) -> None:
     before = status.compute(
-        a_shared_snapshot(PODS), reading(sampler("a"), sampler("b", step=4)),
-        stall=None, replicas=2, now=NOW,
-    )  # fmt: skip
+        a_shared_snapshot(PODS),
+        reading(sampler("a"), sampler("b", step=4)),
+        stall=None,
+        replicas=2,
+        now=NOW,
+    )
     assert (before.serving, before.lagging, before.version, before.lag) == (2, 0, 4, 1)
     snapshot = a_shared_snapshot(pods, **before.model_dump())
     after = status.compute(snapshot, Reading(), stall=None, replicas=2, now=NOW)

@@ -44,9 +44,9 @@ def some() -> Turns:
 
 def check(turns: Turns, event: str) -> None:
     """Nobody stands beside a run that trains all weights, and no pod has more than two runs."""
-    of_pods = [turns.jobs_of(one) for one in turns.pods()]
+    of_pods = [turns.jobs_of(pod) for pod in turns.pods()]
     there = set().union(*of_pods)
-    assert all(len(one) <= 2 for one in of_pods), f"after {event}: {of_pods}"
+    assert all(len(of_pod) <= 2 for of_pod in of_pods), f"after {event}: {of_pods}"
     assert there <= set(LORA) or there == {"d"}, f"after {event}: pods of {there}"
     assert len(turns.holders) <= 2, event
     assert "d" not in turns.holders or turns.holders == ("d",), event
@@ -63,7 +63,7 @@ def serve_all(turns: Turns) -> None:
     began = len(turns.served)
     for _ in [*turns.holders, *waiting]:
         assert turns.holders, "nobody has the pool although somebody waits"
-        assert [turns.jobs_of(one) for one in turns.pods()] == 2 * [set(turns.holders)]
+        assert [turns.jobs_of(pod) for pod in turns.pods()] == 2 * [set(turns.holders)]
         turns.say(turns.holder, ENDED)
         turns.settle()
         check(turns, "an end")

@@ -36,18 +36,21 @@ def sampler(name: str, **changes: Any) -> Any:
 
 VICTIMS: dict[str, tuple[list[Pod], list[Any], str]] = {
     "a marked one": (
-        [pod("a"), pod("b", deletion_cost=VICTIM_COST)], [sampler("b"), sampler("a", version=1)],
+        [pod("a"), pod("b", deletion_cost=VICTIM_COST)],
+        [sampler("b"), sampler("a", version=1)],
         "b",
     ),
     "one that is not ready": (
-        [pod("a"), pod("b", ready=False)], [sampler("a", groups_running=0), sampler("b")], "b"
+        [pod("a"), pod("b", ready=False)],
+        [sampler("a", groups_running=0), sampler("b")],
+        "b",
     ),
     "the oldest policy": ([pod("a"), pod("b")], [sampler("a"), sampler("b", version=4)], "b"),
     "the least work": ([pod("a"), pod("b")], [sampler("a"), sampler("b", groups_running=1)], "b"),
     "the newest": ([pod("a"), pod("b", created_at=NOW)], [sampler("a"), sampler("b")], "b"),
     "none that goes already": ([pod("a"), pod("b", deleting=True)], [], "a"),
     "none that has ended": ([pod("a"), pod("b", phase="Failed")], [], "a"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("pods", "samplers", "victim"), VICTIMS.values(), ids=VICTIMS.keys())
@@ -63,18 +66,20 @@ PODS = st.lists(
         lambda name, ready, deleting, cost: pod(
             name, ready=ready, deleting=deleting, deletion_cost=cost
         ),
-        st.sampled_from("abcdefgh"), st.booleans(), st.booleans(),
+        st.sampled_from("abcdefgh"),
+        st.booleans(),
+        st.booleans(),
         st.sampled_from([0, VICTIM_COST, 7]),
     ),
     unique_by=lambda one: one.name,
-)  # fmt: skip
+)
 
 
 @settings(deadline=None)
 @given(PODS, st.integers(0, 8))
 def test_marks_once_written_are_never_written_again(pods: list[Pod], count: int) -> None:
     chosen = victims(pods, [], count=count)
-    written = {one.pod: one.cost for one in marks(pods, chosen)}
+    written = {mark.pod: mark.cost for mark in marks(pods, chosen)}
     after = [
         dataclasses.replace(one, deletion_cost=written.get(one.name, one.deletion_cost))
         for one in pods

@@ -19,13 +19,17 @@ KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "job": (an_object("RLJob", {}), ["RLJob/n/x"]),
     "pool": (an_object("SamplerPool", {}, spec={"job": "j"}), ["RLJob/n/j", "SamplerPool/n/x"]),
     "a job that names a pool": (
-        an_object("RLJob", {POOL_LABEL: "p"}), ["RLJob/n/x", "SamplerPool/n/p"]
+        an_object("RLJob", {POOL_LABEL: "p"}),
+        ["RLJob/n/x", "SamplerPool/n/p"],
     ),
     "shared pool": (
         an_object(
-            "SamplerPool", {}, spec={},
+            "SamplerPool",
+            {},
+            spec={},
             status={
-                "assignment": {"job": "has"}, "beside": [{"job": "too"}],
+                "assignment": {"job": "has"},
+                "beside": [{"job": "too"}],
                 "waiting": [{"job": "waits"}],
             },
         ),
@@ -33,17 +37,19 @@ KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "trainer": (an_object("PyTorchJob", {JOB_LABEL: "j"}), ["RLJob/n/j"]),
     "sampler pod": (
-        an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p"}), ["RLJob/n/j", "SamplerPool/n/p"]
+        an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p"}),
+        ["RLJob/n/j", "SamplerPool/n/p"],
     ),
     "a pool's Deployment": (
-        an_object("Deployment", {JOB_LABEL: "j", POOL_LABEL: "p"}), ["SamplerPool/n/p"]
+        an_object("Deployment", {JOB_LABEL: "j", POOL_LABEL: "p"}),
+        ["SamplerPool/n/p"],
     ),
     "sampler pod of several runs": (
         an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p", beside("u2"): "second"}),
         ["RLJob/n/j", "RLJob/n/second", "SamplerPool/n/p"],
     ),
     "somebody's pod": (an_object("Pod", {}), []),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("body", "keys"), KEYS.values(), ids=KEYS.keys())
@@ -52,9 +58,17 @@ def test_keys(body: dict[str, Any], keys: list[str]) -> None:
 
 
 ARGUMENTS = [
-    "--namespace", "n", "--identity", "i", "--trainer-image", "t", "--sampler-image", "s",
-    "--engine-image", "e",
-]  # fmt: skip
+    "--namespace",
+    "n",
+    "--identity",
+    "i",
+    "--trainer-image",
+    "t",
+    "--sampler-image",
+    "s",
+    "--engine-image",
+    "e",
+]
 
 
 def test_settings_have_defaults() -> None:

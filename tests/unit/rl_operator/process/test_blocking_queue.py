@@ -69,7 +69,7 @@ def test_workers_of_a_closed_queue_go() -> None:
 
 
 def test_many_workers_take_every_key_and_never_one_at_a_time() -> None:
-    queue, keys = a_blocking_queue(), [str(one) for one in range(20)]
+    queue, keys = a_blocking_queue(), [str(index) for index in range(20)]
     at_work = {key: threading.Lock() for key in keys}
     done = threading.Semaphore(0)
 
@@ -91,8 +91,8 @@ def test_many_workers_take_every_key_and_never_one_at_a_time() -> None:
         while queue.busy:
             assert done.acquire(timeout=HUNG_SECONDS)
         queue.close()
-        for one in workers:
-            one.result(HUNG_SECONDS)
+        for worker in workers:
+            worker.result(HUNG_SECONDS)
 
 
 def test_hardly_anybody_wakes_for_nothing() -> None:
@@ -113,7 +113,7 @@ def test_hardly_anybody_wakes_for_nothing() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_no_key_is_missed_whenever_it_is_due(seed: int) -> None:
     queue, chance = a_blocking_queue(), random.Random(seed)
-    keys = [str(one) for one in range(300)]
+    keys = [str(index) for index in range(300)]
     found: list[str] = []
 
     def work() -> None:

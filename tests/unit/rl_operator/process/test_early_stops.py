@@ -30,11 +30,22 @@ def started(*options: str, **environment: str) -> subprocess.Popen[str]:
     images = [f"--{one}-image={one}:1" for one in ("trainer", "sampler", "engine")]
     return subprocess.Popen(
         [
-            sys.executable, *options, "-m", "rl_operator", "--namespace", "n", "--identity", "i",
-            "--listen-port", str(free_port()), *images,
+            sys.executable,
+            *options,
+            "-m",
+            "rl_operator",
+            "--namespace",
+            "n",
+            "--identity",
+            "i",
+            "--listen-port",
+            str(free_port()),
+            *images,
         ],
-        env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_while_it_imports() -> None:

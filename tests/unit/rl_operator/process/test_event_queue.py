@@ -114,7 +114,7 @@ def test_of_too_many_the_oldest_are_given_up(caplog: pytest.LogCaptureFixture) -
     assert len(watch.lane) == MOST
     watch.now = 31.0
     watch.lane.release(busy=True)
-    assert [one.getMessage() for one in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "events given up: 1; the last one: 50 wait already",
         "events given up: 1999; the last one: 50 wait already",
     ]
@@ -199,7 +199,7 @@ def test_what_the_end_has_no_time_for_is_counted(caplog: pytest.LogCaptureFixtur
     watch.lane.end()
     watch.put()  # by a look that goes on
     watch.lane.close()
-    assert [one.getMessage() for one in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "events given up: 1; the last one: the process ends",
         "events given up: 3; the last one: no time was left for it",
     ]

@@ -22,11 +22,15 @@ from tests.unit.rl_operator.builders import IMAGES, a_failure, a_meta, a_spec
 def a_status(*conditions: tuple[str, str, str, str], **fields: Any) -> RLJobStatus:
     said = [
         Condition(
-            type=kind, status=status, reason=reason, message=message, last_transition_time="t",
+            type=kind,
+            status=status,
+            reason=reason,
+            message=message,
+            last_transition_time="t",
             observed_generation=1,
         )
         for kind, status, reason, message in conditions
-    ]  # fmt: skip
+    ]
     return RLJobStatus(conditions=said, **fields)
 
 
@@ -42,7 +46,9 @@ TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
     "nothing": (a_status(STALLED), a_status(STALLED), []),
     "stalls": (a_status(), a_status(STALLED), [("ModelNotFound", "Warning")]),
     "stalls otherwise": (
-        a_status(STALLED), a_status((*STALLED[:3], "Another.")), [("ModelNotFound", "Warning")]
+        a_status(STALLED),
+        a_status((*STALLED[:3], "Another.")),
+        [("ModelNotFound", "Warning")],
     ),
     "mended": (a_status(STALLED), a_status(), [("Mended", "Normal")]),
     "published": (
@@ -50,18 +56,21 @@ TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
         a_status(("PolicyPublished", "True", "Published", ""), weights=WeightsStatus(version=1)),
         [("PolicyPublished", "Normal")],
     ),
-    "a judge goes": (
-        a_status(), a_status(JUDGE_DOWN), [("ScorerUnavailable", "Warning")]
-    ),
+    "a judge goes": (a_status(), a_status(JUDGE_DOWN), [("ScorerUnavailable", "Warning")]),
     "a judge is back": (
-        a_status(JUDGE_DOWN), a_status(("ScorerUnavailable", "False", "Answers", "")),
+        a_status(JUDGE_DOWN),
+        a_status(("ScorerUnavailable", "False", "Answers", "")),
         [("ScorerAvailable", "Normal")],
     ),
     "an attempt fails": (
-        a_status(), a_status(last_failure=FAILURE), [("AttemptFailed", "Warning")]
+        a_status(),
+        a_status(last_failure=FAILURE),
+        [("AttemptFailed", "Warning")],
     ),
     "a restart": (
-        a_status(), a_status(trainer=TrainerStatus(restarts=1)), [("TrainerRestarted", "Normal")]
+        a_status(),
+        a_status(trainer=TrainerStatus(restarts=1)),
+        [("TrainerRestarted", "Normal")],
     ),
     "fails for good": (
         a_status(last_failure=FAILURE),
@@ -69,17 +78,22 @@ TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
         [("Failed", "Warning")],
     ),
     "completes": (
-        a_status(), a_status(("Complete", "True", "Succeeded", "60 steps.")),
+        a_status(),
+        a_status(("Complete", "True", "Succeeded", "60 steps.")),
         [("Completed", "Normal")],
     ),
     "the store goes": (
-        a_status(STORE_UP), a_status(STORE_DOWN), [("StateStoreUnreachable", "Warning")]
+        a_status(STORE_UP),
+        a_status(STORE_DOWN),
+        [("StateStoreUnreachable", "Warning")],
     ),
     "the store is back": (
-        a_status(STORE_DOWN), a_status(STORE_UP), [("StateStoreReachable", "Normal")]
+        a_status(STORE_DOWN),
+        a_status(STORE_UP),
+        [("StateStoreReachable", "Normal")],
     ),
     "first seen up": (a_status(STORE_UNKNOWN), a_status(STORE_UP), []),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("before", "after", "told"), TURNS.values(), ids=TURNS.keys())

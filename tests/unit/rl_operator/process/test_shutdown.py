@@ -37,10 +37,11 @@ async def go_on() -> None:
 TASKS: dict[str, tuple[dict[str, Coroutine[Any, Any, None]], list[str]]] = {
     "the first": ({"first": fail(), "other": go_on()}, ["first ended"]),
     "another one at its end": (
-        {"first": asyncio.sleep(0), "other": fail_once_asked()}, ["other ended"]
+        {"first": asyncio.sleep(0), "other": fail_once_asked()},
+        ["other ended"],
     ),
     "none": ({"first": asyncio.sleep(0), "other": go_on()}, []),
-}  # fmt: skip
+}
 
 
 async def test_of_an_executor_that_hangs_what_has_not_begun_never_does() -> None:
@@ -77,7 +78,7 @@ async def test_what_fails_is_told(
     await shutdown.end(done, pending)
     del begun, done, pending
     gc.collect()  # of a task whose failure nobody has read asyncio tells then
-    assert [one.getMessage() for one in caplog.records] == told
+    assert [record.getMessage() for record in caplog.records] == told
 
 
 async def test_what_kopf_has_cancelled_has_failed(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,7 +88,7 @@ async def test_what_kopf_has_cancelled_has_failed(caplog: pytest.LogCaptureFixtu
     done, _ = await asyncio.wait({asyncio.create_task(cancelled(), name="reconciling")})
     assert shutdown.failed(done)
     await shutdown.end(done, set())
-    assert [one.getMessage() for one in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "reconciling was cancelled, and not by us"
     ]
 
@@ -98,7 +99,7 @@ async def test_what_does_not_end_is_named(
     monkeypatch.setattr(shutdown, "STOP_SECONDS", 0.05)
     hangs = asyncio.create_task(go_on(), name="watches")  # which is not cancelled
     await shutdown.end(set(), {hangs})
-    assert [one.getMessage() for one in caplog.records] == ["watches did not end within 0 s"]
+    assert [record.getMessage() for record in caplog.records] == ["watches did not end within 0 s"]
     hangs.cancel()
 
 

@@ -230,7 +230,7 @@ def test_something_new_has_its_share(clock: Clock) -> None:
     queue: WorkQueue[str] = WorkQueue(
         clock=clock, jitter=lambda: 0.0, begins=lambda key: key.startswith("job")
     )
-    for key in ("job 1", "job 2", *(f"pool {one}" for one in range(2 * SHARE))):
+    for key in ("job 1", "job 2", *(f"pool {index}" for index in range(2 * SHARE))):
         queue.add(key)
     taken = [queue.take() for _ in range(2 * SHARE + 2)]
     assert [taken.index("job 1"), taken.index("job 2")] == [SHARE - 1, 2 * SHARE - 1]
@@ -240,7 +240,7 @@ def test_little_begins_while_much_is_under_way(clock: Clock) -> None:
     queue: WorkQueue[str] = WorkQueue(
         clock=clock, jitter=lambda: 0.0, begins=lambda key: key.startswith("job")
     )
-    crowd = [f"pool {one}" for one in range(CROWD * 5 * SHARE)]
+    crowd = [f"pool {index}" for index in range(CROWD * 5 * SHARE)]
     for key in ("job 1", *crowd):
         queue.add(key)
     taken: list[str | None] = []

@@ -40,7 +40,9 @@ def test_pods_pull_by_the_secrets_of_the_installation_and_of_their_template() ->
             )
         ),
     ]
-    named = [[one["name"] for one in pod["imagePullSecrets"]] for pod in pods]
+    named = [
+        [image_pull_secret["name"] for image_pull_secret in pod["imagePullSecrets"]] for pod in pods
+    ]
     assert named == [["registry", "mirror", "own"], ["registry", "mirror"]]
     assert "imagePullSecrets" not in pod_of(a_deployment())
 
@@ -57,23 +59,32 @@ def test_a_hub_is_asked_only_where_data_come_from_it_or_the_model_goes_to_it() -
     (container,) = pod["containers"]
     told = environment_of(container)
     assert (told["HF_HUB_OFFLINE"], told["RL_HUB_TOKEN_FILE"]) == ("0", "/etc/rl/hub/token")
-    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    mounts = {
+        volume_mount["name"]: volume_mount["mountPath"]
+        for volume_mount in container["volumeMounts"]
+    }
     assert mounts["hub"] == "/etc/rl/hub"
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["hub"]["secret"] == {
-        "secretName": "hf", "items": [{"key": "read", "path": "token"}], "defaultMode": 0o440,
-    }  # fmt: skip
+        "secretName": "hf",
+        "items": [{"key": "read", "path": "token"}],
+        "defaultMode": 0o440,
+    }
     pushing = rendered("s3://data/train.jsonl", hubRepo="org/model")
     assert volumes["hub"] in pushing["volumes"]
     assert environment_of(pushing["containers"][0])["HF_HUB_OFFLINE"] == "0"
     pod = rendered("s3://data/train.jsonl")
-    assert "hub" not in {one["name"] for one in pod["volumes"]}
+    assert "hub" not in {volume["name"] for volume in pod["volumes"]}
     assert "HF_HUB_OFFLINE" not in environment_of(pod["containers"][0])
 
 
-@pytest.mark.parametrize("model", [
-    {"uri": "hf://org/name"}, {"uri": "s3://abc/model", "tokenizerUri": "hf://org/name"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"uri": "hf://org/name"},
+        {"uri": "s3://abc/model", "tokenizerUri": "hf://org/name"},
+    ],
+)
 def test_a_model_of_the_hub_is_brought_by_the_trainer_or_a_samplers_init_container(
     model: dict[str, str],
 ) -> None:
@@ -85,7 +96,10 @@ def test_a_model_of_the_hub_is_brought_by_the_trainer_or_a_samplers_init_contain
     ):
         for container in containers_of(pod):
             told = environment_of(container)
-            mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+            mounts = {
+                volume_mount["name"]: volume_mount["mountPath"]
+                for volume_mount in container["volumeMounts"]
+            }
             found = (told.get("HF_HUB_OFFLINE"), told.get(env.HUB_TOKEN_FILE), mounts.get("hub"))
             ours = container["name"] == asks
             wanted = ("0", "/etc/rl/hub/token", "/etc/rl/hub") if ours else (None, None, None)
@@ -107,14 +121,15 @@ def test_credentials_of_trackers_are_mounted_where_a_secret_is_named() -> None:
     pod = rendered({"wandb": "Online", "secretName": "keys"})
     (container,) = pod["containers"]
     assert environment_of(container)[env.TRACKING_FOLDER] == "/etc/rl/tracking"
-    mounts = {one["name"]: one for one in container["volumeMounts"]}
+    mounts = {volume_mount["name"]: volume_mount for volume_mount in container["volumeMounts"]}
     assert (mounts["tracking"]["mountPath"], mounts["tracking"]["readOnly"]) == (
-        "/etc/rl/tracking", True,
-    )  # fmt: skip
-    volumes = {one["name"]: one for one in pod["volumes"]}
+        "/etc/rl/tracking",
+        True,
+    )
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["tracking"]["secret"] == {"secretName": "keys", "defaultMode": 0o440}
     pod = rendered({"tensorBoard": True})
-    assert "tracking" not in {one["name"] for one in pod["volumes"]}
+    assert "tracking" not in {volume["name"] for volume in pod["volumes"]}
     assert env.TRACKING_FOLDER not in environment_of(pod["containers"][0])
 
 
@@ -132,7 +147,11 @@ def test_only_the_agent_gets_the_tokens_of_mcp_servers() -> None:
     (volume,) = [one for one in pod["volumes"] if one["name"].startswith("tool-")]
     assert volume["secret"]["secretName"] == "keys"
     assert volume["secret"]["items"] == [{"key": "search", "path": "token"}]
-    (mount,) = [one for one in agent["volumeMounts"] if one["name"] == volume["name"]]
+    (mount,) = [
+        volume_mount
+        for volume_mount in agent["volumeMounts"]
+        if volume_mount["name"] == volume["name"]
+    ]
     folder = env.SamplerEnv.parse(environment_of(agent)).tool_secrets_folder
     assert (mount["mountPath"], mount["readOnly"]) == (str(folder / "search"), True)
     for other in pod["initContainers"]:
@@ -149,13 +168,15 @@ def test_only_the_agent_gets_the_tokens_of_judges_and_users() -> None:
     talk = {"kind": "Conversation", "user": asked, "browse": asked}
     pod = pod_of(a_deployment(reward={"scorers": scorers}, agent=talk))
     (agent,) = pod["containers"]
-    volume, users, reader = [
-        one for one in pod["volumes"] if one["name"].startswith("endpoint-")
-    ]  # fmt: skip
+    volume, users, reader = [one for one in pod["volumes"] if one["name"].startswith("endpoint-")]
     assert reader["name"] == f"endpoint-{token_folder('browse', 0)}"
     assert users["name"] == f"endpoint-{token_folder('user', 0)}"
     assert volume["secret"]["items"] == [{"key": "b", "path": "token"}]
-    (mount,) = [one for one in agent["volumeMounts"] if one["name"] == volume["name"]]
+    (mount,) = [
+        volume_mount
+        for volume_mount in agent["volumeMounts"]
+        if volume_mount["name"] == volume["name"]
+    ]
     folder = env.SamplerEnv.parse(environment_of(agent)).endpoint_secrets_folder
     assert mount["mountPath"] == str(folder / token_folder("scorer", 1, 1))
     for other in pod["initContainers"]:
@@ -186,7 +207,7 @@ def test_variables_of_secrets_reach_their_container_and_none_replaces_ours(
     manifest: dict[str, Any], readers: list[str]
 ) -> None:
     with_sources = [one for one in containers_of(pod_of(manifest)) if "envFrom" in one]
-    assert [one["name"] for one in with_sources] == readers
+    assert [with_source["name"] for with_source in with_sources] == readers
     for container in with_sources:
         assert container["envFrom"] == SOURCES
         names_there = [one["name"] for one in container["env"]]
@@ -208,7 +229,7 @@ def test_a_variable_that_is_there_and_empty_is_as_good_as_none() -> None:
     )
     agents = [env.SamplerEnv.parse(environment_of(one)) for one in (plain, shielded)]
     assert agents[0] == agents[1]
-    ours = {one for one in vars(env).values() if str(one).startswith("RL_")}
+    ours = {var for var in vars(env).values() if str(var).startswith("RL_")}
     always = environment_of(plain).keys() | environment_of(
         pod_of(a_trainer_manifest())["containers"][0]
     )

@@ -55,7 +55,7 @@ def test_it_is_merged_by_name() -> None:
     trainer, proxy = merged["spec"]["containers"]
     assert proxy == {"name": "proxy", "image": "p:1"}
     assert (trainer["image"], [one["name"] for one in trainer["env"]]) == ("t:1", ["RL_JOB", "A"])
-    assert [one["name"] for one in trainer["volumeMounts"]] == ["tmp", "data"]
+    assert [volume_mount["name"] for volume_mount in trainer["volumeMounts"]] == ["tmp", "data"]
     assert merged["spec"]["volumes"] == [
         {"name": "spec", "configMap": {"name": "c"}},
         {"name": "tmp", "ephemeral": {}},  # one source only
@@ -92,7 +92,8 @@ def test_devices_reach_the_containers_whose_resources_the_spec_has() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a label of ours": (
-        {"metadata": {"labels": {"rl-operator.io/run": "x"}}}, "metadata.labels[rl-operator.io/run]"
+        {"metadata": {"labels": {"rl-operator.io/run": "x"}}},
+        "metadata.labels[rl-operator.io/run]",
     ),
     "training-operator's label": (
         {"metadata": {"labels": {"training.kubeflow.org/job-name": "x"}}},
@@ -119,8 +120,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "spec.containers[0].env[0].name",
     ),
     "limits beside a claim": (
-        {"spec": {"initContainers": [
-            {"name": "engine", "resources": {"claims": [], "limits": {"cpu": 1}}}]}},
+        {
+            "spec": {
+                "initContainers": [
+                    {"name": "engine", "resources": {"claims": [], "limits": {"cpu": 1}}}
+                ]
+            }
+        },
         "spec.initContainers[0].resources",
     ),
     "the launcher's variable": (
@@ -132,24 +138,44 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "spec.initContainers[0].env[0].name",
     ),
     "a mount where the spec lies": (
-        {"spec": {"containers": [
-            {"name": "pytorch", "volumeMounts": [{"name": "v", "mountPath": "/etc/rl/spec"}]}]}},
+        {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "pytorch",
+                        "volumeMounts": [{"name": "v", "mountPath": "/etc/rl/spec"}],
+                    }
+                ]
+            }
+        },
         "spec.containers[0].volumeMounts[0].mountPath",
     ),
     "a mount there by another name": (
-        {"spec": {"containers": [
-            {"name": "agent", "volumeMounts": [{"name": "v", "mountPath": "//etc/./rl/x/../spec"}]}
-        ]}},
+        {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "agent",
+                        "volumeMounts": [{"name": "v", "mountPath": "//etc/./rl/x/../spec"}],
+                    }
+                ]
+            }
+        },
         "spec.containers[0].volumeMounts[0].mountPath",
     ),
     "a mount where the policy lies": (
-        {"spec": {"containers": [
-            {"name": "agent", "volumeMounts": [{"name": "v", "mountPath": "/weights"}]}]}},
+        {
+            "spec": {
+                "containers": [
+                    {"name": "agent", "volumeMounts": [{"name": "v", "mountPath": "/weights"}]}
+                ]
+            }
+        },
         "spec.containers[0].volumeMounts[0].mountPath",
     ),
     "the mounted Secret": ({"spec": {"volumes": [{"name": "stores"}]}}, "spec.volumes[0].name"),
     "no part of a template": ({"status": {}}, "status"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("template", "path"), REFUSED.values(), ids=REFUSED.keys())
@@ -167,21 +193,23 @@ MALFORMED: dict[str, tuple[Any, str]] = {
     "labels in a list": ({"metadata": {"labels": ["a"]}}, "metadata.labels"),
     "containers by name": ({"spec": {"containers": {"agent": {}}}}, "spec.containers"),
     "variables by name": (
-        {"spec": {"containers": [{"name": "agent", "env": {"A": "b"}}]}}, "spec.containers[0].env"
+        {"spec": {"containers": [{"name": "agent", "env": {"A": "b"}}]}},
+        "spec.containers[0].env",
     ),
     "a variable in a word": (
         {"spec": {"containers": [{"name": "agent", "env": ["A=b"]}]}},
         "spec.containers[0].env[0]",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("template", "path"), MALFORMED.values(), ids=MALFORMED.keys())
 def test_what_cannot_be_merged_is_refused_by_name(template: Any, path: str) -> None:
     (refusal,) = refusals("spec.trainer.podTemplate", template)
     assert (refusal.reason, refusal.field) == (
-        "TemplateMalformed", f"spec.trainer.podTemplate.{path}"
-    )  # fmt: skip
+        "TemplateMalformed",
+        f"spec.trainer.podTemplate.{path}",
+    )
 
 
 def test_the_rest_is_allowed() -> None:

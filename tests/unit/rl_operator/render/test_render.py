@@ -37,9 +37,9 @@ def test_pods_meet_the_restricted_standard(manifest: dict[str, Any]) -> None:
         assert security["allowPrivilegeEscalation"] is False
         assert security["capabilities"] == {"drop": ["ALL"]}
         assert security["readOnlyRootFilesystem"] is True
-        assert {"/tmp"} <= {one["mountPath"] for one in container["volumeMounts"]}
-        declared = {one["name"] for one in pod["volumes"]}
-        assert {one["name"] for one in container["volumeMounts"]} <= declared
+        assert {"/tmp"} <= {volume_mount["mountPath"] for volume_mount in container["volumeMounts"]}
+        declared = {volume["name"] for volume in pod["volumes"]}
+        assert {volume_mount["name"] for volume_mount in container["volumeMounts"]} <= declared
 
 
 def test_the_trainer_is_one_worker_that_is_never_restarted_in_place() -> None:
@@ -143,7 +143,7 @@ def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str
     assert arguments[arguments.index("--model-path") + 1] == "/weights/current"
     assert arguments[-2:] == added
     assert environment_of(engine)["A"] == "1"
-    own = [one for one in arguments[: -len(added)] if one.startswith("--")]
+    own = [argument for argument in arguments[: -len(added)] if argument.startswith("--")]
     assert set(own) == set(ARGUMENTS)
 
 
@@ -157,9 +157,16 @@ def test_the_engine_takes_adapters_of_the_trainers_rank(added: list[str]) -> Non
     backend = ["--lora-backend", "torch_native"] if "--tp-size" not in added else []
     start = arguments.index("--enable-lora")
     assert arguments[start:] == [
-        "--enable-lora", "--max-lora-rank", "24", "--lora-target-modules", "q_proj", "v_proj",
-        "--lora-strict-loading", *backend, *added,
-    ]  # fmt: skip
+        "--enable-lora",
+        "--max-lora-rank",
+        "24",
+        "--lora-target-modules",
+        "q_proj",
+        "v_proj",
+        "--lora-strict-loading",
+        *backend,
+        *added,
+    ]
     assert arguments[arguments.index("--model-path") + 1] == "/weights/current"
 
 
@@ -167,7 +174,7 @@ def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
     manifest = a_deployment(weightSync={"transport": {"relay": True}})
     pod = pod_of(manifest)
     (agent,), (stage, _) = pod["containers"], pod["initContainers"]
-    ports = {one["name"]: one["containerPort"] for one in agent["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in agent["ports"]}
     assert ports == {"http": 8080, "relay": agents.RELAY_PORT}
     assert "ports" not in stage
     for container in (agent, stage):
@@ -175,7 +182,7 @@ def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
         assert (told.relay_port, told.pod_ip) == (agents.RELAY_PORT, "from the pod")
     own, anyone = objects.network_policy(JOB)["spec"]["ingress"]
     assert "ports" not in own, "all ports, for the run's own pods"
-    assert [one["port"] for one in anyone["ports"]] == [objects.METRICS_PORT]
+    assert [port["port"] for port in anyone["ports"]] == [objects.METRICS_PORT]
     assert agents.RELAY_PORT != objects.METRICS_PORT
     without = env.SamplerEnv.parse(environment_of(pod_of(a_deployment())["containers"][0]))
     assert without.relay_port is None
@@ -185,20 +192,22 @@ def test_user_code_is_mounted_for_the_agent_alone() -> None:
     pod = pod_of(a_deployment(code={"configMapRef": {"name": "second-look"}}))
     (agent,) = pod["containers"]
     assert env.SamplerEnv.parse(environment_of(agent)).code_folder == Path("/opt/code")
-    mounted = [one for one in agent["volumeMounts"] if one["name"] == "code"]
+    mounted = [
+        volume_mount for volume_mount in agent["volumeMounts"] if volume_mount["name"] == "code"
+    ]
     assert mounted == [{"name": "code", "mountPath": "/opt/code", "readOnly": True}]
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["code"]["configMap"] == {"name": "second-look"}
     for other in pod["initContainers"]:
-        assert "code" not in {one["name"] for one in other["volumeMounts"]}
-    assert "code" not in {one["name"] for one in pod_of(a_deployment())["volumes"]}
+        assert "code" not in {volume_mount["name"] for volume_mount in other["volumeMounts"]}
+    assert "code" not in {volume["name"] for volume in pod_of(a_deployment())["volumes"]}
 
 
 def test_people_reach_the_policy_through_the_pods_loopback_alone() -> None:
     (agent,) = pod_of(a_deployment())["containers"]
     told = env.SamplerEnv.parse(environment_of(agent))
     assert told.chat_port == agents.CHAT_PORT
-    assert agents.CHAT_PORT not in {one["containerPort"] for one in agent["ports"]}
+    assert agents.CHAT_PORT not in {port["containerPort"] for port in agent["ports"]}
 
 
 def test_a_rollout_never_needs_more_pods_than_there_are() -> None:
@@ -288,9 +297,7 @@ def test_pods_read_the_whole_spec_with_its_defaults() -> None:
 ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
     "a scorer": ({"reward": {"scorers": [{"kind": "Other"}]}}, True),
     "the temperature": ({"agent": {"sampling": {"temperature": 0.5}}}, True),
-    "concurrency": (
-        {"samplers": [{"name": "main", "template": {"maxConcurrentGroups": 3}}]}, True
-    ),
+    "concurrency": ({"samplers": [{"name": "main", "template": {"maxConcurrentGroups": 3}}]}, True),
     "a pause": ({"suspend": True}, False),
     "the retries": ({"lifecycle": {"backoffLimit": 9}}, False),
     "the trainer's image": ({"trainer": {"image": "mine"}}, False),
@@ -299,9 +306,10 @@ ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
     "a queue": ({"scheduling": {"provider": "Kueue", "queueName": "mine"}}, False),
     "who may reach them": ({"networkPolicy": "None"}, False),
     "the tokenizer": (
-        {"model": {"uri": "s3://rl-data/models/arithmetic", "tokenizerUri": "s3://abc/t"}}, True
+        {"model": {"uri": "s3://rl-data/models/arithmetic", "tokenizerUri": "s3://abc/t"}},
+        True,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("sections", "rolls"), ROLLS.values(), ids=ROLLS.keys())

@@ -74,4 +74,7 @@ def test_programs_get_no_token_of_a_clouds_identity() -> None:
 def test_without_programs_there_is_no_sandbox() -> None:
     mine = {"kind": "Code", "entryPoint": "mine:code"}  # which its sampler refuses by name
     pod = pod_of(a_deployment(reward={"scorers": [mine]}))
-    assert [one["name"] for one in pod["initContainers"]] == ["stage", "engine"]
+    assert [init_container["name"] for init_container in pod["initContainers"]] == [
+        "stage",
+        "engine",
+    ]

@@ -28,15 +28,24 @@ GROUPS = [{"name": "main", "poolRef": {"name": "shared"}}]
 TOOLS = [{"name": "calculator", "url": "http://c/mcp", "tokenSecretRef": {"name": "t", "key": "k"}}]
 POOL = a_meta("shared", uid="p")
 SPEC = SamplerPoolSpec.model_validate({"model": {"uri": "s3://rl-data/model"}})
-FIRST = (a_meta("first", uid="u1"), a_spec(
-    samplers=GROUPS, training={"steps": 60, "lora": {"rank": 8, "targets": ["v_proj", "q_proj"]}},
-    agent={"kind": "ToolLoop", "mcpServers": TOOLS},
-))  # fmt: skip
-SECOND = (a_meta("second", uid="u2"), a_spec(
-    samplers=GROUPS, training={"steps": 60, "lora": {"rank": 16, "targets": ["down_proj"]}},
-    agent={"kind": "Code"}, weightSync={"transport": {"relay": True}},
-    code={"configMapRef": {"name": "mine"}},
-))  # fmt: skip
+FIRST = (
+    a_meta("first", uid="u1"),
+    a_spec(
+        samplers=GROUPS,
+        training={"steps": 60, "lora": {"rank": 8, "targets": ["v_proj", "q_proj"]}},
+        agent={"kind": "ToolLoop", "mcpServers": TOOLS},
+    ),
+)
+SECOND = (
+    a_meta("second", uid="u2"),
+    a_spec(
+        samplers=GROUPS,
+        training={"steps": 60, "lora": {"rank": 16, "targets": ["down_proj"]}},
+        agent={"kind": "Code"},
+        weightSync={"transport": {"relay": True}},
+        code={"configMapRef": {"name": "mine"}},
+    ),
+)
 
 
 def rendered() -> dict[str, Any]:
@@ -56,10 +65,13 @@ def named(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_a_pod_has_one_engine_and_an_agent_for_each_run(pod: dict[str, Any]) -> None:
-    assert [one["name"] for one in pod["containers"]] == ["agent-first", "agent-second"]
-    assert [one["name"] for one in pod["initContainers"]] == [
-        "stage-first", "stage-second", "engine", "sandbox-second",
-    ]  # fmt: skip
+    assert [container["name"] for container in pod["containers"]] == ["agent-first", "agent-second"]
+    assert [init_container["name"] for init_container in pod["initContainers"]] == [
+        "stage-first",
+        "stage-second",
+        "engine",
+        "sandbox-second",
+    ]
     labels = rendered()["spec"]["template"]["metadata"]["labels"]
     assert (labels[names.JOB_LABEL], labels[names.RUN_LABEL]) == ("first", "u1")
     assert labels["runs.rl-operator.io/u2"] == "second"
@@ -85,12 +97,16 @@ def test_nothing_of_one_run_is_there_for_the_other(pod: dict[str, Any]) -> None:
     """Spec, Secrets, code, folders: only the model is in both runs' containers."""
     found = named(pod)
     of_run = [
-        {each["name"] for one in found.values() if one["name"].endswith(run)
-         for each in one["volumeMounts"]}
+        {
+            each["name"]
+            for one in found.values()
+            if one["name"].endswith(run)
+            for each in one["volumeMounts"]
+        }
         for run in ("-first", "-second")
-    ]  # fmt: skip
+    ]
     assert of_run[0] & of_run[1] == {"model"}
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert len(volumes) == len(pod["volumes"])
     assert set().union(*of_run) | {"engine-tmp", "shared-memory"} == set(volumes)
     assert volumes["tool-calculator-0"]["secret"]["secretName"] == "t"
@@ -101,19 +117,21 @@ def test_nothing_of_one_run_is_there_for_the_other(pod: dict[str, Any]) -> None:
 def test_no_port_and_no_name_is_used_twice(pod: dict[str, Any]) -> None:
     ports = Counter(
         value
-        for one in pod["containers"]
-        for name, value in environment_of(one).items()
+        for container in pod["containers"]
+        for name, value in environment_of(container).items()
         if name in (env.LISTEN_PORT, env.CHAT_PORT, env.RELAY_PORT)
     )
     assert sorted(ports) == ["8080", "8083", "8090", "8092", "8093"]
     assert set(ports.values()) == {1}
-    opened = [each for one in pod["containers"] for each in one["ports"]]
+    opened = [each for container in pod["containers"] for each in container["ports"]]
     assert sorted(one["containerPort"] for one in opened) == [8080, 8090, 8092]
     assert len({one["name"] for one in opened}) == 3
     assert all(len(one["name"]) <= 15 for one in opened)
-    for one in pod["containers"]:
-        asked = {one[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")}
-        assert asked == {int(environment_of(one)[env.LISTEN_PORT])}
+    for container in pod["containers"]:
+        asked = {
+            container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")
+        }
+        assert asked == {int(environment_of(container)[env.LISTEN_PORT])}
 
 
 def test_the_engine_has_room_for_the_adapters_of_all_runs(pod: dict[str, Any]) -> None:
@@ -123,10 +141,17 @@ def test_the_engine_has_room_for_the_adapters_of_all_runs(pod: dict[str, Any]) -
     assert "--max-lora-rank 16" in line
     assert "--lora-target-modules q_proj v_proj down_proj --lora" in line
     assert "--max-loras-per-batch 8" in line
-    where = {one["mountPath"]: one.get("readOnly", False) for one in engine["volumeMounts"]}
+    where = {
+        volume_mount["mountPath"]: volume_mount.get("readOnly", False)
+        for volume_mount in engine["volumeMounts"]
+    }
     assert where == {
-        "/model": True, "/weights/0": True, "/weights/1": True, "/tmp": False, "/dev/shm": False,
-    }  # fmt: skip
+        "/model": True,
+        "/weights/0": True,
+        "/weights/1": True,
+        "/tmp": False,
+        "/dev/shm": False,
+    }
 
 
 def test_layers_that_one_run_leaves_open_are_all(pod: dict[str, Any]) -> None:
@@ -134,9 +159,14 @@ def test_layers_that_one_run_leaves_open_are_all(pod: dict[str, Any]) -> None:
     job, spec = FIRST
     third, fourth = (a_meta("third", uid="u3"), open_run), (a_meta("fourth", uid="u4"), open_run)
     found = deployment.render(
-        POOL, SPEC, job=job, job_spec=spec, replicas=1,
-        images=IMAGES, beside=[SECOND, third, fourth],
-    )  # fmt: skip
+        POOL,
+        SPEC,
+        job=job,
+        job_spec=spec,
+        replicas=1,
+        images=IMAGES,
+        beside=[SECOND, third, fourth],
+    )
     line = " ".join(named(pod_of(found))["engine"]["args"])
     assert f"--lora-target-modules {' '.join(TARGETS)} --lora" in line
     assert "--max-loras-per-batch 16" in line
@@ -145,7 +175,11 @@ def test_layers_that_one_run_leaves_open_are_all(pod: dict[str, Any]) -> None:
 def test_the_model_is_staged_once_and_agents_cannot_change_it(pod: dict[str, Any]) -> None:
     found = named(pod)
     for name, read_only in (("stage-first", False), ("agent-first", True), ("agent-second", True)):
-        (mount,) = (one for one in found[name]["volumeMounts"] if one["name"] == "model")
+        (mount,) = (
+            volume_mount
+            for volume_mount in found[name]["volumeMounts"]
+            if volume_mount["name"] == "model"
+        )
         assert mount.get("readOnly", False) is read_only
 
 
@@ -155,7 +189,7 @@ def test_the_pools_own_policy_stays_when_a_job_goes() -> None:
     assert found["spec"]["podSelector"]["matchLabels"] == {names.POOL_LABEL: "shared"}
     inside, metrics = found["spec"]["ingress"]
     assert inside["from"] == [{"podSelector": found["spec"]["podSelector"]}]
-    assert [one["port"] for one in metrics["ports"]] == [8080, 8090]
+    assert [metric["port"] for metric in metrics["ports"]] == [8080, 8090]
 
 
 class _Agent(BaseHTTPRequestHandler):
@@ -201,12 +235,14 @@ def test_an_engine_is_restarted_when_no_agent_vouches_for_it(
 ) -> None:
     """The very program that the kubelet runs."""
     job, spec = FIRST
-    pod = pod_of(deployment.render(
-        POOL, SPEC, job=job, job_spec=spec, replicas=1, images=IMAGES, beside=[SECOND]
-    ))  # fmt: skip
+    pod = pod_of(
+        deployment.render(
+            POOL, SPEC, job=job, job_spec=spec, replicas=1, images=IMAGES, beside=[SECOND]
+        )
+    )
     _, *options = named(pod)["engine"]["livenessProbe"]["exec"]["command"]
     assert options[-2:] == ["8080", "8090"]
-    asked = [str(ports[one]) for one in agents]
+    asked = [str(ports[agent]) for agent in agents]
     ended = subprocess.run([sys.executable, *options[:-2], *asked], check=False, timeout=60)
     assert (ended.returncode == 0) is well
 

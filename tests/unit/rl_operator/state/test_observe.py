@@ -26,6 +26,6 @@ def test_what_somebody_else_has_labelled_like_it_is_not_the_job_s() -> None:
         api.put(kinds.PYTORCH_JOB, name, metadata=metadata, spec={})
     found = observe.job_snapshot(api, Key(kinds.RLJOB.name, NAMESPACE, "job"))
     assert found is not None
-    assert [one.meta.name for one in found.pools] == ["own"]
-    assert [one.name for one in found.trainers] == ["own"]
+    assert [pool.meta.name for pool in found.pools] == ["own"]
+    assert [trainer.name for trainer in found.trainers] == ["own"]
     assert (kinds.SAMPLER_POOL.name, "copied") in found.children  # its name may be needed

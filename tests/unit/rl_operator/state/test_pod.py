@@ -121,16 +121,18 @@ def beside_a_sidecar(code: int) -> Pod:
 
 TOLD: dict[str, tuple[Pod, Pod]] = {
     "who waits tells more than who runs": (
-        Pod.parse(a_raw_pod({"phase": "Running"})), Pod.parse(a_raw_pod({"phase": "Pending"}))
+        Pod.parse(a_raw_pod({"phase": "Running"})),
+        Pod.parse(a_raw_pod({"phase": "Pending"})),
     ),
     "who ended tells more than who runs": (Pod.parse(a_raw_pod({"phase": "Running"})), ended(1)),
     "who was killed tells why others end": (ended(1), ended(137)),
     "who was refused tells why": (ended(1), ended(2)),
     "who was evicted tells why others end": (ended(143), ended(143, reason="Evicted")),
     "whose process has failed tells more than who waits, though a sidecar keeps its pod": (
-        Pod.parse(a_raw_pod({"phase": "Pending"})), beside_a_sidecar(42)
+        Pod.parse(a_raw_pod({"phase": "Pending"})),
+        beside_a_sidecar(42),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("less", "more"), TOLD.values(), ids=TOLD)

@@ -59,9 +59,13 @@ def a_pool(**status: Any) -> Pool:
 
 def a_waiting_job(pool: Pool | None, *, asked: bool = True, **job: Any) -> JobSnapshot:
     said = Condition(
-        type="PoolAssigned", status="False", reason="WaitingForPool" if pool else "PoolNotFound",
-        message="No pool.", last_transition_time=SINCE, observed_generation=1,
-    )  # fmt: skip
+        type="PoolAssigned",
+        status="False",
+        reason="WaitingForPool" if pool else "PoolNotFound",
+        message="No pool.",
+        last_transition_time=SINCE,
+        observed_generation=1,
+    )
     status = RLJobStatus(conditions=[said] if asked else [])
     found = pool_ref.resolved(a_job_object(status, samplers=GROUPS, **job), pool)
     holds = pool is not None and MINE in pool.holders

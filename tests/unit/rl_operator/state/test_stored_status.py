@@ -17,9 +17,13 @@ from tests.manifests import a_job
 from tests.unit.rl_operator.model_api import NAMESPACE, ModelApi
 
 READY: dict[str, Any] = {
-    "type": "Ready", "status": "True", "reason": "Running", "message": "",
-    "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
-}  # fmt: skip
+    "type": "Ready",
+    "status": "True",
+    "reason": "Running",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+    "observedGeneration": 1,
+}
 NEWER: dict[str, Any] = {
     "attempt": 2,
     "failures": 1,
@@ -38,8 +42,8 @@ def test_what_is_not_known_is_left_out_and_nothing_else() -> None:
     found = stored_status.read(RLJobStatus, copy.deepcopy(NEWER))
     assert (found.attempt, found.failures, found.trainer.ready) == (2, 1, 1)
     assert found.phase == RLJobStatus().phase
-    assert [one.type for one in found.conditions] == ["Ready", "Evicted"]
-    assert [one.attempt for one in found.attempts] == [1, 2]
+    assert [condition.type for condition in found.conditions] == ["Ready", "Evicted"]
+    assert [attempt.attempt for attempt in found.attempts] == [1, 2]
 
 
 def test_a_job_whose_status_is_newer_is_looked_at() -> None:

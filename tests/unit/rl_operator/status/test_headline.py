@@ -53,13 +53,18 @@ HALTED = STARTED.model_copy(
     }
 )
 LATE = OperationStatus(
-    kind="Suspend", step="StoppingTrainer", started_time=format_time(NOW - 500),
+    kind="Suspend",
+    step="StoppingTrainer",
+    started_time=format_time(NOW - 500),
     deadline=format_time(NOW - 80),
-)  # fmt: skip
+)
 AT_REST = Condition(
-    type="Ready", status="True", reason="Suspended", observed_generation=1,
+    type="Ready",
+    status="True",
+    reason="Suspended",
+    observed_generation=1,
     last_transition_time=format_time(NOW),
-)  # fmt: skip
+)
 RESTING = (dataclasses.replace(POOLS[0], status=SamplerPoolStatus(conditions=[AT_REST])),)
 SUCCEEDED = RUN.model_copy(update={"outcome": COMPLETE.outcome})
 PENDING = a_pod(phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficient gpu")
@@ -68,64 +73,89 @@ CRASHING = a_pod("sampler", ready=False, containers=(LOOPING,))
 
 TABLE: dict[str, tuple[Situation, str, str, str]] = {
     "looking at inputs": (
-        a_situation(RLJobStatus(), checking=True, there={}), "Pending", "Reconciling",
+        a_situation(RLJobStatus(), checking=True, there={}),
+        "Pending",
+        "Reconciling",
         "CheckingInputs",
     ),
     "no sampler yet": (
-        a_situation(RLJobStatus(), a_reading()), "Starting", "Reconciling", "WaitingForSamplers"
+        a_situation(RLJobStatus(), a_reading()),
+        "Starting",
+        "Reconciling",
+        "WaitingForSamplers",
     ),
     "bad input": (
-        a_situation(RLJobStatus(), stall=Stall(reason="ModelNotFound", message="m")), "Stalled",
-        "Stalled", "ModelNotFound",
+        a_situation(RLJobStatus(), stall=Stall(reason="ModelNotFound", message="m")),
+        "Stalled",
+        "Stalled",
+        "ModelNotFound",
     ),
     "begins": (
-        a_situation(RLJobStatus(), decision=Begin(attempt=1), there={"pools": POOLS}), "Starting",
-        "Reconciling", "TrainerStarting",
+        a_situation(RLJobStatus(), decision=Begin(attempt=1), there={"pools": POOLS}),
+        "Starting",
+        "Reconciling",
+        "TrainerStarting",
     ),
     "no node": (
-        a_situation(there={"pools": POOLS, "pods": (PENDING,)}), "Starting", "Reconciling",
+        a_situation(there={"pools": POOLS, "pods": (PENDING,)}),
+        "Starting",
+        "Reconciling",
         "TrainerStarting",
     ),
     "nothing published": (
-        a_situation(reading=a_reading(a_run_document(epoch=1))), "Starting", "Reconciling",
+        a_situation(reading=a_reading(a_run_document(epoch=1))),
+        "Starting",
+        "Reconciling",
         "PublishingPolicy",
     ),
     "a sampler crashes": (
-        a_situation(there={"pools": POOLS, "pods": (a_pod(), CRASHING)}), "Recovering",
-        "Reconciling", "SamplersStarting",
+        a_situation(there={"pools": POOLS, "pods": (a_pod(), CRASHING)}),
+        "Recovering",
+        "Reconciling",
+        "SamplersStarting",
     ),
     "at work": (a_situation(), "Running", "Ready", "Running"),
     "the judge is down": (
-        a_situation(reading=a_reading(RUN, samplers=(UNJUDGED,))), "Recovering", "Reconciling",
+        a_situation(reading=a_reading(RUN, samplers=(UNJUDGED,))),
+        "Recovering",
+        "Reconciling",
         "ScorerUnavailable",
     ),
     "store down": (
-        a_situation(reading=Reading(store=DOWN, bucket=REACHED)), "Recovering", "Reconciling",
+        a_situation(reading=Reading(store=DOWN, bucket=REACHED)),
+        "Recovering",
+        "Reconciling",
         "StateStoreUnreachable",
     ),
     "trainer again": (
-        a_situation(
-            reading=a_reading(RUN.model_copy(update={"epoch": 2})), there={"pools": POOLS}
-        ),
-        "Recovering", "Reconciling", "TrainerStarting",
+        a_situation(reading=a_reading(RUN.model_copy(update={"epoch": 2})), there={"pools": POOLS}),
+        "Recovering",
+        "Reconciling",
+        "TrainerStarting",
     ),
     "succeeded, its pod still ends": (
         a_situation(
             reading=a_reading(SUCCEEDED),
             there={"pools": POOLS, "pods": (a_pod(phase="Succeeded", ready=False),)},
         ),
-        "Running", "Reconciling", "Finishing",
+        "Running",
+        "Reconciling",
+        "Finishing",
     ),
     "its pod has ended": (
         a_situation(there={"pools": POOLS, "pods": (a_pod(phase="Failed", ready=False),)}),
-        "Recovering", "Reconciling", "TrainerEnded",
+        "Recovering",
+        "Reconciling",
+        "TrainerEnded",
     ),
     "stopping": (
         a_situation(
             snapshot=a_snapshot(job=a_job_object(STARTED, suspend=True), **AT_WORK),
             decision=Wait(why="Stopping"),
         ),
-        "Suspending", "Reconciling", "Stopping",
+        "Suspending",
+        "Reconciling",
+        "Stopping",
     ),
     "a pod does not stop": (
         a_situation(
@@ -135,63 +165,90 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
             ),
             decision=Wait(why="Stopping"),
         ),
-        "Suspending", "Stalled", "PodsNotStopping",
+        "Suspending",
+        "Stalled",
+        "PodsNotStopping",
     ),
     "suspended": (
         a_situation(
             snapshot=a_snapshot(job=a_job_object(HALTED, suspend=True), pools=RESTING),
-            reading=Reading(), decision=Wait(why="Suspended"),
+            reading=Reading(),
+            decision=Wait(why="Suspended"),
         ),
-        "Suspended", "Ready", "Suspended",
+        "Suspended",
+        "Ready",
+        "Suspended",
     ),
     "suspended, a pod ended but there": (
         a_situation(
             snapshot=a_snapshot(
-                job=a_job_object(HALTED, suspend=True), pools=RESTING,
+                job=a_job_object(HALTED, suspend=True),
+                pools=RESTING,
                 pods=(a_pod("sampler", phase="Succeeded", ready=False, deleting=True),),
             ),
-            reading=Reading(), decision=Wait(why="Suspended"),
+            reading=Reading(),
+            decision=Wait(why="Suspended"),
         ),
-        "Suspending", "Reconciling", "Stopping",
+        "Suspending",
+        "Reconciling",
+        "Stopping",
     ),
     "suspended, an evicted pod left behind": (
         a_situation(
             snapshot=a_snapshot(
-                job=a_job_object(HALTED, suspend=True), pools=RESTING,
+                job=a_job_object(HALTED, suspend=True),
+                pools=RESTING,
                 pods=(a_pod("sampler", phase="Failed", ready=False),),
             ),
-            reading=Reading(), decision=Wait(why="Suspended"),
+            reading=Reading(),
+            decision=Wait(why="Suspended"),
         ),
-        "Suspended", "Ready", "Suspended",
+        "Suspended",
+        "Ready",
+        "Suspended",
     ),
     "suspended from the first": (
         a_situation(
-            snapshot=a_snapshot(job=a_job_object(RLJobStatus(), suspend=True)), reading=Reading(),
+            snapshot=a_snapshot(job=a_job_object(RLJobStatus(), suspend=True)),
+            reading=Reading(),
             decision=Wait(why="Suspended"),
         ),
-        "Suspended", "Ready", "Suspended",
+        "Suspended",
+        "Ready",
+        "Suspended",
     ),
     "resuming": (
-        a_situation(HALTED, there={"pools": RESTING}), "Starting", "Reconciling", "Resuming"
+        a_situation(HALTED, there={"pools": RESTING}),
+        "Starting",
+        "Reconciling",
+        "Resuming",
     ),
     "failed once": (a_situation(decision=ended()), "Recovering", "Reconciling", "TrainerFailed"),
     "refused by the trainer": (
-        a_situation(decision=ended(counts=False)), "Stalled", "Stalled", "ScorerUnknown"
+        a_situation(decision=ended(counts=False)),
+        "Stalled",
+        "Stalled",
+        "ScorerUnknown",
     ),
     "failed for good": (
-        a_situation(decision=ended(final=True)), "Failed", "Stalled", "TrainerFailed"
+        a_situation(decision=ended(final=True)),
+        "Failed",
+        "Stalled",
+        "TrainerFailed",
     ),
     "complete": (a_situation(decision=COMPLETE), "Succeeded", "Ready", "Complete"),
     "deleting": (
         a_situation(snapshot=a_snapshot(job=a_job_object(STARTED, meta=a_meta(deleted_at=NOW)))),
-        "Terminating", "Reconciling", "Deleting",
+        "Terminating",
+        "Reconciling",
+        "Deleting",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
     ("situation", "phase", "state", "reason"), TABLE.values(), ids=TABLE.keys()
-)  # fmt: skip
+)
 def test_the_table_of_states(situation: Situation, phase: str, state: str, reason: str) -> None:
     after = compute(situation)
     ready = find(after.conditions, "Ready")
@@ -202,7 +259,7 @@ def test_the_table_of_states(situation: Situation, phase: str, state: str, reaso
         found = find(after.conditions, kind)
         assert (found is not None and found.status == "True") is (state == kind), kind
     assert after.observed_generation == 1
-    assert len({one.type for one in after.conditions}) == len(after.conditions)
+    assert len({condition.type for condition in after.conditions}) == len(after.conditions)
 
 
 @pytest.mark.parametrize(("situation", "phase", "state", "reason"), TABLE.values(), ids=TABLE)
@@ -238,7 +295,7 @@ def test_the_cause_is_named() -> None:
 
 def test_failed_goes_with_stalled_and_stays() -> None:
     after = compute(TABLE["failed for good"][0])
-    assert {"Failed", "Stalled"} <= {one.type for one in after.conditions}
+    assert {"Failed", "Stalled"} <= {condition.type for condition in after.conditions}
     assert after.completion_time == format_time(NOW)
     later = compute(a_situation(after, a_reading(RUN), there={}))
     assert (later.phase, later.conditions) == ("Failed", after.conditions)

@@ -35,22 +35,34 @@ from tests.unit.rl_operator.situations import (
 def test_counters() -> None:
     evaluations = [
         EvaluationResult(
-            step=3, version=4, temperature=temperature, accuracy=accuracy, prompts=1, tokens=1,
-            samples_per_prompt=2, pass_at={"1": accuracy, "2": min(1.0, 2 * accuracy)},
-            logprob_gap_mean=0, logprob_gap_max=0, seconds=1,
+            step=3,
+            version=4,
+            temperature=temperature,
+            accuracy=accuracy,
+            prompts=1,
+            tokens=1,
+            samples_per_prompt=2,
+            pass_at={"1": accuracy, "2": min(1.0, 2 * accuracy)},
+            logprob_gap_mean=0,
+            logprob_gap_max=0,
+            seconds=1,
         )
         for temperature, accuracy in ((1.0, 0.25), (0.7, 0.75))
-    ]  # fmt: skip
+    ]
     skipped: dict[str, Any] = {"skipped": 2, "first_skipped": ["s3://b/d.jsonl line 3 is not JSON"]}
     found = DatasetSummary(split="train", name="d", uri="s3://b/d.jsonl", records=9, **skipped)
     policy = POLICY.model_copy(update={"version": 6, "step": 4})
     latest = a_step(3, reward_mean=0.5, time=NOW, staleness_max=2)
     run = RUN.model_copy(
         update={
-            "evaluations": evaluations, "step": 5, "epoch": 3, "policy": policy, "latest": latest,
+            "evaluations": evaluations,
+            "step": 5,
+            "epoch": 3,
+            "policy": policy,
+            "latest": latest,
             "datasets": [found],
         }
-    )  # fmt: skip
+    )
     behind = a_sampler("b", pod="gone-pod", version=1, step=0)
     after = compute(a_situation(reading=a_reading(run, samplers=(SAMPLER, behind), backlog=7)))
     progress, weights = after.progress, after.weights
@@ -69,11 +81,19 @@ def test_counters() -> None:
 def test_a_source_has_the_loss_of_its_last_evaluation_in_status() -> None:
     evaluations = [
         EvaluationResult(
-            step=step, version=0, dataset=dataset, temperature=1.0, loss=loss, prompts=1, tokens=1,
-            logprob_gap_mean=0, logprob_gap_max=0, seconds=1,
+            step=step,
+            version=0,
+            dataset=dataset,
+            temperature=1.0,
+            loss=loss,
+            prompts=1,
+            tokens=1,
+            logprob_gap_mean=0,
+            logprob_gap_max=0,
+            seconds=1,
         )
         for step, dataset, loss in ((0, "a", 2.5), (0, "b", 1.5), (3, "a", 0.12345))
-    ]  # fmt: skip
+    ]
     found = [
         DatasetSummary(split="validation", name=name, uri="s3://b/d.jsonl", records=9)
         for name in ("a", "b")

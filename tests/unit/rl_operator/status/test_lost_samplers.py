@@ -33,33 +33,39 @@ CASES: dict[str, tuple[list[Sampler], int]] = {
     "all there": ([a_registration("p-a-1", 0, None), a_registration("p-a-2", 0, None)], 0),
     "died": ([a_registration("p-a-1", 0, 50, drained=False)], 1),
     "died and replaced": (
-        [a_registration("p-a-1", 0, 50, drained=False), a_registration("p-a-2", 60, None)], 1
+        [a_registration("p-a-1", 0, 50, drained=False), a_registration("p-a-2", 60, None)],
+        1,
     ),
     "ended in order and replaced": (
-        [a_registration("p-a-1", 0, 50), a_registration("p-a-2", 60, None)], 1
+        [a_registration("p-a-1", 0, 50), a_registration("p-a-2", 60, None)],
+        1,
     ),
     "scaled down": ([a_registration("p-a-1", 0, 50), a_registration("p-a-2", 0, None)], 0),
     "scaled down and up much later": (
-        [a_registration("p-a-1", 0, 50), a_registration("p-a-2", 500, None)], 0
+        [a_registration("p-a-1", 0, 50), a_registration("p-a-2", 500, None)],
+        0,
     ),
     "rolled to another template": (
-        [a_registration("p-a-1", 0, 50), a_registration("p-b-1", 60, None)], 0
+        [a_registration("p-a-1", 0, 50), a_registration("p-b-1", 60, None)],
+        0,
     ),
     "twice, one after the other": (
         [
-            a_registration("p-a-1", 0, 50), a_registration("p-a-2", 60, 90),
+            a_registration("p-a-1", 0, 50),
+            a_registration("p-a-2", 60, 90),
             a_registration("p-a-3", 100, None),
         ],
         2,
     ),
     "one successor stands for one": (
         [
-            a_registration("p-a-1", 0, 50), a_registration("p-a-2", 0, 50),
+            a_registration("p-a-1", 0, 50),
+            a_registration("p-a-2", 0, 50),
             a_registration("p-a-3", 60, None),
         ],
         1,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("samplers", "lost"), CASES.values(), ids=CASES.keys())
@@ -70,39 +76,46 @@ def test_lost_samplers(samplers: list[Sampler], lost: int) -> None:
 SUSPENDED: dict[str, tuple[list[Sampler], int]] = {
     "all ended by it": (
         [
-            a_registration("p-a-1", 0, 50.9), a_registration("p-a-2", 0, 51.4),
-            a_registration("p-a-3", 53, None), a_registration("p-a-4", 60, None),
+            a_registration("p-a-1", 0, 50.9),
+            a_registration("p-a-2", 0, 51.4),
+            a_registration("p-a-3", 53, None),
+            a_registration("p-a-4", 60, None),
         ],
         0,
     ),
     "one has registered again": (
         [
-            a_registration("p-a-1", 0, 50.9), a_registration("p-a-2", 0, 51.4),
+            a_registration("p-a-1", 0, 50.9),
+            a_registration("p-a-2", 0, 51.4),
             a_registration("p-a-3", 53, None),
         ],
         0,
     ),
     "drained for longer than the trainer": (
-        [a_registration("p-a-1", 0, 75), a_registration("p-a-2", 80, None)], 0
+        [a_registration("p-a-1", 0, 75), a_registration("p-a-2", 80, None)],
+        0,
     ),
     "replaced before it": (
         [
-            a_registration("p-a-1", 0, 20), a_registration("p-a-2", 25, 51),
+            a_registration("p-a-1", 0, 20),
+            a_registration("p-a-2", 25, 51),
             a_registration("p-a-3", 60, None),
         ],
         1,
     ),
     "replaced after it": (
         [
-            a_registration("p-a-1", 0, 51), a_registration("p-a-2", 60, 80),
+            a_registration("p-a-1", 0, 51),
+            a_registration("p-a-2", 60, 80),
             a_registration("p-a-3", 85, None),
         ],
         1,
     ),
     "died in it": (
-        [a_registration("p-a-1", 0, 51, drained=False), a_registration("p-a-2", 60, None)], 1
+        [a_registration("p-a-1", 0, 51, drained=False), a_registration("p-a-2", 60, None)],
+        1,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("samplers", "lost"), SUSPENDED.values(), ids=SUSPENDED.keys())
@@ -114,9 +127,12 @@ RECORD = AttemptStatus(
     attempt=1, result="Suspended", start_time=format_time(NOW), end_time=format_time(NOW + 51)
 )
 CONDITION = Condition(
-    type="Suspended", status="False", reason="Resumed", observed_generation=1,
+    type="Suspended",
+    status="False",
+    reason="Resumed",
+    observed_generation=1,
     last_transition_time=format_time(NOW + 51),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +145,7 @@ def test_samplers_that_come_back_before_the_next_attempt_begins(
 ) -> None:
     """It begins as soon as all of them are there; the first is there before."""
     status = RLJobStatus(attempt=1, **known)
-    samplers = (
-        a_registration("p-a-1", NOW, NOW + 50.2), a_registration("p-a-2", NOW + 52.9, None)
-    )  # fmt: skip
+    samplers = (a_registration("p-a-1", NOW, NOW + 50.2), a_registration("p-a-2", NOW + 52.9, None))
     situation = Situation(
         snapshot=a_snapshot(status),
         reading=a_reading(a_run_document(), samplers=samplers[1:], registrations=samplers),
@@ -143,9 +157,10 @@ def test_samplers_that_come_back_before_the_next_attempt_begins(
 
 def test_lost_samplers_count_on_when_their_registrations_are_deleted() -> None:
     found = [
-        a_registration("p-a-1", 0, 50, drained=False), a_registration("p-a-2", 60, 300),
+        a_registration("p-a-1", 0, 50, drained=False),
+        a_registration("p-a-2", 60, 300),
         a_registration("p-a-3", 310, 400, drained=False),
-    ]  # fmt: skip
+    ]
     assert count_lost(found) == 3  # two died, one was evicted and replaced
     ended = EndedSamplers(before=200, died=1)
     assert count_lost(found, forgotten=ended) == 3  # noted and not deleted yet

@@ -34,13 +34,19 @@ def a_pool(name: str, **spec: Any) -> Pool:
     [
         ((), 0, ResourcesStatus(gpus=6, cpu="1.5", memory="24Gi")),
         ((), 2, ResourcesStatus(gpus=8, cpu="5.5", memory="25Gi")),
-        ((a_pool("job-main", job="job", replicas=1),), 2,
-         ResourcesStatus(gpus=4, cpu="4.5", memory="9Gi")),
+        (
+            (a_pool("job-main", job="job", replicas=1),),
+            2,
+            ResourcesStatus(gpus=4, cpu="4.5", memory="9Gi"),
+        ),
         ((a_pool("job-main", job="job", replicas=9, suspend=True),), 0, ResourcesStatus()),
-        ((a_pool("theirs", model={"uri": "s3://abc/m"}, replicas=9),), 0,
-         ResourcesStatus(gpus=6, cpu="1.5", memory="24Gi")),
+        (
+            (a_pool("theirs", model={"uri": "s3://abc/m"}, replicas=9),),
+            0,
+            ResourcesStatus(gpus=6, cpu="1.5", memory="24Gi"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_everything_that_ought_to_be_there_is_counted(
     pools: tuple[Pool, ...], trainers: int, expected: ResourcesStatus
 ) -> None:

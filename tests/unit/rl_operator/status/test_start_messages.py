@@ -52,7 +52,10 @@ def test_what_cannot_be_made_for_now_is_said(attempt: int, phase: str) -> None:
     found = compute(
         Situation(snapshot=a_snapshot(status), reading=a_reading(), now=NOW, hindered=hindered)
     )
-    said = {one.type: (one.status, one.reason, one.message) for one in found.conditions}
+    said = {
+        condition.type: (condition.status, condition.reason, condition.message)
+        for condition in found.conditions
+    }
     assert found.phase == phase
     assert said["Ready"] == ("False", "WebhookUnavailable", hindered)
     assert said["Reconciling"] == ("True", "WebhookUnavailable", hindered)

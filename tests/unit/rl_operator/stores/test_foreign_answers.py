@@ -43,9 +43,13 @@ def refuse() -> None:
 
 def stores(endpoint: str, *, mongo: bool) -> Stores:
     values = {
-        "mongoUri": "mongodb://db", "mongoDatabase": "rl_team", "s3Endpoint": endpoint,
-        "s3Bucket": "abc", "s3AccessKey": "key", "s3SecretKey": "secret",
-    }  # fmt: skip
+        "mongoUri": "mongodb://db",
+        "mongoDatabase": "rl_team",
+        "s3Endpoint": endpoint,
+        "s3Bucket": "abc",
+        "s3AccessKey": "key",
+        "s3SecretKey": "secret",
+    }
     objects = Objects(StoreSettings.from_mapping(values), patience_seconds=0.0)
     asked = SimpleNamespace(ensure_indexes=refuse if mongo else lambda: None)
     return cast(Stores, SimpleNamespace(mongo=cast(Any, asked), objects=objects))

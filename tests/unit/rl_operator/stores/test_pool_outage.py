@@ -51,9 +51,11 @@ def a_pool(status: SamplerPoolStatus | None = None, *, shared: bool = False) -> 
         {"model": {"uri": "s3://rl-data/models/m"}, "replicas": 1, "maxRuns": 2} if shared else own
     )
     pool = Pool(
-        meta=a_meta("job-main"), spec=SamplerPoolSpec.model_validate(spec), spec_error="",
+        meta=a_meta("job-main"),
+        spec=SamplerPoolSpec.model_validate(spec),
+        spec_error="",
         status=status or SamplerPoolStatus(observed_generation=1),
-    )  # fmt: skip
+    )
     beside = (a_job_object(meta=a_meta("two")),) if shared else ()
     key = Key(SAMPLER_POOL.name, "ns", "job-main")
     return PoolSnapshot(key=key, pool=pool, job=a_job_object(), beside=beside, pods=PODS)
@@ -101,10 +103,10 @@ def test_a_shared_pool_says_that_the_store_of_one_of_its_runs_is_away(
     said = store_of(after)
     assert said is not None
     assert (said.status, said.reason) == ("False", "StateStoreUnreachable")
-    assert [one.serving for one in after.runs] == [
+    assert [run.serving for run in after.runs] == [
         1 if reading.known else None for reading in readings
     ]
-    assert len({one.type for one in after.conditions}) == len(after.conditions)
+    assert len({condition.type for condition in after.conditions}) == len(after.conditions)
 
 
 def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:

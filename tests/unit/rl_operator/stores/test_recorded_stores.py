@@ -28,6 +28,10 @@ STAND_INS = {
 def test_it_takes_what_the_real_one_takes(real: str, method: str) -> None:
     taken = inspect.signature(getattr(STAND_INS[real], method))
     wanted = inspect.signature(getattr(getattr(wiring, real), method))
-    assert [(one.name, one.kind, one.default) for one in taken.parameters.values()] == [
-        (one.name, one.kind, one.default) for one in wanted.parameters.values()
+    assert [
+        (parameter.name, parameter.kind, parameter.default)
+        for parameter in taken.parameters.values()
+    ] == [
+        (parameter.name, parameter.kind, parameter.default)
+        for parameter in wanted.parameters.values()
     ]

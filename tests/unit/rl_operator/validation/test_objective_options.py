@@ -18,9 +18,11 @@ SOURCE = {"name": "held-out", "uri": "s3://abc/a.jsonl"}
 def evaluation(**sections: Any) -> RLJobSpec:
     """An evaluation; ``__`` in a name goes into a section."""
     spec: dict[str, Any] = {
-        "algorithm": {"objective": "Evaluation"}, "data": {"test": [SOURCE]}, "training": {},
+        "algorithm": {"objective": "Evaluation"},
+        "data": {"test": [SOURCE]},
+        "training": {},
         "weightSync": {},
-    }  # fmt: skip
+    }
     for path, value in sections.items():
         section = spec
         *parents, last = path.split("__")
@@ -98,10 +100,14 @@ def test_what_sampling_reads_passes() -> None:
         ("rollouts__maxEmptyBatches", 2, "rollouts.maxEmptyBatches", "2"),
         ("lifecycle__retention__tasks__maxCount", 9, "lifecycle.retention.tasks.maxCount", "9"),
         ("training__evaluation__samplesPerPrompt", 2, "training.evaluation.samplesPerPrompt", "2"),
-        ("weightSync__transport__delta__anchorEvery", 3,
-         "weightSync.transport.delta.anchorEvery", "3"),
+        (
+            "weightSync__transport__delta__anchorEvery",
+            3,
+            "weightSync.transport.delta.anchorEvery",
+            "3",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_sampling_does_not_read(path: str, value: Any, field: str, said: str) -> None:
     (refusal,) = of_spec(sampling(**{path: value}))
     assert (refusal.field, refusal.value) == (f"spec.{field}", said)
@@ -117,7 +123,7 @@ def test_what_sampling_does_not_read(path: str, value: Any, field: str, said: st
 def test_of_training_is_read_what_is_meant_to_be(objective: str, read: set[str]) -> None:
     of_both = {"checkpoint", "maxSequencesPerMicrobatch", "maxTokensPerMicrobatch", "precision"}
     whole = {path.removeprefix("training.") for path in UNREAD[objective]}
-    fields = {str(one.alias) for one in Training.model_fields.values()}
+    fields = {str(model_field.alias) for model_field in Training.model_fields.values()}
     partly = set() if objective == "Evaluation" else {"evaluation"}
     assert fields - whole - partly == of_both | read
 

@@ -49,29 +49,34 @@ def test_its_trainer_waits_for_nobody() -> None:
     [
         (a_situation(RLJobStatus(), a_reading()), "Starting", "TrainerStarting"),
         (a_situation(STARTED, a_reading(), pods=(a_pod(),)), "Starting", "TrainerStarting"),
-        (a_situation(STARTED, a_reading(a_run_document(epoch=1)), pods=(a_pod(),)),
-         "Running", "Running"),
+        (
+            a_situation(STARTED, a_reading(a_run_document(epoch=1)), pods=(a_pod(),)),
+            "Running",
+            "Running",
+        ),
     ],
     ids=["before", "no run yet", "at work"],
-)  # fmt: skip
+)
 def test_its_states(situation: Situation, phase: str, reason: str) -> None:
     status = compute(situation)
-    ready = next(one for one in status.conditions if one.type == "Ready")
+    ready = next(condition for condition in status.conditions if condition.type == "Ready")
     assert (status.phase, ready.reason) == (phase, reason)
 
 
 def test_nothing_is_said_of_what_it_does_not_have() -> None:
     run = a_run_document(step=3, steps=60, latest=a_step(3, loss=0.5, time=NOW), progress_at=NOW)
     status = compute(a_situation(STARTED, a_reading(run), pods=(a_pod(),)))
-    said = {one.type for one in status.conditions}
+    said = {condition.type for condition in status.conditions}
     assert said == {"Ready", "TrainerReady", "StorageReachable", "StateStoreReachable"}
     assert (status.progress.step, status.progress.reward, status.progress.staleness) == (
-        3, None, None,
-    )  # fmt: skip
-    assert (status.samplers.desired, status.weights.version) == (0, 0)
-    assert next(one for one in status.conditions if one.type == "Ready").message == (
-        "The trainer is at work."
+        3,
+        None,
+        None,
     )
+    assert (status.samplers.desired, status.weights.version) == (0, 0)
+    assert next(
+        condition for condition in status.conditions if condition.type == "Ready"
+    ).message == ("The trainer is at work.")
 
 
 @pytest.mark.parametrize(
@@ -79,25 +84,43 @@ def test_nothing_is_said_of_what_it_does_not_have() -> None:
     [
         ({"agent": {"kind": "ToolLoop"}}, "spec.agent.kind", "ToolLoop"),
         ({"agent": {"sampling": {"temperature": 0.5}}}, "spec.agent.sampling.temperature", "0.5"),
-        ({"agent": {"sampling": {"maxTokensPerTurn": 64}}},
-         "spec.agent.sampling.maxTokensPerTurn", "64"),
+        (
+            {"agent": {"sampling": {"maxTokensPerTurn": 64}}},
+            "spec.agent.sampling.maxTokensPerTurn",
+            "64",
+        ),
         ({"algorithm": {"objective": "SFT", "groupSize": 4}}, "spec.algorithm.groupSize", "4"),
-        ({"algorithm": {"objective": "SFT", "loss": {"kind": "GSPO"}}},
-         "spec.algorithm.loss.kind", "GSPO"),
+        (
+            {"algorithm": {"objective": "SFT", "loss": {"kind": "GSPO"}}},
+            "spec.algorithm.loss.kind",
+            "GSPO",
+        ),
         ({"algorithm": {"objective": "SFT", "kl": {}}}, "spec.algorithm.kl", None),
-        ({"algorithm": {"objective": "SFT", "offPolicy": {"maxStaleness": 3}}},
-         "spec.algorithm.offPolicy.maxStaleness", "3"),
+        (
+            {"algorithm": {"objective": "SFT", "offPolicy": {"maxStaleness": 3}}},
+            "spec.algorithm.offPolicy.maxStaleness",
+            "3",
+        ),
         ({"rollouts": {"maxAttempts": 7}}, "spec.rollouts.maxAttempts", "7"),
         ({"weightSync": {"everySteps": 2}}, "spec.weightSync.everySteps", "2"),
-        ({"training": {"steps": 60, "evaluation": {"samplesPerPrompt": 2}}},
-         "spec.training.evaluation.samplesPerPrompt", "2"),
+        (
+            {"training": {"steps": 60, "evaluation": {"samplesPerPrompt": 2}}},
+            "spec.training.evaluation.samplesPerPrompt",
+            "2",
+        ),
         ({"sandbox": {}}, "spec.sandbox", "set"),
         ({"code": {"configMapRef": {"name": "mine"}}}, "spec.code.configMapRef", None),
-        ({"data": {"train": [{"name": "a", "uri": "s3://abc/a.jsonl",
-                              "columns": {"scorer": "s"}}]}},
-         "spec.data.train[0].columns.scorer", "s"),
+        (
+            {
+                "data": {
+                    "train": [{"name": "a", "uri": "s3://abc/a.jsonl", "columns": {"scorer": "s"}}]
+                }
+            },
+            "spec.data.train[0].columns.scorer",
+            "s",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_nobody_would_read_is_refused(
     changes: dict[str, Any], field: str, value: str | None
 ) -> None:
@@ -134,13 +157,22 @@ def test_any_other_job_needs_samplers_and_a_reward(without: str) -> None:
     [
         ({"objective": "Distillation"}, "TeacherMissing", "spec.algorithm.teacher"),
         ({"teacher": "s3://abc/t"}, "OptionUnused", "spec.algorithm.teacher"),
-        ({"objective": "Distillation", "teacher": "s3://abc/t", "loss": {"kind": "GSPO"}},
-         "OptionUnused", "spec.algorithm.loss.kind"),
-        ({"objective": "Distillation", "teacher": "s3://abc/t",
-          "offPolicy": {"correction": {"kind": "TIS"}}},
-         "OptionUnused", "spec.algorithm.offPolicy.correction.kind"),
+        (
+            {"objective": "Distillation", "teacher": "s3://abc/t", "loss": {"kind": "GSPO"}},
+            "OptionUnused",
+            "spec.algorithm.loss.kind",
+        ),
+        (
+            {
+                "objective": "Distillation",
+                "teacher": "s3://abc/t",
+                "offPolicy": {"correction": {"kind": "TIS"}},
+            },
+            "OptionUnused",
+            "spec.algorithm.offPolicy.correction.kind",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_distillation_reads_and_needs(
     algorithm: dict[str, Any], reason: str, field: str
 ) -> None:
@@ -150,7 +182,10 @@ def test_what_distillation_reads_and_needs(
 
 def test_a_teacher_is_all_that_distillation_needs() -> None:
     algorithm = {
-        "objective": "Distillation", "teacher": "s3://abc/t", "groupSize": 1,
-        "offPolicy": {"maxStaleness": 3}, "loss": {"aggregation": "SequenceMean"},
-    }  # fmt: skip
+        "objective": "Distillation",
+        "teacher": "s3://abc/t",
+        "groupSize": 1,
+        "offPolicy": {"maxStaleness": 3},
+        "loss": {"aggregation": "SequenceMean"},
+    }
     assert list(of_spec(a_spec(algorithm=algorithm))) == []

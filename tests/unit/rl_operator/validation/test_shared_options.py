@@ -61,5 +61,7 @@ def test_every_name_of_a_pod_is_refused_but_the_engine_s() -> None:
     assert len(containers) > 4
     for name in containers:
         assert stall_of({"containers": [{"name": name}]}, max_runs=2) != ""
-    free = [one for one in volumes if not stall_of({"volumes": [{"name": one}]}, max_runs=2)]
+    free = [
+        volume for volume in volumes if not stall_of({"volumes": [{"name": volume}]}, max_runs=2)
+    ]
     assert free == ["engine-tmp", "shared-memory"]

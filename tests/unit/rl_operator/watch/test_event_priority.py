@@ -26,10 +26,13 @@ def an_object(
     **metadata: Any,
 ) -> Raw:
     meta = {
-        "namespace": "n", "name": NAMES.get(kind, "x"), "uid": "u",
-        "resourceVersion": str(version), "creationTimestamp": "2026-01-01T00:00:00Z",
+        "namespace": "n",
+        "name": NAMES.get(kind, "x"),
+        "uid": "u",
+        "resourceVersion": str(version),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
         "labels": {"rl-operator.io/job": "j", "rl-operator.io/pool": "p"},
-    }  # fmt: skip
+    }
     return {
         "apiVersion": kind.api_version,
         "kind": kind.name,
@@ -90,8 +93,10 @@ def test_a_pod(pod: Raw, job: bool, pool: bool) -> None:
 def a_deployment(declared: int, ready: int, *conditions: Raw, **metadata: Any) -> Raw:
     updated = metadata.pop("updated", ready)
     status = {
-        "readyReplicas": ready, "updatedReplicas": updated, "conditions": list(conditions),
-    }  # fmt: skip
+        "readyReplicas": ready,
+        "updatedReplicas": updated,
+        "conditions": list(conditions),
+    }
     return an_object(DEPLOYMENT, spec={"replicas": declared}, status=status, **metadata)
 
 
@@ -186,15 +191,20 @@ def test_the_feed_says_how_soon() -> None:
     feed.watched("MODIFIED", an_object(POD, uid="fed", version=2, status=ready))
     feed.watched("DELETED", an_object(POD, uid="fed", version=3))
     assert looks == [
-        ("RLJob", SOON_SECONDS), ("SamplerPool", SOON_SECONDS),
-        ("RLJob", AT_ONCE), ("SamplerPool", SOON_SECONDS),
-        ("RLJob", AT_ONCE), ("SamplerPool", AT_ONCE),
-    ]  # fmt: skip
+        ("RLJob", SOON_SECONDS),
+        ("SamplerPool", SOON_SECONDS),
+        ("RLJob", AT_ONCE),
+        ("SamplerPool", SOON_SECONDS),
+        ("RLJob", AT_ONCE),
+        ("SamplerPool", AT_ONCE),
+    ]
     looks.clear()
     feed.watched("ADDED", BEFORE[RLJOB])
     told = an_object(RLJOB, generation=1, version=2, status={"phase": "Running"})
     feed.watched("MODIFIED", told)
     assert looks == [
-        ("RLJob", AT_ONCE), ("SamplerPool", AT_ONCE),
-        ("RLJob", SOON_SECONDS), ("SamplerPool", AT_ONCE),
-    ]  # fmt: skip
+        ("RLJob", AT_ONCE),
+        ("SamplerPool", AT_ONCE),
+        ("RLJob", SOON_SECONDS),
+        ("SamplerPool", AT_ONCE),
+    ]

@@ -22,9 +22,17 @@ from tests.unit.rl_operator.kopf_server import KopfServer, serving
 from tests.waiting import HUNG_SECONDS
 
 ARGUMENTS = [
-    "--namespace", "n", "--identity", "i", "--trainer-image", "t", "--sampler-image", "s",
-    "--engine-image", "e",
-]  # fmt: skip
+    "--namespace",
+    "n",
+    "--identity",
+    "i",
+    "--trainer-image",
+    "t",
+    "--sampler-image",
+    "s",
+    "--engine-image",
+    "e",
+]
 SOON_SECONDS = 4.0
 """Kopf waits for five for what it has left behind."""
 
@@ -41,10 +49,11 @@ def server(
     server = KopfServer(parsed)
     with serving(server) as url:
         config = {
-            "current-context": "it", "users": [{"name": "it", "user": {"token": "t"}}],
+            "current-context": "it",
+            "users": [{"name": "it", "user": {"token": "t"}}],
             "clusters": [{"name": "it", "cluster": {"server": url}}],
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        }  # fmt: skip
+        }
         path = tmp_path / "kubeconfig"
         path.write_text(json.dumps(config))
         monkeypatch.setenv("KUBECONFIG", str(path))
@@ -83,4 +92,6 @@ async def test_a_kind_that_goes_makes_it_end_without_a_complaint(
     done, _ = await asyncio.wait({watching}, timeout=SOON_SECONDS)
     assert done == {watching}
     watching.result()
-    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ] == []

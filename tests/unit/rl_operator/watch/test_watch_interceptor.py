@@ -26,8 +26,8 @@ class Body:
         self.pieces = pieces
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        for one in self.pieces:
-            yield one
+        for piece in self.pieces:
+            yield piece
 
 
 def an_event(kind: str, version: int, filling: str = "") -> dict[str, Any]:
@@ -70,15 +70,17 @@ def test_each_object_is_told_once_and_in_order(
     kinds: list[str], cuts: list[int], filling: str
 ) -> None:
     events = [an_event(kind, number + 1, filling) for number, kind in enumerate(kinds)]
-    whole = b"".join(json.dumps(one).encode() + b"\n" for one in events)
-    places = sorted({0, len(whole), *(one for one in cuts if one < len(whole))})
+    whole = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
     pieces = [whole[one:other] for one, other in itertools.pairwise(places)]
     told, left, heard = read(pieces)
-    assert told == [(one["type"], one["object"]) for one in events if one["type"] in CHANGES]
+    assert told == [
+        (event["type"], event["object"]) for event in events if event["type"] in CHANGES
+    ]
     assert heard == len(pieces)
     seen = [json.loads(line) for line in left.splitlines()]
     assert [one for one in seen if one["type"] == "ERROR"] == [
-        one for one in events if one["type"] == "ERROR"
+        event for event in events if event["type"] == "ERROR"
     ]
     versions = [one["object"]["metadata"]["resourceVersion"] for one in seen]
     assert versions[-1:] == [str(one) for one in [len(events)] if events]
@@ -104,11 +106,9 @@ EVERYWHERE, OF_ONE = "/apis/apps/v1/deployments", "/apis/apps/v1/namespaces/n/de
 
 
 def a_page(*names: str, more: str = "") -> dict[str, Any]:
-    items = [{"metadata": {"name": one, "uid": f"u{one}"}} for one in names]
+    items = [{"metadata": {"name": name, "uid": f"u{name}"}} for name in names]
     metadata = {"resourceVersion": "7", "continue": more}
-    return {
-        "apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": metadata, "items": items
-    }  # fmt: skip
+    return {"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": metadata, "items": items}
 
 
 @dataclass
@@ -132,7 +132,7 @@ def test_a_list_tells_of_its_objects_and_is_empty_for_kopf() -> None:
     left = listing.lists.without_items(EVERYWHERE, body, first=True)
     assert left == body | {"items": []}
     stamp = {"apiVersion": "apps/v1", "kind": "Deployment"}
-    assert listing.told == [(None, stamp | one) for one in body["items"]]
+    assert listing.told == [(None, stamp | item) for item in body["items"]]
 
 
 def test_the_last_page_of_a_list_says_all_that_there_is() -> None:

@@ -14,12 +14,19 @@ CHATML = ("<|im_end|>", "<|im_start|>", "<|endoftext|>")
 LLAMA = ("<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>")
 GEMMA = ("<end_of_turn>", "<bos>", "<start_of_turn>")
 SPECIAL: dict[str, tuple[str, ...]] = {
-    "qwen2_5": CHATML, "qwen3": CHATML, "qwen3_instruct_2507": CHATML, "qwen3_5_think": CHATML,
-    "llama3": LLAMA, "llama3_1": LLAMA, "llama3_2": LLAMA,
+    "qwen2_5": CHATML,
+    "qwen3": CHATML,
+    "qwen3_instruct_2507": CHATML,
+    "qwen3_5_think": CHATML,
+    "llama3": LLAMA,
+    "llama3_1": LLAMA,
+    "llama3_2": LLAMA,
     "glm4moe": ("<|observation|>", "<|user|>", "<|assistant|>", "<|system|>"),
-    "gemma3": GEMMA, "phi3": ("<|end|>", "<|user|>", "<|assistant|>"),
-    "cohere": ("<|END|>",), "deepseekv3": ("<｜end▁of▁sentence｜>", "<｜Assistant｜>"),
-}  # fmt: skip
+    "gemma3": GEMMA,
+    "phi3": ("<|end|>", "<|user|>", "<|assistant|>"),
+    "cohere": ("<|END|>",),
+    "deepseekv3": ("<｜end▁of▁sentence｜>", "<｜Assistant｜>"),
+}
 """By template: its special tokens, the one that ends a turn first."""
 
 

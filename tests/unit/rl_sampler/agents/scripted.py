@@ -43,7 +43,7 @@ class ScriptedEngine:
 
     async def parse_calls(
         self, text: str, *, tools: list[dict[str, Any]], parser: str
-    ) -> FoundCalls:  # fmt: skip
+    ) -> FoundCalls:
         assert parser == "hermes"
         names = {tool["function"]["name"] for tool in tools}
         calls = []
@@ -99,9 +99,7 @@ class ScriptedPolicy:
 class TableOfTools:
     """Answers from a table: a text, or an outcome and a text."""
 
-    def __init__(
-        self, answers: Mapping[str, str | tuple[str, str]], tools: Sequence[Tool]
-    ) -> None:  # fmt: skip
+    def __init__(self, answers: Mapping[str, str | tuple[str, str]], tools: Sequence[Tool]) -> None:
         self._answers = answers
         self.listed = list(tools)
 
@@ -110,10 +108,13 @@ class TableOfTools:
         outcome, result = answer if isinstance(answer, tuple) else ("answered", answer)
         return ToolCall.model_validate(
             {
-                "tool": wanted.tool, "arguments": wanted.arguments,
-                "outcome": outcome, "result": result, "seconds": 0.0,
+                "tool": wanted.tool,
+                "arguments": wanted.arguments,
+                "outcome": outcome,
+                "result": result,
+                "seconds": 0.0,
             }
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)

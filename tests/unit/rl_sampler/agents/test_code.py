@@ -36,7 +36,7 @@ async def test_programs_run_until_an_answer_has_none() -> None:
     played = await code([block("print(20 + 22)"), "It is 42."])
     assert played.reason is StopReason.STOP
     first, last = played.member.turns
-    assert [one.outcome for one in first.calls] == ["answered"]
+    assert [call.outcome for call in first.calls] == ["answered"]
     assert last.calls == []
     assert "You can run Python." in played.policy.contexts[0]
     assert "Output:\n42< end_of_turn>" in played.policy.contexts[1]
@@ -57,7 +57,7 @@ async def test_what_is_run_and_when_an_episode_ends(
 ) -> None:
     played = await code(script, **options)
     assert played.reason is reason
-    assert sum(len(one.calls) for one in played.member.turns) == calls
+    assert sum(len(turn.calls) for turn in played.member.turns) == calls
 
 
 async def test_an_early_answer_is_not_taken() -> None:

@@ -84,8 +84,9 @@ def test_the_trace_reads_like_the_template_of_the_whole(name: str, texts: list[s
     chat = chat_of(prompts)
     end = SPECIAL[name][0]
     messages: list[Mapping[str, Any]] = [
-        {"role": "system", "content": "s"}, {"role": "user", "content": "q"},
-    ]  # fmt: skip
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "q"},
+    ]
     trace = chat.opening([Message(role="system", content="s"), Message(role="user", content="q")])
     for text in texts:
         said = f"x{text.strip()}y" if name == "llama3" else CALL
@@ -173,9 +174,7 @@ def test_the_examples_plain_byte_template_follows_the_rule() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     tokenizer = module.byte_tokenizer(512)
-    prompts = Prompts(
-        tokenizer, vocabulary=len(tokenizer), stop_tokens=(tokenizer.eos_token_id,)
-    )  # fmt: skip
+    prompts = Prompts(tokenizer, vocabulary=len(tokenizer), stop_tokens=(tokenizer.eos_token_id,))
     chat = chat_of(prompts)
     chat.check()
     assert prompts.decode(chat.between([chat.result("calc", "42")])) == (

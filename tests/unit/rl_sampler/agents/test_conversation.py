@@ -29,9 +29,11 @@ async def test_the_users_turns_are_said_one_after_the_other() -> None:
 
 async def test_tools_may_be_called_before_the_user_is_answered() -> None:
     played = await talk(
-        [call(a=1), "It is 42.", "You are welcome."], ["Thanks."],
-        answers={'{"a": 1}': "42"}, tools=(TOOL,),
-    )  # fmt: skip
+        [call(a=1), "It is 42.", "You are welcome."],
+        ["Thanks."],
+        answers={'{"a": 1}': "42"},
+        tools=(TOOL,),
+    )
     assert played.reason is StopReason.STOP
     assert [len(turn.calls) for turn in played.member.turns] == [1, 0, 0]
     assert "<tool_response>\n42" in played.policy.contexts[1]
@@ -42,7 +44,7 @@ async def test_tools_may_be_called_before_the_user_is_answered() -> None:
     ("turns", "limit", "reason"), [(1, 2, StopReason.STOP), (2, 2, StopReason.TURNS)]
 )
 async def test_turns_are_bounded(turns: int, limit: int, reason: StopReason) -> None:
-    script = [f"answer {one}" for one in range(4)]
+    script = [f"answer {index}" for index in range(4)]
     played = await talk(script, ["more"] * turns, maxTurns=limit)
     assert (played.reason, len(played.member.turns)) == (reason, 2)
 

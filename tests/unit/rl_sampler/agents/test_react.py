@@ -77,12 +77,12 @@ async def test_actions_are_observed_until_the_final_answer() -> None:
     played = await react([ACT, ACT.replace("1", "2"), DONE])
     assert played.reason is StopReason.STOP
     first, second, last = played.member.turns
-    assert [one.outcome for one in (*first.calls, *second.calls)] == ["answered"] * 2
+    assert [call.outcome for call in (*first.calls, *second.calls)] == ["answered"] * 2
     assert last.calls == []
     assert "Observation: 41< end_of_turn>" in played.policy.contexts[1]
     assert "Observation: 42" in played.policy.contexts[2]
     trace = played.member.trace
-    assert [trace.mask[one.response.start] for one in played.member.turns] == [1, 1, 1]
+    assert [trace.mask[turn.response.start] for turn in played.member.turns] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def check_trace(played: Played) -> None:
         at for turn in played.member.turns for at in range(turn.response.start, turn.response.end)
     ]
     assert generated == said
-    assert [at for one in trace.spans for at in range(one.start, one.end)] == generated
+    assert [at for span in trace.spans for at in range(span.start, span.end)] == generated
     starts = [0, *trace.sequence_starts]
     for turn in played.member.turns:
         begin = max(one for one in starts if one <= turn.request.start)
@@ -79,7 +79,7 @@ async def test_a_call_that_nobody_can_read_is_the_policys_error_and_told_to_it(t
 
 
 async def test_the_last_turn_that_is_no_answer_ends_it() -> None:
-    played = await play([call(a=one) for one in range(5)], maxTurns=3)
+    played = await play([call(a=index) for index in range(5)], maxTurns=3)
     assert (played.reason, len(played.member.turns)) == (StopReason.TURNS, 3)
     assert played.member.turns[-1].calls == [], "nobody would see what they answer"
     assert played.member.trace.mask[-1] == 1, "nothing is shown behind the last response"
@@ -106,7 +106,7 @@ async def test_a_response_that_was_cut_is_the_last() -> None:
     assert (played.reason, len(played.member.turns)) == (StopReason.LENGTH, 1)
 
 
-LONG = {f'{{"a": {one}}}': f"{one}" * 200 for one in range(10)}
+LONG = {f'{{"a": {index}}}': f"{index}" * 200 for index in range(10)}
 
 
 async def test_a_full_context_ends_it_and_nothing_is_shown_that_does_not_fit() -> None:
@@ -125,8 +125,11 @@ async def test_a_response_that_fills_the_context_is_not_cut_by_the_turns_limit()
 async def test_old_tool_results_are_discarded_and_the_policys_words_are_kept() -> None:
     played = await play(
         [f"first {call(a=1)}", f"second {call(a=2)}", ANSWER],
-        answers=LONG, room=700, per_turn=100, context={"overflow": "DiscardTools"},
-    )  # fmt: skip
+        answers=LONG,
+        room=700,
+        per_turn=100,
+        context={"overflow": "DiscardTools"},
+    )
     assert played.reason is StopReason.STOP
     last = played.policy.contexts[-1]
     assert (LONG['{"a": 1}'] in last, LONG['{"a": 2}'] in last) == (False, True)
@@ -146,15 +149,18 @@ async def test_all_is_discarded_but_the_policys_own_notes(
 ) -> None:
     script = [call(a=1), *(["20 + 22 is nearly done"] if notes else []), ANSWER]
     played = await play(
-        script, answers=LONG, room=room, per_turn=150,
+        script,
+        answers=LONG,
+        room=room,
+        per_turn=150,
         context={"overflow": "DiscardAll", "summaryTokens": tokens},
-    )  # fmt: skip
+    )
     assert played.reason is StopReason.STOP
     last = played.policy.contexts[-1]
     assert "What is 20 + 22?" in last
     assert LONG['{"a": 1}'] not in last
     assert (NOTES + "20 + 22 is nearly done" in last) == notes
-    assert any(SUMMARISE in one for one in played.policy.contexts) == notes
+    assert any(SUMMARISE in context for context in played.policy.contexts) == notes
     assert len(played.member.trace.sequence_starts) == 1
     check_trace(played)
 
@@ -164,7 +170,7 @@ async def test_what_is_larger_than_the_context_ends_it_all_the_same(overflow: st
     context: dict[str, Any] = {"overflow": overflow}
     played = await play(
         [call(a=1)] * 9, answers={'{"a": 1}': "9" * 5000}, room=700, per_turn=100, context=context
-    )  # fmt: skip
+    )
     assert played.reason in {StopReason.CONTEXT, StopReason.REPETITION}
     assert all(len(turn.text) <= 100 for turn in played.member.turns)
     check_trace(played)

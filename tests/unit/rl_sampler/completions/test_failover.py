@@ -38,7 +38,9 @@ class Script:
 
 def failover(*scripts: Script) -> Failover:
     outages = Outages(serving=Serving(), problems=Problems())
-    return Failover("Judge", [cast(Server, one) for one in scripts], tally=Tally(), outages=outages)
+    return Failover(
+        "Judge", [cast(Server, script) for script in scripts], tally=Tally(), outages=outages
+    )
 
 
 def number(text: str) -> float:

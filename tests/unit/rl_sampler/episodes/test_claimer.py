@@ -85,7 +85,7 @@ async def test_a_claim_that_is_ended_drops_all_of_its_work() -> None:
         finally:
             dropped.append(number)
 
-    work = [asyncio.create_task(claim.attend(forever(one))) for one in range(3)]
+    work = [asyncio.create_task(claim.attend(forever(index))) for index in range(3)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     claim.lose()
@@ -157,9 +157,11 @@ class EndlessBook:
 async def test_no_more_is_claimed_until_the_engine_gives_slots_back() -> None:
     slots, book, done = Slots(), EndlessBook(), asyncio.Queue[None]()
     served = pointer(1, 0)
-    serving = Serving(engine=ServerInfo(version="0.5.23", max_running_requests=16,
-                                        max_req_input_len=512),
-                      policy=served, run=a_run(policy=served))  # fmt: skip
+    serving = Serving(
+        engine=ServerInfo(version="0.5.23", max_running_requests=16, max_req_input_len=512),
+        policy=served,
+        run=a_run(policy=served),
+    )
 
     class Runner:
         async def run(self, claim: Claim) -> None:
@@ -173,8 +175,11 @@ async def test_no_more_is_claimed_until_the_engine_gives_slots_back() -> None:
 
     stores = SimpleNamespace(tasks=None)
     parts: dict[str, Any] = {
-        "shared": Shared(stores=stores), "book": book, "runner": Runner(), "outages": None,
-    }  # fmt: skip
+        "shared": Shared(stores=stores),
+        "book": book,
+        "runner": Runner(),
+        "outages": None,
+    }
     wide = SimpleNamespace(max_concurrent_groups=64)
     spec = SimpleNamespace(algorithm=SimpleNamespace(off_policy=SimpleNamespace(max_staleness=4)))
     assignment: Any = SimpleNamespace(template=wide, spec=spec, run="r", sampler="s")

@@ -26,9 +26,7 @@ from tests.documents import a_rollout, a_task
 
 
 def pointer(version: int, step: int) -> PolicyPointer:
-    return PolicyPointer(
-        version=version, epoch=1, step=step, prefix="p/", manifest_sha256="0"
-    )  # fmt: skip
+    return PolicyPointer(version=version, epoch=1, step=step, prefix="p/", manifest_sha256="0")
 
 
 KNOWN = {"4": pointer(4, 3), "5": pointer(5, 4)}
@@ -52,9 +50,14 @@ def test_a_rollout_holds_the_trace_token_by_token() -> None:
     request, response, reason = trace.respond(a_generation(), known=KNOWN)
     assert (request, response) == (TokenRange(start=0, end=2), TokenRange(start=2, end=4))
     turn = Turn(
-        request=request, response=response, stop_reason=reason, text="x",
-        queue_seconds=1, generate_seconds=2, tool_seconds=3,
-    )  # fmt: skip
+        request=request,
+        response=response,
+        stop_reason=reason,
+        text="x",
+        queue_seconds=1,
+        generate_seconds=2,
+        tool_seconds=3,
+    )
     ending = Ending(
         stop_reason=StopReason.TURNS,
         parts=[RewardPart(scorer="ExactMatch", value=1.0, weight=0.5)],
@@ -88,7 +91,7 @@ def test_turns_extend_one_sequence_until_another_is_begun() -> None:
     assert (trace.context, len(trace)) == ([5, 7, 2, 7, 2], 5)
     assert trace.sequence_starts == [7]
     assert list(trace.mask) == [0, 0, 1, 1, 0, 1, 1, 0, 0, 0, 1, 1]
-    assert [(one.start, one.end) for one in trace.spans] == [(2, 4), (5, 7), (10, 12)]
+    assert [(span.start, span.end) for span in trace.spans] == [(2, 4), (5, 7), (10, 12)]
 
 
 def test_what_is_refused_leaves_the_trace_as_it_was() -> None:
@@ -144,9 +147,11 @@ def test_version_spans(
 ) -> None:
     spans = version_spans(
         [EngineSpan(version=v, start=a, end=b) for v, a, b in found],
-        start=2, output=5, known=KNOWN,
-    )  # fmt: skip
-    assert [(one.version, one.step, one.start, one.end) for one in spans] == wanted
+        start=2,
+        output=5,
+        known=KNOWN,
+    )
+    assert [(span.version, span.step, span.start, span.end) for span in spans] == wanted
 
 
 @pytest.mark.parametrize(
@@ -163,8 +168,10 @@ def test_spans_with_gaps_or_overlaps_are_refused(found: list[tuple[str, int, int
     with pytest.raises(EngineProtocolError):
         version_spans(
             [EngineSpan(version=v, start=a, end=b) for v, a, b in found],
-            start=2, output=5, known=KNOWN,
-        )  # fmt: skip
+            start=2,
+            output=5,
+            known=KNOWN,
+        )
 
 
 @given(
@@ -177,7 +184,7 @@ def test_spans_cover_every_generated_token_once(prompt: int, parts: list[tuple[s
         found.append(EngineSpan(version=version, start=position, end=position + length))
         position += length
     spans = version_spans(found, start=prompt, output=position, known=KNOWN)
-    labels = [one.version for one in spans for _ in range(one.start, one.end)]
+    labels = [span.version for span in spans for _ in range(span.start, span.end)]
     assert labels == [int(version) for version, length in parts for _ in range(length)]
     assert spans[0].start == prompt
     assert all(one.version != other.version for one, other in itertools.pairwise(spans))

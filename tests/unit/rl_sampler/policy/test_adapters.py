@@ -111,8 +111,14 @@ def a_generation(*versions: str) -> Generation:
 
 def test_tokens_are_marked_with_the_adapter_that_sampled_them() -> None:
     found = of_adapter(a_generation("base", "base"), "12")
-    assert [one.version for one in found.meta_info.weight_versions] == ["12", "12"]
-    assert [(one.start, one.end) for one in found.meta_info.weight_versions] == [(0, 1), (1, 2)]
+    assert [weight_version.version for weight_version in found.meta_info.weight_versions] == [
+        "12",
+        "12",
+    ]
+    assert [
+        (weight_version.start, weight_version.end)
+        for weight_version in found.meta_info.weight_versions
+    ] == [(0, 1), (1, 2)]
 
 
 def test_an_adapter_over_other_weights_than_the_models_is_no_data() -> None:

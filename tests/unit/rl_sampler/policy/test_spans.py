@@ -94,9 +94,13 @@ def entry(name: str, shape: list[int], file: str = "a") -> TensorEntry:
 
 def manifest(*files: FileEntry) -> Manifest:
     return Manifest(
-        kind="policy", run="r", epoch=1, step=1, files=list(files),
+        kind="policy",
+        run="r",
+        epoch=1,
+        step=1,
+        files=list(files),
         tensors=[entry("x", [2, 3]), entry("other", [9], "b"), entry("empty", [0]), entry("y", [])],
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

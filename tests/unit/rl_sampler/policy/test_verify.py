@@ -71,9 +71,7 @@ def test_another_models_tensors_are_refused_before_the_download(
     change, message = CHANGES[name]
     weights = change(tensors(1))
     with pytest.raises(IntegrityError, match=message):
-        check_manifest(
-            manifest_of(weights, save(weights)), pointer=POINTER, signature=signature
-        )  # fmt: skip
+        check_manifest(manifest_of(weights, save(weights)), pointer=POINTER, signature=signature)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +178,8 @@ def test_a_tensor_entry_of_another_file_is_refused(signature: Signature) -> None
     weights = tensors(1)
     manifest = manifest_of(weights, save(weights))
     moved = [
-        TensorEntry.model_validate(one.model_dump() | {"file": "x.safetensors"})
-        for one in manifest.tensors
+        TensorEntry.model_validate(tensor.model_dump() | {"file": "x.safetensors"})
+        for tensor in manifest.tensors
     ]
     with pytest.raises(IntegrityError, match="tensors lie in"):
         check_manifest(

@@ -127,52 +127,59 @@ def tool(entry_point: str, **fields: Any) -> dict[str, Any]:
 
 
 def agent(entry_point: str, **options: Any) -> dict[str, Any]:
-    return {
-        "agent": {"kind": "Custom", "entryPoint": f"theirs:{entry_point}", "options": options}
-    }  # fmt: skip
+    return {"agent": {"kind": "Custom", "entryPoint": f"theirs:{entry_point}", "options": options}}
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no module": (
         {"reward": {"scorers": [{"kind": "Mine", "entryPoint": "nowhere:x"}]}},
-        "spec.reward.scorers[0].entryPoint", "No module named 'nowhere'",
+        "spec.reward.scorers[0].entryPoint",
+        "No module named 'nowhere'",
     ),
     "a module that ends the process": (
         {"reward": {"scorers": [{"kind": "Mine", "entryPoint": "broken:x"}]}},
-        "spec.reward.scorers[0].entryPoint", "SystemExit: 3",
+        "spec.reward.scorers[0].entryPoint",
+        "SystemExit: 3",
     ),
     "no attribute": (reward("poetry"), "spec.reward.scorers[1].entryPoint", "has no poetry"),
     "no function": (reward("value"), "spec.reward.scorers[1].entryPoint", "It is a int"),
     "another option": (
-        reward("length", options={"least": 1}), "spec.reward.scorers[1].entryPoint",
+        reward("length", options={"least": 1}),
+        "spec.reward.scorers[1].entryPoint",
         "unexpected keyword argument 'least'",
     ),
     "a class without its option": (
-        reward("Table"), "spec.reward.scorers[1].entryPoint", "missing a required argument"
+        reward("Table"),
+        "spec.reward.scorers[1].entryPoint",
+        "missing a required argument",
     ),
     "objects that cannot be called": (
-        reward("Mute"), "spec.reward.scorers[1].entryPoint", "cannot be called"
+        reward("Mute"),
+        "spec.reward.scorers[1].entryPoint",
+        "cannot be called",
     ),
-    "a class that fails": (
-        reward("Broken"), "spec.reward.scorers[1].entryPoint", "no model here"
-    ),
+    "a class that fails": (reward("Broken"), "spec.reward.scorers[1].entryPoint", "no model here"),
     "a name that is taken": (
-        reward("length", kind="F1"), "spec.reward.scorers[1].kind", "has this name"
+        reward("length", kind="F1"),
+        "spec.reward.scorers[1].kind",
+        "has this name",
     ),
     "a tool without types": (tool("untyped"), "spec.agent.tools[0].entryPoint", "no type"),
     "a tool without names": (tool("many"), "spec.agent.tools[0].entryPoint", "cannot be named"),
     "a tool of odd types": (tool("odd"), "spec.agent.tools[0].entryPoint", "told to a policy"),
     "a tool that is a class": (tool("Table"), "spec.agent.tools[0].entryPoint", "Name a function"),
     "a tool's option": (
-        tool("search", options={"where": 1}), "spec.agent.tools[0].entryPoint", "for option where"
+        tool("search", options={"where": 1}),
+        "spec.agent.tools[0].entryPoint",
+        "for option where",
     ),
-    "an agent that is not async": (
-        agent("is_not_async"), "spec.agent.entryPoint", "async def"
-    ),
+    "an agent that is not async": (agent("is_not_async"), "spec.agent.entryPoint", "async def"),
     "an agent without its option": (
-        agent("shows_off"), "spec.agent.entryPoint", "missing a required argument: 'rounds'"
+        agent("shows_off"),
+        "spec.agent.entryPoint",
+        "missing a required argument: 'rounds'",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("sections", "field", "said"), REFUSED.values(), ids=REFUSED.keys())
@@ -248,9 +255,11 @@ async def test_a_function_is_a_tool_without_its_options(loaded: Callable[..., Ow
         ({"query": "a", "limit": 2}, ToolResult(text='["wiki:a", "wiki:a"]')),
         ({"query": "none"}, ToolResult(text="nothing found", failed=True)),
         ({"limit": 2}, ToolResult(text="query: Field required", failed=True)),
-        ({"query": "a", "index": "x"}, ToolResult(
-            text="index: Extra inputs are not permitted", failed=True)),
-    ]  # fmt: skip
+        (
+            {"query": "a", "index": "x"},
+            ToolResult(text="index: Extra inputs are not permitted", failed=True),
+        ),
+    ]
     for arguments, result in told:
         assert await tools.call("search", arguments) == result
     with pytest.raises(ToolDownError, match="no index"):
@@ -271,11 +280,16 @@ async def test_an_agent_acts_until_it_returns_or_the_context_is_full(
     own = loaded(**agent("shows_off", rounds=2))
     reason, member = await acted(own, ["one", "two", "three"])
     assert (reason, [turn.text for turn in member.turns]) == (
-        StopReason.STOP, ["one", "two", "three"],
-    )  # fmt: skip
+        StopReason.STOP,
+        ["one", "two", "three"],
+    )
     assert [one["content"] for one in member.conversation][-5:] == [
-        "one", "again", "two", "again", "three",
-    ]  # fmt: skip
+        "one",
+        "again",
+        "two",
+        "again",
+        "three",
+    ]
     own = loaded(**agent("shows_off", rounds=99))
     reason, member = await acted(own, ["9" * 30] * 9, room=120)
     assert reason is StopReason.CONTEXT

@@ -45,10 +45,12 @@ def learner(teacher: Policy, tiny_folder: Path, make_spec: MakeSpec) -> Learner:
 def divergence(student: Any, teacher: Any, samples: list[Sample]) -> Tensor:
     """Mean over the generated tokens of Σ_v π(v) (log π(v) - log teacher(v)), float64."""
     parts = []
-    for one in samples:
-        places = one.mask[1:]
+    for sample in samples:
+        places = sample.mask[1:]
         ours, theirs = (
-            (each(one.tokens[None]).logits[0, :-1].double() / TEMPERATURE).log_softmax(-1)[places]
+            (each(sample.tokens[None]).logits[0, :-1].double() / TEMPERATURE).log_softmax(-1)[
+                places
+            ]
             for each in (student, teacher)
         )
         parts.append((ours.exp() * (ours - theirs.detach())).sum(-1))
@@ -62,7 +64,9 @@ def test_loss_and_gradient_are_those_of_the_reverse_divergence(
     parameters = learner.policy.parameters()
     wanted = divergence(learner.policy.module, teacher.module, samples)
     gradients = torch.autograd.grad(wanted, list(parameters.values()))
-    below = objective.denominator([one.num_generated for one in samples], learner.models.algorithm)
+    below = objective.denominator(
+        [sample.num_generated for sample in samples], learner.models.algorithm
+    )
     total = 0.0
     for packed in learner.models.microbatches(samples):
         found = accumulate(learner.models, packed, step=1, below=below, kl_coefficient=1.0)
@@ -76,7 +80,7 @@ def test_loss_and_gradient_are_those_of_the_reverse_divergence(
 def test_rewards_and_who_sampled_are_no_matter(learner: Learner, make_samples: MakeSamples) -> None:
     group = [a_rollout(a_task(0, attempt=1), number, reward=number) for number in range(2)]
     members = credit.members([group], learner.models.algorithm, Context())
-    assert [one.advantage for one in members] == [0.0, 0.0]
+    assert [member.advantage for member in members] == [0.0, 0.0]
     update = learner.update(make_samples(), step=1)
     assert update.loss == pytest.approx(update.kl)
     assert update.kl_coefficient == 1.0

@@ -29,7 +29,7 @@ def estimate(kind: str, groups: list[list[tuple[float, int]]], **options: Any) -
 
 
 def one_group(kind: str, rewards: list[float], **options: Any) -> list[Any]:
-    return estimate(kind, [[(one, 1) for one in rewards]], **options)
+    return estimate(kind, [[(reward, 1) for reward in rewards]], **options)
 
 
 def test_every_estimator_of_the_manifest_is_there() -> None:
@@ -73,7 +73,7 @@ def test_equal_rewards_leave_no_rounding_behind(
     kind: str, reward: float, lengths: list[int]
 ) -> None:
     """``dropZeroAdvantage`` takes whatever is not 0 for signal."""
-    assert estimate(kind, [[(reward, one) for one in lengths]]) == [0.0] * len(lengths)
+    assert estimate(kind, [[(reward, length) for length in lengths]]) == [0.0] * len(lengths)
 
 
 def test_a_group_of_one_needs_no_comparison_under_reinforce_plus_plus() -> None:
@@ -85,7 +85,7 @@ def test_a_group_of_one_needs_no_comparison_under_reinforce_plus_plus() -> None:
 @given(REWARDS)
 def test_they_agree_with_the_standard_library(rewards: list[float]) -> None:
     mean, deviation = statistics.fmean(rewards), statistics.stdev(rewards)
-    centred = [one - mean for one in rewards]
+    centred = [reward - mean for reward in rewards]
     assert one_group("DrGRPO", rewards) == pytest.approx(centred, abs=1e-9)
     assert one_group("GRPO", rewards) == pytest.approx(
         [one / (deviation + 1e-6) for one in centred], abs=1e-6

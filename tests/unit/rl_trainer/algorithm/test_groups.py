@@ -37,7 +37,8 @@ def a_group(sequence: int, *, steps: tuple[int, int] = (0, 0), rewards: Any = (1
         for member in range(2)
     )
     return Group(
-        task=task.model_copy(update={"rollouts": [one.id for one in rollouts]}), rollouts=rollouts
+        task=task.model_copy(update={"rollouts": [rollout.id for rollout in rollouts]}),
+        rollouts=rollouts,
     )
 
 
@@ -96,7 +97,7 @@ def test_a_malformed_rollout_makes_its_group_unusable(changes: dict[str, Any], r
 
 def test_a_group_is_whole_or_unusable() -> None:
     group = a_group(0)
-    rollouts = {one.id: one for one in group.rollouts}
+    rollouts = {rollout.id: rollout for rollout in group.rollouts}
     assert assemble(group.task, rollouts, LIMITS) == group
     one = group.rollouts[0].id
     missing = assemble(group.task, {one: rollouts[one]}, LIMITS)
@@ -135,7 +136,7 @@ def test_turns_train_in_one_sequence_until_their_context_was_discarded() -> None
 
 def test_a_sequence_without_a_generated_token_trains_nothing() -> None:
     rollout = a_rollout(a_task(attempt=1), sequence_starts=[1])
-    assert [one.tokens.tolist() for one in sequences(rollout)] == [[6, 7, 2]]
+    assert [sequence.tokens.tolist() for sequence in sequences(rollout)] == [[6, 7, 2]]
 
 
 def test_documents_of_one_turn_are_read_as_they_were() -> None:
@@ -144,7 +145,7 @@ def test_documents_of_one_turn_are_read_as_they_were() -> None:
         del stored[later]
     rollout = Rollout.from_mongo(stored)
     assert (rollout.turns, rollout.error) == ([], None)
-    assert [one.tokens.tolist() for one in sequences(rollout)] == [[5, 6, 7, 2]]
+    assert [sequence.tokens.tolist() for sequence in sequences(rollout)] == [[5, 6, 7, 2]]
 
 
 def test_a_batch_names_members_in_order_with_their_advantages() -> None:
@@ -153,13 +154,15 @@ def test_a_batch_names_members_in_order_with_their_advantages() -> None:
     batch = form(groups, batch=empty, algorithm=Algorithm(), context=Context())
     assert batch.id == "run1.batch.00000003.2"
     assert batch.tasks == [group.task.id for group in groups]
-    assert [one.rollout for one in batch.members] == [
-        one.id for group in groups for one in group.rollouts
+    assert [member.rollout for member in batch.members] == [
+        rollout.id for group in groups for rollout in group.rollouts
     ]
-    assert [one.advantage for one in batch.members] == pytest.approx(
+    assert [member.advantage for member in batch.members] == pytest.approx(
         [0.7071, -0.7071, 0, 0], abs=1e-4
     )
-    samples = batch_samples(batch, {one.id: one for group in groups for one in group.rollouts})
+    samples = batch_samples(
+        batch, {rollout.id: rollout for group in groups for rollout in group.rollouts}
+    )
     assert samples[0].tokens.tolist() == [5, 6, 7, 2]
     assert samples[0].mask.tolist() == [False, False, True, True]
     assert samples[0].logprobs.tolist() == [0.0, 0.0, -0.5, -0.25]
@@ -173,7 +176,7 @@ def test_advantages_of_tokens_go_to_the_tokens_that_were_generated() -> None:
         rollout=group.rollouts[0].id, advantage=0.75, token_advantages=pack_float32([0.5, 1.0])
     )
     batch = empty.model_copy(update={"members": [member]})
-    (sample,) = batch_samples(batch, {one.id: one for one in group.rollouts})
+    (sample,) = batch_samples(batch, {rollout.id: rollout for rollout in group.rollouts})
     assert sample.token_advantages is not None
     assert sample.token_advantages.tolist() == [0.5, 1.0]
     assert collate([sample], [(0,)]).advantages.tolist() == [0.5, 1.0]

@@ -126,9 +126,13 @@ def test_chunked_statistics_are_those_of_the_whole(temperature: float, chunk_tok
         torch.nn.functional.kl_div(others, logs, log_target=True, reduction="none").sum(-1),
     )
     found = token_statistics(
-        hidden, targets, head=head, temperature=temperature, chunk_tokens=chunk_tokens,
+        hidden,
+        targets,
+        head=head,
+        temperature=temperature,
+        chunk_tokens=chunk_tokens,
         reference=(other, other_head),
-    )  # fmt: skip
+    )
     assert found.entropies is not None
     assert found.divergences is not None
     for one, expected in zip(
@@ -152,9 +156,13 @@ def test_statistics_hold_no_more_than_a_chunk() -> None:
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         token_statistics(
-            hidden, torch.zeros(12, dtype=torch.int64), head=head, temperature=1.0,
-            chunk_tokens=3, reference=(hidden.detach(), head),
-        )  # fmt: skip
+            hidden,
+            torch.zeros(12, dtype=torch.int64),
+            head=head,
+            temperature=1.0,
+            chunk_tokens=3,
+            reference=(hidden.detach(), head),
+        )
     assert max(kept) < 4 * 23
 
 
@@ -235,8 +243,11 @@ def test_weights_by_hand() -> None:
 
 @given(
     st.lists(st.tuples(st.floats(-5, 5), st.floats(-9, 0)), min_size=1, max_size=8),
-    st.floats(0.05, 5), st.floats(0, 3), st.floats(0.1, 5), st.floats(1e-6, 0.1),
-)  # fmt: skip
+    st.floats(0.05, 5),
+    st.floats(0, 3),
+    st.floats(0.1, 5),
+    st.floats(1e-6, 0.1),
+)
 def test_weights_agree_with_torch(
     members: list[tuple[float, float]], tau: float, beta: float, temperature: float, epsilon: float
 ) -> None:
@@ -244,9 +255,13 @@ def test_weights_agree_with_torch(
     q = (rewards / temperature).softmax(-1) * (1 - len(members) * epsilon) + epsilon
     wanted = ((q.log() + beta * references) / (tau + beta)).softmax(-1) * len(members)
     found = weights(
-        rewards.tolist(), references.tolist(), tau=tau, beta=beta, qTemperature=temperature,
+        rewards.tolist(),
+        references.tolist(),
+        tau=tau,
+        beta=beta,
+        qTemperature=temperature,
         qEpsilon=epsilon,
-    )  # fmt: skip
+    )
     assert found == pytest.approx(wanted.tolist(), rel=1e-9)
     assert sum(found) == pytest.approx(len(members))
 

@@ -57,8 +57,8 @@ def test_what_estimators_ask_of_the_models(
         assert list(found) == ["0", "1", "2"]
         divergences = found["1"].divergences
         assert divergences is not None
-        logprobs = torch.cat([score(learner, one)[one.mask] for one in samples[2:4]])
-        sampled = torch.cat([one.logprobs[one.mask] for one in samples[2:4]])
+        logprobs = torch.cat([score(learner, sample)[sample.mask] for sample in samples[2:4]])
+        sampled = torch.cat([sample.logprobs[sample.mask] for sample in samples[2:4]])
         expected = sampled - logprobs if estimator == "K1" else torch.zeros(len(sampled))
         assert torch.allclose(divergences.float(), expected, atol=1e-5)
         learner.update(samples, step=1)

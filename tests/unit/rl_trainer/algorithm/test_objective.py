@@ -25,15 +25,28 @@ from tests.unit.rl_trainer.losses_reference import Setting, Token
 
 STEP = 9
 KINDS = (
-    "PPOClip", "DAPO", "GSPO", "CISPO", "MiniRL", "DecoupledPPO", "DPPOTV", "SAPO", "GMPO",
+    "PPOClip",
+    "DAPO",
+    "GSPO",
+    "CISPO",
+    "MiniRL",
+    "DecoupledPPO",
+    "DPPOTV",
+    "SAPO",
+    "GMPO",
     "MaxEnt",
-)  # fmt: skip
+)
 CORRECTED: list[tuple[str, dict[str, Any]]] = [
-    ("TIS", {}), ("TIS", {"cap": 1.5, "low": 0.6}), ("IcePop", {}), ("MIS", {}),
-    ("MIS", {"level": "Geometric", "low": 0.7, "cap": 1.4}), ("OPSM", {"threshold": 0.1}),
-    ("ImportanceCap", {}), ("ImportanceCap", {"decay": 0.5, "cap": 3.0}),
+    ("TIS", {}),
+    ("TIS", {"cap": 1.5, "low": 0.6}),
+    ("IcePop", {}),
+    ("MIS", {}),
+    ("MIS", {"level": "Geometric", "low": 0.7, "cap": 1.4}),
+    ("OPSM", {"threshold": 0.1}),
+    ("ImportanceCap", {}),
+    ("ImportanceCap", {"decay": 0.5, "cap": 3.0}),
     ("ImportanceCap", {"strict_in_bound": True}),
-]  # fmt: skip
+]
 SETTINGS = [
     *(Setting(kind=kind) for kind in KINDS),
     *(
@@ -68,20 +81,28 @@ TOKENS = st.builds(
     lambda mu, drift, gap, advantage, age: Token(
         pi=mu + gap + drift, mu=mu, p=mu + gap, advantage=advantage, age=age
     ),
-    st.floats(-8, 0), LOG_RATIOS, NEAR, st.sampled_from([0.0, -2.0, -0.5, 0.3, 1.7]),
+    st.floats(-8, 0),
+    LOG_RATIOS,
+    NEAR,
+    st.sampled_from([0.0, -2.0, -0.5, 0.3, 1.7]),
     st.integers(0, 4),
-)  # fmt: skip
+)
 BATCHES = st.lists(st.lists(TOKENS, min_size=1, max_size=5), min_size=1, max_size=4)
 
 
 def algorithm(setting: Setting) -> Algorithm:
     loss = {
-        "kind": setting.kind, "clip_low": setting.low, "clip_high": setting.high,
-        "dual_clip": setting.dual, "importance_cap": setting.cap,
-        "clip_coefficient": setting.clip_coefficient, "aggregation": setting.average,
-        "tau_positive": setting.tau_positive, "tau_negative": setting.tau_negative,
+        "kind": setting.kind,
+        "clip_low": setting.low,
+        "clip_high": setting.high,
+        "dual_clip": setting.dual,
+        "importance_cap": setting.cap,
+        "clip_coefficient": setting.clip_coefficient,
+        "aggregation": setting.average,
+        "tau_positive": setting.tau_positive,
+        "tau_negative": setting.tau_negative,
         "length": setting.length if setting.average == "ConstantLength" else None,
-    }  # fmt: skip
+    }
     correction = {"kind": setting.correction, **setting.options}
     return Algorithm.model_validate({"loss": loss, "off_policy": {"correction": correction}})
 
@@ -182,14 +203,20 @@ BY_HAND = [
     (Setting(kind="DPPOTV"), [[ONE, TWO]], 0.82436, [-0.82436, 0.0]),
     # A rare token may grow from e^-9 to e^-3 = 0.05: r = e^6 = 403 counts as 20.
     (
-        Setting(kind="DPPOTV"), [[Token(pi=-3.0, mu=-9.0, p=-9.0, advantage=1.0)]], 60.0, [-20.0],
+        Setting(kind="DPPOTV"),
+        [[Token(pi=-3.0, mu=-9.0, p=-9.0, advantage=1.0)]],
+        60.0,
+        [-20.0],
     ),
     # σ(0.6487) = 0.65672; σ(1.05 (0.3679 - 1)) = 0.33990: (-4 x 0.65672 + 4/1.05 x 0.33990) / 2.
     # 4 x 0.65672 x 0.34328 x 1.6487 = 1.48674; 4 x 0.3399 x 0.6601 x 0.3679 = 0.33016; halved.
     (Setting(kind="SAPO"), [[ONE, TWO]], -0.66601, [-0.74337, 0.16508]),
     # On the policy the gate is 2/τ, and the gradient that of -A log π: 4 x 1/2 x 1/2.
     (
-        Setting(kind="SAPO"), [[Token(pi=-1.0, mu=-1.0, p=-1.0, advantage=2.0)]], -4.0, [-2.0],
+        Setting(kind="SAPO"),
+        [[Token(pi=-1.0, mu=-1.0, p=-1.0, advantage=2.0)]],
+        -4.0,
+        [-2.0],
     ),
     # 0.5 is held at 0.4, A > 0; -1 at -0.4, A < 0: their mean is 0.
     (Setting(kind="GMPO"), [[ONE, TWO]], 0.0, [0.0, 0.0]),
@@ -201,7 +228,7 @@ BY_HAND = [
         [0.52564, 0.0],
     ),
     (Setting(dual=2.0), [[Token(pi=-1.0, mu=-2.0, p=-2.0, advantage=-2.0)]], 4.0, [0.0]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("setting", "batch", "loss", "gradient"), BY_HAND)

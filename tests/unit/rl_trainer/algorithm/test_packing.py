@@ -64,8 +64,10 @@ def test_collated_tokens_by_hand() -> None:
     assert packed.policy_steps.tolist() == [7, 9, 2, 4]
     assert packed.members == (0, 1, 2)
     assert [(index, one.tolist()) for index, one in packed.split(packed.targets)] == [
-        (0, [7]), (1, [9]), (2, [2, 4]),
-    ]  # fmt: skip
+        (0, [7]),
+        (1, [9]),
+        (2, [2, 4]),
+    ]
     assert torch.allclose(packed.logprobs, torch.tensor([-0.7, -0.9, -0.2, -0.4]))
 
 

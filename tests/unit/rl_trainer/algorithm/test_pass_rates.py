@@ -27,10 +27,11 @@ def test_by_hand(rewards: list[list[float]], rates: dict[str, float]) -> None:
     st.integers(1, 6).flatmap(
         lambda tries: st.lists(
             st.lists(st.sampled_from([0.0, 0.5, 0.6, 1.0]), min_size=tries, max_size=tries),
-            min_size=1, max_size=4,
+            min_size=1,
+            max_size=4,
         )
     )
-)  # fmt: skip
+)
 def test_it_is_the_share_of_all_choices_of_k_tries(rewards: list[list[float]]) -> None:
     for k, rate in pass_rates(rewards).items():
         expected = fmean(

@@ -34,26 +34,29 @@ def several_turns(samples: list[Sample]) -> list[Sample]:
     generator = torch.Generator().manual_seed(1)
     return [
         dataclasses.replace(
-            one, token_advantages=torch.randn(one.num_generated, generator=generator)
+            sample, token_advantages=torch.randn(sample.num_generated, generator=generator)
         )
-        for one in samples
+        for sample in samples
     ]
 
 
 def trained(learner: Learner, given: list[Sample]) -> tuple[float, dict[str, Tensor]]:
     """Loss, and gradients of all parameters."""
     samples = model_outputs.annotated(learner.models, given, proximal=True)
-    counts = [one.num_generated for one in samples]
+    counts = [sample.num_generated for sample in samples]
     below = objective.denominator(counts, learner.models.algorithm)
     terms = [
         one
         for packed in learner.models.microbatches(samples)
         for one in accumulate(
-            learner.models, packed, step=1, below=below,
+            learner.models,
+            packed,
+            step=1,
+            below=below,
             kl_coefficient=learner.controls.kl_coefficient,
         )
-    ]  # fmt: skip
-    return sum(float(one.total) for one in terms) / below, gradients(learner)
+    ]
+    return sum(float(term.total) for term in terms) / below, gradients(learner)
 
 
 @pytest.mark.parametrize("budget", [40, 4000])

@@ -35,9 +35,7 @@ def rollouts(*rewards: float, greedy: float, **changes: Any) -> tuple[Task, list
     """A finished task: its sampled members, then the greedy one."""
     task = a_task(0, attempt=1, group_size=len(rewards), baseline=True, temperature=0.7)
     members = [a_rollout(task, number, reward=reward) for number, reward in enumerate(rewards)]
-    measure = a_rollout(
-        task, len(rewards), reward=greedy, greedy=True, temperature=1.0, **changes
-    )  # fmt: skip
+    measure = a_rollout(task, len(rewards), reward=greedy, greedy=True, temperature=1.0, **changes)
     listed = [*members, measure]
     return task.model_copy(update={"rollouts": [one.id for one in listed]}), listed
 
@@ -57,11 +55,13 @@ def test_advantages_are_what_is_better_than_greedy(
     penalties = [data.draw(st.lists(st.floats(-1, 1), min_size=n, max_size=n)) for n in lengths]
     group = [
         Episode(
-            reward=reward, num_tokens=length, baseline=greedy,
+            reward=reward,
+            num_tokens=length,
+            baseline=greedy,
             penalties=torch.tensor(taken, dtype=torch.float64),
         )
         for reward, length, taken in zip(rewards, lengths, penalties, strict=True)
-    ]  # fmt: skip
+    ]
     (found,) = ESTIMATORS["ReMax"]([group], Estimator(kind="ReMax"), State())
     expected = [
         reward - sum(taken) - greedy for reward, taken in zip(rewards, penalties, strict=True)
@@ -82,13 +82,13 @@ def test_a_batch_names_the_greedy_member_and_trains_it_nowhere(
 ) -> None:
     group = a_group(*rewards, greedy=greedy)
     assert group.baseline is not None
-    assert [one.greedy for one in group.rollouts] == [False] * len(rewards)
+    assert [rollout.greedy for rollout in group.rollouts] == [False] * len(rewards)
     empty = empty_batch(run=RUN, step=1, epoch=1, parent=None, next_sequence=1, formed_at=1.0)
     batch = form([group], batch=empty, algorithm=algorithm(), context=Context())
-    assert [one.advantage for one in batch.members] == expected
+    assert [member.advantage for member in batch.members] == expected
     assert batch.baselines == [group.baseline.id]
-    assert group.baseline.id not in [one.rollout for one in batch.members]
-    samples = batch_samples(batch, {one.id: one for one in group.rollouts})
+    assert group.baseline.id not in [member.rollout for member in batch.members]
+    samples = batch_samples(batch, {rollout.id: rollout for rollout in group.rollouts})
     assert len(samples) == len(rewards)
 
 
@@ -101,11 +101,11 @@ def test_the_greedy_member_is_shaped_by_itself_and_never_penalised_for_its_kl() 
     known = Assessment(divergences=torch.tensor([1.0, 2.0], dtype=torch.float64))
     context = Context(
         controls=Controls(kl_coefficient=0.1),
-        assessments={one.id: known for one in group.rollouts},
+        assessments={rollout.id: known for rollout in group.rollouts},
     )
     members = credit.members([group.rollouts], shaped, context, baselines=[group.baseline])
     # Each of the three is one token too long: (1 - 1 - 0.3) - (0 - 1), and (0 - 1 - 0.3) + 1.
-    assert [one.advantage for one in members] == pytest.approx([0.7, -0.3])
+    assert [member.advantage for member in members] == pytest.approx([0.7, -0.3])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_greedy_member_is_checked_like_the_others(changes: dict[str, Any], r
 def test_its_age_is_no_matter() -> None:
     group = a_group(1.0, greedy=0.5)
     assert group.baseline is not None
-    spans = [one.model_copy(update={"step": 3}) for one in group.rollouts[0].spans]
+    spans = [span.model_copy(update={"step": 3}) for span in group.rollouts[0].spans]
     fresh = dataclasses.replace(
         group, rollouts=(group.rollouts[0].model_copy(update={"spans": spans}),)
     )

@@ -21,7 +21,9 @@ def a_group(sequence: int, *, step: int) -> Group:
 
 def a_batch_of(step: int, *groups: Group) -> Batch:
     members = [
-        BatchMember(rollout=one.id, advantage=0) for group in groups for one in group.rollouts
+        BatchMember(rollout=rollout.id, advantage=0)
+        for group in groups
+        for rollout in group.rollouts
     ]
     return a_batch(step, None, members=members)
 
@@ -34,9 +36,11 @@ def test_the_batches_alone_say_how_often_and_when() -> None:
 
 
 @given(
-    staleness=st.integers(1, 5), times=st.integers(1, 4), interval=st.integers(1, 3),
+    staleness=st.integers(1, 5),
+    times=st.integers(1, 4),
+    interval=st.integers(1, 3),
     arrivals=st.lists(st.integers(0, 3), min_size=8, max_size=20),
-)  # fmt: skip
+)
 def test_no_rollout_is_trained_too_often_too_soon_or_too_old(
     staleness: int, times: int, interval: int, arrivals: list[int]
 ) -> None:
@@ -47,13 +51,17 @@ def test_no_rollout_is_trained_too_often_too_soon_or_too_old(
     made = 0
     born: dict[int, int] = {}
     for step, arrived in enumerate(arrivals, start=1):
-        fresh = [a_group(made + one, step=step - 1) for one in range(arrived)]
+        fresh = [a_group(made + index, step=step - 1) for index in range(arrived)]
         made += arrived
         born |= {group.task.sequence: group.oldest_step for group in fresh}
         again = trainable_again(
-            pool, trainings(batches[-staleness:]), step=step, max_staleness=staleness,
-            max_trainings=times, interval=interval,
-        )  # fmt: skip
+            pool,
+            trainings(batches[-staleness:]),
+            step=step,
+            max_staleness=staleness,
+            max_trainings=times,
+            interval=interval,
+        )
         assert again == sorted(again, key=lambda one: (one.oldest_step, one.task.sequence))
         for group in (*fresh, *again):
             trained.setdefault(group.task.sequence, []).append(step)

@@ -33,7 +33,7 @@ def test_tensors_and_documents_have_one_digest() -> None:
 
 def test_the_digest_is_of_what_the_microbatches_hold(make_samples: MakeSamples) -> None:
     samples = make_samples()
-    lengths = [len(one) for one in samples]
+    lengths = [len(sample) for sample in samples]
     unpacked: dict[int, Sample] = {}
     for rows in pack(lengths, max_tokens=24):
         packed = collate(samples, rows)

@@ -22,8 +22,9 @@ def scored(reward: float, *, tokens: int = 4, turns: int = 1, truncated: bool = 
 
 GROUPS = st.lists(
     st.builds(scored, st.sampled_from([0.0, 0.4, 0.6, 1.0]), turns=st.integers(1, 5)),
-    min_size=1, max_size=9,
-)  # fmt: skip
+    min_size=1,
+    max_size=9,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +38,12 @@ def test_the_penalty_for_length_grows_over_the_buffer(tokens: int, penalty: floa
 
 def test_few_turns_are_better_among_right_answers_and_many_among_wrong_ones() -> None:
     group = [
-        scored(1.0, turns=1), scored(1.0, turns=3), scored(1.0, turns=2),
-        scored(0.0, turns=1), scored(0.0, turns=4),
-    ]  # fmt: skip
+        scored(1.0, turns=1),
+        scored(1.0, turns=3),
+        scored(1.0, turns=2),
+        scored(0.0, turns=1),
+        scored(0.0, turns=4),
+    ]
     assert shaping.turn_bonuses(group, size=0.1) == pytest.approx([0.1, -0.1, 0.0, -0.1, 0.1])
     assert shaping.rewards(group, Shaping(efficient_rewarding=0.1)) == pytest.approx(
         [1.1, 0.9, 1.0, -0.1, 0.1]
@@ -55,7 +59,7 @@ def test_equal_turns_share_their_rank_and_a_single_one_gets_nothing() -> None:
 def test_bonuses_sum_to_zero_and_stay_in_bounds(group: list[Scored]) -> None:
     bonuses = shaping.turn_bonuses(group, size=0.1)
     assert math.fsum(bonuses) == pytest.approx(0, abs=1e-9)
-    assert all(abs(one) <= 0.1 + 1e-12 for one in bonuses)
+    assert all(abs(bonuse) <= 0.1 + 1e-12 for bonuse in bonuses)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_bonuses_sum_to_zero_and_stay_in_bounds(group: list[Scored]) -> None:
     ],
 )
 def test_the_larger_side_is_capped(rewards: list[float], kept: list[int]) -> None:
-    group = [scored(one) for one in rewards]
+    group = [scored(reward) for reward in rewards]
     assert shaping.kept(group, [1.0] * len(group), Shaping(balance_sample=True)) == kept
 
 
@@ -102,7 +106,7 @@ def test_who_is_left_out(section: dict[str, Any], kept: list[int]) -> None:
 def test_what_dynamic_sampling_replaces(
     section: dict[str, Any], rewards: list[float], dull: bool
 ) -> None:
-    group = [scored(one) for one in rewards]
+    group = [scored(reward) for reward in rewards]
     assert shaping.dull(group, Shaping.model_validate(section)) is dull
 
 
@@ -120,11 +124,11 @@ def algorithm(**shaped: Any) -> Algorithm:
 def test_members_carry_scaled_advantages_and_leave_out_the_filtered() -> None:
     groups = [group([1.0, 0.0]), group([1.0, 1.0])]
     members = credit.members(groups, algorithm(advScaling=2.0, dropZeroAdvantage=True), Context())
-    assert [(one.rollout, one.advantage) for one in members] == [
+    assert [(member.rollout, member.advantage) for member in members] == [
         (groups[0][0].id, 1.0),
         (groups[0][1].id, -1.0),
     ]
-    assert all(one.token_advantages == b"" for one in members)
+    assert all(member.token_advantages == b"" for member in members)
 
 
 def test_a_group_whose_members_are_all_left_out_is_no_signal() -> None:
@@ -135,9 +139,13 @@ def test_a_group_whose_members_are_all_left_out_is_no_signal() -> None:
 
 
 def test_turns_are_runs_of_generated_tokens() -> None:
-    two = group([1.0], mask=b"\0\1\0\1", spans=[
-        VersionSpan(version=1, step=0, start=1, end=2),
-        VersionSpan(version=1, step=0, start=3, end=4),
-    ])  # fmt: skip
+    two = group(
+        [1.0],
+        mask=b"\0\1\0\1",
+        spans=[
+            VersionSpan(version=1, step=0, start=1, end=2),
+            VersionSpan(version=1, step=0, start=3, end=4),
+        ],
+    )
     assert credit._scored(two[0]).num_turns == 2
     assert credit._scored(group([1.0])[0]).num_turns == 1

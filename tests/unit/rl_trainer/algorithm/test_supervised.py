@@ -40,7 +40,7 @@ def rollouts() -> list[Rollout]:
 )
 def test_the_loss_is_the_negative_log_likelihood(aggregation: str, expected: float) -> None:
     algorithm = Algorithm.model_validate({"objective": "SFT", "loss": {"aggregation": aggregation}})
-    members = credit.members([[one] for one in rollouts()], algorithm, Context())
+    members = credit.members([[rollout] for rollout in rollouts()], algorithm, Context())
     assert [one.advantage for one in members] == [1.0, 1.0]
     samples = [
         sample
@@ -54,8 +54,11 @@ def test_the_loss_is_the_negative_log_likelihood(aggregation: str, expected: flo
     below = objective.denominator([3, 2], algorithm)
     assert float(terms.total.detach()) / below == pytest.approx(expected)
     (gradient,) = torch.autograd.grad(terms.total / below, [logprobs])
-    weights = {"TokenMean": [1 / 5] * 5, "SequenceMean": [1 / 6] * 3 + [1 / 4] * 2,
-               "SequenceSum": [1 / 2] * 5}  # fmt: skip
+    weights = {
+        "TokenMean": [1 / 5] * 5,
+        "SequenceMean": [1 / 6] * 3 + [1 / 4] * 2,
+        "SequenceSum": [1 / 2] * 5,
+    }
     assert (-gradient).tolist() == pytest.approx(weights[aggregation])
     assert float(terms.sums[objective.GAP]) == 0.0
     assert math.isfinite(float(terms.total.detach()))
@@ -67,6 +70,7 @@ def test_a_demonstration_is_a_usable_rollout_that_nobody_sampled() -> None:
     assert (found.sampler, found.attempt, found.member) == ("demonstration", 1, 0)
     assert unpack_int32(found.tokens) == TOKENS[0]
     assert unpack_float32(found.logprobs) == [0.0] * 7
-    assert [(one.version, one.step, one.start, one.end) for one in found.spans] == [
-        (0, 0, 2, 4), (0, 0, 6, 7),
-    ]  # fmt: skip
+    assert [(span.version, span.step, span.start, span.end) for span in found.spans] == [
+        (0, 0, 2, 4),
+        (0, 0, 6, 7),
+    ]

@@ -79,9 +79,7 @@ def test_generalized_advantages_of_turns_by_hand() -> None:
     # V = (1/2, 1/4, 3/4); δ = (-0.3, 0.35, 0.25); Â = (-0.12, 0.45, 0.25).
     assert gae.returns(one, section).tolist() == pytest.approx([0.38, 0.38, 0.7, 1.0, 1.0])
     (found,) = estimate([[one]], "GAE", gamma=0.8, lam=0.5)
-    assert found == pytest.approx(
-        whitened([[-0.12, -0.12, 0.45, 0.25, 0.25]])[0], abs=1e-9
-    )  # fmt: skip
+    assert found == pytest.approx(whitened([[-0.12, -0.12, 0.45, 0.25, 0.25]])[0], abs=1e-9)
 
 
 @given(SHAPES, SHAPES, st.floats(0.1, 1), st.floats(0, 1), st.data())
@@ -159,13 +157,15 @@ def a_turn(start: int, end: int, **changes: Any) -> Turn:
 def two_turns(reward: float, *, number: int = 0, faulty: bool = False) -> Rollout:
     error = RolloutError(kind="model", message="no call") if faulty else None
     return a_rollout(
-        a_task(0, group_size=2), number, reward=reward,
+        a_task(0, group_size=2),
+        number,
+        reward=reward,
         tokens=pack_int32([5, 6, 7, 8, 9, 2]),
         mask=bytes([0, 1, 1, 0, 1, 1]),
         logprobs=pack_float32([0, -1, -1, 0, -1, -1]),
         spans=[VersionSpan(version=1, step=0, start=a, end=a + 2) for a in (1, 4)],
         turns=[a_turn(1, 3, error=error), a_turn(4, 6)],
-    )  # fmt: skip
+    )
 
 
 def test_a_batch_holds_the_advantages_of_messages() -> None:

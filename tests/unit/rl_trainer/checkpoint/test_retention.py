@@ -40,9 +40,13 @@ def expired(
     found: list[ObjectStat], *, durable: str, keep_last: int, epoch: int, **bounds: Any
 ) -> list[str]:
     gone = expired_checkpoints(
-        folders(found, root=ROOT), durable=f"{ROOT}{durable}/", keep_last=keep_last, epoch=epoch,
-        bound=ObjectBound(**bounds), now=NOW,
-    )  # fmt: skip
+        folders(found, root=ROOT),
+        durable=f"{ROOT}{durable}/",
+        keep_last=keep_last,
+        epoch=epoch,
+        bound=ObjectBound(**bounds),
+        now=NOW,
+    )
     return [one.prefix.removeprefix(ROOT).rstrip("/") for one in gone]
 
 
@@ -80,7 +84,7 @@ def test_orphaned_policies_are_those_of_earlier_epochs_without_a_record() -> Non
             for name in ("00000001-1-a", "00000002-1-b", "00000003-2-c", "00000004-3-d")
         ],
         root=root,
-    )  # fmt: skip
+    )
     gone = orphaned_policies(found, kept={f"{root}00000001-1-a/"}, epoch=2)
     assert [one.prefix for one in gone] == [f"{root}00000002-1-b/"]
 
@@ -110,17 +114,30 @@ def test_checkpoints_go_by_age_and_bytes_and_the_durable_one_never(
 def a_policy(version: int, *, base: int = 0, size: int = 10) -> PolicyRecord:
     """Published at second ``version``."""
     return PolicyRecord(
-        id=f"p{version}", run="r", version=version, epoch=1, step=version, parent=version - 1,
-        prefix=f"p/{version}/", manifest_sha256="", size_bytes=size,
-        published_at=float(version), publish_seconds=0.0,
-        content="delta" if base else "full", base_version=base,
-    )  # fmt: skip
+        id=f"p{version}",
+        run="r",
+        version=version,
+        epoch=1,
+        step=version,
+        parent=version - 1,
+        prefix=f"p/{version}/",
+        manifest_sha256="",
+        size_bytes=size,
+        published_at=float(version),
+        publish_seconds=0.0,
+        content="delta" if base else "full",
+        base_version=base,
+    )
 
 
 CHAIN = [
-    a_policy(1, size=100), a_policy(2, base=1), a_policy(3, base=2),
-    a_policy(4, size=100), a_policy(5, base=4), a_policy(6, base=5),
-]  # fmt: skip
+    a_policy(1, size=100),
+    a_policy(2, base=1),
+    a_policy(3, base=2),
+    a_policy(4, size=100),
+    a_policy(5, base=4),
+    a_policy(6, base=5),
+]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +177,9 @@ def test_whatever_is_kept_can_be_loaded_and_the_newest_is(
     now = float(len(records))
     needed = needed_policies(records, keep_last=keep_last, bound=bound, now=now)
     assert with_bases(records, needed) == needed
-    assert {one.version for one in records[-1:]} <= needed
+    assert {record.version for record in records[-1:]} <= needed
     assert needed <= needed_policies(records, keep_last=keep_last, bound=UNBOUNDED, now=now)
     newest = with_bases(records, {len(records)})
-    within = sum(one.size_bytes for one in records if one.version in needed)
+    within = sum(record.size_bytes for record in records if record.version in needed)
     if bound.max_bytes is not None and needed != newest:
         assert within <= bound.max_bytes

@@ -50,9 +50,13 @@ def test_after_an_outage_samplers_have_time_to_report_again(
         runs = tasks = samplers = store
 
     heartbeat = Heartbeat(
-        cast("Stores", Parts()), run="r", epoch=1, terminated=threading.Event(), beat_seconds=0.0,
+        cast("Stores", Parts()),
+        run="r",
+        epoch=1,
+        terminated=threading.Event(),
+        beat_seconds=0.0,
         clock=lambda: store.now,
-    )  # fmt: skip
+    )
     with heartbeat:
         until(lambda: len(store.judged) > 2, what="looks at the samplers")
     assert store.judged[0] >= 1000.0 + AWAY + SAMPLER_SILENT_SECONDS

@@ -40,10 +40,17 @@ def test_many_tasks_are_looked_at_less_often() -> None:
 @pytest.mark.parametrize(
     ("missing", "awaited", "seconds"),
     [
-        (32, True, 0.1), (5, True, 0.1), (4, True, 0.05), (0, True, 0.05), (-3, True, 0.05),
-        (32, False, 0.2), (1, False, 0.2), (0, False, ENOUGH_SECONDS), (-9, False, ENOUGH_SECONDS),
+        (32, True, 0.1),
+        (5, True, 0.1),
+        (4, True, 0.05),
+        (0, True, 0.05),
+        (-3, True, 0.05),
+        (32, False, 0.2),
+        (1, False, 0.2),
+        (0, False, ENOUGH_SECONDS),
+        (-9, False, ENOUGH_SECONDS),
     ],
-)  # fmt: skip
+)
 def test_looks_are_as_frequent_as_what_they_find_is_wanted(
     missing: int, awaited: bool, seconds: float
 ) -> None:

@@ -7,10 +7,13 @@ import pytest
 from rl_trainer.data.hub import HubAddress, NoSuchSplitError, files_of_split
 
 GSM8K = [
-    ".gitattributes", "README.md",
-    "main/test-00000-of-00001.parquet", "main/train-00000-of-00001.parquet",
-    "socratic/test-00000-of-00001.parquet", "socratic/train-00000-of-00001.parquet",
-]  # fmt: skip
+    ".gitattributes",
+    "README.md",
+    "main/test-00000-of-00001.parquet",
+    "main/train-00000-of-00001.parquet",
+    "socratic/test-00000-of-00001.parquet",
+    "socratic/train-00000-of-00001.parquet",
+]
 SHARDS = ["data/train-00001-of-00002.parquet", "data/train-00000-of-00002.parquet", "README.md"]
 
 

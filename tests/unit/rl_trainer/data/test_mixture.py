@@ -47,7 +47,7 @@ def test_every_pass_over_a_source_holds_each_record_once(sources: list[tuple[flo
     places = [mixed.at(position) for position in range(600)]
     assert len(set(places)) == len(places)  # never a record twice in an epoch of its source
     for source, (_, size) in enumerate(sources):
-        mine = [(one.epoch, one.record) for one in places if one.source == source]
+        mine = [(place.epoch, place.record) for place in places if place.source == source]
         epochs = [epoch for epoch, _ in mine]
         assert epochs == sorted(epochs) == [at // size for at in range(len(mine))]
         for epoch in range(len(mine) // size):
@@ -62,7 +62,7 @@ def test_any_position_is_found_without_those_before(
     mixed, again = mixture(sources), mixture(sources)
     place = mixed.at(position)
     assert place == again.at(position)
-    drawn = [mixed.drawn(one, before=position) for one in range(len(sources))]
+    drawn = [mixed.drawn(index, before=position) for index in range(len(sources))]
     assert sum(drawn) == position
     assert drawn[place.source] // sources[place.source][1] == place.epoch
 

@@ -34,7 +34,7 @@ def test_conversations_are_read(tmp_path: Path) -> None:
     columns = Columns(messages="messages")
     (raw,) = read_parquet(path, columns=columns)
     example = parse_record(raw.value, columns=columns, place=raw.place)
-    assert ([one.text for one in example.messages], example.answer) == (["a"], "b")
+    assert ([message.text for message in example.messages], example.answer) == (["a"], "b")
 
 
 def test_one_batch_is_held_at_a_time(tmp_path: Path) -> None:
@@ -66,9 +66,10 @@ def test_columns_of_another_type_are_refused(tmp_path: Path, value: Any, message
 
 def test_bytes_that_are_no_text_are_one_bad_record(tmp_path: Path) -> None:
     texts = pa.Array.from_buffers(
-        pa.string(), 2, [None, pa.py_buffer(bytes([0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0])),
-                         pa.py_buffer(b"a\xff")],
-    )  # fmt: skip
+        pa.string(),
+        2,
+        [None, pa.py_buffer(bytes([0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0])), pa.py_buffer(b"a\xff")],
+    )
     pq.write_table(pa.table({"question": texts, "answer": ["1", "2"]}), tmp_path / "a.parquet")
     first, second = read_parquet(tmp_path / "a.parquet", columns=COLUMNS)
     assert (first.problem, second.place) == ("", "row 2")

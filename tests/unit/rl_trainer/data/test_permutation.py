@@ -13,7 +13,7 @@ from tests.examples import examples
 @settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 700), st.text(max_size=9))
 def test_every_shuffle_is_a_permutation(size: int, key: str) -> None:
-    assert sorted(shuffled(one, size=size, key=key) for one in range(size)) == list(range(size))
+    assert sorted(shuffled(index, size=size, key=key) for index in range(size)) == list(range(size))
 
 
 @given(st.integers(1, 2**40), st.data())
@@ -27,15 +27,17 @@ def test_a_place_of_a_huge_source_is_found_at_once(size: int, data: st.DataObjec
 def test_all_orders_are_about_as_likely() -> None:
     draws = 4800
     seen = Counter(
-        tuple(shuffled(one, size=4, key=f"{draw}") for one in range(4)) for draw in range(draws)
+        tuple(shuffled(index, size=4, key=f"{draw}") for index in range(4)) for draw in range(draws)
     )
     expected = draws / 24
-    chi_square = sum((seen[one] - expected) ** 2 / expected for one in permutations(range(4)))
+    chi_square = sum(
+        (seen[permutation] - expected) ** 2 / expected for permutation in permutations(range(4))
+    )
     assert chi_square < 49.7  # 0.1 % of 23 degrees of freedom
 
 
 def test_orders_are_the_same_everywhere() -> None:
-    assert [shuffled(one, size=10, key="42/gsm8k/0") for one in range(10)] == ORDER
+    assert [shuffled(index, size=10, key="42/gsm8k/0") for index in range(10)] == ORDER
 
 
 ORDER = [8, 5, 0, 7, 9, 1, 4, 6, 2, 3]

@@ -29,7 +29,10 @@ def test_a_task_says_all_that_a_sampler_needs(make_spec: MakeSpec) -> None:
     task = stream.task(7, step=3)
     assert task == stream.task(7, step=3)
     assert task.id == "r.train.00000007"
-    assert [(one.role, one.text) for one in task.messages] == [("system", "Add."), ("user", "1+1=")]
+    assert [(message.role, message.text) for message in task.messages] == [
+        ("system", "Add."),
+        ("user", "1+1="),
+    ]
     assert (task.answer, task.group_size, task.temperature, task.created_step) == ("2", 4, 0.7, 3)
     assert (task.split, task.dataset, task.dataset_epoch, task.example) == ("train", "sums", 7, "e")
 
@@ -44,9 +47,9 @@ def test_no_system_prompt_is_added_to_a_record_with_its_own(make_spec: MakeSpec)
     own = an_example("1+1=", Message(role="system", content="Own."))
     spec = make_spec(agent={"systemPrompt": "Add."})
     task = TrainStream(run="r", spec=spec, datasets=[a_dataset(own)]).task(0, step=0)
-    assert [one.text for one in task.messages] == ["Own.", "1+1="]
+    assert [message.text for message in task.messages] == ["Own.", "1+1="]
     plain = TrainStream(run="r", spec=make_spec(), datasets=[a_dataset(an_example())])
-    assert [one.role for one in plain.task(0, step=0).messages] == ["user"]
+    assert [message.role for message in plain.task(0, step=0).messages] == ["user"]
 
 
 def test_sources_are_mixed_by_weight_and_by_the_seed_of_the_data(make_spec: MakeSpec) -> None:

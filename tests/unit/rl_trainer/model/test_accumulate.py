@@ -43,9 +43,12 @@ def plain(learner: Learner, packed: Packed, *, below: int) -> float:
         divergences=divergences,
     )
     terms = objective.evaluate(
-        statistics, packed, learner.models.algorithm, step=1,
+        statistics,
+        packed,
+        learner.models.algorithm,
+        step=1,
         kl_coefficient=learner.controls.kl_coefficient,
-    )  # fmt: skip
+    )
     loss = terms.total / below
     torch.autograd.backward(loss)
     return float(loss.detach())
@@ -79,7 +82,7 @@ def test_parts_give_the_loss_and_gradient_of_the_whole(
     terms = accumulate(
         learner.models, packed, step=1, below=7, kl_coefficient=learner.controls.kl_coefficient
     )
-    assert sum(float(one.total) for one in terms) / 7 == pytest.approx(expected, abs=1e-5)
+    assert sum(float(term.total) for term in terms) / 7 == pytest.approx(expected, abs=1e-5)
     wanted = gradients(other)
     for name, gradient in gradients(learner).items():
         assert torch.allclose(gradient, wanted[name], rtol=1e-5, atol=1e-5), name
@@ -98,7 +101,7 @@ def test_logits_are_made_once_but_for_sequences_longer_than_a_chunk(
 ) -> None:
     learner = make_learner()
     samples = make_samples([3, 9, 5, 60, 7, 4])
-    counts = [one.num_generated for one in samples]
+    counts = [sample.num_generated for sample in samples]
     monkeypatch.setattr("rl_trainer.model.policy.CHUNK_LOGITS", 10 * VOCABULARY)
     made: list[int] = []
     head = learner.policy.module.get_output_embeddings()

@@ -28,9 +28,7 @@ def said(*turns: tuple[str, str]) -> list[Message]:
 
 
 ONE = said(("user", "12"), ("assistant", "3"))
-TWO = said(
-    ("system", "0"), ("user", "12"), ("assistant", "3"), ("user", "4"), ("assistant", "56")
-)  # fmt: skip
+TWO = said(("system", "0"), ("user", "12"), ("assistant", "3"), ("user", "4"), ("assistant", "56"))
 
 
 def template(text: str) -> ChatTemplate:
@@ -41,9 +39,7 @@ def template(text: str) -> ChatTemplate:
 
 @pytest.mark.parametrize("text", [TEMPLATE, MARKED])
 def test_only_what_the_assistant_says_and_its_end_is_trained(text: str) -> None:
-    assert template(text).encode(ONE) == Encoded(
-        [13, 1, 2, 11, 14, 3, 11], [0, 0, 0, 0, 0, 1, 1]
-    )  # fmt: skip
+    assert template(text).encode(ONE) == Encoded([13, 1, 2, 11, 14, 3, 11], [0, 0, 0, 0, 0, 1, 1])
     assert template(text).encode(TWO) == Encoded(
         [12, 0, 11, 13, 1, 2, 11, 14, 3, 11, 13, 4, 11, 14, 5, 6, 11],
         [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1],
@@ -69,10 +65,15 @@ def test_what_a_template_adds_behind_a_turn_is_shown_and_not_trained() -> None:
     [
         (FORGETFUL, TWO, "renders earlier turns otherwise"),
         (REFUSING, ONE, "the chat template refuses it: no"),
-        (MARKED.replace("generation %}{{ m", "generation %}{{- ''}}{% endgeneration %}{{ m")
-         .replace("'<end>' }}{% endgeneration %}", "'<end>' }}"), ONE, "nothing of it was said"),
+        (
+            MARKED.replace(
+                "generation %}{{ m", "generation %}{{- ''}}{% endgeneration %}{{ m"
+            ).replace("'<end>' }}{% endgeneration %}", "'<end>' }}"),
+            ONE,
+            "nothing of it was said",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_conversation_that_cannot_be_trained_says_why(
     text: str, conversation: list[Message], why: str
 ) -> None:

@@ -56,10 +56,12 @@ def test_returns_by_hand() -> None:
 @given(
     st.lists(
         st.tuples(st.floats(-2, 2), st.lists(st.floats(-3, 3), min_size=1, max_size=6)),
-        min_size=1, max_size=4,
+        min_size=1,
+        max_size=4,
     ),
-    st.floats(0.5, 1), st.floats(0, 1),
-)  # fmt: skip
+    st.floats(0.5, 1),
+    st.floats(0, 1),
+)
 def test_advantages_are_the_normalised_sums_of_the_paper(
     episodes: list[tuple[float, list[float]]], gamma: float, lam: float
 ) -> None:
@@ -137,7 +139,7 @@ def test_the_critic_starts_at_zero_and_learns_what_comes(
     learner, samples = make_learner(algorithm=algorithm()), with_returns(make_samples())
     before = learner.assess(samples)
     assert [one.values.tolist() for one in before.values() if one.values is not None] == [
-        [0.0] * one.num_generated for one in samples
+        [0.0] * sample.num_generated for sample in samples
     ]
     found = [learner.update(samples, step=step).value_loss for step in range(1, 25)]
     assert found[0] == pytest.approx(0.245)
@@ -194,7 +196,10 @@ def test_a_critic_may_have_a_model_of_its_own(
     started = {name: one.clone() for name, one in learner.auxiliary().items()}
     name = "critic/weights/layers.embed_tokens.weight"
     assert torch.equal(started[name] * 2, before["model.embed_tokens.weight"])
-    samples = [dataclasses.replace(one, advantage=0.0) for one in with_returns(make_samples())]
+    samples = [
+        dataclasses.replace(with_return, advantage=0.0)
+        for with_return in with_returns(make_samples())
+    ]
     for step in (1, 2):  # a head of zeros passes no gradient on
         learner.update(samples, step=step)
     assert not torch.equal(learner.auxiliary()[name], started[name])

@@ -18,9 +18,15 @@ from tests.tiny_model import VOCABULARY
 
 def test_parameters_that_are_multiplied_are_those_of_the_model() -> None:
     config = Qwen3Config(
-        vocab_size=100, hidden_size=32, intermediate_size=48, num_hidden_layers=3,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=16, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=100,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        tie_word_embeddings=False,
+    )
     matrices = {
         name: one.numel()
         for name, one in Qwen3ForCausalLM(config).named_parameters()
@@ -52,7 +58,7 @@ def test_it_is_what_pytorch_counts(
     if section is not None:
         entry = adapters.entry_of(tiny_folder, uri="s3://models/tiny", section=section)
         policy = lora.adapted(policy, section, entry, seed=0)
-        trained = sum(one.numel() for one in policy.parameters().values())
+        trained = sum(parameter.numel() for parameter in policy.parameters().values())
     work = work_of(config, adapter_parameters=trained)
     assert work is not None
     tokens = torch.randint(VOCABULARY, (1, 20))
@@ -70,9 +76,12 @@ def test_it_is_what_pytorch_counts(
 def test_a_known_model_is_counted_as_published() -> None:
     """Llama 2 7B: 6.74e9 parameters with its embedding of 32000 x 4096."""
     config = LlamaConfig(
-        vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+        vocab_size=32000,
+        hidden_size=4096,
+        intermediate_size=11008,
+        num_hidden_layers=32,
         num_attention_heads=32,
-    )  # fmt: skip
+    )
     work = work_of(config)
     assert work is not None
     assert work.matmul_parameters + 32000 * 4096 == pytest.approx(6.738e9, rel=1e-3)

@@ -152,14 +152,17 @@ LOSSES = [
 ] + [
     {"aggregation": "SequenceMean"},
     {"aggregation": "ConstantLength", "length": 9},
-]  # fmt: skip
+]
 CORRECTIONS = [
-    {"kind": "TIS"}, {"kind": "IcePop"}, {"kind": "MIS"}, {"kind": "OPSM", "threshold": 0.01},
+    {"kind": "TIS"},
+    {"kind": "IcePop"},
+    {"kind": "MIS"},
+    {"kind": "OPSM", "threshold": 0.01},
     {"kind": "ImportanceCap"},
-]  # fmt: skip
+]
 ALGORITHMS: list[dict[str, Any]] = [
-    *({"loss": one} for one in LOSSES),
-    *({"offPolicy": {"correction": one}} for one in CORRECTIONS),
+    *({"loss": loss} for loss in LOSSES),
+    *({"offPolicy": {"correction": correction}} for correction in CORRECTIONS),
     {"estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt"}, "kl": {}},
     {"entropyCoefficient": 0.1},
     {"kl": {"estimator": "Full", "coefficient": 1.0}, "entropyCoefficient": 0.1},
@@ -209,8 +212,10 @@ def test_the_proximal_policy_stays_that_before_the_step(
     training = {"optimizer": {"learningRate": 1e-2}, "passesPerStep": 2}
     learner = make_learner(algorithm=algorithm, training=training)
     samples = [
-        dataclasses.replace(one, logprobs=torch.where(one.mask, score(learner, one), 0.0))
-        for one in make_samples()
+        dataclasses.replace(
+            make_sample, logprobs=torch.where(make_sample.mask, score(learner, make_sample), 0.0)
+        )
+        for make_sample in make_samples()
     ]
     once = make_learner(algorithm=algorithm, training=training | {"passesPerStep": 1})
     first = once.update(samples, step=1)
@@ -228,9 +233,9 @@ def test_the_proximal_policy_stays_that_before_the_step(
 def test_an_entropy_bonus_flattens_the_distributions(
     make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
-    samples = [dataclasses.replace(one, advantage=0.0) for one in make_samples()]
+    samples = [dataclasses.replace(make_sample, advantage=0.0) for make_sample in make_samples()]
     learner = make_learner(algorithm={"entropyCoefficient": 1.0}, training=RATE)
     entropies = [learner.update(samples, step=step).entropy for step in (1, 2, 3, 4)]
-    found = [one for one in entropies if one is not None]
+    found = [entropy for entropy in entropies if entropy is not None]
     assert len(found) == 4
     assert found == sorted(found)

@@ -33,7 +33,7 @@ def test_packed_sequences_have_the_logits_of_single_ones(
     policy = load_policy()
     policy.module.eval()
     samples = make_samples([3, 9, 5, 12, 7, 4, 12])
-    microbatches = pack([len(one) for one in samples], max_tokens=24)
+    microbatches = pack([len(sample) for sample in samples], max_tokens=24)
     assert any(len(row) > 1 for rows in microbatches for row in rows)
     with torch.no_grad():
         for rows in microbatches:
@@ -107,7 +107,7 @@ def test_bfloat16_is_near_float32_and_masters_stay_float32(
     precisions: tuple[Literal["FP32", "BF16"], ...] = ("FP32", "BF16")
     for precision in precisions:
         policy = loading.load(tiny_folder, precision=precision, uri=URI)
-        assert {one.dtype for one in policy.parameters().values()} == {torch.float32}
+        assert {parameter.dtype for parameter in policy.parameters().values()} == {torch.float32}
         policy.module.eval()
         found[precision] = policy.token_logprobs(packed, temperature=1.0)
         assert found[precision].dtype == torch.float32

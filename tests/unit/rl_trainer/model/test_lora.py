@@ -54,8 +54,8 @@ def fill(learner: Learner) -> None:
     """Give the adapters values, as if they had been trained."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
-        for one in learner.parameters.values():
-            one.copy_(0.2 * torch.randn(one.shape, generator=generator))
+        for parameter in learner.parameters.values():
+            parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
 
 
 def test_training_begins_as_the_model(
@@ -94,9 +94,10 @@ def test_the_gradient_is_that_of_the_merged_weights(
         first, second = before[f"{name}.lora_A"], before[f"{name}.lora_B"]
         outer = full[f"{name}.weight"]
         for part, wanted in (("lora_A", second.T @ outer), ("lora_B", outer @ first.T)):
-            assert torch.allclose(
-                partial[f"{name}.{part}"], layer.scaling * wanted, atol=1e-6
-            ), (name, part)  # fmt: skip
+            assert torch.allclose(partial[f"{name}.{part}"], layer.scaling * wanted, atol=1e-6), (
+                name,
+                part,
+            )
 
 
 def test_nothing_but_adapters_changes(make_adapted: MakeAdapted, make_samples: MakeSamples) -> None:
@@ -104,8 +105,8 @@ def test_nothing_but_adapters_changes(make_adapted: MakeAdapted, make_samples: M
     before = {name: one.clone() for name, one in learner.policy.module.state_dict().items()}
     for step in (1, 2):
         learner.update(make_samples(), step=step)
-    held = {id(one) for group in learner.optimizer.param_groups for one in group["params"]}
-    assert held == {id(one) for one in learner.parameters.values()}
+    held = {id(param) for group in learner.optimizer.param_groups for param in group["params"]}
+    assert held == {id(parameter) for parameter in learner.parameters.values()}
     changed = {
         name
         for name, one in learner.policy.module.state_dict().items()
@@ -117,16 +118,20 @@ def test_nothing_but_adapters_changes(make_adapted: MakeAdapted, make_samples: M
 
 
 def test_the_frozen_model_is_what_engines_serve(
-    tiny_folder: Path, make_spec: MakeSpec, entry: Callable[[LoRA], AdapterEntry],
+    tiny_folder: Path,
+    make_spec: MakeSpec,
+    entry: Callable[[LoRA], AdapterEntry],
     make_samples: MakeSamples,
-) -> None:  # fmt: skip
+) -> None:
     policy = loading.load(tiny_folder, precision="BF16", uri="s3://models/tiny")
     exact = {name: one.clone() for name, one in policy.module.named_buffers()}
     spec = make_spec(training=UNBOUND | {"lora": {}, "precision": "BF16"})
     learner = Learner(policy, spec, adapter=entry(LoRA()))
-    kinds = {one.dtype for one in policy.module.parameters() if not one.requires_grad}
+    kinds = {
+        parameter.dtype for parameter in policy.module.parameters() if not parameter.requires_grad
+    }
     assert kinds == {torch.bfloat16}
-    assert {one.dtype for one in learner.parameters.values()} == {torch.float32}
+    assert {parameter.dtype for parameter in learner.parameters.values()} == {torch.float32}
     assert all(torch.equal(one, exact[name]) for name, one in policy.module.named_buffers())
     assert math.isfinite(learner.update(make_samples(), step=1).gradient_norm)
     assert any(one.any() for name, one in learner.parameters.items() if "lora_B" in name)
@@ -141,11 +146,11 @@ def test_the_merged_model_says_what_model_and_adapters_say(
     shutil.copy(tiny_folder / "config.json", tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     loaded.eval()
-    for one in make_samples():
+    for make_sample in make_samples():
         with torch.no_grad():
-            logits = loaded(input_ids=one.tokens[None]).logits[0]
-        chosen = logits[:-1].log_softmax(-1).gather(-1, one.tokens[1:, None])[:, 0]
-        assert torch.allclose(score(learner, one)[1:], chosen, atol=1e-5)
+            logits = loaded(input_ids=make_sample.tokens[None]).logits[0]
+        chosen = logits[:-1].log_softmax(-1).gather(-1, make_sample.tokens[1:, None])[:, 0]
+        assert torch.allclose(score(learner, make_sample)[1:], chosen, atol=1e-5)
 
 
 def test_an_adapter_is_written_as_peft_reads_it(make_adapted: MakeAdapted, tmp_path: Path) -> None:
@@ -257,7 +262,7 @@ def test_a_critic_of_all_weights_goes_beside_adapters(
     critic = learner.models.critic
     assert critic is not None
     assert not any("lora_" in name for name in critic.parameters)
-    assert all(one.requires_grad for one in critic.parameters.values())
+    assert all(parameter.requires_grad for parameter in critic.parameters.values())
     assert any("lora_" in name for name in learner.parameters)
 
 

@@ -55,7 +55,9 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
     policy.module.train()
     samples = make_samples([9, 5])
     torch.autograd.backward(policy.states(collate(samples, [(0, 1)])).sum())
-    kept = {one.data_ptr() for one in policy.parameters().values() if one.ndim > 1}
+    kept = {
+        parameter.data_ptr() for parameter in policy.parameters().values() if parameter.ndim > 1
+    }
     assert moved
     assert not kept & {one.data_ptr() for one in moved}
 
@@ -70,12 +72,14 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
         ({"offloadParameters": True}, CPU, 2, "offloadParameters"),
         ({"offloadParameters": True, "offloadOptimizer": True}, GPU, 1, "offloadOptimizer"),
         (
-            {"offloadParameters": True, "optimizer": {"kind": "AdamW8bit"}}, GPU, 1,
+            {"offloadParameters": True, "optimizer": {"kind": "AdamW8bit"}},
+            GPU,
+            1,
             "optimizer.kind",
         ),
         ({"optimizer": {"kind": "AdamW8bit"}}, CPU, 2, "optimizer.kind"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_honoured_is_refused(
     training: dict[str, Any], device: torch.device, ranks: int, field: str
 ) -> None:
@@ -98,7 +102,7 @@ def test_what_cannot_be_honoured_is_refused(
         ({"offloadParameters": True}, GPU, 2),
         ({}, CPU, 4),
     ],
-)  # fmt: skip
+)
 def test_what_can_be_honoured_is_not(
     training: dict[str, Any], device: torch.device, ranks: int
 ) -> None:

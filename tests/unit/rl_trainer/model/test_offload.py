@@ -73,11 +73,11 @@ def test_a_critic_has_its_moments_there_too(
 def with_returns(samples: list[Sample]) -> list[Sample]:
     return [
         dataclasses.replace(
-            one,
-            returns=torch.ones(one.num_generated),
-            token_advantages=torch.ones(one.num_generated),
+            sample,
+            returns=torch.ones(sample.num_generated),
+            token_advantages=torch.ones(sample.num_generated),
         )
-        for one in samples
+        for sample in samples
     ]
 
 

@@ -18,11 +18,17 @@ def test_learning_rate(warmup: int, step: int, rate: float) -> None:
 @pytest.mark.parametrize(
     ("schedule", "low", "step", "rate"),
     [
-        ("Linear", None, 2, 1.0), ("Linear", None, 6, 0.5), ("Linear", None, 10, 0.0),
-        ("Linear", 0.2, 6, 0.6), ("Cosine", None, 2, 1.0), ("Cosine", None, 6, 0.5),
-        ("Cosine", None, 4, 0.8535534), ("Cosine", 0.1, 10, 0.1), ("Cosine", None, 1, 0.5),
+        ("Linear", None, 2, 1.0),
+        ("Linear", None, 6, 0.5),
+        ("Linear", None, 10, 0.0),
+        ("Linear", 0.2, 6, 0.6),
+        ("Cosine", None, 2, 1.0),
+        ("Cosine", None, 6, 0.5),
+        ("Cosine", None, 4, 0.8535534),
+        ("Cosine", 0.1, 10, 0.1),
+        ("Cosine", None, 1, 0.5),
     ],
-)  # fmt: skip
+)
 def test_what_follows_the_warm_up(schedule: str, low: float | None, step: int, rate: float) -> None:
     section = Optimizer.model_validate(
         {"learningRate": 0.5, "warmupSteps": 2, "schedule": schedule, "minimumRatio": low}
@@ -37,8 +43,8 @@ def test_vectors_do_not_decay() -> None:
         "norm": torch.nn.Parameter(torch.ones(2)),
     }
     made = optimizer.build(parameters, Optimizer(learning_rate=0.1, weight_decay=0.5))
-    for one in parameters.values():
-        one.grad = torch.zeros_like(one)
+    for parameter in parameters.values():
+        parameter.grad = torch.zeros_like(parameter)
     made.step()
     assert torch.allclose(parameters["matrix"], torch.full((2, 2), 0.95))
     assert torch.equal(parameters["norm"], torch.ones(2))

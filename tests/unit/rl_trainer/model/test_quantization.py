@@ -31,11 +31,23 @@ KINDS: tuple[Quantization, ...] = ("Int8", "NF4")
 CPU = torch.device("cpu")
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
 NF4_LEVELS = (
-    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
-    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
-    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
-    0.7229568362236023, 1.0,
-)  # fmt: skip
+    -1.0,
+    -0.6961928009986877,
+    -0.5250730514526367,
+    -0.39491748809814453,
+    -0.28444138169288635,
+    -0.18477343022823334,
+    -0.09105003625154495,
+    0.0,
+    0.07958029955625534,
+    0.16093020141124725,
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+    1.0,
+)
 """As the QLoRA paper lists them (arXiv 2305.14314, appendix E)."""
 MakeQuantized = Callable[..., Learner]
 
@@ -108,7 +120,7 @@ def test_a_layer_computes_with_its_dequantized_weight(kind: Quantization, autoca
     wanted = torch.ones(2, 5, 48, dtype=dtype) @ weight
     assert given.grad is not None
     assert torch.equal(given.grad, wanted.float())
-    assert not any(one.requires_grad for one in layer.parameters())
+    assert not any(parameter.requires_grad for parameter in layer.parameters())
 
 
 @pytest.mark.parametrize(("kind", "most"), [("Int8", 0.01), ("NF4", 0.11)])

@@ -37,8 +37,8 @@ def test_a_large_coefficient_keeps_the_policy_near_the_reference(
         for step in range(1, 9):
             learner.update(make_samples(), step=step)
         samples = make_samples()
-        base = [score(make_learner(), one)[one.mask] for one in samples]
-        now = [score(learner, one)[one.mask] for one in samples]
+        base = [score(make_learner(), sample)[sample.mask] for sample in samples]
+        now = [score(learner, sample)[sample.mask] for sample in samples]
         return float(torch.cat([a - b for a, b in zip(now, base, strict=True)]).square().mean())
 
     free, held = moved({}), moved({"kl": {"estimator": "Full", "coefficient": 50.0}})

@@ -24,19 +24,27 @@ def read(page: bytes) -> Series:
     found: Series = {}
     for family in text_string_to_metric_families(page.decode()):
         assert family.documentation
-        for one in family.samples:
-            name = (one.name, tuple(sorted(one.labels.items())))
+        for sample in family.samples:
+            name = (sample.name, tuple(sorted(sample.labels.items())))
             assert name not in found
-            found[name] = one.value
+            found[name] = sample.value
     return found
 
 
 def an_evaluation(**changes: object) -> EvaluationResult:
     values = {
-        "step": 4, "version": 2, "dataset": "sums", "temperature": 0.5, "accuracy": 0.75,
-        "prompts": 4, "pass_at": {"2": 1.0}, "tokens": 9, "logprob_gap_mean": 0.0,
-        "logprob_gap_max": 0.0, "seconds": 1.0,
-    }  # fmt: skip
+        "step": 4,
+        "version": 2,
+        "dataset": "sums",
+        "temperature": 0.5,
+        "accuracy": 0.75,
+        "prompts": 4,
+        "pass_at": {"2": 1.0},
+        "tokens": 9,
+        "logprob_gap_mean": 0.0,
+        "logprob_gap_max": 0.0,
+        "seconds": 1.0,
+    }
     return EvaluationResult.model_validate(values | changes)
 
 
@@ -44,16 +52,31 @@ def test_the_last_step_and_the_sums_of_all() -> None:
     figures = Figures()
     assert figures.page == b""
     before = a_step(
-        1, tokens=10, rollouts=2, staleness={"0": 1, "3": 1}, seconds={"wait": 1.5},
+        1,
+        tokens=10,
+        rollouts=2,
+        staleness={"0": 1, "3": 1},
+        seconds={"wait": 1.5},
         drops=Drops(by_cause={"stale": 2}),
-    )  # fmt: skip
+    )
     figures.go_on([before], [an_evaluation(step=1, accuracy=0.1)])
     last = a_step(
-        2, tokens=5, rollouts=2, staleness={"0": 1, "64": 1}, reward_mean=0.25, kl=0.5,
-        value_loss=None, mfu=None, clip_fraction=0.125, learning_rate=1e-6, time=1e9 + 0.5,
-        seconds={"wait": 0.5, "update": 2.0}, reward_parts={"Math": 0.75},
-        drops=Drops(by_cause={"stale": 1, "lease": 1}), tracking_behind={"mlflow": 7},
-    )  # fmt: skip
+        2,
+        tokens=5,
+        rollouts=2,
+        staleness={"0": 1, "64": 1},
+        reward_mean=0.25,
+        kl=0.5,
+        value_loss=None,
+        mfu=None,
+        clip_fraction=0.125,
+        learning_rate=1e-6,
+        time=1e9 + 0.5,
+        seconds={"wait": 0.5, "update": 2.0},
+        reward_parts={"Math": 0.75},
+        drops=Drops(by_cause={"stale": 1, "lease": 1}),
+        tracking_behind={"mlflow": 7},
+    )
     figures.step(last)
     figures.evaluated([an_evaluation()])
     found = read(figures.page)

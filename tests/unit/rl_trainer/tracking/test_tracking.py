@@ -51,14 +51,25 @@ def test_an_entry_holds_what_is_known_under_names_that_all_take() -> None:
 
 def test_evaluations_are_told_by_source_and_temperature() -> None:
     result = EvaluationResult(
-        step=4, version=2, dataset="gsm", temperature=0.5, accuracy=0.75, prompts=4,
-        pass_at={"2": 1.0}, tokens=9, logprob_gap_mean=0.0, logprob_gap_max=0.0, seconds=1.0,
-    )  # fmt: skip
+        step=4,
+        version=2,
+        dataset="gsm",
+        temperature=0.5,
+        accuracy=0.75,
+        prompts=4,
+        pass_at={"2": 1.0},
+        tokens=9,
+        logprob_gap_mean=0.0,
+        logprob_gap_max=0.0,
+        seconds=1.0,
+    )
     (found,) = of_evaluations([result], time=1.0)
     root = "evaluation/validation/gsm/0.5"
     assert found.scalars == {
-        f"{root}/accuracy": 0.75, f"{root}/seconds": 1.0, f"{root}/pass_at/2": 1.0,
-    }  # fmt: skip
+        f"{root}/accuracy": 0.75,
+        f"{root}/seconds": 1.0,
+        f"{root}/pass_at/2": 1.0,
+    }
 
 
 def events(folder: Path) -> list[Event]:
@@ -80,7 +91,7 @@ def test_tensorboard_is_given_scalars_histograms_and_texts(tmp_path: Path) -> No
     tracker.write([entry(2)])
     tracker.close()
     assert len(list(tmp_path.iterdir())) == 2
-    values = [(one.step, value) for one in events(tmp_path) for value in one.summary.value]
+    values = [(event.step, value) for event in events(tmp_path) for value in event.summary.value]
     means = [(step, one.simple_value) for step, one in values if one.tag == "reward/mean"]
     assert means == [(1, pytest.approx(a_step(1).reward_mean)), (2, means[1][1])]
     (histogram, _) = [one.histo for _, one in values if one.tag == "rollouts/staleness"]
@@ -141,8 +152,12 @@ def test_weights_and_biases_writes_a_run_offline(tmp_path: Path) -> None:
     }
     done = subprocess.run(
         [sys.executable, "-c", WANDB, str(tmp_path / "wandb")],
-        env=variables, capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.strip().splitlines()[-1])
     assert [json.loads(one["step"]) for one in seen] == [1, 2]
@@ -184,8 +199,12 @@ def test_mlflow_has_metrics_and_settings(tmp_path: Path) -> None:
     }
     done = subprocess.run(
         [sys.executable, "-c", MLFLOW, (tmp_path / "mlflow").as_uri()],
-        env=variables, capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -53,4 +53,4 @@ def _raw(episode: Episode, section: Estimator) -> Tensor:
 
 def _before(values: Tensor, steps: Sequence[int]) -> list[float]:
     """The value before each step: that of its first token."""
-    return [float(one[0]) for one in torch.split(values, list(steps))]
+    return [float(part[0]) for part in torch.split(values, list(steps))]

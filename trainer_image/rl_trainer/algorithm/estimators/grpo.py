@@ -22,6 +22,6 @@ def advantages(group: Group, section: Estimator) -> list[float]:
     rewards = [one.total for one in group]
     mean = weighted_mean(rewards)
     deviations = [reward - mean for reward in rewards]
-    variance = math.fsum(one * one for one in deviations) / (len(rewards) - 1)
+    variance = math.fsum(deviation * deviation for deviation in deviations) / (len(rewards) - 1)
     scale = math.sqrt(variance) + EPSILON
-    return [one / scale for one in deviations]
+    return [deviation / scale for deviation in deviations]

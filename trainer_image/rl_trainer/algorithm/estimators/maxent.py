@@ -31,6 +31,6 @@ def advantages(group: Group, section: Estimator, state: State) -> list[float]:
 
 def _softmax(values: list[float]) -> list[float]:
     largest = max(values)
-    powers = [math.exp(one - largest) for one in values]
+    powers = [math.exp(value - largest) for value in values]
     total = math.fsum(powers)
-    return [one / total for one in powers]
+    return [power / total for power in powers]

@@ -40,7 +40,7 @@ def token_rewards(episode: Episode) -> Tensor:
 
 def step_rewards(episode: Episode, steps: Sequence[int]) -> list[float]:
     """What arrives with each step, given the tokens of each."""
-    return [math.fsum(one.tolist()) for one in torch.split(token_rewards(episode), list(steps))]
+    return [math.fsum(part.tolist()) for part in torch.split(token_rewards(episode), list(steps))]
 
 
 def of_each_token(values: Sequence[float], steps: Sequence[int]) -> Tensor:

@@ -73,8 +73,8 @@ def mean_entropy(groups: Sequence[Sequence[float]]) -> float:
 
 def _entropy(weights: Sequence[float]) -> float:
     total = math.fsum(weights)
-    shares = [one / total for one in weights]
-    return -math.fsum(one * math.log(one) for one in shares if one > 0)
+    shares = [weight / total for weight in weights]
+    return -math.fsum(share * math.log(share) for share in shares if share > 0)
 
 
 def _temperature(

@@ -21,7 +21,7 @@ def loss(inputs: LossInputs, section: Loss) -> LossOutputs:
     """Loss of each token; see the module for the formula."""
     return clipped_surrogate(
         ratio(inputs.logprobs - inputs.old_logprobs), inputs.advantages, section
-    )  # fmt: skip
+    )
 
 
 def clipped_surrogate(ratios: Tensor, advantages: Tensor, section: Loss) -> LossOutputs:

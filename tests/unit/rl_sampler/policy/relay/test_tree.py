@@ -19,7 +19,7 @@ def test_everyone_but_one_asks_someone_nearer_to_the_root(
 ) -> None:
     pool = [Peer(name, f"http://{name}") for name in names]
     mixed.shuffle(pool)
-    chains = {name: [one.sampler for one in ancestors(name, pool)] for name in names}
+    chains = {name: [ancestor.sampler for ancestor in ancestors(name, pool)] for name in names}
     root = min(names)
     assert [name for name, chain in chains.items() if not chain] == [root]
     assert all(chain[-1] == root for chain in chains.values() if chain)
