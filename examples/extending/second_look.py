@@ -1,4 +1,4 @@
-"""A scorer, a tool and an agent of one's own; docs/extending.md explains them."""
+"""A scorer, a tool and an agent of one's own; docs/guides/extending.md explains them."""
 
 from rl_sampler.extension import Member, Response, StopReason, ToolError, show
 

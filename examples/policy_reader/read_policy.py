@@ -3,7 +3,7 @@
     S3_ENDPOINT=host:9000 S3_ACCESS_KEY=... S3_SECRET_KEY=... \
         python read_policy.py <bucket> <prefix of the version> <folder>
 
-Needs safetensors, numpy, zstandard and minio. The format: docs/policy-format.md.
+Needs safetensors, numpy, zstandard and minio. The format: docs/reference/policy-format.md.
 """
 
 import hashlib

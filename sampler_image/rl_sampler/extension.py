@@ -1,4 +1,4 @@
-"""What scorers, tools and agents of one's own import; docs/extending.md tells how they look.
+"""What scorers, tools and agents of one's own import; docs/guides/extending.md tells how they look.
 
 A scorer is called with a Response and returns a number in [0, 1]; a tool is a function whose
 arguments the policy chooses; an agent is called with a Member and returns why the episode ended.

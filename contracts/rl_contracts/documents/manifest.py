@@ -56,7 +56,7 @@ class DeltaEntry(Record):
 
     base: BasePolicy
     files: list[FileEntry]
-    """In any order; none where nothing changed. Format: ``docs/policy-format.md``."""
+    """In any order; none where nothing changed. Format: ``docs/reference/policy-format.md``."""
 
     @property
     def size_bytes(self) -> int:

@@ -125,7 +125,7 @@ def check_present(batch: Batch, rollouts: Mapping[str, Rollout]) -> None:
 
 
 def digest(given: Iterable[Sequence]) -> TrainedDigest:
-    """Digest of sequences in their order; ``docs/audit.md`` defines the bytes."""
+    """Digest of sequences in their order; ``docs/guides/audit.md`` defines the bytes."""
     found = hashlib.sha256(f"{TRAINED_FORMAT}\n".encode())
     count = tokens = generated = 0
     groups: dict[str, int] = {}

@@ -17,7 +17,7 @@ class Judge(Completions):
     """A language model that judges."""
 
     prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
-    """Of docs/sampler.md; unset: the samplers' own."""
+    """Of docs/contributing/sampler.md; unset: the samplers' own."""
 
 
 class Scorer(Model):

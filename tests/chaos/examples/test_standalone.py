@@ -97,7 +97,7 @@ def test_the_bucket_is_filled_from_one_model_and_scored_by_code_of_a_config_map(
 
 
 def modules() -> dict[str, Any]:
-    """The ConfigMap of docs/extending.md."""
+    """The ConfigMap of docs/guides/extending.md."""
     module = EXAMPLES / "extending/second_look.py"
     return {
         "apiVersion": "v1",

@@ -80,7 +80,7 @@ IN_WORDS = [
 
 def said(page: str) -> str:
     """A page as one line."""
-    return re.sub(r"\s+", " ", (ROOT / "docs" / page).read_text())
+    return re.sub(r"\s+", " ", next((ROOT / "docs").rglob(page)).read_text())
 
 
 @pytest.mark.parametrize(("page", "phrase", "figures"), FIGURES, ids=lambda one: str(one)[:40])

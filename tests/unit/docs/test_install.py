@@ -10,8 +10,8 @@ import yaml
 from tests.unit.charts.test_values import SCHEMA, declared, declared_below
 from tests.unit.docs.pages import ROOT
 
-PAGE = (ROOT / "docs" / "install.md").read_text()
-CONDITIONS = (ROOT / "docs" / "conditions.md").read_text()
+PAGE = (ROOT / "docs" / "getting-started" / "install.md").read_text()
+CONDITIONS = (ROOT / "docs" / "reference" / "conditions.md").read_text()
 GITOPS = ROOT / "examples" / "gitops"
 HEALTH = {
     "at work as declared": "Healthy",

@@ -137,7 +137,7 @@ def test_modules_can_be_run(page: Path) -> None:
 
 
 def test_every_benchmark_is_on_its_page_and_no_other() -> None:
-    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    page = (ROOT / "docs" / "contributing" / "benchmarks.md").read_text()
     rows = {one.split()[0] for one in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
     modules = (ROOT / "benchmarks").glob("*.py")
     assert rows == {path.stem for path in modules if "__main__" in path.read_text()}
@@ -165,7 +165,7 @@ def condition_types() -> set[str]:
 
 def test_each_condition_is_described() -> None:
     assert {"Ready", "TrainerReady", "StorageReachable", "Complete"} <= condition_types()
-    text = (ROOT / "docs" / "conditions.md").read_text()
+    text = (ROOT / "docs" / "reference" / "conditions.md").read_text()
     assert [
         condition_type
         for condition_type in sorted(condition_types())
@@ -209,7 +209,7 @@ def test_no_reason_is_made_up() -> None:
     known = strings(SAID_BY + trees("sampler_image/rl_sampler"))
     known |= {"OOMKilled", "Evicted", "DisruptionTarget"}  # the kubelet's
     kinds = {"SamplerPool", "SamplerPools", "RLJob"}
-    page = ROOT / "docs" / "conditions.md"
+    page = ROOT / "docs" / "reference" / "conditions.md"
     said = {one for one in quoted(page) if re.fullmatch(r"[A-Z][a-z]+[A-Z]\w+", one)}
     # Some are put together from two words.
     made_up = [

@@ -31,7 +31,7 @@ def a_pair(**changes: Any) -> tuple[Batch, dict[str, Rollout]]:
 
 
 def test_the_digest_is_of_these_very_bytes() -> None:
-    """The definition of docs/audit.md, written out by hand."""
+    """The definition of docs/guides/audit.md, written out by hand."""
     batch, rollouts = a_pair()
     expected = hashlib.sha256(b"rl-operator/trained/1\n")
     for group, step, advantage, weight in ((0, 0, 0.1, 1.0), (1, 2, -1.0, 0.5)):

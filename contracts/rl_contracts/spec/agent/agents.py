@@ -47,7 +47,7 @@ class SimulatedUser(Completions):
     """A language model that plays the user."""
 
     prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
-    """Of docs/agents.md; unset: the samplers' own."""
+    """Of docs/guides/agents.md; unset: the samplers' own."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
 
 
@@ -57,7 +57,7 @@ class Browse(Completions):
     over_characters: Annotated[int, Field(ge=1, le=1_000_000)] = 8000
     """Results that are not longer are shown as they are."""
     prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
-    """Of docs/agents.md; unset: the samplers' own."""
+    """Of docs/guides/agents.md; unset: the samplers' own."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
 
 
@@ -115,12 +115,12 @@ class Agent(Model):
     max_tool_result_characters: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Unset: 20000."""
     browse: BrowseSection | None = None
-    """Reads long results: docs/agents.md."""
+    """Reads long results: docs/guides/agents.md."""
     repetition_limit: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Repeated responses that end the episode; unset: 3."""
     context: Context | None = None
     user: UserSection | None = None
-    """Of docs/agents.md; unset: ``columns.scenario`` has its turns."""
+    """Of docs/guides/agents.md; unset: ``columns.scenario`` has its turns."""
     sampling: Sampling = Field(default_factory=Sampling)
 
     @property

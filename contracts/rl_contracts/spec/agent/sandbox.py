@@ -13,7 +13,7 @@ CODE = "Code"
 
 
 class Sandbox(Model):
-    """Limits of a program that the policy wrote: docs/sandbox.md."""
+    """Limits of a program that the policy wrote: docs/guides/sandbox.md."""
 
     seconds: Annotated[int, Field(ge=1, le=600)] = 10
     """Of processor time."""
