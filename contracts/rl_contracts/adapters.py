@@ -32,7 +32,9 @@ def targeted(tensors: Iterable[str], section: LoRA) -> list[str]:
 
 def model_tensors(folder: Path) -> dict[str, TensorHeader]:
     """All tensors of a model in Hugging Face layout; raises IntegrityError."""
-    return {name: one for path in weight_files(folder) for name, one in read_header(path).items()}
+    return {
+        name: header for path in weight_files(folder) for name, header in read_header(path).items()
+    }
 
 
 def entry_of(folder: Path, *, uri: str, section: LoRA) -> AdapterEntry:
@@ -59,14 +61,14 @@ def entry_of(folder: Path, *, uri: str, section: LoRA) -> AdapterEntry:
 
 def shapes(tensors: Mapping[str, TensorHeader], entry: AdapterEntry) -> dict[str, tuple[int, int]]:
     """Names and shapes of an adapter's tensors: A ``[rank, in]`` and B ``[out, rank]``."""
-    found: dict[str, tuple[int, int]] = {}
-    for name, one in tensors.items():
+    tensor_shapes: dict[str, tuple[int, int]] = {}
+    for name, header in tensors.items():
         layer = name.removesuffix(WEIGHT)
         if name.endswith(WEIGHT) and layer.rpartition(".")[2] in entry.targets:
-            outputs, inputs = one.shape
-            found[tensor_name(layer, "lora_A")] = (entry.rank, inputs)
-            found[tensor_name(layer, "lora_B")] = (outputs, entry.rank)
-    return found
+            outputs, inputs = header.shape
+            tensor_shapes[tensor_name(layer, "lora_A")] = (entry.rank, inputs)
+            tensor_shapes[tensor_name(layer, "lora_B")] = (outputs, entry.rank)
+    return tensor_shapes
 
 
 def peft_config(entry: AdapterEntry) -> dict[str, object]:

@@ -35,9 +35,9 @@ def check_room(
     Raises:
         DiskFullError: with the numbers.
     """
-    there = free(folder)
-    if there < needed + SPARE_BYTES:
+    available = free(folder)
+    if available < needed + SPARE_BYTES:
         raise DiskFullError(
-            f"{what} of {needed} bytes does not fit into {folder}: {there} bytes are free, "
+            f"{what} of {needed} bytes does not fit into {folder}: {available} bytes are free, "
             f"{SPARE_BYTES} of them in reserve"
         )

@@ -74,11 +74,11 @@ class IntegrityError(RLError):
 class SchemaTooNewError(RefusedError):
     """A newer release wrote a document: it is not read at all, for half of it would be lost."""
 
-    def __init__(self, *, document: str, found: int, known: int) -> None:
+    def __init__(self, *, document: str, version: int, known: int) -> None:
         super().__init__(
             Refusal(
                 field="schema_version",
-                value=str(found),
+                value=str(version),
                 reason="SchemaTooNew",
                 message=f"Document {document} was written by a newer release; this one knows "
                 f"versions up to {known}.",
@@ -90,8 +90,10 @@ class SchemaTooNewError(RefusedError):
 class SchemaUnknownError(IntegrityError):
     """A document carries no schema version: this product did not write it."""
 
-    def __init__(self, *, document: str, found: object) -> None:
-        super().__init__(f"document {document} has no schema version but {found!r}")
+    def __init__(self, *, document: str, version: object) -> None:
+        super().__init__(
+            f"document {document} has schema_version {version!r}: this product did not write it"
+        )
 
 
 class FencedOutError(RLError):

@@ -69,9 +69,9 @@ def read_header(path: Path) -> dict[str, TensorHeader]:
 
 def weights_digest(files: Iterable[Path]) -> str:
     """SHA-256 of a line ``<SHA-256 of the file>  <name>`` for each file, in the names' order."""
-    found = hashlib.sha256()
-    for path in sorted(files, key=lambda one: one.name):
+    whole = hashlib.sha256()
+    for path in sorted(files, key=lambda file: file.name):
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        found.update(f"{digest}  {path.name}\n".encode())
-    return found.hexdigest()
+        whole.update(f"{digest}  {path.name}\n".encode())
+    return whole.hexdigest()

@@ -63,17 +63,17 @@ def unpack(data: bytes, *, limit_bytes: int) -> dict[Place, Patch]:
     entries = parse_safetensors_header(body, file_bytes=len(body))
     content = np.frombuffer(body, np.uint8)
     first = HEADER_LENGTH_BYTES + struct.unpack("<Q", body[:HEADER_LENGTH_BYTES])[0]
-    found: dict[Place, dict[str, Planes]] = {}
+    parts_by_place: dict[Place, dict[str, Planes]] = {}
     for name, entry in entries.items():
         begin, end = (first + offset for offset in entry.data_offsets)
         if entry.dtype != "U8" or len(entry.shape) != 2:
             raise IntegrityError(f"{name} is {entry.dtype} {entry.shape}, not byte planes")
         place, part = _parse(name)
-        found.setdefault(place, {})[part] = content[begin:end].reshape(entry.shape)
-    for place, parts in found.items():
+        parts_by_place.setdefault(place, {})[part] = content[begin:end].reshape(entry.shape)
+    for place, parts in parts_by_place.items():
         if parts.keys() != {"gaps", "values"}:
             raise IntegrityError(f"patch of {place} has {sorted(parts)} alone")
-    return {place: Patch(parts["gaps"], parts["values"]) for place, parts in found.items()}
+    return {place: Patch(parts["gaps"], parts["values"]) for place, parts in parts_by_place.items()}
 
 
 def _decompressed(data: bytes, *, limit_bytes: int) -> bytes:

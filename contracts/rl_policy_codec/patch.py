@@ -60,8 +60,8 @@ def encode(new: Elements, old: Elements) -> Patch | None:
 
 def changed(new: Elements, old: Elements) -> NDArray[np.int64]:
     """Ascending positions of the elements that differ."""
-    found = [start + part for start, part in _changed_slices(new, old)]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    positions = [start + part for start, part in _changed_slices(new, old)]
+    return np.concatenate(positions) if positions else np.empty(0, np.int64)
 
 
 def changed_fraction(new: Elements, old: Elements) -> float:

@@ -31,7 +31,7 @@ def start_digests(state: State, executor: Executor) -> dict[str, Future[str]]:
 
 def digests(state: State, executor: Executor) -> dict[str, str]:
     """SHA-256 of every tensor's bytes, in hexadecimal."""
-    return {name: one.result() for name, one in start_digests(state, executor).items()}
+    return {name: digest.result() for name, digest in start_digests(state, executor).items()}
 
 
 def _digest(flat: Elements) -> str:
@@ -54,16 +54,16 @@ def encode(new: State, old: State, executor: Executor) -> list[bytes]:
     """Delta files that make ``new`` of ``old``; the states have equal names, lengths and sizes."""
     assert new.keys() == old.keys(), "a delta needs a base with the same tensors"
     pending = [executor.submit(_encode, places, new, old) for places in _files(new)]
-    return [one for one in (job.result() for job in pending) if one is not None]
+    return [file for file in (job.result() for job in pending) if file is not None]
 
 
 def _encode(places: list[tuple[Place, int]], new: State, old: State) -> bytes | None:
     patches = {}
     for place, count in places:
         part = slice(place.start, place.start + count)
-        found = patch.encode(new[place.tensor][part], old[place.tensor][part])
-        if found is not None:
-            patches[place] = found
+        encoded = patch.encode(new[place.tensor][part], old[place.tensor][part])
+        if encoded is not None:
+            patches[place] = encoded
     return container.pack(patches) if patches else None
 
 
@@ -78,11 +78,11 @@ def apply(file: bytes, state: State) -> set[str]:
     names = set()
     # Gaps have at most eight bytes, like values; names and the header take the rest.
     limit = sum(2 * 8 * flat.size for flat in state.values()) + (1 << 24)
-    for place, one in container.unpack(file, limit_bytes=limit).items():
+    for place, delta in container.unpack(file, limit_bytes=limit).items():
         flat = state.get(place.tensor)
         if flat is None or place.start > flat.size:
             raise IntegrityError(f"delta changes {place}, which the model does not have")
-        patch.apply(one, flat[place.start :])
+        patch.apply(delta, flat[place.start :])
         names.add(place.tensor)
     return names
 

@@ -58,64 +58,64 @@ def _failed(message: str, code: int) -> int:
 
 
 def _batch(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
-    found = batch.audit(stores, options.run, step=options.step, epoch=options.epoch)
+    result = batch.audit(stores, options.run, step=options.step, epoch=options.epoch)
     if options.json:
-        _write_json(found.to_json(), out)
+        _write_json(result.to_json(), out)
     else:
-        _write_lines(text.batch(found, tokens=not options.summary), out)
-    return GOOD if found.good else BAD
+        _write_lines(text.batch(result, tokens=not options.summary), out)
+    return GOOD if result.good else BAD
 
 
 def _run(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
-    found = run.audit(stores, options.run, max_trainings=options.max_trainings)
+    result = run.audit(stores, options.run, max_trainings=options.max_trainings)
     if options.json:
-        _write_json(found.to_json().items(), out)
+        _write_json(result.to_json().items(), out)
     else:
-        _write_lines(text.run(found), out)
-    return GOOD if found.good else BAD
+        _write_lines(text.run(result), out)
+    return GOOD if result.good else BAD
 
 
 def _rollout(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
-    found = stores.rollouts.get([options.id]).get(options.id)
-    if found is None:
+    rollout = stores.rollouts.get([options.id]).get(options.id)
+    if rollout is None:
         raise LookupError(f"there is no rollout {options.id}")
-    task = stores.tasks.get([found.task]).get(found.task)
+    task = stores.tasks.get([rollout.task]).get(rollout.task)
     if task is None:
         used = "of no task that is there"
-    elif found.id in task.rollouts:
+    elif rollout.id in task.rollouts:
         used = f"chosen by its task ({task.state}, {task.queue})"
     else:
         used = f"not chosen by its task ({task.state}, {task.queue})"
     if options.json:
-        _write_json([*_rollout_json(found), ("used", used)], out)
+        _write_json([*_rollout_json(rollout), ("used", used)], out)
     else:
-        _write_lines(text.rollout(found, used=used), out)
+        _write_lines(text.rollout(rollout, used=used), out)
     return GOOD
 
 
-def _rollout_json(found: Rollout) -> Iterator[tuple[str, Any]]:
+def _rollout_json(rollout: Rollout) -> Iterator[tuple[str, Any]]:
     yield "format", "rl-operator/audit-rollout/1"
     arrays: dict[str, Any] = {
-        "tokens": unpack_int32(found.tokens),
-        "mask": list(found.mask),
-        "logprobs": unpack_float32(found.logprobs),
+        "tokens": unpack_int32(rollout.tokens),
+        "mask": list(rollout.mask),
+        "logprobs": unpack_float32(rollout.logprobs),
     }
-    yield from found.model_dump(exclude=set(arrays)).items()
+    yield from rollout.model_dump(exclude=set(arrays)).items()
     yield from arrays.items()
 
 
 def _unwatched(stores: Stores, options: argparse.Namespace) -> Run:
     """The run; with ``--write`` one that no trainer is writing to."""
-    found = stores.runs.get(options.run)
-    if found is None:
+    run = stores.runs.get(options.run)
+    if run is None:
         raise LookupError(f"there is no run {options.run}")
-    age = stores.mongo.now() - found.heartbeat_at
+    age = stores.mongo.now() - run.heartbeat_at
     if options.write and age < WRITERS_ALIVE_SECONDS:
         raise LookupError(
             f"the run's trainer was alive {age:.0f} s ago: suspend the job before its documents "
             "are changed"
         )
-    return found
+    return run
 
 
 def _retention(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
@@ -127,14 +127,14 @@ def _retention(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int
         bounds=bounds.parse(options.bounds),
         reusable_steps=0 if over else MOST_REUSABLE_STEPS,
     )
-    found = sweeper.sweep(epoch=run.epoch) if options.write else sweeper.plan()
+    plan = sweeper.sweep(epoch=run.epoch) if options.write else sweeper.plan()
     if options.json:
-        _write_json(asdict(found).items(), out)
+        _write_json(asdict(plan).items(), out)
         return GOOD
-    kinds = {"batches": found.batches, "tasks": found.tasks, "rollouts": found.rollouts}
+    kinds = {"batches": plan.batches, "tasks": plan.tasks, "rollouts": plan.rollouts}
     verb = "deleted" if options.write else "would go"
     rows = [
-        [name, len(ids), found.held.get(name, 0), ids[0] if ids else "", ids[-1] if ids else ""]
+        [name, len(ids), plan.held.get(name, 0), ids[0] if ids else "", ids[-1] if ids else ""]
         for name, ids in kinds.items()
     ]
     header = ["collection", verb, "beyond bounds but needed", "oldest", "newest"]
@@ -147,15 +147,15 @@ def _migrate(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
     done = upgrade.upgrade(stores.mongo, options.run, write=options.write)
     if options.json:
         counts = {
-            name: {str(version): count for version, count in sorted(one.items())}
-            for name, one in done.found.items()
+            name: {str(version): count for version, count in sorted(counts_by_version.items())}
+            for name, counts_by_version in done.found.items()
         }
         _write_json([("found", counts), ("older", done.older), ("written", done.written)], out)
         return GOOD
     rows = [
         [name, version, count]
-        for name, one in done.found.items()
-        for version, count in sorted(one.items())
+        for name, by_version in done.found.items()
+        for version, count in sorted(by_version.items())
     ]
     _write_lines(text.table(["collection", "version", "documents"], rows), out)
     verb = f"{done.written} rewritten" if options.write else "none was rewritten (--write does it)"
@@ -177,46 +177,50 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         prog="python -m rl_contracts.audit", description=__doc__, epilog=EPILOG
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    one = verbs.add_parser("batch", help="exactly which tokens a step trained, and their digest")
-    _add_run(one, environ)
-    one.add_argument("--step", type=int, required=True)
-    one.add_argument("--epoch", type=int, help="a batch of this epoch, on the lineage or not")
-    one.add_argument("--summary", action="store_true", help="leave the tokens out of the text")
-    one = verbs.add_parser("run", help="lineage, counts, and what belongs to nobody")
-    _add_run(one, environ)
-    one.add_argument(
+    command = verbs.add_parser(
+        "batch", help="exactly which tokens a step trained, and their digest"
+    )
+    _add_run(command, environ)
+    command.add_argument("--step", type=int, required=True)
+    command.add_argument("--epoch", type=int, help="a batch of this epoch, on the lineage or not")
+    command.add_argument("--summary", action="store_true", help="leave the tokens out of the text")
+    command = verbs.add_parser("run", help="lineage, counts, and what belongs to nobody")
+    _add_run(command, environ)
+    command.add_argument(
         "--max-trainings",
         type=int,
         default=1,
         metavar="N",
         help="algorithm.offPolicy.maxTrainings, default 1",
     )
-    one = verbs.add_parser("rollout", help="a rollout, token by token")
-    one.add_argument("--id", required=True)
-    one = verbs.add_parser("migrate", help="rewrite a suspended run in the present schema version")
-    _add_run(one, environ)
-    mode = one.add_mutually_exclusive_group(required=True)
+    command = verbs.add_parser("rollout", help="a rollout, token by token")
+    command.add_argument("--id", required=True)
+    command = verbs.add_parser(
+        "migrate", help="rewrite a suspended run in the present schema version"
+    )
+    _add_run(command, environ)
+    mode = command.add_mutually_exclusive_group(required=True)
     mode.add_argument("--dry-run", action="store_true", help="count and parse only")
     mode.add_argument("--write", action="store_true")
-    one = verbs.add_parser("retention", help="delete a suspended or ended run's documents")
-    _add_run(one, environ)
+    command = verbs.add_parser("retention", help="delete a suspended or ended run's documents")
+    _add_run(command, environ)
     example = '{"batches": {"maxCount": 10}}'
-    one.add_argument(
+    command.add_argument(
         "--bounds", required=True, metavar="JSON", help=f"spec.lifecycle.retention, e.g. {example}"
     )
-    mode = one.add_mutually_exclusive_group(required=True)
+    mode = command.add_mutually_exclusive_group(required=True)
     mode.add_argument("--dry-run", action="store_true", help="only tell")
     mode.add_argument("--write", action="store_true")
-    for one in verbs.choices.values():
-        one.add_argument("--json", action="store_true", help="one JSON object instead of text")
-        one.add_argument(
+    for command in verbs.choices.values():
+        command.add_argument("--json", action="store_true", help="one JSON object instead of text")
+        command.add_argument(
             "--patience",
             type=float,
             default=20.0,
             metavar="SECONDS",
             help="how long a store may not answer",
         )
-        settings.add_options(one)
+        settings.add_options(command)
     return parser
 
 

@@ -64,27 +64,27 @@ class BatchAudit:
         )
         yield "sequences", (self.sequence_json(sequence) for sequence in self.sequences)
 
-    def sequence_json(self, one: trained.Sequence) -> dict[str, Any]:
+    def sequence_json(self, sequence: trained.Sequence) -> dict[str, Any]:
         """One sequence with its arrays as lists, and where it came from."""
-        rollout = self.rollouts[one.rollout]
-        task = self.tasks.get(one.group)
+        rollout = self.rollouts[sequence.rollout]
+        task = self.tasks.get(sequence.group)
         return {
-            "rollout": one.rollout,
-            "task": one.group,
+            "rollout": sequence.rollout,
+            "task": sequence.group,
             "example": task.example if task else None,
             "sampler": rollout.sampler,
             "reward": rollout.reward,
-            "temperature": one.temperature,
+            "temperature": sequence.temperature,
             "versions": sorted({span.version for span in rollout.spans}),
             "staleness": self.staleness(rollout),
-            "tokens": unpack_int32(one.tokens),
-            "positions": unpack_int32(one.positions),
-            "mask": list(one.mask),
-            "logprobs": unpack_float32(one.logprobs),
-            "policySteps": unpack_int32(one.policy_steps),
-            "advantages": unpack_float32(one.advantages),
-            "weights": unpack_float32(one.weights),
-            "returns": unpack_float32(one.returns),
+            "tokens": unpack_int32(sequence.tokens),
+            "positions": unpack_int32(sequence.positions),
+            "mask": list(sequence.mask),
+            "logprobs": unpack_float32(sequence.logprobs),
+            "policySteps": unpack_int32(sequence.policy_steps),
+            "advantages": unpack_float32(sequence.advantages),
+            "weights": unpack_float32(sequence.weights),
+            "returns": unpack_float32(sequence.returns),
         }
 
     def staleness(self, rollout: Rollout) -> int:
@@ -104,19 +104,19 @@ def audit(stores: Stores, run: str, *, step: int, epoch: int | None = None) -> B
     Raises:
         LookupError: there is no such run or batch; says what there is.
     """
-    found = stores.runs.get(run)
-    if found is None:
+    run_document = stores.runs.get(run)
+    if run_document is None:
         raise LookupError(f"there is no run {run}")
     stored = fields_of(stores.mongo, Batch.collection, run, HEADER_FIELDS)
-    headers = [Header.of(one) for one in stored]
-    lineage = trace(found, headers)
+    headers = [Header.of(header) for header in stored]
+    lineage = trace(run_document, headers)
     wanted = lineage.at(step)
     if epoch is not None:
         wanted = next(
             (header for header in headers if (header.step, header.epoch) == (step, epoch)), None
         )
     if wanted is None:
-        raise LookupError(_absent(step, epoch, headers, run_step=found.step))
+        raise LookupError(_absent(step, epoch, headers, run_step=run_document.step))
     batch = stores.batches.get([wanted.id])[wanted.id]
     return rebuild(stores, batch, on_lineage=wanted in lineage.steps)
 

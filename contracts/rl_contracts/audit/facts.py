@@ -68,21 +68,21 @@ def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
         run: its id.
         max_trainings: steps that may train one rollout.
     """
-    found = stores.runs.get(run)
-    if found is None:
+    document = stores.runs.get(run)
+    if document is None:
         raise LookupError(f"there is no run {run}")
     stored = fields_of(stores.mongo, Batch.collection, run, HEADER_FIELDS)
-    headers = tuple(Header.of(one) for one in stored)
-    chain = [step.id for step in trace(found, headers).steps]
+    headers = tuple(Header.of(header) for header in stored)
+    chain = [step.id for step in trace(document, headers).steps]
     tasks = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
     rollouts = fields_of(stores.mongo, Rollout.collection, run, ["task"])
     later = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
     return Facts(
-        run=found,
+        run=document,
         now=stores.mongo.now(),
         headers=headers,
         members=tuple(_members(stores, chain)),
-        tasks={one["_id"]: one for one in [*later, *tasks]},
+        tasks={task["_id"]: task for task in [*later, *tasks]},
         rollouts={rollout["_id"]: rollout["task"] for rollout in rollouts},
         policies=tuple(stores.policies.of_run(run)),
         samplers=tuple(stores.samplers.of_run(run)),
@@ -94,9 +94,9 @@ def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
 def _members(stores: Stores, chain: list[str]) -> Iterable[Member]:
     for first in range(0, len(chain), BATCHES_PER_READ):
         page = chain[first : first + BATCHES_PER_READ]
-        found = stores.batches.get(page)
+        batches = stores.batches.get(page)
         for name in page:
-            batch = found[name]
+            batch = batches[name]
             yield Member(
                 batch=name,
                 tasks=tuple(batch.tasks),

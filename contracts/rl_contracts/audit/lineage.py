@@ -40,17 +40,17 @@ class Lineage:
 
     def at(self, step: int) -> Header | None:
         """The batch that made a step."""
-        return next((one for one in self.steps if one.step == step), None)
+        return next((header for header in self.steps if header.step == step), None)
 
     def epochs(self) -> list[tuple[int, int, int]]:
         """Runs of consecutive steps made in one epoch: first step, last step, epoch."""
-        found: list[tuple[int, int, int]] = []
+        stretches: list[tuple[int, int, int]] = []
         for step in self.steps:
-            if found and found[-1][2] == step.epoch:
-                found[-1] = (found[-1][0], step.step, step.epoch)
+            if stretches and stretches[-1][2] == step.epoch:
+                stretches[-1] = (stretches[-1][0], step.step, step.epoch)
             else:
-                found.append((step.step, step.step, step.epoch))
-        return found
+                stretches.append((step.step, step.step, step.epoch))
+        return stretches
 
 
 def trace(run: Run, headers: Iterable[Header]) -> Lineage:
@@ -61,5 +61,5 @@ def trace(run: Run, headers: Iterable[Header]) -> Lineage:
     while name is not None and name in known:
         chain.append(known.pop(name))  # popped: a cycle ends as a missing batch
         name = chain[-1].parent
-    off = sorted(known.values(), key=lambda one: (one.step, one.epoch))
+    off = sorted(known.values(), key=lambda header: (header.step, header.epoch))
     return Lineage(steps=tuple(chain[::-1]), broken_at=name or "", off=tuple(off))

@@ -85,8 +85,16 @@ def audit(stores: Stores, run: str, *, max_trainings: int = 1) -> RunAudit:
 
 def judge(facts: Facts) -> list[Finding]:
     """All that is wrong or remarkable, errors first. Pure."""
-    found = [*_lineage(facts), *_trained(facts), *_tasks(facts), *_rollouts(facts), *_rest(facts)]
-    return sorted((one for one in found if one.count), key=lambda one: one.level)
+    findings = [
+        *_lineage(facts),
+        *_trained(facts),
+        *_tasks(facts),
+        *_rollouts(facts),
+        *_rest(facts),
+    ]
+    return sorted(
+        (finding for finding in findings if finding.count), key=lambda finding: finding.level
+    )
 
 
 def _finding(level: Literal["error", "note"], what: str, ids: Iterable[str]) -> Finding:
@@ -123,7 +131,7 @@ def _lineage(facts: Facts) -> Iterable[Finding]:
     yield _finding(
         "note",
         "batches do not lead to the run's head (a trainer ended before its commit)",
-        [one.id for one in lineage.off],
+        [header.id for header in lineage.off],
     )
 
 
@@ -134,12 +142,12 @@ def _trained(facts: Facts) -> Iterable[Finding]:
     yield _finding(
         "error",
         f"rollouts were trained by more than {most} steps of the lineage",
-        [one for one, count in rollouts.items() if count > most],
+        [rollout for rollout, count in rollouts.items() if count > most],
     )
     yield _finding(
         "error",
         f"tasks were trained by more than {most} steps of the lineage",
-        [one for one, count in tasks.items() if count > most],
+        [task for task, count in tasks.items() if count > most],
     )
     yield _finding(
         "error",
@@ -155,7 +163,7 @@ def _trained(facts: Facts) -> Iterable[Finding]:
             f"its lineage holds {rollouts.total()}",
             1,
         )
-    counts = [one.generated for one in members if one.generated is not None]
+    counts = [member.generated for member in members if member.generated is not None]
     if len(counts) == len(members) and sum(counts) != run.totals.tokens_trained:
         yield Finding(
             "error",
@@ -167,7 +175,7 @@ def _trained(facts: Facts) -> Iterable[Finding]:
 
 def _tasks(facts: Facts) -> Iterable[Finding]:
     trained = {task for member in facts.members for task in member.tasks}
-    waiting = {name: one for name, one in facts.tasks.items() if one["queue"] != Queue.CONSUMED}
+    waiting = {name: task for name, task in facts.tasks.items() if task["queue"] != Queue.CONSUMED}
     yield _finding("error", "finished tasks list rollouts that are gone", facts.orphans.promises)
     yield _finding(
         "error", "claimed tasks whose lease is over were not taken back", facts.orphans.claims
@@ -184,7 +192,7 @@ def _tasks(facts: Facts) -> Iterable[Finding]:
 
 
 def _rollouts(facts: Facts) -> Iterable[Finding]:
-    chosen = {one for task in facts.tasks.values() for one in task["rollouts"]}
+    chosen = {rollout for task in facts.tasks.values() for rollout in task["rollouts"]}
     chosen |= {rollout for member in facts.members for rollout in member.rollouts}
     yield _finding("error", "rollouts belong to no task's claim", facts.orphans.strangers)
     yield _finding(

@@ -16,12 +16,12 @@ WIDTH = 100
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Columns as wide as their widest cell, numbers to the right."""
-    cells = [list(header), *([_cell(one) for one in row] for row in rows)]
+    cells = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         yield "  ".join(
-            one.rjust(width) if _number(one) else one.ljust(width)
-            for one, width in zip(row, widths, strict=True)
+            cell.rjust(width) if _number(cell) else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=True)
         ).rstrip()
 
 
@@ -35,10 +35,10 @@ def _number(text: str) -> bool:
 
 def batch(audit: BatchAudit, *, tokens: bool) -> Iterator[str]:
     """A batch: where it stands, one row for each sequence, and with ``tokens`` all of them."""
-    one, digest = audit.batch, audit.batch.digest
+    stored, digest = audit.batch, audit.batch.digest
     place = "on the run's lineage" if audit.on_lineage else "NOT on the run's lineage"
-    yield f"batch     {one.id} ({one.state}, {place})"
-    yield f"step      {one.step}, epoch {one.epoch}, parent {one.parent or 'none'}"
+    yield f"batch     {stored.id} ({stored.state}, {place})"
+    yield f"step      {stored.step}, epoch {stored.epoch}, parent {stored.parent or 'none'}"
     if digest:
         yield f"trained   {digest.sha256} ({digest.format})"
     if audit.rebuilt:
@@ -58,17 +58,17 @@ def batch(audit: BatchAudit, *, tokens: bool) -> Iterator[str]:
             yield from _tokens(number, sequence)
 
 
-def _row(audit: BatchAudit, number: int, one: trained.Sequence) -> list[object]:
-    rollout, task = audit.rollouts[one.rollout], audit.tasks.get(one.group)
+def _row(audit: BatchAudit, number: int, sequence: trained.Sequence) -> list[object]:
+    rollout, task = audit.rollouts[sequence.rollout], audit.tasks.get(sequence.group)
     return [
         number,
-        one.rollout,
+        sequence.rollout,
         task.example if task else "?",
         rollout.reward,
-        _span(unpack_float32(one.advantages)),
-        _span(unpack_float32(one.weights)),
-        one.num_generated,
-        one.num_tokens,
+        _span(unpack_float32(sequence.advantages)),
+        _span(unpack_float32(sequence.weights)),
+        sequence.num_generated,
+        sequence.num_tokens,
         audit.staleness(rollout),
     ]
 
@@ -78,11 +78,13 @@ def _span(values: list[float]) -> str:
     return f"{low:.6g}" if low == high else f"{low:.6g}..{high:.6g}"
 
 
-def _tokens(number: int, one: trained.Sequence) -> Iterator[str]:
+def _tokens(number: int, sequence: trained.Sequence) -> Iterator[str]:
     """Stretches of tokens with the same mask, advantage and weight."""
-    ids, logprobs = unpack_int32(one.tokens), unpack_float32(one.logprobs)
-    values = iter(zip(unpack_float32(one.advantages), unpack_float32(one.weights), strict=True))
-    kinds = [next(values) if trained_here else None for trained_here in one.mask]
+    ids, logprobs = unpack_int32(sequence.tokens), unpack_float32(sequence.logprobs)
+    values = iter(
+        zip(unpack_float32(sequence.advantages), unpack_float32(sequence.weights), strict=True)
+    )
+    kinds = [next(values) if trained_here else None for trained_here in sequence.mask]
     start = 0
     for kind, stretch in itertools.groupby(kinds):
         end = start + len(list(stretch))
@@ -108,47 +110,50 @@ def _wrapped(name: str, words: Iterable[str]) -> Iterator[str]:
 
 def run(audit: RunAudit) -> Iterator[str]:
     """A run: where it stands, its lineage, its tasks, and what was found."""
-    told = audit.to_json()
-    yield f"run       {told['run']} of job {told['job']}"
+    summary = audit.to_json()
+    yield f"run       {summary['run']} of job {summary['job']}"
     yield (
-        f"step      {told['step']} of {told['steps']}, durable up to {told['durableStep'] or 0}, "
-        f"epoch {told['epoch']}, policy {told['policyVersion'] or 'none'}, "
-        f"outcome {told['outcome'] or 'none'}"
+        f"step      {summary['step']} of {summary['steps']}, "
+        f"durable up to {summary['durableStep'] or 0}, epoch {summary['epoch']}, "
+        f"policy {summary['policyVersion'] or 'none'}, outcome {summary['outcome'] or 'none'}"
     )
     parts = [
         f"{first}-{last} (epoch {epoch})" for first, last, epoch in audit.facts.lineage.epochs()
     ]
     yield f"lineage   {', '.join(parts) or 'none'}"
     yield (
-        f"holds     {told['rollouts']} rollouts, {told['batches']} batches, {told['policies']} "
-        f"policies, {told['samplers']} samplers"
+        f"holds     {summary['rollouts']} rollouts, {summary['batches']} batches, "
+        f"{summary['policies']} policies, {summary['samplers']} samplers"
     )
     yield ""
     counts = audit.task_counts()
     states = list(next(iter(counts.values())))
-    yield from table(["tasks", *states], ([name, *one.values()] for name, one in counts.items()))
+    yield from table(
+        ["tasks", *states], ([name, *by_state.values()] for name, by_state in counts.items())
+    )
     yield ""
-    for one in audit.findings:
-        yield f"{one.level:9} {one.count} × {one.what}"
-        yield from (f"          {name}" for name in one.ids)
+    for finding in audit.findings:
+        yield f"{finding.level:9} {finding.count} × {finding.what}"
+        yield from (f"          {name}" for name in finding.ids)
     errors = sum(finding.level == "error" for finding in audit.findings)
     yield f"verdict   {'good' if audit.good else f'{errors} errors'}"
 
 
-def rollout(one: Rollout, *, used: str) -> Iterator[str]:
+def rollout(document: Rollout, *, used: str) -> Iterator[str]:
     """A rollout, token by token."""
-    yield f"rollout   {one.id} (task {one.task}, attempt {one.attempt}, member {one.member})"
-    yield f"sampler   {one.sampler}, temperature {one.temperature:g}"
-    yield f"reward    {one.reward:g}, stop {one.stop_reason}, {used}"
-    for part in one.parts:
+    place = f"task {document.task}, attempt {document.attempt}, member {document.member}"
+    yield f"rollout   {document.id} ({place})"
+    yield f"sampler   {document.sampler}, temperature {document.temperature:g}"
+    yield f"reward    {document.reward:g}, stop {document.stop_reason}, {used}"
+    for part in document.parts:
         yield f"          {part.scorer}: {part.value:g} × {part.weight:g}"
-    if one.error is not None:
-        yield f"error     {one.error.kind}: {one.error.message}"
-    for span in one.spans:
+    if document.error is not None:
+        yield f"error     {document.error.kind}: {document.error.message}"
+    for span in document.spans:
         yield f"version   {span.version} (step {span.step}) sampled [{span.start}, {span.end})"
-    yield f"text      {one.text!r}"
-    ids, logprobs, start = unpack_int32(one.tokens), unpack_float32(one.logprobs), 0
-    for kind, stretch in itertools.groupby(one.mask):
+    yield f"text      {document.text!r}"
+    ids, logprobs, start = unpack_int32(document.tokens), unpack_float32(document.logprobs), 0
+    for kind, stretch in itertools.groupby(document.mask):
         end = start + len(list(stretch))
         yield f"{'GENERATED' if kind else 'context'} [{start}, {end})"
         yield from _wrapped("tokens", map(str, ids[start:end]))

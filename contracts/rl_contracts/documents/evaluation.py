@@ -40,14 +40,18 @@ class EvaluationResult(Record):
 
 def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:
     """Mean reward over the prompts of several sources; None without any."""
-    found = [(result.accuracy, result.prompts) for result in results if result.accuracy is not None]
-    prompts = sum(number for _, number in found)
-    return sum(mean * number for mean, number in found) / prompts if prompts else None
+    measured = [
+        (result.accuracy, result.prompts) for result in results if result.accuracy is not None
+    ]
+    prompts = sum(number for _, number in measured)
+    return sum(mean * number for mean, number in measured) / prompts if prompts else None
 
 
 def mean_pass_rate(results: Iterable[EvaluationResult]) -> float | None:
     """Share of the prompts that some sample answered; None where that was not measured."""
     known = [result for result in results if result.pass_at]
-    passed = sum(one.pass_at[str(one.samples_per_prompt)] * one.prompts for one in known)
-    prompts = sum(one.prompts for one in known)
+    passed = sum(
+        result.pass_at[str(result.samples_per_prompt)] * result.prompts for result in known
+    )
+    prompts = sum(result.prompts for result in known)
     return passed / prompts if prompts else None

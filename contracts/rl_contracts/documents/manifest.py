@@ -127,9 +127,9 @@ class Manifest(Record):
         Raises:
             IntegrityError: when the digest is another one or the text is no manifest.
         """
-        found = hashlib.sha256(stored).hexdigest()
-        if found != sha256:
-            raise IntegrityError(f"manifest has digest {found}, expected {sha256}")
+        digest = hashlib.sha256(stored).hexdigest()
+        if digest != sha256:
+            raise IntegrityError(f"manifest has digest {digest}, expected {sha256}")
         try:
             return cls.model_validate_json(stored)
         except ValidationError as error:

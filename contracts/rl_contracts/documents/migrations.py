@@ -59,9 +59,9 @@ def migrate(
     wanted = SCHEMA_VERSION if current is None else current
     version = stored.get("schema_version")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise SchemaUnknownError(document=str(stored.get("_id")), found=version)
+        raise SchemaUnknownError(document=str(stored.get("_id")), version=version)
     if version > wanted:
-        raise SchemaTooNewError(document=str(stored.get("_id")), found=version, known=wanted)
+        raise SchemaTooNewError(document=str(stored.get("_id")), version=version, known=wanted)
     document = dict(stored)
     for step in range(version, wanted):
         document = {**steps.get(step, dict)(document), "schema_version": step + 1}

@@ -40,9 +40,9 @@ class ModelFiles(Record):
         Raises:
             IntegrityError: it has another digest.
         """
-        found = hashlib.sha256(data).hexdigest()
-        if found != sha256:
-            raise IntegrityError(f"list of a model's files has digest {found}, expected {sha256}")
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != sha256:
+            raise IntegrityError(f"list of a model's files has digest {digest}, expected {sha256}")
         return cls.model_validate_json(data)
 
 

@@ -35,10 +35,10 @@ class Piece(Record):
 
     def check(self, content: bytes, *, uri: str) -> bytes:
         """Return ``content``; raises IntegrityError, naming ``uri``, when it is not that."""
-        found = hashlib.sha256(content).hexdigest()
-        if found != self.sha256:
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.sha256:
             raise IntegrityError(
-                f"{uri} has {len(content)} bytes of digest {found}, "
+                f"{uri} has {len(content)} bytes of digest {digest}, "
                 f"expected {self.size_bytes} of {self.sha256}"
             )
         return content

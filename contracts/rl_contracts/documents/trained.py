@@ -75,7 +75,7 @@ def of_rollout(rollout: Rollout, member: BatchMember) -> list[Sequence]:
             f"{generated} generated tokens"
         )
     steps = _policy_steps(rollout)
-    found = []
+    parts = []
     first = 0  # of the generated tokens
     for sequence in rollout.sequences:
         whole = slice(sequence.start, sequence.end)
@@ -85,7 +85,7 @@ def of_rollout(rollout: Rollout, member: BatchMember) -> list[Sequence]:
         chosen = slice(ITEM_BYTES * first, ITEM_BYTES * (first + count))
         first += count
         if count:
-            found.append(
+            parts.append(
                 Sequence(
                     rollout=rollout.id,
                     group=rollout.task,
@@ -101,7 +101,7 @@ def of_rollout(rollout: Rollout, member: BatchMember) -> list[Sequence]:
                 )
             )
     assert first == generated
-    return found
+    return parts
 
 
 def sequences(batch: Batch, rollouts: Mapping[str, Rollout]) -> list[Sequence]:
@@ -111,7 +111,11 @@ def sequences(batch: Batch, rollouts: Mapping[str, Rollout]) -> list[Sequence]:
         IntegrityError: a rollout is not there, or its arrays do not belong to each other.
     """
     check_present(batch, rollouts)
-    return [one for member in batch.members for one in of_rollout(rollouts[member.rollout], member)]
+    return [
+        sequence
+        for member in batch.members
+        for sequence in of_rollout(rollouts[member.rollout], member)
+    ]
 
 
 def check_present(batch: Batch, rollouts: Mapping[str, Rollout]) -> None:
@@ -126,36 +130,38 @@ def check_present(batch: Batch, rollouts: Mapping[str, Rollout]) -> None:
 
 def digest(given: Iterable[Sequence]) -> TrainedDigest:
     """Digest of sequences in their order; ``docs/guides/audit.md`` defines the bytes."""
-    found = hashlib.sha256(f"{TRAINED_FORMAT}\n".encode())
+    hasher = hashlib.sha256(f"{TRAINED_FORMAT}\n".encode())
     count = tokens = generated = 0
     groups: dict[str, int] = {}
-    for one in given:
-        group = groups.setdefault(one.group, len(groups))
-        found.update(
-            struct.pack("<IIId", one.num_tokens, one.num_generated, group, one.temperature)
+    for sequence in given:
+        group = groups.setdefault(sequence.group, len(groups))
+        hasher.update(
+            struct.pack(
+                "<IIId", sequence.num_tokens, sequence.num_generated, group, sequence.temperature
+            )
         )
         for array in (
-            one.tokens,
-            one.positions,
-            one.mask,
-            one.logprobs,
-            one.policy_steps,
-            one.advantages,
-            one.weights,
+            sequence.tokens,
+            sequence.positions,
+            sequence.mask,
+            sequence.logprobs,
+            sequence.policy_steps,
+            sequence.advantages,
+            sequence.weights,
         ):
-            found.update(array)
-        if one.returns:
-            found.update(b"returns")
-            found.update(one.returns)
+            hasher.update(array)
+        if sequence.returns:
+            hasher.update(b"returns")
+            hasher.update(sequence.returns)
         count += 1
-        tokens += one.num_tokens
-        generated += one.num_generated
+        tokens += sequence.num_tokens
+        generated += sequence.num_generated
     return TrainedDigest(
-        sha256=found.hexdigest(), sequences=count, tokens=tokens, generated=generated
+        sha256=hasher.hexdigest(), sequences=count, tokens=tokens, generated=generated
     )
 
 
-def check(batch: Batch, found: TrainedDigest) -> None:
+def check(batch: Batch, rebuilt: TrainedDigest) -> None:
     """Compare what is about to be trained with what the batch says was trained.
 
     Raises:
@@ -164,15 +170,15 @@ def check(batch: Batch, found: TrainedDigest) -> None:
     wanted = batch.digest
     if wanted is None:  # formed by a release that wrote none
         return
-    if wanted.format != found.format:
+    if wanted.format != rebuilt.format:
         raise IntegrityError(
             f"batch {batch.id} was trained in format {wanted.format}, this release knows "
-            f"{found.format}"
+            f"{rebuilt.format}"
         )
-    if wanted.sha256 != found.sha256:
+    if wanted.sha256 != rebuilt.sha256:
         raise IntegrityError(
             f"batch {batch.id} (step {batch.step}): its documents give tensors with digest "
-            f"{found.sha256}, but trained were those with digest {wanted.sha256}"
+            f"{rebuilt.sha256}, but trained were those with digest {wanted.sha256}"
         )
 
 

@@ -28,7 +28,8 @@ UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 TLS = {
     **remedies.TLS,
     UNTRUSTED: "Name a file with the PEM of the authority that signed it in SSL_CERT_FILE of the "
-    "trainer's container pytorch and of each sampler's container stage, as docs/guides/models.md shows.",
+    "trainer's container pytorch and of each sampler's container stage, as docs/guides/models.md "
+    "shows.",
 }
 
 

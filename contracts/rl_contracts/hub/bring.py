@@ -168,24 +168,24 @@ class Bringer:
             stored_object.key.removeprefix(prefix): stored_object.size_bytes
             for stored_object in self.stores.objects.list(prefix)
         }
-        total, done, copied = sum(one.size_bytes for one in described), 0, []
-        missing = [one.size_bytes for one in described if sizes.get(one.name) != one.size_bytes]
+        total, done, copied = sum(file.size_bytes for file in described), 0, []
+        missing = [file.size_bytes for file in described if sizes.get(file.name) != file.size_bytes]
         check_room(max(missing, default=0), self.folder, what=f"a file of {wanted.uri}")
-        for one in described:
+        for file in described:
             self.telling.say(f"bringing {wanted.uri} into the bucket: {done} of {total} bytes")
             self.telling.check()
-            there = one.sha256 and sizes.get(one.name) == one.size_bytes
-            sha256 = one.sha256 if there else self._copy(wanted, commit, one, prefix)
-            copied.append(ModelFile(name=one.name, size_bytes=one.size_bytes, sha256=sha256))
-            done += one.size_bytes
+            copied_before = file.sha256 and sizes.get(file.name) == file.size_bytes
+            sha256 = file.sha256 if copied_before else self._copy(wanted, commit, file, prefix)
+            copied.append(ModelFile(name=file.name, size_bytes=file.size_bytes, sha256=sha256))
+            done += file.size_bytes
         return copied
 
-    def _copy(self, wanted: Wanted, commit: str, one: HubFile, prefix: str) -> str:
+    def _copy(self, wanted: Wanted, commit: str, file: HubFile, prefix: str) -> str:
         folder = self.folder / "from-hub"
         try:
-            path = self.hub.download(wanted, one, commit=commit, folder=folder)
-            sha256 = one.check(path)
-            self.stores.objects.put_file(prefix + one.name, path)
+            path = self.hub.download(wanted, file, commit=commit, folder=folder)
+            sha256 = file.check(path)
+            self.stores.objects.put_file(prefix + file.name, path)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return sha256
@@ -200,11 +200,11 @@ class Bringer:
         except ObjectMissingError:
             return None
         files = ModelFiles.from_bytes(stored, sha256=pinned.files_sha256)
-        there = {
+        sizes = {
             stored_object.key: stored_object.size_bytes
             for stored_object in self.stores.objects.list(prefix)
         }
-        whole = all(there.get(prefix + file.name) == file.size_bytes for file in files.files)
+        whole = all(sizes.get(prefix + file.name) == file.size_bytes for file in files.files)
         return files if whole else None
 
     def _prefix(self, wanted: Wanted, commit: str) -> str:

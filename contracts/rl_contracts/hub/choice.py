@@ -39,9 +39,9 @@ class ModelAddress:
     @classmethod
     def parse(cls, uri: str, revision: str | None) -> ModelAddress:
         """Parse ``hf://org/name[@revision]``; a revision beside it is the manifest's own field."""
-        found = URI.fullmatch(uri)
-        assert found is not None, f"{uri!r} passed the schema"
-        return cls(repo=found["repo"], revision=revision or found["revision"] or DEFAULT_REVISION)
+        match = URI.fullmatch(uri)
+        assert match is not None, f"{uri!r} passed the schema"
+        return cls(repo=match["repo"], revision=revision or match["revision"] or DEFAULT_REVISION)
 
 
 def of_hub(uri: str | None) -> bool:
@@ -62,11 +62,11 @@ def files_of(names: Iterable[str], part: Part, *, own_tokenizer: bool = True) ->
     """
     top = sorted(name for name in names if "/" not in name)
     if part == "tokenizer":
-        chosen = [one for one in top if one in TOKENIZER_FILES]
+        chosen = [name for name in top if name in TOKENIZER_FILES]
     else:
-        chosen = [one for one in top if PurePosixPath(one).suffix in LOADED_SUFFIXES]
+        chosen = [name for name in top if PurePosixPath(name).suffix in LOADED_SUFFIXES]
         if WHOLE_FILES & set(chosen):
-            chosen = [one for one in chosen if not _doubles(one)]
+            chosen = [name for name in chosen if not _doubles(name)]
         _check_weights(top)
     if part == "tokenizer" or own_tokenizer:
         _check(any(tokenizer in chosen for tokenizer in TOKENIZERS), "a tokenizer", part)
@@ -93,8 +93,8 @@ def _check_weights(names: Iterable[str]) -> None:
     _check(weights, "a safetensors file", "model")
 
 
-def _check(there: bool, what: str, part: Part) -> None:
-    if not there:
+def _check(present: bool, what: str, part: Part) -> None:
+    if not present:
         raise NoModelError(
             f"{part.capitalize()}Incomplete",
             f"It holds no {what.removeprefix('a ')} at its top level",

@@ -46,19 +46,19 @@ class HubFile:
         """
         size = path.stat().st_size
         blob = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         with path.open("rb") as file:
             while chunk := file.read(1 << 20):
-                found.update(chunk)
+                sha256.update(chunk)
                 if not self.sha256:
                     blob.update(chunk)
         if self.size_bytes != size:
             raise IntegrityError(f"{self.name} has {size} bytes, the hub says {self.size_bytes}")
-        if self.sha256 not in ("", found.hexdigest()):
+        if self.sha256 not in ("", sha256.hexdigest()):
             raise IntegrityError(f"{self.name} has another digest than the hub says")
         if not self.sha256 and self.blob not in ("", blob.hexdigest()):
             raise IntegrityError(f"{self.name} has another digest than the hub says")
-        return found.hexdigest()
+        return sha256.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,15 +98,15 @@ class HubModels(HubEndpoint):
                     timeout=TIMEOUT_SECONDS,
                 ),
             )
-            there = {sibling.rfilename: sibling for sibling in info.siblings or []}
-            chosen = files_of(there, wanted.part, own_tokenizer=wanted.own_tokenizer)
+            siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
+            chosen = files_of(siblings, wanted.part, own_tokenizer=wanted.own_tokenizer)
         assert info.sha, "the hub names the commit that it shows"
         return info.sha, [
             HubFile(
                 name=name,
-                size_bytes=there[name].size or 0,
-                sha256=lfs.sha256 if (lfs := there[name].lfs) else "",
-                blob=there[name].blob_id or "",
+                size_bytes=siblings[name].size or 0,
+                sha256=lfs.sha256 if (lfs := siblings[name].lfs) else "",
+                blob=siblings[name].blob_id or "",
             )
             for name in chosen
         ]

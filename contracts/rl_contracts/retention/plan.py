@@ -1,15 +1,14 @@
-"""Which documents of a run may go. Pure.
+"""Which documents of a run may be deleted. Pure.
 
-Whatever a plan names stays dispensable whatever happens later: steps become durable and never
-undurable, an ended task never comes back, a deleted batch is not looked at again. So a trainer that
-was replaced in the middle of deleting harms nobody by going on.
+What a plan names stays deletable whatever happens later: a durable step stays durable, an ended
+task never comes back, a deleted batch is not read again. So a trainer that was replaced while it
+deleted does no harm when it continues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from rl_contracts.documents.run import Run
 from rl_contracts.spec.retention import Bound, Retention
@@ -17,19 +16,19 @@ from rl_contracts.spec.retention import Bound, Retention
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A document."""
+    """What retention knows of a document."""
 
     id: str
     time: float
-    """Store time: of a batch when it was formed, of a task until when it was last claimed, of a
-    rollout when it was claimed."""
+    """Store time: when a batch was formed, when a task's last lease ended, when a rollout was
+    claimed."""
     size: int = 0
-    """Bytes; 0 where no bound asks for them."""
+    """Bytes; 0 when no bound needs them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchItem(Item):
-    """A batch."""
+    """A batch, with the ids of the tasks and rollouts that it names."""
 
     step: int
     epoch: int
@@ -41,38 +40,37 @@ class BatchItem(Item):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskItem(Item):
-    """A task."""
+    """A task and its position in the stream."""
 
     ended: bool
-    """Out of every queue."""
+    """It is in no queue any more."""
     train: bool
+    """It belongs to the train split."""
     sequence: int
+    """Position in the split's stream, from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutItem(Item):
-    """A rollout."""
+    """A rollout and the task that it belongs to."""
 
     task: str
 
 
-AnItem = TypeVar("AnItem", bound=Item)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """All that is looked at."""
+    """Everything that a plan is made from."""
 
     run: Run
     batches: Sequence[BatchItem]
     tasks: Sequence[TaskItem]
     rollouts: Sequence[RolloutItem]
     reusable_steps: int = 0
-    """The last steps of the lineage whose rollouts may be trained again."""
+    """How many of the last steps have rollouts that may be trained again."""
 
     @property
     def first_needed(self) -> int:
-        """The oldest step that a restart or a repeated training looks at."""
+        """The oldest step that a restart or a repeated training reads."""
         run = self.run
         durable = run.durable.step if run.durable else 0
         return min(durable, run.step - self.reusable_steps) if self.reusable_steps else durable
@@ -80,73 +78,65 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What goes, oldest first."""
+    """Ids of the documents to delete, oldest first."""
 
     batches: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     rollouts: tuple[str, ...] = ()
     batches_below: int = 0
-    """No batch of the lineage of an earlier step is kept."""
+    """No batch of the lineage is kept whose step is lower."""
     tasks_below: int = 0
-    """Tasks at earlier positions of the train stream may be gone."""
+    """Train tasks at lower positions may be deleted."""
     held: Mapping[str, int]
-    """By kind: how many are beyond their bounds and stay because they are needed."""
+    """By kind: how many exceed their bounds but stay because they are still needed."""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing goes."""
+        """Whether nothing is to be deleted."""
         return not (self.batches or self.tasks or self.rollouts)
 
 
-def plan(inventory: Inventory, bounds: Retention, *, now: float) -> Plan:
-    """Choose what goes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """Documents of one kind that are deleted."""
 
-    Batches from the last durable step on stay, and all that they trained; so do tasks that have not
-    ended, with their rollouts. What a batch or a task takes along goes with it, else each kind by
-    its own bound.
+    ids: set[str]
+    held: int
+    """How many exceed the bound but are still needed."""
+
+
+def plan(inventory: Inventory, bounds: Retention, *, now: float) -> Plan:
+    """Choose the documents to delete.
+
+    Batches from the last durable step on stay, with everything that they trained. Tasks that have
+    not ended stay, with their rollouts. A deleted batch takes its tasks and rollouts along, a
+    deleted task its rollouts; apart from that each kind is limited by its own bound.
 
     Args:
-        inventory: what there is.
-        bounds: the manifest's.
+        inventory: all documents of the run.
+        bounds: limits from the manifest.
         now: store time.
     """
     lineage = _lineage(inventory)
-    batches, batches_held = _batches(inventory, lineage, bounds.batches, now=now)
-    kept = [batch for batch in inventory.batches if batch.id not in batches]
-    gone = [batch for batch in inventory.batches if batch.id in batches]
-    kept_tasks = {name for one in kept for name in one.tasks}
-    kept_rollouts = {name for one in kept for name in one.rollouts}
     floor = _floor(inventory, lineage)
-    past = {task.id for task in inventory.tasks if _past(task, floor) and task.id not in kept_tasks}
-    of_batches = {name for one in gone for name in one.tasks} & past
-    tasks, tasks_held = _beyond(
-        inventory.tasks, bounds.tasks, free=lambda one: one.id in past, now=now, also=of_batches
-    )
-    waiting = {task.id for task in inventory.tasks if not task.ended}
-    free = {
-        rollout.id
-        for rollout in inventory.rollouts
-        if rollout.id not in kept_rollouts and rollout.task not in waiting
-    }
-    along = {rollout.id for rollout in inventory.rollouts if rollout.task in tasks} | {
-        name for one in gone for name in one.rollouts
-    }
-    rollouts, rollouts_held = _beyond(
-        inventory.rollouts,
-        bounds.rollouts,
-        free=lambda one: one.id in free,
-        now=now,
-        also=along & free,
-    )
-    first = min((one.step for one in lineage if one.id not in batches), default=0)
+    batches = _batches(inventory, lineage, bounds.batches, now=now)
+    tasks = _tasks(inventory, batches.ids, floor, bounds.tasks, now=now)
+    rollouts = _rollouts(inventory, batches.ids, tasks.ids, bounds.rollouts, now=now)
     return Plan(
-        batches=_in_order(inventory.batches, batches),
-        tasks=_in_order(inventory.tasks, tasks),
-        rollouts=_in_order(inventory.rollouts, rollouts),
-        batches_below=first if any(one.id in batches for one in lineage) else 0,
-        tasks_below=floor if tasks else 0,
-        held={"batches": batches_held, "tasks": tasks_held, "rollouts": rollouts_held},
+        batches=_in_order(inventory.batches, batches.ids),
+        tasks=_in_order(inventory.tasks, tasks.ids),
+        rollouts=_in_order(inventory.rollouts, rollouts.ids),
+        batches_below=_first_kept_step(lineage, batches.ids),
+        tasks_below=floor if tasks.ids else 0,
+        held={"batches": batches.held, "tasks": tasks.held, "rollouts": rollouts.held},
     )
+
+
+def _first_kept_step(lineage: list[BatchItem], deleted: set[str]) -> int:
+    """The oldest step of the lineage that stays; 0 when the whole lineage stays or goes."""
+    if deleted.isdisjoint(batch.id for batch in lineage):
+        return 0
+    return min((batch.step for batch in lineage if batch.id not in deleted), default=0)
 
 
 def _lineage(inventory: Inventory) -> list[BatchItem]:
@@ -161,29 +151,65 @@ def _lineage(inventory: Inventory) -> list[BatchItem]:
 
 def _batches(
     inventory: Inventory, lineage: list[BatchItem], bound: Bound, *, now: float
-) -> tuple[set[str], int]:
-    """Batches that go: the oldest steps of the lineage without a gap, and strays beside it."""
+) -> _Choice:
+    """The oldest steps of the lineage, without a gap, and batches that are not on the lineage."""
     run, needed = inventory.run, inventory.first_needed
-    on = {one.id for one in lineage}
-    free = {one.id for one in lineage if one.step < needed} | {
+    on_lineage = {batch.id for batch in lineage}
+    free = {batch.id for batch in lineage if batch.step < needed} | {
         batch.id
         for batch in inventory.batches
-        if batch.id not in on and (batch.epoch < run.epoch or batch.step <= needed)
+        if batch.id not in on_lineage and (batch.epoch < run.epoch or batch.step <= needed)
     }
-    going = {batch.id for batch in inventory.batches if batch.step < run.deleted.batches_below}
-    gone, held = _beyond(
-        inventory.batches, bound, free=lambda one: one.id in free, now=now, also=going
-    )
-    for index, one in enumerate(lineage):
-        if one.id not in gone:
-            return gone - {later.id for later in lineage[index:]}, held
-    return gone, held
+    noted = {batch.id for batch in inventory.batches if batch.step < run.deleted.batches_below}
+    choice = _beyond(inventory.batches, bound, free=free, now=now, also=noted)
+    for index, batch in enumerate(lineage):
+        if batch.id not in choice.ids:
+            later = {kept.id for kept in lineage[index:]}
+            return _Choice(ids=choice.ids - later, held=choice.held)
+    return choice
+
+
+def _tasks(
+    inventory: Inventory, deleted_batches: set[str], floor: int, bound: Bound, *, now: float
+) -> _Choice:
+    """Ended tasks before ``floor`` that no kept batch names; deleted batches take theirs along."""
+    kept, deleted = _named(inventory.batches, deleted_batches, lambda batch: batch.tasks)
+    free = {task.id for task in inventory.tasks if _past(task, floor)} - kept
+    return _beyond(inventory.tasks, bound, free=free, now=now, also=deleted & free)
+
+
+def _rollouts(
+    inventory: Inventory,
+    deleted_batches: set[str],
+    deleted_tasks: set[str],
+    bound: Bound,
+    *,
+    now: float,
+) -> _Choice:
+    """Rollouts of ended tasks that no kept batch trains; batches and tasks take theirs along."""
+    kept, deleted = _named(inventory.batches, deleted_batches, lambda batch: batch.rollouts)
+    waiting = {task.id for task in inventory.tasks if not task.ended}
+    free = {rollout.id for rollout in inventory.rollouts if rollout.task not in waiting} - kept
+    deleted |= {rollout.id for rollout in inventory.rollouts if rollout.task in deleted_tasks}
+    return _beyond(inventory.rollouts, bound, free=free, now=now, also=deleted & free)
+
+
+def _named(
+    batches: Iterable[BatchItem],
+    deleted: set[str],
+    names: Callable[[BatchItem], Iterable[str]],
+) -> tuple[set[str], set[str]]:
+    """Ids that the kept batches name, and ids that the deleted ones name."""
+    by_deleted: dict[bool, set[str]] = {False: set(), True: set()}
+    for batch in batches:
+        by_deleted[batch.id in deleted].update(names(batch))
+    return by_deleted[False], by_deleted[True]
 
 
 def _floor(inventory: Inventory, lineage: list[BatchItem]) -> int:
     """Position of the train stream before which every task has ended and none is inserted again."""
     durable = inventory.run.durable
-    last = next((one for one in lineage if durable and one.step == durable.step), None)
+    last = next((batch for batch in lineage if durable and batch.step == durable.step), None)
     if last is None:
         return inventory.run.deleted.tasks_below
     waiting = [task.sequence for task in inventory.tasks if task.train and not task.ended]
@@ -195,37 +221,42 @@ def _past(task: TaskItem, floor: int) -> bool:
 
 
 def _beyond(
-    items: Iterable[AnItem],
-    bound: Bound,
-    *,
-    free: Callable[[AnItem], bool],
-    now: float,
-    also: set[str],
-) -> tuple[set[str], int]:
-    """Ids that go, and how many are beyond the bound and are needed."""
-    gone = set(also)
-    left = sorted((item for item in items if item.id not in gone), key=_age)
-    count, size = len(left), sum(one.size for one in left)
+    items: Iterable[Item], bound: Bound, *, free: set[str], now: float, also: set[str]
+) -> _Choice:
+    """Choose what is beyond a bound, oldest first.
+
+    Args:
+        items: all documents of one kind.
+        bound: its bound.
+        free: ids that may be deleted.
+        now: store time.
+        also: ids that are deleted in any case.
+    """
+    chosen = set(also)
+    left = sorted((item for item in items if item.id not in chosen), key=_age)
+    count, size = len(left), sum(item.size for item in left)
     old_held = large_held = 0
-    for one in left:
-        old = bound.max_age_seconds is not None and now - one.time > bound.max_age_seconds
-        many = bound.max_count is not None and count > bound.max_count
-        large = bound.max_bytes is not None and size > bound.max_bytes
-        if not (old or many or large):
+    for item in left:
+        old = _exceeds(now - item.time, bound.max_age_seconds)
+        large = _exceeds(size, bound.max_bytes)
+        if not (old or large or _exceeds(count, bound.max_count)):
             continue
-        if free(one):
-            gone.add(one.id)
-            count, size = count - 1, size - one.size
+        if item.id in free:
+            chosen.add(item.id)
+            count, size = count - 1, size - item.size
         else:
             old_held, large_held = old_held + old, large_held + large
-    if bound.max_bytes is None or size <= bound.max_bytes:
-        large_held = 0
     many_held = count - bound.max_count if bound.max_count is not None else 0
-    return gone, max(old_held, large_held, many_held)
+    large_held = large_held if _exceeds(size, bound.max_bytes) else 0
+    return _Choice(ids=chosen, held=max(old_held, large_held, many_held))
 
 
-def _age(one: Item) -> tuple[float, str]:
-    return (one.time, one.id)
+def _exceeds(value: float, limit: float | None) -> bool:
+    return limit is not None and value > limit
+
+
+def _age(item: Item) -> tuple[float, str]:
+    return (item.time, item.id)
 
 
 def _in_order(items: Iterable[Item], wanted: set[str]) -> tuple[str, ...]:

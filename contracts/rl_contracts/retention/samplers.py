@@ -31,11 +31,11 @@ def forget_ended(
     ]
     if not ended:
         return 0
-    found = stores.runs.get(run)
-    if found is None:
+    document = stores.runs.get(run)
+    if document is None:
         raise LookupError(f"there is no run {run}")
-    known = found.samplers_ended
-    died = sum(not one.drained and one.heartbeat_at >= known.before for one in ended)
+    known = document.samplers_ended
+    died = sum(not sampler.drained and sampler.heartbeat_at >= known.before for sampler in ended)
     noted = EndedSamplers(before=max(before, known.before), died=known.died + died)
     stores.runs.note_ended_samplers(run, epoch=epoch, ended=noted)
     owners = {
@@ -43,4 +43,6 @@ def forget_ended(
         for queue in (Queue.TRAIN, Queue.EVALUATION)
         for task in stores.tasks.find(run, queue=queue, state=TaskState.CLAIMED)
     }
-    return stores.samplers.forget([one.id for one in ended if one.id not in owners], before=before)
+    return stores.samplers.forget(
+        [sampler.id for sampler in ended if sampler.id not in owners], before=before
+    )

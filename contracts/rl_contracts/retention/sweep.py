@@ -62,21 +62,21 @@ class Sweeper:
         if self._bounds.keeps_documents:
             return Plan(held={})
         run = self._current()
-        found = self._plan(run)
-        if found.empty:
-            return found
+        chosen = self._plan(run)
+        if chosen.empty:
+            return chosen
         deleted = Deleted(
-            batches_below=max(run.deleted.batches_below, found.batches_below),
-            tasks_below=max(run.deleted.tasks_below, found.tasks_below),
+            batches_below=max(run.deleted.batches_below, chosen.batches_below),
+            tasks_below=max(run.deleted.tasks_below, chosen.tasks_below),
         )
         self._stores.runs.note_deleted(self._run, epoch=epoch, deleted=deleted)
-        for chunk in _chunks(found.rollouts):
+        for chunk in _chunks(chosen.rollouts):
             self._stores.rollouts.delete_all(chunk)
-        for chunk in _chunks(found.tasks):
+        for chunk in _chunks(chosen.tasks):
             self._stores.tasks.delete(chunk)
-        for chunk in _chunks(found.batches):
+        for chunk in _chunks(chosen.batches):
             self._stores.batches.delete_all(chunk)
-        return found
+        return chosen
 
     def _current(self) -> Run:
         run = self._stores.runs.get(self._run)
@@ -90,8 +90,8 @@ class Sweeper:
         # Rollouts first: whatever a task or a batch comes to choose meanwhile is known by then.
         inventory = Inventory(
             run=run,
-            rollouts=[_rollout(one) for one in self._listed(Rollout.collection)],
-            tasks=[_task(one) for one in self._listed(Task.collection)],
+            rollouts=[_rollout(stored) for stored in self._listed(Rollout.collection)],
+            tasks=[_task(stored) for stored in self._listed(Task.collection)],
             batches=self._all_batches(),
             reusable_steps=self._reusable_steps,
         )
@@ -101,43 +101,43 @@ class Sweeper:
         rollouts = collection == Rollout.collection
         bound = self._bounds.rollouts if rollouts else self._bounds.tasks
         fields = ("task", "timings") if rollouts else TASK_FIELDS
-        found = fields_of(self._stores.mongo, collection, self._run, fields)
-        sizes = self._measured(collection, found) if bound.max_bytes is not None else {}
-        for one in found:
-            yield one | {"size": sizes.get(one["_id"], 0)}
+        documents = fields_of(self._stores.mongo, collection, self._run, fields)
+        sizes = self._measured(collection, documents) if bound.max_bytes is not None else {}
+        for document in documents:
+            yield document | {"size": sizes.get(document["_id"], 0)}
 
-    def _measured(self, collection: str, found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    def _measured(self, collection: str, documents: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         known = self._sizes.setdefault(collection, {})
-        missing = [one["_id"] for one in found if one["_id"] not in known]
+        missing = [document["_id"] for document in documents if document["_id"] not in known]
         for chunk in _chunks(missing):
             known |= sizes_of(self._stores.mongo, collection, chunk)
         return known
 
     def _all_batches(self) -> list[BatchItem]:
-        found = fields_of(self._stores.mongo, Batch.collection, self._run, ["step"])
-        ids = [one["_id"] for one in found]
-        missing = [one for one in ids if one not in self._batches]
+        documents = fields_of(self._stores.mongo, Batch.collection, self._run, ["step"])
+        ids = [document["_id"] for document in documents]
+        missing = [batch for batch in ids if batch not in self._batches]
         for first in range(0, len(missing), BATCHES_PER_READ):
             page = missing[first : first + BATCHES_PER_READ]
             batches = self._stores.batches.get(page)
             sizes = sizes_of(self._stores.mongo, Batch.collection, page)
             self._batches |= {
-                name: _batch(one, size=sizes.get(name, 0)) for name, one in batches.items()
+                name: _batch(batch, size=sizes.get(name, 0)) for name, batch in batches.items()
             }
-        return [self._batches[one] for one in ids if one in self._batches]
+        return [self._batches[batch] for batch in ids if batch in self._batches]
 
 
-def _batch(one: Batch, *, size: int) -> BatchItem:
+def _batch(batch: Batch, *, size: int) -> BatchItem:
     return BatchItem(
-        id=one.id,
-        step=one.step,
-        epoch=one.epoch,
-        time=one.formed_at,
+        id=batch.id,
+        step=batch.step,
+        epoch=batch.epoch,
+        time=batch.formed_at,
         size=size,
-        parent=one.parent,
-        next_sequence=one.next_sequence,
-        tasks=tuple(one.tasks),
-        rollouts=(*(member.rollout for member in one.members), *one.baselines),
+        parent=batch.parent,
+        next_sequence=batch.next_sequence,
+        tasks=tuple(batch.tasks),
+        rollouts=(*(member.rollout for member in batch.members), *batch.baselines),
     )
 
 

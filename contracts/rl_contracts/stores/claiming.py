@@ -50,9 +50,9 @@ class Claiming:
         A claim whose answer was lost is found again, by this call or, after an outage, by the
         owner's next one, so that it costs the task no attempt.
         """
-        found = self.recover(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
-        if found is not None:
-            return found
+        recovered = self.recover(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
+        if recovered is not None:
+            return recovered
         token = secrets.token_hex(8)
         with self._kept(token, _Claimant(run, queue, owner)):
             return self._claim(
@@ -68,7 +68,7 @@ class Claiming:
         meanwhile. Nothing is asked while every claim was answered.
         """
         claimant = _Claimant(run, queue, owner)
-        for token in [one for one, of in list(self._unanswered.items()) if of == claimant]:
+        for token in [token for token, of in list(self._unanswered.items()) if of == claimant]:
             if self._unanswered.pop(token, None) is None:
                 continue  # another thread looks for it
             with self._kept(token, claimant):
@@ -80,7 +80,9 @@ class Claiming:
     def unanswered(self, run: str, *, owner: str) -> set[Queue]:
         """Queues in which a claim of this owner waits to be found again."""
         left = list(self._unanswered.values())
-        return {one.queue for one in left if (one.run, one.owner) == (run, owner)}
+        return {
+            claimant.queue for claimant in left if (claimant.run, claimant.owner) == (run, owner)
+        }
 
     def look_for_retries(self, run: str, *, queue: Queue) -> None:
         """A task is to be retried: look for it at once."""
@@ -99,12 +101,12 @@ class Claiming:
         ours = {**claimant._asdict(), "state": TaskState.CLAIMED, "claim": token}
 
         def send() -> Stored | None:
-            found: Stored | None = self._tasks.find_one_and_update(
+            extended: Stored | None = self._tasks.find_one_and_update(
                 ours,
                 {"$set": {"lease_until": self._mongo.now() + lease_seconds}},
                 return_document=ReturnDocument.AFTER,
             )
-            return found
+            return extended
 
         return self._mongo.call(f"looking for a claim in run {claimant.run}", send)
 

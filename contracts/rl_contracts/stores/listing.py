@@ -14,11 +14,11 @@ def fields_of(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) ->
     """``_id`` and the named top-level fields of a run's documents, by id; large ones stay there."""
     documents = mongo.collection(collection)
     projection = dict.fromkeys(fields, 1)
-    found = mongo.call(
+    stored = mongo.call(
         f"listing {collection} of run {run}",
         lambda: list(documents.find({"run": run}, projection)),
     )
-    return sorted(found, key=lambda one: str(one["_id"]))
+    return sorted(stored, key=lambda document: str(document["_id"]))
 
 
 def sizes_of(mongo: Mongo, collection: str, ids: Sequence[str]) -> dict[str, int]:
@@ -26,11 +26,14 @@ def sizes_of(mongo: Mongo, collection: str, ids: Sequence[str]) -> dict[str, int
     documents, wanted = mongo.collection(collection), list(ids)
     if not wanted:
         return {}
-    found = mongo.call(
+    stored = mongo.call(
         f"measuring {len(wanted)} {collection}",
         lambda: list(documents.find({"_id": {"$in": wanted}})),
     )
-    return {str(one["_id"]): len(bson.encode(one)) + _overflow(one) for one in found}
+    return {
+        str(document["_id"]): len(bson.encode(document)) + _overflow(document)
+        for document in stored
+    }
 
 
 def _overflow(stored: Stored) -> int:

@@ -61,17 +61,17 @@ class ModelFolder:
         bucket, key = split_uri(place.uri)
         self._bucket, self._prefix = objects.of_bucket(bucket), key.rstrip("/") + "/"
         self._files = place.files
-        there = {
+        sizes = {
             stored_object.key.removeprefix(self._prefix): stored_object.size_bytes
             for stored_object in self._bucket.list(self._prefix)
         }
-        self.empty = not there
+        self.empty = not sizes
         """Whether nothing lies there at all."""
         if place.files is not None:
-            there = {file.name: file.size_bytes for file in place.files.values()}
+            sizes = {file.name: file.size_bytes for file in place.files.values()}
         # Only the top level: subfolders hold other formats of the same weights.
         self.sizes = {
-            name: size for name, size in sorted(there.items()) if "/" not in name and wanted(name)
+            name: size for name, size in sorted(sizes.items()) if "/" not in name and wanted(name)
         }
         """In bytes, by name."""
 

@@ -31,8 +31,8 @@ class ModelKey:
     @property
     def word(self) -> str:
         """Short and the same for equal ones of a run, e.g. in the name of a lease."""
-        told = json.dumps([self.endpoint, self.uri, self.revision, self.part])
-        return f"{self.part}-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        identity = json.dumps([self.endpoint, self.uri, self.revision, self.part])
+        return f"{self.part}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
     @property
     def id(self) -> str:
@@ -61,9 +61,9 @@ class ModelStore:
         try:
             self._mongo.call(f"pinning {key.uri}", lambda: self._models.insert_one(fields))
         except DuplicateKeyError:
-            found = self.get(key)
-            assert found is not None, "only the end of a run deletes it"
-            return found
+            existing = self.get(key)
+            assert existing is not None, "only the end of a run deletes it"
+            return existing
         return model
 
     def complete(self, key: ModelKey, files_sha256: str) -> PinnedModel:
@@ -73,6 +73,6 @@ class ModelStore:
             f"noting that {key.uri} is in the bucket",
             lambda: self._models.update_one(query, {"$set": update}),
         )
-        found = self.get(key)
-        assert found is not None, "only the end of a run deletes it"
-        return found
+        existing = self.get(key)
+        assert existing is not None, "only the end of a run deletes it"
+        return existing

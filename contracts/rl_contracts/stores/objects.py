@@ -72,8 +72,10 @@ class Objects(Bucket):
 
     def check(self) -> None:
         """Ask whether the bucket is there and ours; raises as ``call`` does."""
-        found = self.call("looking for the bucket", lambda: self._client.bucket_exists(self.bucket))
-        if not found:
+        exists = self.call(
+            "looking for the bucket", lambda: self._client.bucket_exists(self.bucket)
+        )
+        if not exists:
             raise ObjectMissingError(f"s3://{self.bucket}")
 
     def make_bucket(self) -> None:
@@ -203,32 +205,32 @@ class Objects(Bucket):
                     file.write(chunk)
             return digest.hexdigest()
 
-        found = self.call(f"reading {key}", receive, key=key)
-        if sha256 and found != sha256:
+        digest = self.call(f"reading {key}", receive, key=key)
+        if sha256 and digest != sha256:
             partial.unlink()
-            raise IntegrityError(f"{self.uri(key)} has digest {found}, expected {sha256}")
+            raise IntegrityError(f"{self.uri(key)} has digest {digest}, expected {sha256}")
         partial.rename(path)
 
     def stat(self, key: str) -> ObjectStat:
         """Size and entity tag of an object; raises ObjectMissingError when it is not there."""
-        found = self.call(
+        answer = self.call(
             f"looking for {key}", lambda: self._client.stat_object(self.bucket, key), key=key
         )
-        return ObjectStat(key, found.size or 0, found.etag or "")
+        return ObjectStat(key, answer.size or 0, answer.etag or "")
 
     def list(self, prefix: str) -> list[ObjectStat]:
         """All objects under a prefix, by key."""
 
         def listed() -> list[ObjectStat]:
-            found = self._client.list_objects(self.bucket, prefix=prefix, recursive=True)
+            listing = self._client.list_objects(self.bucket, prefix=prefix, recursive=True)
             return [
                 ObjectStat(
-                    one.object_name or "",
-                    one.size or 0,
-                    one.etag or "",
-                    one.last_modified.timestamp() if one.last_modified else 0.0,
+                    item.object_name or "",
+                    item.size or 0,
+                    item.etag or "",
+                    item.last_modified.timestamp() if item.last_modified else 0.0,
                 )
-                for one in found
+                for item in listing
             ]
 
         return self.call(f"listing {prefix}", listed, key=prefix)
@@ -236,12 +238,12 @@ class Objects(Bucket):
     def delete_prefix(self, prefix: str) -> int:
         """Delete everything under a prefix that ends with a slash; return how many objects."""
         assert prefix.endswith("/"), "a prefix without its slash also matches its longer siblings"
-        found = self.list(prefix)
+        objects = self.list(prefix)
 
         def delete() -> None:
-            wanted = [DeleteObject(one.key) for one in found]
+            wanted = [DeleteObject(item.key) for item in objects]
             for error in self._client.remove_objects(self.bucket, wanted):
                 raise OSError(f"{error.code}: {error.message}")
 
         self.call(f"deleting {prefix}", delete, key=prefix)
-        return len(found)
+        return len(objects)

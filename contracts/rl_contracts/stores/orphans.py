@@ -25,7 +25,7 @@ class Orphans:
 
     def __bool__(self) -> bool:
         """Whether there is any."""
-        return any(getattr(self, one.name) for one in fields(self))
+        return any(getattr(self, kind.name) for kind in fields(self))
 
 
 def find_orphans(mongo: Mongo, run: str) -> Orphans:
@@ -36,7 +36,7 @@ def find_orphans(mongo: Mongo, run: str) -> Orphans:
     """
     tasks = {task.id: task for task in _tasks(mongo, run)}
     rollouts = _rollouts(mongo, run)
-    held = {str(one["_id"]) for one in rollouts}
+    held = {str(rollout["_id"]) for rollout in rollouts}
     limit = mongo.now() - LEASE_GRACE_SECONDS
     return Orphans(
         claims=sorted(
@@ -52,7 +52,9 @@ def find_orphans(mongo: Mongo, run: str) -> Orphans:
             if rollout not in held
         ),
         strangers=sorted(
-            str(one["_id"]) for one in rollouts if not _explained(one, tasks.get(one["task"]))
+            str(rollout["_id"])
+            for rollout in rollouts
+            if not _explained(rollout, tasks.get(rollout["task"]))
         ),
     )
 
@@ -66,16 +68,16 @@ def _explained(rollout: Stored, task: Task | None) -> bool:
 
 
 def _tasks(mongo: Mongo, run: str) -> list[Task]:
-    found: list[Stored] = mongo.call(
+    documents: list[Stored] = mongo.call(
         f"listing tasks of run {run}", lambda: list(mongo.collection("tasks").find({"run": run}))
     )
-    return [Task.from_mongo(one) for one in found]
+    return [Task.from_mongo(document) for document in documents]
 
 
 def _rollouts(mongo: Mongo, run: str) -> list[Stored]:
     wanted = {"task": 1, "attempt": 1, "member": 1}
-    found: list[Stored] = mongo.call(
+    documents: list[Stored] = mongo.call(
         f"listing rollouts of run {run}",
         lambda: list(mongo.collection("rollouts").find({"run": run}, wanted)),
     )
-    return found
+    return documents

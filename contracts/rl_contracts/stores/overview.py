@@ -51,7 +51,7 @@ class Overview:
             Sampler.from_mongo(bson.decode(stored_sampler))
             for stored_sampler in self.stored_samplers
         )
-        return tuple(sorted(parsed, key=lambda one: one.id))
+        return tuple(sorted(parsed, key=lambda sampler: sampler.id))
 
     def gist(self, now: float) -> bytes:
         """A digest of the documents as they are stored, and of which samplers are alive.
@@ -62,20 +62,21 @@ class Overview:
             now: store time.
         """
         samplers = map(bson.decode, self.stored_samplers)
-        told = sorted(samplers, key=lambda sampler: str(sampler["_id"]))
+        ordered = sorted(samplers, key=lambda sampler: str(sampler["_id"]))
         run: Stored = bson.decode(self.stored_run) if self.stored_run else {}
         whole = {
             "run": _without(run, BEATING),
-            "samplers": [_without(one, SAMPLING) for one in told],
+            "samplers": [_without(sampler, SAMPLING) for sampler in ordered],
             "alive": [
-                is_alive(one.get("state"), one.get("heartbeat_at") or 0.0, now) for one in told
+                is_alive(sampler.get("state"), sampler.get("heartbeat_at") or 0.0, now)
+                for sampler in ordered
             ],
         }
         return hashlib.blake2b(bson.encode(whole), digest_size=16).digest()
 
 
 def _without(stored: Stored, keys: Sequence[str]) -> Stored:
-    return {key: one for key, one in stored.items() if key not in keys}
+    return {key: value for key, value in stored.items() if key not in keys}
 
 
 def of_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
@@ -93,8 +94,8 @@ def of_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
     )
     by_id = {document["_id"]: bytes(document.raw) for document in documents}
     by_run: defaultdict[str, list[bytes]] = defaultdict(list)
-    for one in registered:
-        by_run[one["run"]].append(bytes(one.raw))
+    for sampler in registered:
+        by_run[sampler["run"]].append(bytes(sampler.raw))
     return {
         run: Overview(stored_run=by_id.get(run, b""), stored_samplers=tuple(by_run[run]))
         for run in wanted

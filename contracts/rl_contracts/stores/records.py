@@ -34,14 +34,16 @@ class RecordStore(Generic[D]):
 
     def get(self, ids: Sequence[str]) -> dict[str, D]:
         """Documents by id; missing ones are left out."""
-        return {one["_id"]: self._parse(one) for one in self._find_ids(ids)}
+        return {document["_id"]: self._parse(document) for document in self._find_ids(ids)}
 
     def of_run(self, run: str) -> list[D]:
         """All documents of a run, by id."""
         stored = self._mongo.call(
             f"listing {self._name} of run {run}", lambda: list(self._documents.find({"run": run}))
         )
-        return sorted((self._parse(one) for one in stored), key=lambda one: one.id)
+        return sorted(
+            (self._parse(document) for document in stored), key=lambda document: document.id
+        )
 
     def delete(self, document: str) -> None:
         """Delete one document; does nothing when it is not there."""
@@ -71,7 +73,9 @@ class RecordStore(Generic[D]):
         )
 
     def _write(self, stored: Sequence[Stored]) -> None:
-        writes = [ReplaceOne({"_id": one["_id"]}, one, upsert=True) for one in stored]
+        writes = [
+            ReplaceOne({"_id": document["_id"]}, document, upsert=True) for document in stored
+        ]
         self._mongo.call(
             f"writing {len(writes)} {self._name}", lambda: self._documents.bulk_write(writes)
         )
@@ -150,16 +154,16 @@ class SamplerStore(RecordStore[Sampler]):
         """
         now = self._mongo.now()
         gone = [
-            one.model_copy(update={"state": SamplerState.GONE})
-            for one in self.of_run(run)
-            if one.state != SamplerState.GONE
-            and not one.is_alive(now, silent_seconds=silent_seconds)
+            sampler.model_copy(update={"state": SamplerState.GONE})
+            for sampler in self.of_run(run)
+            if sampler.state != SamplerState.GONE
+            and not sampler.is_alive(now, silent_seconds=silent_seconds)
         ]
-        for one in gone:
+        for sampler in gone:
             # Conditional on the heartbeat that was judged: a later one wins.
-            query = {"_id": one.id, "heartbeat_at": one.heartbeat_at}
+            query = {"_id": sampler.id, "heartbeat_at": sampler.heartbeat_at}
             self._mongo.call(
-                f"expiring {one.id}",
+                f"expiring {sampler.id}",
                 lambda: self._documents.update_one(query, {"$set": {"state": SamplerState.GONE}}),  # noqa: B023
             )
         return gone

@@ -27,8 +27,8 @@ def newest(objects: Objects, run_prefix: str, name: str) -> bytes:
     root = f"{run_prefix}reports/"
     epochs = []
     for stored_object in objects.list(root):
-        epoch, _, found = stored_object.key.removeprefix(root).partition("/")
-        if found == name and epoch.isdigit():
+        epoch, _, file = stored_object.key.removeprefix(root).partition("/")
+        if file == name and epoch.isdigit():
             epochs.append(int(epoch))
     if not epochs:
         raise ObjectMissingError(objects.uri(f"{root}*/{name}"))

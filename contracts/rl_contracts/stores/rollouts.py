@@ -68,7 +68,7 @@ class RolloutStore(RecordStore[Rollout]):
             f"listing rollouts of {task}",
             lambda: list(self._documents.find({"task": task}, {"_id": True})),
         )
-        return list(self.read([one["_id"] for one in stored]).whole.values())
+        return list(self.read([document["_id"] for document in stored]).whole.values())
 
     def delete(self, document: str) -> None:
         """Delete one rollout; does nothing when it is not there."""
@@ -83,12 +83,12 @@ class RolloutStore(RecordStore[Rollout]):
             return 0
         wanted = {"_id": {"$in": list(ids)}}
         doing = f"deleting {len(ids)} rollouts"
-        found = self._mongo.call(
+        documents = self._mongo.call(
             doing, lambda: list(self._documents.find(wanted, {"run": True, FIELD: True}))
         )
-        for one in found:
-            if one.get(FIELD):
-                self._objects.delete_prefix(self._prefix(one["run"], one["_id"]))
+        for document in documents:
+            if document.get(FIELD):
+                self._objects.delete_prefix(self._prefix(document["run"], document["_id"]))
         return self._mongo.call(doing, lambda: self._documents.delete_many(wanted).deleted_count)
 
     def sweep(self, run: str, *, older_than_seconds: float) -> int:
@@ -111,9 +111,12 @@ class RolloutStore(RecordStore[Rollout]):
             return 0
         known = self._mongo.call(
             f"looking for {len(old)} rollouts",
-            lambda: {one["_id"] for one in self._documents.find({"_id": {"$in": old}}, {"_id": 1})},
+            lambda: {
+                document["_id"]
+                for document in self._documents.find({"_id": {"$in": old}}, {"_id": 1})
+            },
         )
-        orphans = [one for one in old if one not in known]
+        orphans = [rollout for rollout in old if rollout not in known]
         return sum(self._objects.delete_prefix(self._prefix(run, orphan)) for orphan in orphans)
 
     def _write(self, stored: Sequence[Stored]) -> None:
@@ -153,8 +156,10 @@ class RolloutStore(RecordStore[Rollout]):
 
     def _parse(self, stored: Stored) -> Rollout:
         """The rollout, with what lies in the bucket."""
-        pieces = {name: Piece.model_validate(one) for name, one in stored.get(FIELD, {}).items()}
-        values = {name: self._fetch(stored["_id"], name, one) for name, one in pieces.items()}
+        pieces = {
+            name: Piece.model_validate(piece) for name, piece in stored.get(FIELD, {}).items()
+        }
+        values = {name: self._fetch(stored["_id"], name, piece) for name, piece in pieces.items()}
         return super()._parse({**stored, **values})
 
     def _fetch(self, rollout: str, field: str, piece: Piece) -> Any:

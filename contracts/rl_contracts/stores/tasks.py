@@ -50,7 +50,7 @@ class TaskStore:
             )
         except BulkWriteError as error:
             errors = error.details["writeErrors"]
-            if any(one["code"] != DUPLICATE_KEY for one in errors):
+            if any(detail["code"] != DUPLICATE_KEY for detail in errors):
                 raise
             return len(tasks) - len(errors)
         return len(tasks)
@@ -126,14 +126,16 @@ class TaskStore:
         stored: list[Stored] = self._mongo.call(
             f"listing {state} tasks of run {run}", lambda: list(self._tasks.find(query))
         )
-        return sorted((Task.from_mongo(one) for one in stored), key=lambda task: task.sequence)
+        return sorted(
+            (Task.from_mongo(document) for document in stored), key=lambda task: task.sequence
+        )
 
     def ids(self, run: str, *, queue: Queue, state: TaskState) -> set[str]:
         """Which tasks ``find`` would return: for those who know most of them already."""
         query = {"run": run, "queue": queue, "state": state}
         return self._mongo.call(
             f"listing {state} tasks of run {run}",
-            lambda: {one["_id"] for one in self._tasks.find(query, {"_id": True})},
+            lambda: {document["_id"] for document in self._tasks.find(query, {"_id": True})},
         )
 
     def get(self, tasks: Iterable[str]) -> dict[str, Task]:
@@ -145,7 +147,7 @@ class TaskStore:
             f"reading {len(wanted)} tasks",
             lambda: list(self._tasks.find({"_id": {"$in": wanted}})),
         )
-        return {one["_id"]: Task.from_mongo(one) for one in stored}
+        return {document["_id"]: Task.from_mongo(document) for document in stored}
 
     def count(self, run: str, *, queue: Queue) -> Counter[TaskState]:
         """How many tasks of a queue are in each state: always a query, never a counter."""

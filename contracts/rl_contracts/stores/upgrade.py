@@ -18,7 +18,7 @@ from rl_contracts.documents.task import Task
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 KINDS: dict[str, type[Document]] = {
-    one.collection: one for one in (Rollout, PolicyRecord, Sampler, Task, Batch, Run)
+    kind.collection: kind for kind in (Rollout, PolicyRecord, Sampler, Task, Batch, Run)
 }
 """By collection; the run comes last, so that a version of it vouches for all others."""
 PAGE = 64
@@ -117,7 +117,7 @@ def _documents(mongo: Mongo, collection: str, run: str) -> Iterator[Stored]:
     query = {"_id": run} if collection == Run.collection else {"run": run}
     ids = mongo.call(
         f"listing {collection} of run {run}",
-        lambda: sorted(one["_id"] for one in documents.find(query, {"_id": 1})),
+        lambda: sorted(document["_id"] for document in documents.find(query, {"_id": 1})),
     )
     for first in range(0, len(ids), PAGE):
         page = {"_id": {"$in": ids[first : first + PAGE]}}

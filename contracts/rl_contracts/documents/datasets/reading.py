@@ -49,8 +49,8 @@ class SourceReader:
             RefusedError: the file cannot be read, or a record is bad and is not to be skipped.
         """
         try:
-            for one in raw:
-                example = self._example(one, file)
+            for record in raw:
+                example = self._example(record, file)
                 if example is not None:
                     yield example
         except UnreadableError as error:
@@ -60,10 +60,12 @@ class SourceReader:
         """Raises RefusedError when there was no good record."""
         if self.records:
             return
-        found = "no record"
+        problem = "no record"
         if self.skipped:
-            found = f"no usable record; {self.skipped} are bad, the first: {self.first_skipped[0]}"
-        raise self._refused(f"{self._source.uri} holds {found}")
+            problem = (
+                f"no usable record; {self.skipped} are bad, the first: {self.first_skipped[0]}"
+            )
+        raise self._refused(f"{self._source.uri} holds {problem}")
 
     def _example(self, raw: RawRecord, file: str) -> Example | None:
         where = f"{file} {raw.place}"

@@ -59,10 +59,10 @@ def _id(record: Values, columns: Columns, place: str) -> str:
     if columns.id is None and record.get("id") is None:
         return place
     column = columns.id or "id"
-    found = _text(record, column)
-    if len(found) > MAX_ID_CHARACTERS:
-        _refuse(column, f"has {len(found)} characters, more than {MAX_ID_CHARACTERS}")
-    return found
+    identifier = _text(record, column)
+    if len(identifier) > MAX_ID_CHARACTERS:
+        _refuse(column, f"has {len(identifier)} characters, more than {MAX_ID_CHARACTERS}")
+    return identifier
 
 
 def _scorer(record: Values, column: str | None) -> str:
@@ -89,7 +89,7 @@ def _scenario(record: Values, column: str | None) -> tuple[str, ...]:
     value = record.get(column)
     if not _is_list(value):
         return (_text(record, column),)
-    turns = [_text({column: one}, column) for one in value]
+    turns = [_text({column: turn}, column) for turn in value]
     if not turns:
         _refuse(column, "has no turn of a user")
     return tuple(turns)
@@ -101,7 +101,7 @@ def columns_of(columns: Columns) -> tuple[list[str], list[str]]:
         needed = [columns.query or "query", columns.answer or "answer"]
     else:
         needed = [columns.messages, *([columns.answer] if columns.answer else [])]
-    needed += [one for one in (columns.id, columns.scenario) if one]
+    needed += [column for column in (columns.id, columns.scenario) if column]
     others = [columns.scorer, columns.answer_schema, None if columns.id else "id"]
     return needed, [other for other in others if other]
 
@@ -113,8 +113,8 @@ def _conversation(
 
     The reference is the assistant's last turn after them, unless a column holds it.
     """
-    turns = [_message(one, f"{column}[{at}]") for at, one in enumerate(_list(record, column))]
-    asked = max((at for at, one in enumerate(turns) if one.role == "user"), default=-1)
+    turns = [_message(turn, f"{column}[{at}]") for at, turn in enumerate(_list(record, column))]
+    asked = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=-1)
     if asked < 0:
         _refuse(column, "has no turn of a user")
     if answer is not None:
@@ -129,7 +129,7 @@ def _message(value: object, field: str) -> Message:
     if not isinstance(value, Mapping):
         _refuse(field, f"is {_shown(value)}, not a message")
     # Parquet fills in what only other rows have.
-    written = {key: one for key, one in value.items() if one is not None}
+    written = {key: item for key, item in value.items() if item is not None}
     role = written.pop("role", None)
     if role not in ROLES:
         _refuse(f"{field}.role", f"is {_shown(role)}, not one of {', '.join(ROLES)}")
@@ -139,7 +139,7 @@ def _message(value: object, field: str) -> Message:
     if isinstance(content, str):
         parts = [ContentPart(text=_clean(content, f"{field}.content"))]
     elif _is_list(content):
-        parts = [_part(one, f"{field}.content[{at}]") for at, one in enumerate(content)]
+        parts = [_part(part, f"{field}.content[{at}]") for at, part in enumerate(content)]
     else:
         _refuse(f"{field}.content", f"is {_shown(content)}, not a text")
     if role == "user" and not any(part.text for part in parts):
@@ -150,7 +150,7 @@ def _message(value: object, field: str) -> Message:
 def _part(value: object, field: str) -> ContentPart:
     if not isinstance(value, Mapping):
         _refuse(field, f"is {_shown(value)}, not a part of a message")
-    written = {key: one for key, one in value.items() if one is not None}
+    written = {key: item for key, item in value.items() if item is not None}
     if written.get("type") != "text":
         _refuse(f"{field}.type", f"is {_shown(written.get('type'))}; only text can be sampled")
     text = written.get("text")
@@ -186,7 +186,7 @@ def _clean(text: str, field: str) -> str:
     """The text itself; tokenizers and stores choke on what is refused here."""
     if "\0" in text:
         _refuse(field, "holds a NUL character")
-    if any("\ud800" <= one <= "\udfff" for one in text):
+    if any("\ud800" <= character <= "\udfff" for character in text):
         _refuse(field, "holds half of a surrogate pair, which is no character")
     return text
 

@@ -120,9 +120,9 @@ class _Text:
 
     def expect(self, character: str) -> None:
         """Step over a character, which must come next."""
-        found = self.peek()
-        if found != character:
-            seen = f"{found!r} stands where {character!r} should" if found else ENDS_EARLY
+        following = self.peek()
+        if following != character:
+            seen = f"{following!r} stands where {character!r} should" if following else ENDS_EARLY
             raise UnreadableError(f"line {self.line}: {seen}")
         self._at += 1
 

@@ -117,7 +117,7 @@ class Multipart:
 
 
 def _text(answer: bytes, name: str) -> str:
-    found = ElementTree.fromstring(answer.strip()).find(f"{{*}}{name}")
-    if found is None or not found.text:
+    element = ElementTree.fromstring(answer.strip()).find(f"{{*}}{name}")
+    if element is None or not element.text:
         raise ServerError(f"an answer without {name}", 200)
-    return found.text
+    return element.text
