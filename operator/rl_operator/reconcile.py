@@ -32,7 +32,7 @@ from rl_operator.process.events import Journal
 from rl_operator.state import attempt_records, observe
 from rl_operator.state.decisions import Begin, Ended
 from rl_operator.state.snapshot import JobSnapshot
-from rl_operator.status.status_input import Situation, Stall
+from rl_operator.status.status_input import Stall, StatusInput
 
 STOPPING_SECONDS = 2.0
 """Between looks at a job that is being deleted."""
@@ -148,15 +148,15 @@ class JobReconciler:
             if made.done and again:
                 snapshot = self._as_made(snapshot)
         self.queueing.tell(gate)
-        situation = turn.situation(snapshot, gate, made, self.now())
-        waited = self._teller.tell(situation)
+        status_input = turn.status_input(snapshot, gate, made, self.now())
+        waited = self._teller.tell(status_input)
         if again and not made.done:
-            self._note_stillness(situation, turn)
+            self._note_stillness(status_input, turn)
         if isinstance(turn.decision, Begin):
             return self._look_again(snapshot.key)  # its ordinal is written: its trainer follows
         if gate.stall is not None:
             return min(waited, STALLED_SECONDS)
-        if made.hindered:
+        if made.blocked_reason:
             return HINDERED_LOOKS * self.progress_seconds
         return min(waited, self._next(snapshot, turn))
 
@@ -167,14 +167,14 @@ class JobReconciler:
             return snapshot
         return replace(snapshot, children=fresh.children, pools=fresh.pools)
 
-    def _note_stillness(self, situation: Situation, turn: Turn) -> None:
+    def _note_stillness(self, status_input: StatusInput, turn: Turn) -> None:
         """Spare the looks by the clock that would find what this one has found."""
-        snapshot, key = situation.snapshot, situation.snapshot.key
+        snapshot, key = status_input.snapshot, status_input.snapshot.key
         if self.pace.is_quiet(key):
             seconds = min(
-                self.applier.rest_seconds(key), unchanged_check.of_job(situation, turn.view)
+                self.applier.rest_seconds(key), unchanged_check.of_job(status_input, turn.context)
             )
-            self.stillness.note(key, snapshot.job, situation.reading, seconds=seconds)
+            self.stillness.note(key, snapshot.job, status_input.reading, seconds=seconds)
 
     def _next(self, snapshot: JobSnapshot, turn: Turn) -> float:
         return requeue.of_job(
@@ -191,10 +191,10 @@ class JobReconciler:
         stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
         self._maker.stop(snapshot, gate)
         self.queueing.tell(gate)
-        situation = Situation(
+        status_input = StatusInput(
             snapshot=snapshot, decision=decision, stall=stall, hold=gate.hold, now=self.now()
         )
-        waited = self._teller.tell(situation)
+        waited = self._teller.tell(status_input)
         if decision is not None:
             return SOON_SECONDS
         if must_be_live(snapshot.job):
@@ -207,7 +207,7 @@ class JobReconciler:
         if snapshot.job.spec is not None:
             deletion.settle_finalizer(self.cluster, snapshot, snapshot.job.spec, checked=False)
         self.queueing.finish(snapshot)
-        waited = self._teller.tell(Situation(snapshot=snapshot, now=self.now()))
+        waited = self._teller.tell(StatusInput(snapshot=snapshot, now=self.now()))
         return min(waited, self._expire(snapshot))
 
     def _expire(self, snapshot: JobSnapshot) -> float:
@@ -229,7 +229,7 @@ class JobReconciler:
         if step.done:
             deletion.set_finalizer(self.cluster, snapshot.job.meta, present=False)
             return None
-        self._teller.tell(Situation(snapshot=snapshot, stall=step.stall, now=self.now()))
+        self._teller.tell(StatusInput(snapshot=snapshot, stall=step.stall, now=self.now()))
         return STALLED_SECONDS if step.stall else STOPPING_SECONDS
 
     @property

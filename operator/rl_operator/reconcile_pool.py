@@ -18,7 +18,7 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import Images
 from rl_operator.pools import assignment, runs, stalls
-from rl_operator.pools.assignment import Turn
+from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.child_applier import PoolMaker
 from rl_operator.pools.pod_removal import PodRemoval
 from rl_operator.pools.runs import Served
@@ -102,9 +102,9 @@ class PoolReconciler:
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, *, again: bool
     ) -> float | None:
         """What a shared pool does: it is given to a run, serves it, and is taken from it."""
-        turn = assignment.decide(snapshot, now=self.now())
+        allocation = assignment.decide(snapshot, now=self.now())
         status = snapshot.pool.status
-        given = turn.epoch != status.assignment_epoch
+        given = allocation.epoch != status.assignment_epoch
         step = assignment.step(snapshot, now=self.now())
         changes = step == "Serve" and snapshot.deployment.epoch < status.assignment_epoch
         if again and (given or changes):  # who has it is decided by what is there now
@@ -112,18 +112,27 @@ class PoolReconciler:
             return self.reconcile(snapshot.key)
         writes = SharedPools(cluster=self.cluster)
         if step == "Empty":
-            writes.empty(snapshot, turn=turn)
-        if writes.guard(snapshot.pool.meta, in_use=assignment.in_use(snapshot, turn)):
+            writes.empty(snapshot, allocation=allocation)
+        if writes.guard(snapshot.pool.meta, in_use=assignment.in_use(snapshot, allocation)):
             return SOON_SECONDS
         stall = stalls.of_shared(snapshot, spec)
-        if not given and turn.holder is not None and snapshot.job is not None and stall is None:
+        if (
+            not given
+            and allocation.holder is not None
+            and snapshot.job is not None
+            and stall is None
+        ):
             if step == "Create" and not snapshot.children:
                 writes.create(self._maker.rendered(snapshot, spec, snapshot.job, 0))
                 return SOON_SECONDS
             if step in ("Create", "Serve"):
-                return self._advance(snapshot, spec, snapshot.job, turn=turn)
-        waited = self._teller.tell(snapshot, Reading(), stall, Scaled(replicas=0), turn=turn)
-        return SOON_SECONDS if given else min(waited, WAITING_SECONDS if turn.left else waited)
+                return self._advance(snapshot, spec, snapshot.job, allocation=allocation)
+        waited = self._teller.tell(
+            snapshot, Reading(), stall, Scaled(replicas=0), allocation=allocation
+        )
+        return (
+            SOON_SECONDS if given else min(waited, WAITING_SECONDS if allocation.left else waited)
+        )
 
     def _advance(
         self,
@@ -131,7 +140,7 @@ class PoolReconciler:
         spec: SamplerPoolSpec,
         job: Job,
         *,
-        turn: Turn | None = None,
+        allocation: Allocation | None = None,
         again: bool = False,
     ) -> float:
         """Make a pool that has a run as large as it is to be, and see that its pods are of use."""
@@ -150,7 +159,7 @@ class PoolReconciler:
         served = [Served(*one) for one in zip(snapshot.served, told, strict=False)]
         lost = removal.replace(snapshot, spec, served, replicas) if replicas else NOTHING_LOST
         waited = self._teller.tell(
-            snapshot, reading, stall, scaled, lost=lost, turn=turn, others=others
+            snapshot, reading, stall, scaled, lost=lost, allocation=allocation, others=others
         )
         if not ready_to_shrink:
             return SOON_SECONDS

@@ -29,7 +29,7 @@ from rl_operator.stores.claims import Claims
 from rl_operator.stores.connections import Connections
 from rl_operator.stores.preflight import Preflight
 from rl_operator.stores.readings import ProgressReader
-from rl_operator.validation.dry_run import Trial
+from rl_operator.validation.dry_run import DryRun
 from rl_operator.watch.watches import others_kinds
 
 SECRET_SECONDS = 30.0
@@ -123,7 +123,7 @@ def _inputs(
         connections=connections,
         reader=reader,
         preflight=Preflight(clock=time.monotonic, wake=wake),
-        trial=Trial(cluster=cluster, images=settings.images, clock=time.monotonic),
+        dry_run=DryRun(cluster=cluster, images=settings.images, clock=time.monotonic),
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
         now=now,
     )

@@ -36,7 +36,7 @@ class Made:
 
     done: tuple[Action, ...] = ()
     stall: Stall | None = None
-    hindered: str = ""
+    blocked_reason: str = ""
     """Why something could not be made for now."""
 
 

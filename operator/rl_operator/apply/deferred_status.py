@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator.apply import status_urgency
-from rl_operator.kube.conditions import PODS_START, find
+from rl_operator.kube.conditions import STARTING, find
 from rl_operator.kube.kinds import Key
 from rl_operator.state.snapshot import Job
 
@@ -33,7 +33,7 @@ def may_wait(stored: RLJobStatus, said: RLJobStatus) -> bool:
 def _has_trouble(said: RLJobStatus) -> bool:
     """Whether a sampler's pod is known not to start: its image, its node, its container's end."""
     samplers = find(said.conditions, "SamplersReady")
-    return samplers is not None and samplers.reason == PODS_START and bool(samplers.message)
+    return samplers is not None and samplers.reason == STARTING and bool(samplers.message)
 
 
 @dataclass(frozen=True, slots=True)

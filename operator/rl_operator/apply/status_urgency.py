@@ -19,7 +19,7 @@ from rl_contracts.spec.status import (
     ServedStatus,
     WeightsStatus,
 )
-from rl_operator.kube.conditions import KEEP_WORDS, find, is_true
+from rl_operator.kube.conditions import STORE_CONDITIONS, find, is_true
 
 
 class Patience(Enum):
@@ -40,7 +40,7 @@ OUTSPOKEN = ("Stalled", "Complete", "Failed", "PoolAssigned", "Admitted", "Scali
 """Conditions whose message says what to do, or how it went."""
 ON_ITS_WAY = ("CheckingInputs", "WaitingForSamplers")
 """Reasons of a new job that is not ready yet and needs nobody."""
-FINE = ("Ready", "Reconciling", *PARTS, *KEEP_WORDS)
+FINE = ("Ready", "Reconciling", *PARTS, *STORE_CONDITIONS)
 """Conditions that such a job has."""
 NUMBERS = (
     "replicas",
@@ -115,7 +115,7 @@ def _pool(status: SamplerPoolStatus) -> SamplerPoolStatus:
 
 def _of_pods(pool: SamplerPoolStatus) -> list[Condition]:
     """A pool's conditions but that the store is away, which says why numbers are absent."""
-    return [condition for condition in pool.conditions if condition.type not in KEEP_WORDS]
+    return [condition for condition in pool.conditions if condition.type not in STORE_CONDITIONS]
 
 
 def _whole(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:
@@ -134,7 +134,7 @@ def _tells(before: SamplerPoolStatus, after: SamplerPoolStatus) -> bool:
 
 
 def _is_outage(condition: Condition) -> bool:
-    return condition.type in KEEP_WORDS and condition.status == "False"
+    return condition.type in STORE_CONDITIONS and condition.status == "False"
 
 
 def _all(conditions: Sequence[Condition]) -> list[tuple[object, ...]]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from rl_operator.attempts import ends
 from rl_operator.cache.cached_reader import Looks
 from rl_operator.kube.kinds import Key
-from rl_operator.state.decisions import View, Wait
+from rl_operator.state.decisions import AttemptContext, Wait
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import Job, PoolSnapshot
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,18 @@ class Stillness:
         self._still.pop(key, None)
 
 
-def of_job(situation: Situation, view: View) -> float:
+def of_job(status_input: StatusInput, context: AttemptContext) -> float:
     """Seconds for which the clock changes nothing about a Ready job; 0 where that is not known."""
-    spec = situation.snapshot.job.spec
-    hindered = situation.stall is not None or situation.hindered or situation.hold is not None
-    if spec is None or spec.scheduling.queued or hindered:
+    spec = status_input.snapshot.job.spec
+    blocked_reason = (
+        status_input.stall is not None
+        or status_input.blocked_reason
+        or status_input.hold is not None
+    )
+    if spec is None or spec.scheduling.queued or blocked_reason:
         return 0.0
-    runs = isinstance(situation.decision, Wait) and situation.decision.why == "Running"
-    return ends.seconds_left(view) if runs else 0.0
+    runs = isinstance(status_input.decision, Wait) and status_input.decision.why == "Running"
+    return ends.seconds_left(context) if runs else 0.0
 
 
 def of_pool(snapshot: PoolSnapshot, reading: Reading) -> float:

@@ -12,7 +12,7 @@ from rl_operator.attempts import ends, sizing
 from rl_operator.attempts.ends import REFUSED_RETRY_SECONDS
 from rl_operator.kube.timestamps import parse_time
 from rl_operator.state.attempt_records import ended, halted, refused
-from rl_operator.state.decisions import Begin, Complete, Decision, Halted, View, Wait
+from rl_operator.state.decisions import AttemptContext, Begin, Complete, Decision, Halted, Wait
 from rl_operator.state.pod import Pod
 
 SILENT_SECONDS = 60.0
@@ -20,29 +20,29 @@ SILENT_SECONDS = 60.0
 LINGER_SECONDS = 60.0
 
 
-def decide(view: View) -> Decision:
+def decide(context: AttemptContext) -> Decision:
     """What happens next to the trainer of a job that is not over."""
-    outcome = view.run.outcome if view.run else None
-    if outcome is not None and outcome.kind == "Succeeded" and _gone(view):
+    outcome = context.run.outcome if context.run else None
+    if outcome is not None and outcome.kind == "Succeeded" and _gone(context):
         return Complete(outcome=outcome)
-    if view.suspend:
-        return _suspend(view, outcome)
-    overdue = ends.overdue(view)
+    if context.suspend:
+        return _suspend(context, outcome)
+    overdue = ends.overdue(context)
     if overdue is not None:
         return overdue
-    if view.status.attempt == 0:
-        return _begin(view) if view.may_begin else Wait(why="Inputs")
-    if ended(view.status):
-        return _after_end(view)
-    if view.late:
-        message = f"weightSync.onTimeout is Fail. {view.late}"
-        return ends.end(view, "WeightSyncTimeout", message, action="FailJob")
-    if view.trainer is None:
+    if context.status.attempt == 0:
+        return _begin(context) if context.may_begin else Wait(why="Inputs")
+    if ended(context.status):
+        return _after_end(context)
+    if context.late:
+        message = f"weightSync.onTimeout is Fail. {context.late}"
+        return ends.end(context, "WeightSyncTimeout", message, action="FailJob")
+    if context.trainer is None:
         return Wait(why="Running")
-    trainer = ends.as_left(view, view.trainer, outcome)
+    trainer = ends.as_left(context, context.trainer, outcome)
     if trainer.state == "Active":
-        return ends.missed(view, trainer) or Wait(why="Running")
-    return ends.conclude(view, trainer, outcome)
+        return ends.missed(context, trainer) or Wait(why="Running")
+    return ends.conclude(context, trainer, outcome)
 
 
 def lingers(pod: Pod, now: float) -> bool:
@@ -53,39 +53,43 @@ def lingers(pod: Pod, now: float) -> bool:
     return pod.remains and (pod.gone_by is None or now <= pod.gone_by + LINGER_SECONDS)
 
 
-def _suspend(view: View, outcome: Outcome | None) -> Decision:
-    if view.status.attempt == 0 or ended(view.status):
+def _suspend(context: AttemptContext, outcome: Outcome | None) -> Decision:
+    if context.status.attempt == 0 or ended(context.status):
         return Wait(why="Suspended")
-    if view.trainer is not None and view.trainer.state != "Active":
-        return ends.conclude(view, view.trainer, outcome)  # it had ended before it was stopped
-    if view.trainer is not None or view.pods:
+    if context.trainer is not None and context.trainer.state != "Active":
+        return ends.conclude(
+            context, context.trainer, outcome
+        )  # it had ended before it was stopped
+    if context.trainer is not None or context.pods:
         return Wait(why="Stopping")
-    return Halted(attempt=view.status.attempt)
+    return Halted(attempt=context.status.attempt)
 
 
-def _gone(view: View) -> bool:
-    if view.trainer is None or view.trainer.state != "Active":
+def _gone(context: AttemptContext) -> bool:
+    if context.trainer is None or context.trainer.state != "Active":
         return True
-    assert view.run is not None
-    return view.store_now - max(view.run.heartbeat_at, view.run.progress_at) > SILENT_SECONDS
+    assert context.run is not None
+    return (
+        context.store_now - max(context.run.heartbeat_at, context.run.progress_at) > SILENT_SECONDS
+    )
 
 
-def _after_end(view: View) -> Decision:
-    retry_at = parse_time(view.status.next_retry_time)
+def _after_end(context: AttemptContext) -> Decision:
+    retry_at = parse_time(context.status.next_retry_time)
     # One that is further away than the longest pause was set by a clock that has been put right.
-    longest = max(view.lifecycle.restart_backoff_max_seconds, REFUSED_RETRY_SECONDS)
-    if retry_at is not None and 0 < retry_at - view.now <= longest:
+    longest = max(context.lifecycle.restart_backoff_max_seconds, REFUSED_RETRY_SECONDS)
+    if retry_at is not None and 0 < retry_at - context.now <= longest:
         return Wait(why="Backoff")
-    active = view.trainer is not None and view.trainer.state == "Active"
-    if view.others_active or active or any(lingers(pod, view.now) for pod in view.pods):
+    active = context.trainer is not None and context.trainer.state == "Active"
+    if context.others_active or active or any(lingers(pod, context.now) for pod in context.pods):
         return Wait(why="Stopping")
-    if not view.renderable or (refused(view.status) and not view.may_begin):
+    if not context.renderable or (refused(context.status) and not context.may_begin):
         return Wait(why="Inputs")
-    if halted(view.status) and not view.samplers_ready:
+    if halted(context.status) and not context.samplers_ready:
         return Wait(why="Samplers")
-    return _begin(view)
+    return _begin(context)
 
 
-def _begin(view: View) -> Begin:
-    size = sizing.of_next(view.wishes, view.status)
-    return Begin(attempt=view.status.attempt + 1, replicas=size)
+def _begin(context: AttemptContext) -> Begin:
+    size = sizing.of_next(context.wishes, context.status)
+    return Begin(attempt=context.status.attempt + 1, replicas=size)

@@ -15,7 +15,7 @@ from rl_operator.state.snapshot import JobSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lack:
+class SamplerShortfall:
     """A group of samplers that has too few of them."""
 
     group: str
@@ -34,7 +34,9 @@ def applies(status: RLJobStatus) -> bool:
     return status.attempt == 0 or attempt_records.halted(status)
 
 
-def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[Lack, ...]:
+def find_shortfalls(
+    snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading
+) -> tuple[SamplerShortfall, ...]:
     """Groups with fewer samplers than a start asks for.
 
     That is ``autoscaling.minReplicas`` of each group, or what ``/scale`` says where that is less;
@@ -56,18 +58,18 @@ def lacking(snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading) -> tuple[L
         if group.pool_ref is not None and pool not in declared:
             registered = 0  # the pool is not the run's, or not any more
         found.append(
-            Lack(
+            SamplerShortfall(
                 group=group.name,
                 registered=registered,
                 minimum=minimum,
                 suspended=pool in suspended,
             )
         )
-    lacks = tuple(one for one in found if one.registered < one.minimum)
+    shortfalls = tuple(one for one in found if one.registered < one.minimum)
     nobody = not any(one.registered for one in found)
-    if not lacks and nobody and snapshot.job.status.attempt == 0:
-        return (Lack(group=found[0].group, registered=0, minimum=1),)
-    return lacks
+    if not shortfalls and nobody and snapshot.job.status.attempt == 0:
+        return (SamplerShortfall(group=found[0].group, registered=0, minimum=1),)
+    return shortfalls
 
 
 def _wanted(pool: SamplerPoolSpec) -> int:
@@ -100,6 +102,6 @@ def _began(snapshot: JobSnapshot) -> float | None:
     return parse_time(operation.started_time)
 
 
-def told(lacks: tuple[Lack, ...]) -> str:
+def describe(shortfalls: tuple[SamplerShortfall, ...]) -> str:
     """What is missing, e.g. ``main has 1 of 2, other has 0 of 1``."""
-    return ", ".join(map(str, lacks))
+    return ", ".join(map(str, shortfalls))

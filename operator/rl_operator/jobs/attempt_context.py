@@ -7,7 +7,7 @@ from rl_operator.attempts import lifecycle
 from rl_operator.jobs.inputs import Inputs
 from rl_operator.kube.conditions import find, is_true
 from rl_operator.pools.status import LATE, TIMED_OUT
-from rl_operator.state.decisions import Begin, Decision, View, Wait
+from rl_operator.state.decisions import AttemptContext, Begin, Decision, Wait
 from rl_operator.state.snapshot import Job, JobSnapshot
 
 
@@ -45,10 +45,12 @@ def _late(snapshot: JobSnapshot) -> str:
     return ""
 
 
-def view_of(snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float) -> View:
+def build_context(
+    snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float
+) -> AttemptContext:
     """What decides about a job's attempts."""
     status = snapshot.job.status
-    return View(
+    return AttemptContext(
         status=status,
         lifecycle=spec.lifecycle,
         wishes=spec.trainer,
@@ -59,7 +61,7 @@ def view_of(snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float) 
         run_known=inputs.reading.known,
         may_begin=inputs.may_begin,
         renderable=not inputs.unusable,
-        samplers_ready=not inputs.lacks,
+        samplers_ready=not inputs.shortfalls,
         suspend=snapshot.job.suspended,
         late=_late(snapshot) if spec.weight_sync.on_timeout == "Fail" else "",
         now=now,

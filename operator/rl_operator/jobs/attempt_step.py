@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.apply.applier import Made
 from rl_operator.attempts import lifecycle
-from rl_operator.jobs.attempt_context import view_of
+from rl_operator.jobs.attempt_context import build_context
 from rl_operator.jobs.inputs import Inputs
 from rl_operator.kueue.gate import Gate
-from rl_operator.state.decisions import Decision, View
+from rl_operator.state.decisions import AttemptContext, Decision
 from rl_operator.state.snapshot import JobSnapshot
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,26 +20,28 @@ class Turn:
     """What a job's attempts come to next, and why."""
 
     inputs: Inputs
-    view: View
+    context: AttemptContext
     decision: Decision
 
     @classmethod
     def of(cls, snapshot: JobSnapshot, spec: RLJobSpec, inputs: Inputs, now: float) -> Turn:
         """The one that is due, by a spec as the job's queue grants it."""
-        view = view_of(snapshot, spec, inputs, now)
-        return cls(inputs=inputs, view=view, decision=lifecycle.decide(view))
+        context = build_context(snapshot, spec, inputs, now)
+        return cls(inputs=inputs, context=context, decision=lifecycle.decide(context))
 
-    def situation(self, snapshot: JobSnapshot, gate: Gate, made: Made, now: float) -> Situation:
+    def status_input(
+        self, snapshot: JobSnapshot, gate: Gate, made: Made, now: float
+    ) -> StatusInput:
         """What there is to tell of it, once everything is made."""
-        return Situation(
+        return StatusInput(
             snapshot=snapshot,
             reading=self.inputs.reading,
             bucket=self.inputs.bucket,
             decision=self.decision,
             stall=made.stall or self.inputs.stall or gate.stall,
             checking=self.inputs.checking,
-            lacks=self.inputs.lacks,
+            shortfalls=self.inputs.shortfalls,
             hold=gate.hold,
-            hindered=made.hindered,
+            blocked_reason=made.blocked_reason,
             now=now,
         )

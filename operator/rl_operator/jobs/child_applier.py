@@ -71,7 +71,7 @@ class JobMaker:
             made = self._apply(snapshot, wanted, unwanted, new=new, settled=settled)
         except ApiHookError as error:
             log.warning("not made: %s", error)
-            return Made(hindered=_hindered(error))
+            return Made(blocked_reason=_blocked_reason(error))
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, source)
         return made
@@ -124,6 +124,6 @@ class JobMaker:
         return made
 
 
-def _hindered(error: ApiHookError) -> str:
+def _blocked_reason(error: ApiHookError) -> str:
     kind, name = error.doing.partition("?")[0].rsplit("/", 2)[1:]
     return f"{kind}/{name} cannot be written for now, and is tried again: {error.message}"

@@ -10,7 +10,7 @@ from rl_contracts.spec.data import model_of_hub
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.apply.requeue import STALLED_SECONDS
 from rl_operator.attempts import start_gate
-from rl_operator.attempts.start_gate import Lack
+from rl_operator.attempts.start_gate import SamplerShortfall
 from rl_operator.kube.kinds import Key
 from rl_operator.pools import wait_status
 from rl_operator.state import attempt_records
@@ -23,7 +23,7 @@ from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.connections import Connections
 from rl_operator.stores.preflight import Preflight, Verdict
 from rl_operator.stores.readings import ProgressReader
-from rl_operator.validation.dry_run import Trial
+from rl_operator.validation.dry_run import DryRun
 from rl_operator.validation.refusals import of_samplers, of_spec
 
 
@@ -40,7 +40,7 @@ class Inputs:
     unusable: bool = False
     """The spec cannot be rendered: nothing is applied."""
     may_begin: bool = False
-    lacks: tuple[Lack, ...] = ()
+    shortfalls: tuple[SamplerShortfall, ...] = ()
     """Groups with fewer samplers than a start asks for."""
     again_after: float | None = None
     """Seconds until another look is worth it; None: whenever the job is looked at."""
@@ -53,7 +53,7 @@ class InputsReader:
     connections: Connections
     reader: ProgressReader
     preflight: Preflight
-    trial: Trial
+    dry_run: DryRun
     adoption: Adoption
     now: Callable[[], float]
     """Seconds since 1970."""
@@ -89,12 +89,12 @@ class InputsReader:
         if _adopts(snapshot, spec):
             held, refused = self._adopt(snapshot, reading, ask=verdict.passed and not unusable)
             reading = reading if held else reading.of_no_run()
-        lacks = start_gate.lacking(snapshot, spec, reading)
+        shortfalls = start_gate.find_shortfalls(snapshot, spec, reading)
         stall = (
             stall
             or next((Stall.of(one) for one in (*verdict.refusals, refused) if one), None)
             or wait_status.stall(snapshot, spec, now=self.now())
-            or self._of_samplers(snapshot, spec, reading, lacks)
+            or self._of_samplers(snapshot, spec, reading, shortfalls)
         )
         return Inputs(
             reading=reading,
@@ -106,15 +106,15 @@ class InputsReader:
             may_begin=verdict.passed
             and stall is None
             and held
-            and not (lacks and _starts(snapshot)),
-            lacks=lacks if _starts(snapshot) else (),
+            and not (shortfalls and _starts(snapshot)),
+            shortfalls=shortfalls if _starts(snapshot) else (),
             again_after=_again(verdict, stall),
         )
 
     def _of_spec(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Stall | None:
         """Why nothing can be made of the spec; None: it can be."""
         refusal = next(of_spec(spec), None) or next(refusals(spec, snapshot.shared), None)
-        refusal = refusal or self.trial.refusal(snapshot.job.meta, spec)
+        refusal = refusal or self.dry_run.refusal(snapshot.job.meta, spec)
         if refusal is not None:
             return Stall.of(refusal)
         return None if snapshot.has_trainer_kind else NO_TRAINING_OPERATOR
@@ -129,13 +129,17 @@ class InputsReader:
         return refusal is None, refusal
 
     def _of_samplers(
-        self, snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading, lacks: tuple[Lack, ...]
+        self,
+        snapshot: JobSnapshot,
+        spec: RLJobSpec,
+        reading: Reading,
+        shortfalls: tuple[SamplerShortfall, ...],
     ) -> Stall | None:
         refusal = next(of_samplers(spec, reading.samplers), None)
         if refusal is not None:
             return Stall.of(refusal)
         since = start_gate.waits_since(snapshot)
-        if not lacks or since is None or not _starts(snapshot) or not reading.known:
+        if not shortfalls or since is None or not _starts(snapshot) or not reading.known:
             return None
         limit = spec.lifecycle.pending_deadline_seconds
         if self.now() - since <= limit:
@@ -143,7 +147,7 @@ class InputsReader:
         trouble = first_trouble(snapshot.sampler_pods()) or _silent(spec)
         message = (
             f"spec.lifecycle.pendingDeadlineSeconds = {limit}: too few samplers have registered "
-            f"by then: {start_gate.told(lacks)}. {trouble}"
+            f"by then: {start_gate.describe(shortfalls)}. {trouble}"
         )
         return Stall(reason="SamplersNotRegistered", message=message)
 

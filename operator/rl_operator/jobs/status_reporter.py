@@ -19,7 +19,7 @@ from rl_operator.process.events import Journal, of_change
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.status import job_conditions
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class JobTeller:
     wake: Callable[[Key], None]
     """Asks for another object to be reconciled."""
 
-    def tell(self, situation: Situation) -> float:
+    def tell(self, status_input: StatusInput) -> float:
         """Write the status where it has changed.
 
         Returns:
@@ -44,8 +44,12 @@ class JobTeller:
         Raises:
             ApiConflictError: the job has changed, or gone, since it was observed.
         """
-        snapshot, job, key = situation.snapshot, situation.snapshot.job, situation.snapshot.key
-        before, after = self.first_words.stored(key, job), job_conditions.compute(situation)
+        snapshot, job, key = (
+            status_input.snapshot,
+            status_input.snapshot.job,
+            status_input.snapshot.key,
+        )
+        before, after = self.first_words.stored(key, job), job_conditions.compute(status_input)
         ready = is_true(after.conditions, "Ready")  # else a turn is near, and is waited for
         self.pace.saw(key, changed=before != after or not ready)
         kept = self.first_words.keep(key, job, after)

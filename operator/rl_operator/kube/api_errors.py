@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import urllib3
 
 from rl_contracts.errors import RLError
-from rl_operator.kube.redact import scrubbed
+from rl_operator.kube.redact import redacted
 
 REFUSED_STATUSES = {400, 403, 405, 415, 422}
 HOOK_WORDS = "failed calling webhook"
@@ -35,10 +35,10 @@ class ClusterError(RLError):
             message: the API server's words, or the connection's.
             causes: path and complaint of each field that is named.
         """
-        message = scrubbed(message[:READ_CHARACTERS])[:MESSAGE_CHARACTERS]
+        message = redacted(message[:READ_CHARACTERS])[:MESSAGE_CHARACTERS]
         super().__init__(f"{doing}: {message} ({status})" if status else f"{doing}: {message}")
         self.doing, self.status, self.message = doing, status, message
-        self.causes = tuple((path, scrubbed(said[:READ_CHARACTERS])) for path, said in causes)
+        self.causes = tuple((path, redacted(said[:READ_CHARACTERS])) for path, said in causes)
 
 
 class ApiUnavailableError(ClusterError):

@@ -10,15 +10,15 @@ from rl_contracts.spec.status import Condition
 from rl_operator.kube.timestamps import format_time
 
 Truth = Literal["True", "False", "Unknown"]
-KEEP_WORDS = ("StorageReachable", "StateStoreReachable")
+STORE_CONDITIONS = ("StorageReachable", "StateStoreReachable")
 """Conditions whose message is a client's own words, which differ from one attempt to the next."""
 
-PODS_START = "Starting"
+STARTING = "Starting"
 """Reason of a part whose pods are not all ready; the message, if any, is what keeps one of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ConditionUpdate:
     """One condition as it is now."""
 
     type: str
@@ -28,17 +28,24 @@ class Said:
 
 
 def merged(
-    before: Sequence[Condition], said: Iterable[Said], *, generation: int, now: float
+    before: Sequence[Condition], said: Iterable[ConditionUpdate], *, generation: int, now: float
 ) -> list[Condition]:
     """Conditions as they are stored: the time changes only when the status does."""
     known = {one.type: one for one in before}
     return [_merged(known.get(one.type), one, generation, now) for one in said]
 
 
-def _merged(before: Condition | None, said: Said, generation: int, now: float) -> Condition:
+def _merged(
+    before: Condition | None, said: ConditionUpdate, generation: int, now: float
+) -> Condition:
     same = before is not None and before.status == said.status
     message = said.message
-    if before is not None and same and before.reason == said.reason and said.type in KEEP_WORDS:
+    if (
+        before is not None
+        and same
+        and before.reason == said.reason
+        and said.type in STORE_CONDITIONS
+    ):
         message = before.message
     return Condition(
         type=said.type,

@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_contracts.spec.resources import GROUP, RLJobSpec
 from rl_contracts.spec.workers import SamplerGroup
-from rl_operator.kube.weak_memo import Once
+from rl_operator.kube.weak_memo import WeakMemo
 
 JOB_LABEL = f"{GROUP}/job"
 RUN_LABEL = f"{GROUP}/run"
@@ -114,4 +114,4 @@ def _digest(spec: RLJobSpec) -> str:
     return digest(read)
 
 
-_digest_of = Once(_digest)
+_digest_of = WeakMemo(_digest)

@@ -43,7 +43,7 @@ PATTERNS = (
 )
 
 
-def scrubbed(text: str) -> str:
+def redacted(text: str) -> str:
     """The text with what looks like a secret taken out; the same again when scrubbed twice."""
     if not text:
         return text  # most pods say nothing

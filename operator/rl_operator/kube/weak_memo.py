@@ -15,7 +15,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 
-class Once(Generic[V, T]):
+class WeakMemo(Generic[V, T]):
     """A pure function of values that do not change. For any thread: one may make it in vain."""
 
     def __init__(self, make: Callable[[V], T]) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import MOST_SAMPLERS
 from rl_operator.kube import kinds, names
-from rl_operator.kube.conditions import Said, Truth
+from rl_operator.kube.conditions import ConditionUpdate, Truth
 from rl_operator.kube.metadata import Child, Meta, Raw
-from rl_operator.kube.redact import scrubbed
+from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import parse_time
-from rl_operator.render.workload import TRAINER_SET, group_set, lacking
+from rl_operator.render.workload import TRAINER_SET, group_set, missing_demand
 from rl_operator.state.snapshot import JobSnapshot
 
 TOLD = ("QuotaReserved", "Admitted", "Evicted")
@@ -57,7 +57,7 @@ class Workload:
     def words(self, kind: str) -> tuple[str, str]:
         """Reason and message of a condition; empty where there is none."""
         found = self.conditions.get(kind, {})
-        return found.get("reason", ""), scrubbed(found.get("message", "")).strip()
+        return found.get("reason", ""), redacted(found.get("message", "")).strip()
 
     def since(self, kind: str) -> float | None:
         """When a condition turned last, seconds since 1970."""
@@ -104,7 +104,7 @@ def parse(child: Child) -> Workload:
         conditions=conditions,
         assignments=_assignments(child.raw, checks) if granted is not None else {},
         checks=tuple(
-            scrubbed(f"{check['name']} {check['state']}: {check.get('message', '')}".strip())
+            redacted(f"{check['name']} {check['state']}: {check.get('message', '')}".strip())
             for check in checks
             if check.get("state") != "Ready"
         ),
@@ -148,7 +148,7 @@ def hold(workload: Workload | None, demand: Mapping[str, Any] | None, queue: str
         return Hold(reason="NotQueued", message=f"The job's Workload for queue {queue} comes next.")
     if workload.meta.deleted_at is not None:
         return Hold(reason="WorkloadDeleted", message=f"Workload {workload.meta.name} is deleted.")
-    different = lacking(workload.child.raw, demand) if demand is not None else ""
+    different = missing_demand(workload.child.raw, demand) if demand is not None else ""
     if different:
         return Hold(reason="DemandChanged", message=different, renew=True)
     if workload.finished:
@@ -173,21 +173,21 @@ def _waiting(workload: Workload, queue: str) -> Hold:
     return Hold(reason=reason or "Pending", message=message or silent)
 
 
-def said(snapshot: JobSnapshot) -> list[Said]:
+def said(snapshot: JobSnapshot) -> list[ConditionUpdate]:
     """A job's conditions about its queue."""
     queued, workload = snapshot.job.basics.queued, of(snapshot)
     if workload is None and not queued:
         return []
     if workload is None:
-        return [Said(kind, "False", "NoWorkload") for kind in TOLD[:2]]
+        return [ConditionUpdate(kind, "False", "NoWorkload") for kind in TOLD[:2]]
     found = []
     for kind in TOLD:
         there = workload.conditions.get(kind)
         if there is not None:
             truth: Truth = "True" if there["status"] == "True" else "False"
-            found.append(Said(kind, truth, *workload.words(kind)))
+            found.append(ConditionUpdate(kind, truth, *workload.words(kind)))
         elif kind != "Evicted":
-            found.append(Said(kind, "False", "Pending"))
+            found.append(ConditionUpdate(kind, "False", "Pending"))
     return found
 
 

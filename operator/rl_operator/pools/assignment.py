@@ -37,7 +37,7 @@ Step = Literal["Create", "Empty", "Serve", "Rest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Allocation:
     """Who has the pool now, and who waits."""
 
     epoch: int
@@ -79,7 +79,7 @@ def asks(job: Job) -> Condition | None:
     return found if asking and _may_have(job) else None
 
 
-def decide(snapshot: PoolSnapshot, *, now: float) -> Turn:
+def decide(snapshot: PoolSnapshot, *, now: float) -> Allocation:
     """Who has the pool after this look.
 
     Args:
@@ -92,17 +92,17 @@ def decide(snapshot: PoolSnapshot, *, now: float) -> Turn:
     queue = tuple(one for one in _queue(snapshot.jobs, pool) if not holds(pool, one))
     epoch, began = status.assignment_epoch, status.assignment_began
     if deployment.epoch > epoch:  # the status was lost, e.g. with a backup
-        return Turn(epoch=deployment.epoch + 1, queue=queue, left=left)
+        return Allocation(epoch=deployment.epoch + 1, queue=queue, left=left)
     there, kept = pool.holders, _kept(snapshot, others_wait=bool(queue), now=now)
     if kept != there:
         gone = () if kept else left
-        return Turn(epoch=epoch + 1, began=began, holders=kept, queue=queue, left=gone)
+        return Allocation(epoch=epoch + 1, began=began, holders=kept, queue=queue, left=gone)
     new = _next(snapshot, queue, now=now)
     if not new:
         why = _obstacle(snapshot, queue)
         left = () if kept else left
-        return Turn(epoch=epoch, began=began, holders=kept, queue=queue, left=left, why=why)
-    return Turn(
+        return Allocation(epoch=epoch, began=began, holders=kept, queue=queue, left=left, why=why)
+    return Allocation(
         epoch=epoch + 1,
         began=began if kept else epoch + 1,
         holders=(*kept, *(_assigned(one, now=now) for one in new)),
@@ -182,10 +182,10 @@ def step(snapshot: PoolSnapshot, *, now: float) -> Step:
     return "Serve"
 
 
-def in_use(snapshot: PoolSnapshot, turn: Turn) -> bool:
+def in_use(snapshot: PoolSnapshot, allocation: Allocation) -> bool:
     """Whether the pool must not go: a run has it, or is about to."""
-    coming = bool(turn.queue) and snapshot.pool.meta.deleted_at is None
-    return turn.holder is not None or snapshot.deployment.declared > 0 or coming
+    coming = bool(allocation.queue) and snapshot.pool.meta.deleted_at is None
+    return allocation.holder is not None or snapshot.deployment.declared > 0 or coming
 
 
 def _queue(jobs: Sequence[Job], pool: Pool) -> list[Job]:

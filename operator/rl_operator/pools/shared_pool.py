@@ -9,7 +9,7 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.plan import Manifest
-from rl_operator.pools.assignment import Turn
+from rl_operator.pools.assignment import Allocation
 from rl_operator.render import deployment
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import Job, PoolSnapshot
@@ -37,14 +37,18 @@ class SharedPools:
         self._apply(kinds.SAMPLER_POOL, pool, {"finalizers": finalizers})
         return True
 
-    def empty(self, snapshot: PoolSnapshot, *, turn: Turn) -> None:
+    def empty(self, snapshot: PoolSnapshot, *, allocation: Allocation) -> None:
         """Take the Deployment to 0 pods, whatever its template says.
 
         Without a holder it learns the epoch, so that nobody who takes the last one for the holder
         still may bring it up again.
         """
         there = snapshot.children[(kinds.DEPLOYMENT.name, snapshot.key.name)].meta
-        epoch = {names.ASSIGNMENT_ANNOTATION: str(turn.epoch)} if turn.holder is None else {}
+        epoch = (
+            {names.ASSIGNMENT_ANNOTATION: str(allocation.epoch)}
+            if allocation.holder is None
+            else {}
+        )
         self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(there, epoch))
 
     def create(self, manifest: Manifest) -> None:

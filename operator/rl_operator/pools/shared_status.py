@@ -5,52 +5,54 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rl_contracts.spec.status import SamplerPoolStatus
-from rl_operator.kube.conditions import Said
-from rl_operator.pools.assignment import Turn
+from rl_operator.kube.conditions import ConditionUpdate
+from rl_operator.pools.assignment import Allocation
 from rl_operator.process.events import Note
 
 SERVED = ("serving", "version", "target_version", "lag", "lagging")
 """Counters of the run that is served: none while there is no run."""
 
 
-def fields(turn: Turn) -> dict[str, object]:
+def fields(allocation: Allocation) -> dict[str, object]:
     """The part of the status that is about turns."""
     found: dict[str, object] = {
-        "assignment": turn.holder,
-        "beside": list(turn.holders[1:]),
-        "assignment_epoch": turn.epoch,
-        "assignment_began": turn.began,
-        "waiting": turn.waiting(),
-        "waiting_jobs": len(turn.queue),
+        "assignment": allocation.holder,
+        "beside": list(allocation.holders[1:]),
+        "assignment_epoch": allocation.epoch,
+        "assignment_began": allocation.began,
+        "waiting": allocation.waiting(),
+        "waiting_jobs": len(allocation.queue),
     }
-    return found if turn.holders else {**found, **dict.fromkeys(SERVED, 0), "runs": []}
+    return found if allocation.holders else {**found, **dict.fromkeys(SERVED, 0), "runs": []}
 
 
-def said(turn: Turn, others: Sequence[Said], *, namespace: str) -> list[Said]:
+def said(
+    allocation: Allocation, others: Sequence[ConditionUpdate], *, namespace: str
+) -> list[ConditionUpdate]:
     """The pool's conditions with who has it; ``others`` are what any pool says."""
-    if turn.holders:
+    if allocation.holders:
         message = " ".join(
             f"RLJob {namespace}/{holder.job} has it since {holder.since}."
-            for holder in turn.holders
+            for holder in allocation.holders
         )
-        return [*others, Said("Assigned", "True", "Assigned", message)]
-    if turn.left or turn.queue:
-        pods = ", ".join(sorted(one.name for one in turn.left)[:5])
+        return [*others, ConditionUpdate("Assigned", "True", "Assigned", message)]
+    if allocation.left or allocation.queue:
+        pods = ", ".join(sorted(one.name for one in allocation.left)[:5])
         first = f": {pods}" if pods else ", says the Deployment"
         message = f"Pods of the last run have to end first{first}."
-        going = Said("Assigned", "False", "HandingOn", message)
+        going = ConditionUpdate("Assigned", "False", "HandingOn", message)
         return [*_handing_on(others, message), going]
-    return [*others, Said("Assigned", "False", "Unassigned", "No run asks for it.")]
+    return [*others, ConditionUpdate("Assigned", "False", "Unassigned", "No run asks for it.")]
 
 
-def _handing_on(others: Sequence[Said], message: str) -> list[Said]:
+def _handing_on(others: Sequence[ConditionUpdate], message: str) -> list[ConditionUpdate]:
     """Not ready while pods of the last run are there, whatever they are like."""
     kept = [other for other in others if other.type not in ("Ready", "Reconciling")]
     if any(one.type == "Stalled" for one in kept):
         return list(others)
     return [
-        Said("Ready", "False", "HandingOn", message),
-        Said("Reconciling", "True", "HandingOn", message),
+        ConditionUpdate("Ready", "False", "HandingOn", message),
+        ConditionUpdate("Reconciling", "True", "HandingOn", message),
         *kept,
     ]
 

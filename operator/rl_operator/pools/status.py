@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus, ServedStatus
-from rl_operator.kube.conditions import Said, Truth, merged
+from rl_operator.kube.conditions import ConditionUpdate, Truth, merged
 from rl_operator.pools import shared_status
-from rl_operator.pools.assignment import Turn
+from rl_operator.pools.assignment import Allocation
 from rl_operator.render import deployment
 from rl_operator.state.pod import first_trouble
-from rl_operator.state.progress import NOT_ASKED, Reading
+from rl_operator.state.progress import NOT_CHECKED, Reading
 from rl_operator.state.snapshot import Job, PoolSnapshot
 from rl_operator.status.serving import lag, staleness_bound
 from rl_operator.status.status_input import Stall
@@ -22,7 +22,7 @@ SERVED = ("serving", "lagging", "version", "lag")
 """Counters of what pods serve now, which the state store alone can tell."""
 LATE, TIMED_OUT = "WeightsCurrent", "TimedOut"
 """Condition and reason by which a pool tells its job that the run is to fail."""
-UNTOLD = "What its pods serve is not known meanwhile."
+SERVING_UNKNOWN = "What its pods serve is not known meanwhile."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ def compute(
     replicas: int,
     lost: Lost = NOTHING_LOST,
     scaled: Scaled | None = None,
-    turn: Turn | None = None,
+    allocation: Allocation | None = None,
     others: Sequence[Reading] = (),
     now: float,
 ) -> SamplerPoolStatus:
@@ -71,22 +71,25 @@ def compute(
         replicas: pods that there ought to be now.
         lost: pods of no use.
         scaled: what the autoscaler did, where there is one.
-        turn: of a shared pool: who has it.
+        allocation: of a shared pool: who has it.
         others: what the stores say of the runs that it serves beside that one.
         now: seconds since 1970.
     """
     before, meta = snapshot.pool.status, snapshot.pool.meta
-    changes = _fields(snapshot, reading, replicas=replicas, shared=turn is not None)
+    changes = _fields(snapshot, reading, replicas=replicas, shared=allocation is not None)
     changes["replaced"] = before.replaced + lost.replaced
-    if turn is not None:
-        changes |= {"runs": _of_each(snapshot, [reading, *others]), **shared_status.fields(turn)}
+    if allocation is not None:
+        changes |= {
+            "runs": _of_each(snapshot, [reading, *others]),
+            **shared_status.fields(allocation),
+        }
     if scaled is not None and scaled.record is not None:
         changes["last_scale"] = [*before.last_scale, scaled.record][-KEPT_SCALES:]
     said = _said(snapshot, stall=stall, replicas=replicas)
     if lost.late:
-        said.append(Said(LATE, "False", TIMED_OUT, lost.late))
-    if turn is not None:
-        said = shared_status.said(turn, said, namespace=meta.namespace)
+        said.append(ConditionUpdate(LATE, "False", TIMED_OUT, lost.late))
+    if allocation is not None:
+        said = shared_status.said(allocation, said, namespace=meta.namespace)
     if scaled is not None:
         said += _limited(scaled, replicas)
     said += _store_away([reading, *others])
@@ -119,28 +122,30 @@ def _fields(
     return found
 
 
-def _limited(scaled: Scaled, replicas: int) -> list[Said]:
+def _limited(scaled: Scaled, replicas: int) -> list[ConditionUpdate]:
     """Why the pool is smaller than it ought to be."""
     if scaled.limited:
         message = "The trainer waits; spec.template.autoscaling.maxReplicas allows no more pods."
-        return [Said("ScalingLimited", "True", "AtMaximum", message)]
+        return [ConditionUpdate("ScalingLimited", "True", "AtMaximum", message)]
     if replicas < scaled.replicas:
         message = (
             f"/scale asks for {scaled.replicas} pods; the job's queue has admitted {replicas}. It "
             "is asked for autoscaling.maxReplicas, without one for autoscaling.minReplicas."
         )
-        return [Said("ScalingLimited", "True", "QueueAdmitsFewer", message)]
+        return [ConditionUpdate("ScalingLimited", "True", "QueueAdmitsFewer", message)]
     return []
 
 
-def _store_away(readings: Sequence[Reading]) -> list[Said]:
+def _store_away(readings: Sequence[Reading]) -> list[ConditionUpdate]:
     """Why nobody knows what pods serve; nothing where the stores of all runs tell."""
-    asked = (reading.store for reading in readings if reading.store != NOT_ASKED)
+    asked = (reading.store for reading in readings if reading.store != NOT_CHECKED)
     away = next((one for one in asked if one.status != "True"), None)
     if away is None:
         return []
     why = f"{away.message.rstrip('.')}. " if away.message else ""
-    return [Said("StateStoreReachable", away.status, away.reason, f"{why}{UNTOLD}")]
+    return [
+        ConditionUpdate("StateStoreReachable", away.status, away.reason, f"{why}{SERVING_UNKNOWN}")
+    ]
 
 
 def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict[str, object]:
@@ -193,31 +198,31 @@ def _is_suspended(snapshot: PoolSnapshot) -> bool:
     return snapshot.pool.spec is not None and snapshot.pool.spec.suspend
 
 
-def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list[Said]:
+def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list[ConditionUpdate]:
     state = snapshot.deployment
     available: Truth = "True" if state.ready else "False"
-    said = [Said("Available", available, "PodsReady" if state.ready else "NoPodReady")]
+    said = [ConditionUpdate("Available", available, "PodsReady" if state.ready else "NoPodReady")]
     if _is_suspended(snapshot):
         gone = state.replicas == 0 and not snapshot.pods
         said.append(
-            Said("Suspended", "True", "Suspended")
+            ConditionUpdate("Suspended", "True", "Suspended")
             if gone
-            else Said("Suspended", "False", "Stopping", "Pods are ending.")
+            else ConditionUpdate("Suspended", "False", "Stopping", "Pods are ending.")
         )
     if stall is not None:
         return [
-            Said("Ready", "False", stall.reason, stall.message),
-            Said("Stalled", "True", stall.reason, stall.message),
+            ConditionUpdate("Ready", "False", stall.reason, stall.message),
+            ConditionUpdate("Stalled", "True", stall.reason, stall.message),
             *said,
         ]
     if not state.behind and state.ready == state.updated == state.replicas == replicas:
         suspended = snapshot.job is not None and (snapshot.job.suspended or snapshot.held)
         suspended = suspended or _is_suspended(snapshot)
         reason = "AllReady" if replicas else "Suspended" if suspended else "ScaledToZero"
-        return [Said("Ready", "True", reason), *said]
+        return [ConditionUpdate("Ready", "True", reason), *said]
     message = f"{state.ready} of {replicas} pods are ready. {trouble(snapshot)}".strip()
     return [
-        Said("Ready", "False", "PodsStarting", message),
-        Said("Reconciling", "True", "PodsStarting", message),
+        ConditionUpdate("Ready", "False", "PodsStarting", message),
+        ConditionUpdate("Reconciling", "True", "PodsStarting", message),
         *said,
     ]

@@ -13,7 +13,7 @@ from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.kube import kinds
 from rl_operator.kube.conditions import is_true
 from rl_operator.pools import shared_status, status
-from rl_operator.pools.assignment import Turn
+from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.status import NOTHING_LOST, Lost, Scaled
 from rl_operator.process.events import Journal, Note
 from rl_operator.state.progress import Reading
@@ -39,7 +39,7 @@ class PoolTeller:
         scaled: Scaled,
         *,
         lost: Lost = NOTHING_LOST,
-        turn: Turn | None = None,
+        allocation: Allocation | None = None,
         others: Sequence[Reading] = (),
     ) -> float:
         """Write the status where it has changed; the arguments are those of ``pool_status``.
@@ -57,12 +57,12 @@ class PoolTeller:
             replicas=min(scaled.replicas, snapshot.size) if snapshot.pool.spec else 0,
             lost=lost,
             scaled=scaled,
-            turn=turn,
+            allocation=allocation,
             others=others,
             now=self.now(),
         )
         wait = self._write(snapshot, after, scaled)
-        notes = _notes(snapshot.pool.status, after, stall, turn) if wait is None else []
+        notes = _notes(snapshot.pool.status, after, stall, allocation) if wait is None else []
         if scaled.record is not None:
             notes.append(_scaled(scaled.record))
         self.journal.post(snapshot.pool.meta, kinds.SAMPLER_POOL, notes)
@@ -86,13 +86,16 @@ class PoolTeller:
 
 
 def _notes(
-    before: SamplerPoolStatus, after: SamplerPoolStatus, stall: Stall | None, turn: Turn | None
+    before: SamplerPoolStatus,
+    after: SamplerPoolStatus,
+    stall: Stall | None,
+    allocation: Allocation | None,
 ) -> list[Note]:
     """What the change of a status tells."""
     notes = []
     if stall is not None and before != after:
         notes.append(Note(stall.reason, stall.message, "Warning"))
-    if turn is not None:
+    if allocation is not None:
         notes += shared_status.notes(before, after)
     return notes
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
-from rl_operator.kube.conditions import Said, find
+from rl_operator.kube.conditions import ConditionUpdate, find
 from rl_operator.kube.timestamps import parse_time
 from rl_operator.pools import assignment
 from rl_operator.pools.assignment import ASSIGNED, WAITING
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import JobSnapshot, Pool
-from rl_operator.status.status_input import Situation, Stall, over
+from rl_operator.status.status_input import Stall, StatusInput, over
 
 NOT_FOUND = "PoolNotFound"
 
@@ -29,31 +29,31 @@ def since(snapshot: JobSnapshot) -> float | None:
     return None if mine is None or lacks_pool(snapshot) else parse_time(mine.since)
 
 
-def said(situation: Situation, after: RLJobStatus) -> list[Said]:
+def said(status_input: StatusInput, after: RLJobStatus) -> list[ConditionUpdate]:
     """The condition by which the job asks for its pool, or says that it has it."""
-    snapshot = situation.snapshot
+    snapshot = status_input.snapshot
     name = pool_ref.of(snapshot.job.spec)
     if not name or over(after) or snapshot.job.suspended or snapshot.job.meta.deleted_at:
         return []
     pool = snapshot.shared
     if pool is None:
-        return [Said(ASSIGNED, "False", NOT_FOUND, _missing(snapshot, name))]
+        return [ConditionUpdate(ASSIGNED, "False", NOT_FOUND, _missing(snapshot, name))]
     if not lacks_pool(snapshot):
         mine = pool.given(snapshot.job)
         at = mine.since if mine is not None else ""
         others = [holder.job for holder in pool.holders if holder != mine]
         beside = f", beside RLJob {', '.join(others)}" if others else ""
         message = f"SamplerPool {name} is this run's since {at}{beside}."
-        return [Said(ASSIGNED, "True", "Assigned", message)]
+        return [ConditionUpdate(ASSIGNED, "True", "Assigned", message)]
     asked = find(snapshot.job.status.conditions, ASSIGNED) is not None
-    if situation.stall is not None or (situation.checking and not asked):
+    if status_input.stall is not None or (status_input.checking and not asked):
         return []  # what could not use it does not ask for it
-    return [Said(ASSIGNED, "False", WAITING, _turn(pool, snapshot))]
+    return [ConditionUpdate(ASSIGNED, "False", WAITING, _turn(pool, snapshot))]
 
 
-def waiting(situation: Situation) -> tuple[str, str] | None:
+def waiting(status_input: StatusInput) -> tuple[str, str] | None:
     """Reason and message while the job has no pool and goes on once it has it."""
-    snapshot = situation.snapshot
+    snapshot = status_input.snapshot
     if not lacks_pool(snapshot):
         return None
     name = pool_ref.of(snapshot.job.spec)

@@ -8,14 +8,16 @@ from typing import Any
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
-from rl_operator.kube.weak_memo import Once
+from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.render.metadata import labels, owned_by, stamped
 
 Manifest = dict[str, Any]
 METRICS_PORT = 8080
 
 
-_text_of: Once[RLJobSpec, str] = Once(lambda spec: spec.model_dump_json(by_alias=True, indent=1))
+_text_of: WeakMemo[RLJobSpec, str] = WeakMemo(
+    lambda spec: spec.model_dump_json(by_alias=True, indent=1)
+)
 
 
 def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:

@@ -19,7 +19,7 @@ from rl_contracts.spec.workers import Trainer
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Child, Meta, Raw
 from rl_operator.kube.names import COMPONENT_LABEL, RUN_LABEL
-from rl_operator.kube.redact import scrubbed
+from rl_operator.kube.redact import redacted
 from rl_operator.kube.settings import Images
 from rl_operator.render import hub_access, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
@@ -198,7 +198,7 @@ def parse_trainer_job(child: Child) -> TrainerJob:
         attempt=child.meta.attempt,
         created_at=child.meta.created_at,
         state=state,
-        message=scrubbed(_true(child.raw).get(state, {}).get("message", "")),
+        message=redacted(_true(child.raw).get(state, {}).get("message", "")),
         deleting=child.meta.deleted_at is not None,
         config=_config_of(child.raw),
     )

@@ -124,7 +124,7 @@ def _pod_set(name: str, count: int, template: Manifest) -> Manifest:
     return {"name": name, "count": count, "template": {"spec": spec}}
 
 
-def lacking(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+def missing_demand(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """What a stored Workload does not cover of the wanted one; empty: it covers all of it.
 
     One that asks for more than is wanted will do: less of what was admitted is used then.

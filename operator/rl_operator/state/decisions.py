@@ -14,7 +14,7 @@ from rl_operator.state.snapshot import TrainerJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class AttemptContext:
     """What decides about attempts."""
 
     status: RLJobStatus

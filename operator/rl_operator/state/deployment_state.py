@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Raw
-from rl_operator.kube.redact import scrubbed
+from rl_operator.kube.redact import redacted
 from rl_operator.state.snapshot import DeploymentState
 
 
@@ -26,6 +26,6 @@ def deployment_state(raw: Raw) -> DeploymentState:
         replicas=status.get("replicas", 0),
         ready=status.get("readyReplicas", 0),
         updated=status.get("updatedReplicas", 0),
-        stuck=scrubbed(stuck),
+        stuck=redacted(stuck),
         behind=status.get("observedGeneration", generation) < generation,
     )

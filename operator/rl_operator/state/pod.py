@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rl_operator.kube.metadata import Meta, Raw
 from rl_operator.kube.names import COMPONENT_LABEL, DELETION_COST, POOL_LABEL
-from rl_operator.kube.redact import scrubbed
+from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import parse_time
 
 NO_START_REASONS = ("ContainerCreating", "PodInitializing")
@@ -49,7 +49,7 @@ class Container:
         return cls(
             name=raw["name"],
             waiting=reason,
-            message=scrubbed(
+            message=redacted(
                 message if reason != "CrashLoopBackOff" and message else ended.get("message", "")
             ),
             exit_code=ended.get("exitCode"),
@@ -119,9 +119,9 @@ class Pod:
             attempt=meta.attempt,
             created_at=meta.created_at,
             started_at=parse_time(running[0]) if running else None,
-            unscheduled=scrubbed(unscheduled),
+            unscheduled=redacted(unscheduled),
             reason=status.get("reason") or disrupted.get("reason", ""),
-            message=scrubbed(message.strip())[:MESSAGE_CHARACTERS],
+            message=redacted(message.strip())[:MESSAGE_CHARACTERS],
             deletion_cost=_cost(meta),
             conditions=tuple(
                 sorted(kind for kind, one in conditions.items() if one.get("status") == "True")
@@ -140,7 +140,7 @@ class Pod:
         return self.live or self.deleting
 
     @property
-    def telling(self) -> int:
+    def failure_rank(self) -> int:
         """How much its state says of a trainer of several pods: the more, the higher.
 
         One that was killed tells why the others end, with 1; one that does not start, why they

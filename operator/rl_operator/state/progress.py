@@ -16,7 +16,7 @@ from rl_contracts.errors import (
     StoreUnavailableError,
 )
 from rl_contracts.stores.clients.foreign import ForeignAnswerError, understood
-from rl_operator.kube.redact import scrubbed
+from rl_operator.kube.redact import redacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Reach:
     message: str = ""
 
 
-NOT_ASKED = Reach("Unknown", "NotAsked", "Nothing has been asked of it yet.")
+NOT_CHECKED = Reach("Unknown", "NotAsked", "Nothing has been asked of it yet.")
 REACHED = Reach("True", "Reachable")
 
 
@@ -36,8 +36,8 @@ REACHED = Reach("True", "Reachable")
 class Reading:
     """What the stores say of a run."""
 
-    store: Reach = NOT_ASKED
-    bucket: Reach = NOT_ASKED
+    store: Reach = NOT_CHECKED
+    bucket: Reach = NOT_CHECKED
     run: Run | None = None
     samplers: tuple[Sampler, ...] = ()
     """Alive ones."""
@@ -82,4 +82,4 @@ def reach(ask: Callable[[], None]) -> Reach:
 def plain(text: str) -> str:
     """A client's message without what changes from one attempt to the next."""
     text = re.sub(r"<[^<>]* object at 0x[0-9a-f]+>:? ?", "", text)
-    return scrubbed(text.split(" (configured timeouts")[0].strip())[:300]
+    return redacted(text.split(" (configured timeouts")[0].strip())[:300]

@@ -11,7 +11,7 @@ from rl_contracts.spec.resources import OURS, RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import AssignmentStatus, RLJobStatus, SamplerPoolStatus
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Child, Meta, Raw
-from rl_operator.kube.weak_memo import Once
+from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.state.pod import Pod
 
 
@@ -90,7 +90,7 @@ class Basics:
         )
 
 
-_basics: Once[RLJobSpec, Basics] = Once(Basics.of)
+_basics: WeakMemo[RLJobSpec, Basics] = WeakMemo(Basics.of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class JobSnapshot:
     def trainer_pods(self, attempt: int) -> tuple[Pod, ...]:
         """Pods of one attempt, the one that tells most last: it decides for all of them."""
         found = (pod for pod in self.pods if pod.component == "trainer" and pod.attempt == attempt)
-        return tuple(sorted(found, key=lambda one: (one.telling, one.created_at)))
+        return tuple(sorted(found, key=lambda one: (one.failure_rank, one.created_at)))
 
     def sampler_pods(self) -> tuple[Pod, ...]:
         """Pods of all pools."""

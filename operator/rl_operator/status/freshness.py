@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause
-from rl_operator.kube.conditions import Said, find
-from rl_operator.status.status_input import Situation
+from rl_operator.kube.conditions import ConditionUpdate, find
+from rl_operator.status.status_input import StatusInput
 
 KIND = "RolloutsFresh"
 REMEDIES = {
@@ -16,17 +16,21 @@ REMEDIES = {
 }
 
 
-def rollouts_fresh(situation: Situation) -> list[Said]:
+def rollouts_fresh(status_input: StatusInput) -> list[ConditionUpdate]:
     """Absent until a step was made; what was known last stands while the store is away."""
-    if not situation.reading.known:
-        before = find(situation.snapshot.job.status.conditions, KIND)
-        return [Said(before.type, before.status, before.reason, before.message)] if before else []
-    run, spec = situation.reading.run, situation.snapshot.job.spec
+    if not status_input.reading.known:
+        before = find(status_input.snapshot.job.status.conditions, KIND)
+        return (
+            [ConditionUpdate(before.type, before.status, before.reason, before.message)]
+            if before
+            else []
+        )
+    run, spec = status_input.reading.run, status_input.snapshot.job.spec
     if run is None or run.latest is None or spec is None:
         return []
     limit = spec.algorithm.off_policy.max_dropped_share
     if run.latest.dropped_share <= limit:
-        return [Said(KIND, "True", "WithinLimit")]
+        return [ConditionUpdate(KIND, "True", "WithinLimit")]
     cause = _most(run.totals.drops)
     # No number that moves: the message would be a write at every step.
     message = (
@@ -34,7 +38,7 @@ def rollouts_fresh(situation: Situation) -> list[Said]:
         f"(algorithm.offPolicy.maxDroppedShare), over the run most as {cause.value}; "
         f"long episodes are lost first. {REMEDIES.get(cause, 'See the tasks and their reasons.')}"
     )
-    return [Said(KIND, "False", "TooManyDropped", message)]
+    return [ConditionUpdate(KIND, "False", "TooManyDropped", message)]
 
 
 def _most(drops: Drops) -> Cause:

@@ -20,33 +20,35 @@ from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.status import progress_status, resource_totals
 from rl_operator.status.lost_samplers import count_lost
 from rl_operator.status.operation import at_rest, operation
-from rl_operator.status.serving import is_told, serving_samplers, staleness_bound
-from rl_operator.status.status_input import Situation, over
+from rl_operator.status.serving import serving_is_known, serving_samplers, staleness_bound
+from rl_operator.status.status_input import StatusInput, over
 
 
-def fields(situation: Situation) -> RLJobStatus:
+def fields(status_input: StatusInput) -> RLJobStatus:
     """All of the status but its phase and conditions."""
-    job = situation.snapshot.job
-    after = decided(job.status, situation.decision, situation.now)
-    if job.suspended and at_rest(situation, after):
+    job = status_input.snapshot.job
+    after = decided(job.status, status_input.decision, status_input.now)
+    if job.suspended and at_rest(status_input, after):
         after = after.model_copy(update={"active_since": None})
-    trainer, samplers = _trainer(situation, after), _samplers(situation, after)
+    trainer, samplers = _trainer(status_input, after), _samplers(status_input, after)
     return after.model_copy(
         update={
             "observed_generation": job.meta.generation,
             "run_id": job.meta.run,
             "trainer": trainer,
             "samplers": samplers,
-            "resources": _resources(situation, trainers=trainer.desired, samplers=samplers.desired),
-            **_queued(situation.snapshot),
-            "operation": operation(situation, after),
-            **progress_status.of_run(situation, job.spec),
+            "resources": _resources(
+                status_input, trainers=trainer.desired, samplers=samplers.desired
+            ),
+            **_queued(status_input.snapshot),
+            "operation": operation(status_input, after),
+            **progress_status.of_run(status_input, job.spec),
         }
     )
 
 
-def _resources(situation: Situation, *, trainers: int, samplers: int) -> ResourcesStatus:
-    snapshot, spec = situation.snapshot, situation.snapshot.job.spec
+def _resources(status_input: StatusInput, *, trainers: int, samplers: int) -> ResourcesStatus:
+    snapshot, spec = status_input.snapshot, status_input.snapshot.job.spec
     if spec is None or not (trainers or samplers):
         return ResourcesStatus()
     return resource_totals.resources(snapshot, spec, trainers=trainers)
@@ -65,16 +67,18 @@ def _queued(snapshot: JobSnapshot) -> dict[str, object]:
     }
 
 
-def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
+def _trainer(status_input: StatusInput, after: RLJobStatus) -> TrainerStatus:
     if after.attempt == 0:
         return TrainerStatus()
-    epoch = situation.reading.run.epoch if situation.reading.run else 0
-    job = situation.snapshot.job
+    epoch = status_input.reading.run.epoch if status_input.reading.run else 0
+    job = status_input.snapshot.job
     replicas = 1 if job.spec is None else sizing.of_attempt(job.spec.trainer, after)
     desired = 0 if over(after) or job.suspended else replicas
-    ready = sum(trainer_pod.ready for trainer_pod in situation.snapshot.trainer_pods(after.attempt))
+    ready = sum(
+        trainer_pod.ready for trainer_pod in status_input.snapshot.trainer_pods(after.attempt)
+    )
     return TrainerStatus(
-        job=names.trainer(situation.snapshot.key.name, after.attempt),
+        job=names.trainer(status_input.snapshot.key.name, after.attempt),
         desired=desired,
         ready=min(ready, desired),
         summary=f"{min(ready, desired)}/{desired}",
@@ -82,8 +86,8 @@ def _trainer(situation: Situation, after: RLJobStatus) -> TrainerStatus:
     )
 
 
-def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
-    reading, snapshot = situation.reading, situation.snapshot
+def _samplers(status_input: StatusInput, after: RLJobStatus) -> SamplersStatus:
+    reading, snapshot = status_input.reading, status_input.snapshot
     ended = reading.run.samplers_ended if reading.run else EndedSamplers()
     lost = count_lost(reading.registrations, suspended=_suspensions(after), forgotten=ended)
     restarts = max(lost, after.samplers.restarts)
@@ -97,12 +101,12 @@ def _samplers(situation: Situation, after: RLJobStatus) -> SamplersStatus:
     bound = staleness_bound(snapshot.job.spec)
     step = reading.run.step if reading.run else 0
     serving = sum(
-        step - serving_sampler.step <= bound for serving_sampler in serving_samplers(situation)
+        step - serving_sampler.step <= bound for serving_sampler in serving_samplers(status_input)
     )
     return SamplersStatus(
         desired=desired,
         ready=ready,
-        serving=serving if is_told(situation) else None,
+        serving=serving if serving_is_known(status_input) else None,
         summary=f"{ready}/{desired}",
         restarts=restarts,
     )

@@ -11,45 +11,45 @@ from rl_operator.kube.timestamps import format_time, parse_time
 from rl_operator.pools import wait_status
 from rl_operator.state import attempt_records
 from rl_operator.state.snapshot import JobSnapshot, Pool
-from rl_operator.status.status_input import Situation, over
+from rl_operator.status.status_input import StatusInput, over
 
 STOP_SECONDS = 300.0
 """Longest time that pods may take to go, beyond their grace, before it counts as a fault."""
 OperationKind = Literal["Start", "Suspend", "Restart", "Delete"]
 
 
-def operation(situation: Situation, after: RLJobStatus) -> OperationStatus | None:
+def operation(status_input: StatusInput, after: RLJobStatus) -> OperationStatus | None:
     """What is under way: a deletion, a start, a suspension, the pause before another attempt."""
-    job, snapshot = situation.snapshot.job, situation.snapshot
+    job, snapshot = status_input.snapshot.job, status_input.snapshot
     if job.meta.deleted_at is not None:
         step = "StoppingPods" if snapshot.pods else "DeletingData"
-        return _operation(situation, "Delete", step, seconds=STOP_SECONDS)
+        return _operation(status_input, "Delete", step, seconds=STOP_SECONDS)
     if over(after):
         return None
-    if job.suspended and not at_rest(situation, after):
+    if job.suspended and not at_rest(status_input, after):
         trainer = after.attempt and not attempt_records.ended(after)
         step = "StoppingTrainer" if trainer else "StoppingSamplers"
         grace = job.basics.suspend_grace_seconds
-        return _operation(situation, "Suspend", step, seconds=grace + STOP_SECONDS)
+        return _operation(status_input, "Suspend", step, seconds=grace + STOP_SECONDS)
     if job.suspended or job.spec is None:
         return None
     if start_gate.applies(after):
-        return _start(situation)
+        return _start(status_input)
     if not attempt_records.ended(after):
         return None
     stopping = any(one.state == "Active" for one in snapshot.trainers)
-    found = _operation(situation, "Restart", "StoppingTrainer" if stopping else "Backoff")
+    found = _operation(status_input, "Restart", "StoppingTrainer" if stopping else "Backoff")
     return found.model_copy(update={"deadline": after.next_retry_time})
 
 
-def _start(situation: Situation) -> OperationStatus:
-    job, snapshot = situation.snapshot.job, situation.snapshot
+def _start(status_input: StatusInput) -> OperationStatus:
+    job, snapshot = status_input.snapshot.job, status_input.snapshot
     assert job.spec is not None
-    waiting = bool(snapshot.pools) and not situation.checking
+    waiting = bool(snapshot.pools) and not status_input.checking
     step = "WaitingForSamplers" if waiting else "CheckingInputs"
-    if not situation.checking and wait_status.lacks_pool(snapshot):
+    if not status_input.checking and wait_status.lacks_pool(snapshot):
         step, waiting = "WaitingForPool", False
-    found = _operation(situation, "Start", step)
+    found = _operation(status_input, "Start", step)
     since = start_gate.waits_since(snapshot) or parse_time(found.started_time) or 0.0
     limit = job.spec.lifecycle.pending_deadline_seconds
     due = format_time(since + limit) if waiting else None
@@ -57,18 +57,18 @@ def _start(situation: Situation) -> OperationStatus:
 
 
 def _operation(
-    situation: Situation, kind: OperationKind, step: str, *, seconds: float = 0.0
+    status_input: StatusInput, kind: OperationKind, step: str, *, seconds: float = 0.0
 ) -> OperationStatus:
-    before = situation.snapshot.job.status.operation
+    before = status_input.snapshot.job.status.operation
     going_on = before is not None and before.kind == kind
-    since = before.started_time if before and going_on else format_time(situation.now)
+    since = before.started_time if before and going_on else format_time(status_input.now)
     deadline = format_time((parse_time(since) or 0.0) + seconds)
     return OperationStatus(kind=kind, step=step, started_time=since, deadline=deadline)
 
 
-def at_rest(situation: Situation, after: RLJobStatus) -> bool:
+def at_rest(status_input: StatusInput, after: RLJobStatus) -> bool:
     """Whether a suspended job has no pods, and none can come."""
-    return resting(situation.snapshot, after)
+    return resting(status_input.snapshot, after)
 
 
 def resting(snapshot: JobSnapshot, after: RLJobStatus) -> bool:

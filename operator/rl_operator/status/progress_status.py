@@ -7,59 +7,59 @@ from rl_contracts.documents.run import Run
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import DatasetStatus, ProgressStatus, WeightsStatus
 from rl_operator.kube.timestamps import format_time
-from rl_operator.status.serving import is_told, lag, serving_samplers
-from rl_operator.status.status_input import Situation
+from rl_operator.status.serving import lag, serving_is_known, serving_samplers
+from rl_operator.status.status_input import StatusInput
 
 SERVED = ("min_serving_version", "lag")
 
 
-def of_run(situation: Situation, spec: RLJobSpec | None) -> dict[str, object]:
+def of_run(status_input: StatusInput, spec: RLJobSpec | None) -> dict[str, object]:
     """Fields of the status that tell of the run; ``spec`` is None where it cannot be read."""
-    reading = situation.reading
+    reading = status_input.reading
     run = reading.run
     if spec is None or not reading.known:
-        return _untold(situation, spec)
+        return _untold(status_input, spec)
     if run is None:
         return {
             "progress": ProgressStatus(
                 steps=spec.training.steps or 0,
                 backlog=reading.backlog,
-                tokens_per_second=_tokens_per_second(situation),
+                tokens_per_second=_tokens_per_second(status_input),
             ),
             "weights": WeightsStatus(min_serving_version=0, lag=0),
         }
     return {
-        "progress": _progress(situation, run, spec),
-        "weights": _weights(situation, run),
+        "progress": _progress(status_input, run, spec),
+        "weights": _weights(status_input, run),
         "datasets": _datasets(run, spec),
         "model_commit": (run.base.commit or None) if run.base else None,
     }
 
 
-def _untold(situation: Situation, spec: RLJobSpec | None) -> dict[str, object]:
+def _untold(status_input: StatusInput, spec: RLJobSpec | None) -> dict[str, object]:
     """While the store does not tell.
 
     What the run has reached stands; what it does now, how fast and for how long still, and what is
     served, is not known.
     """
-    before = situation.snapshot.job.status
+    before = status_input.snapshot.job.status
     progress, weights = before.progress, before.weights
     now_only: dict[str, object] = {
         "phase": "",
         "backlog": None,
-        "tokens_per_second": 0.0 if is_told(situation) else None,
+        "tokens_per_second": 0.0 if serving_is_known(status_input) else None,
         "seconds_left": None,
     }
     steps = (spec.training.steps if spec else None) or progress.steps
-    served = dict.fromkeys(SERVED, 0 if is_told(situation) else None)
+    served = dict.fromkeys(SERVED, 0 if serving_is_known(status_input) else None)
     return {
         "progress": progress.model_copy(update={"steps": steps, **now_only}),
         "weights": weights.model_copy(update=served),
     }
 
 
-def _progress(situation: Situation, run: Run, spec: RLJobSpec) -> ProgressStatus:
-    reading, supervised = situation.reading, spec.algorithm.supervised
+def _progress(status_input: StatusInput, run: Run, spec: RLJobSpec) -> ProgressStatus:
+    reading, supervised = status_input.reading, spec.algorithm.supervised
     busy = run.totals.wait_seconds + run.totals.train_seconds
     last = _last_evaluation(run, spec)
     reward = run.latest.reward_mean if run.latest else run.sampled.reward_mean
@@ -71,27 +71,27 @@ def _progress(situation: Situation, run: Run, spec: RLJobSpec) -> ProgressStatus
         pass_at_k=_rounded(mean_pass_rate(last)),
         phase=run.phase[:256],
         backlog=reading.backlog,
-        tokens_per_second=_tokens_per_second(situation),
+        tokens_per_second=_tokens_per_second(status_input),
         trainer_wait_share=round(run.totals.wait_seconds / busy, 3) if busy else 0.0,
         staleness=None if supervised or not run.latest else run.latest.staleness_max,
-        seconds_left=_seconds_left(situation),
+        seconds_left=_seconds_left(status_input),
         last_progress_time=format_time(run.progress_at) if run.progress_at else None,
     )
 
 
-def _weights(situation: Situation, run: Run) -> WeightsStatus:
-    serving = serving_samplers(situation)
+def _weights(status_input: StatusInput, run: Run) -> WeightsStatus:
+    serving = serving_samplers(status_input)
     return WeightsStatus(
         version=run.policy.version if run.policy else 0,
         min_serving_version=min((one.version for one in serving), default=0),
         lag=lag(run, serving),
-        uri=f"s3://{situation.bucket}/{run.policy.prefix}" if run.policy else "",
+        uri=f"s3://{status_input.bucket}/{run.policy.prefix}" if run.policy else "",
         digest=run.policy.manifest_sha256 if run.policy else "",
     )
 
 
-def _tokens_per_second(situation: Situation) -> float:
-    return round(sum(sampler.tokens_per_second for sampler in situation.reading.samplers), 1)
+def _tokens_per_second(status_input: StatusInput) -> float:
+    return round(sum(sampler.tokens_per_second for sampler in status_input.reading.samplers), 1)
 
 
 def _rounded(value: float | None) -> float | None:
@@ -139,8 +139,8 @@ def _last_evaluation(run: Run, spec: RLJobSpec) -> list[EvaluationResult]:
     ]
 
 
-def _seconds_left(situation: Situation) -> int | None:
-    run = situation.reading.run
+def _seconds_left(status_input: StatusInput) -> int | None:
+    run = status_input.reading.run
     if run is None or run.first_batch_at is None or run.step == 0 or run.latest is None:
         return None
     per_step = max(0.0, run.latest.time - run.first_batch_at) / run.step

@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 
 
-def serving_samplers(situation: Situation) -> list[Sampler]:
+def serving_samplers(status_input: StatusInput) -> list[Sampler]:
     """Samplers that serve a published policy and whose pods are there."""
     pods = {
         sampler_pod.name
-        for sampler_pod in situation.snapshot.sampler_pods()
+        for sampler_pod in status_input.snapshot.sampler_pods()
         if not sampler_pod.deleting
     }
     return [
         sampler
-        for sampler in situation.reading.samplers
+        for sampler in status_input.reading.samplers
         if sampler.state == SamplerState.READY and sampler.version > 0 and sampler.pod in pods
     ]
 
 
-def is_told(situation: Situation) -> bool:
+def serving_is_known(status_input: StatusInput) -> bool:
     """Whether it is known who serves: the state store tells, or there is no pod that could."""
-    pods = situation.snapshot.sampler_pods()
-    return situation.reading.known or all(pod.deleting for pod in pods)
+    pods = status_input.snapshot.sampler_pods()
+    return status_input.reading.known or all(pod.deleting for pod in pods)
 
 
 def staleness_bound(spec: RLJobSpec | None) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.status import RLJobStatus
-from rl_operator.attempts.start_gate import Lack
+from rl_operator.attempts.start_gate import SamplerShortfall
 from rl_operator.kueue.admission import Hold
 from rl_operator.state.decisions import Decision
 from rl_operator.state.progress import Reading
@@ -27,7 +27,7 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class StatusInput:
     """Everything that a job's status is made from."""
 
     snapshot: JobSnapshot
@@ -38,9 +38,9 @@ class Situation:
     stall: Stall | None = None
     checking: bool = False
     """Inputs are being looked at."""
-    lacks: tuple[Lack, ...] = ()
+    shortfalls: tuple[SamplerShortfall, ...] = ()
     """Groups with fewer samplers than a start asks for."""
-    hindered: str = ""
+    blocked_reason: str = ""
     """Why an object could not be made for now, though nobody refuses it; empty when all could."""
     hold: Hold | None = None
     """Why the job's queue lets it have no pods."""

@@ -17,7 +17,7 @@ from rl_contracts.stores.connect import Stores
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import SECRET, Key
-from rl_operator.state.progress import NOT_ASKED, Reach, reach
+from rl_operator.state.progress import NOT_CHECKED, Reach, reach
 
 PATIENCE_SECONDS = 2.0
 BUCKET_CHECK_SECONDS = 20.0
@@ -140,7 +140,7 @@ class Connections:
 
     def bucket(self, stores: Stores, *, now: float) -> Reach:
         """Whether the bucket is there; asked again after a while only."""
-        at, known = self._buckets.get(id(stores), (-BUCKET_CHECK_SECONDS, NOT_ASKED))
+        at, known = self._buckets.get(id(stores), (-BUCKET_CHECK_SECONDS, NOT_CHECKED))
         if now - at >= BUCKET_CHECK_SECONDS or known.status != "True":
             known = reach(stores.objects.check)
             self._buckets[id(stores)] = (now, known)

@@ -68,7 +68,7 @@ CONTAINER_FIELDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class DryRun:
     """Tries the pods of jobs; equal ones that pass are tried once."""
 
     cluster: Cluster

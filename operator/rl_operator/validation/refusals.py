@@ -10,9 +10,9 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.base import EnvironmentVariable, Resources
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
-from rl_operator.kube.redact import scrubbed
+from rl_operator.kube.redact import redacted
 from rl_operator.kube.subset_diff import parse_quantity
-from rl_operator.kube.weak_memo import Once
+from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.render import engine, lora, overrides
 from rl_operator.state import pool_ref
 from rl_operator.validation import objectives, unsupported
@@ -53,7 +53,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
         yield from of_template(pool_ref.place(index, group), group.template)
 
 
-_found: Once[RLJobSpec, tuple[Refusal, ...]] = Once(lambda spec: tuple(_of_spec(spec)))
+_found: WeakMemo[RLJobSpec, tuple[Refusal, ...]] = WeakMemo(lambda spec: tuple(_of_spec(spec)))
 """Each look asks, and mostly of the same spec."""
 
 
@@ -73,7 +73,7 @@ def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusa
     known = list(samplers)
     for sampler in known:
         for refusal in sampler.refusals:
-            yield replace(refusal, message=scrubbed(refusal.message))
+            yield replace(refusal, message=redacted(refusal.message))
     yield from _of_scorers(spec, known)
 
 

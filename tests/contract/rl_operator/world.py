@@ -42,7 +42,7 @@ from rl_operator.stores.claims import Claims
 from rl_operator.stores.connections import Connections
 from rl_operator.stores.preflight import Preflight
 from rl_operator.stores.readings import ProgressReader
-from rl_operator.validation.dry_run import Trial
+from rl_operator.validation.dry_run import DryRun
 from rl_operator.watch.informer import Feed
 from tests.apiserver import ApiServer
 from tests.documents import a_run, a_sampler, a_task
@@ -119,7 +119,7 @@ class Operator:
             connections=connections,
             reader=self.reader,
             preflight=self.preflight,
-            trial=Trial(cluster=cluster, images=IMAGES, clock=self.clock),
+            dry_run=DryRun(cluster=cluster, images=IMAGES, clock=self.clock),
             adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
             now=self.now,
         )

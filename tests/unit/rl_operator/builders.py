@@ -13,7 +13,7 @@ from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.kube.timestamps import format_time
-from rl_operator.state.decisions import View
+from rl_operator.state.decisions import AttemptContext
 from rl_operator.state.pod import Container, Pod
 from rl_operator.state.progress import REACHED, Reading
 from rl_operator.state.snapshot import Job, JobSnapshot, TrainerJob
@@ -119,7 +119,7 @@ def a_reading(run: Run | None = None, **changes: Any) -> Reading:
     return Reading(**{**values, **changes})
 
 
-def a_view(**changes: Any) -> View:
+def a_view(**changes: Any) -> AttemptContext:
     values: dict[str, Any] = {
         "status": RLJobStatus(attempt=1),
         "lifecycle": a_spec().lifecycle,
@@ -132,7 +132,7 @@ def a_view(**changes: Any) -> View:
         "suspend": False,
         "now": NOW,
     }
-    return View(**{"store_now": changes.get("now", NOW), **values, **changes})
+    return AttemptContext(**{"store_now": changes.get("now", NOW), **values, **changes})
 
 
 def config_name() -> str:

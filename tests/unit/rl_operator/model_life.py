@@ -25,7 +25,7 @@ from rl_operator.state.pod import Container, Pod
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.status import job_conditions
-from rl_operator.status.status_input import Situation, Stall
+from rl_operator.status.status_input import Stall, StatusInput
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import (
     IMAGES,
@@ -170,7 +170,7 @@ class Life:
         except ApiConflictError:
             return decision
         after = job_conditions.compute(
-            Situation(
+            StatusInput(
                 snapshot=turn.seen,
                 reading=turn.reading,
                 decision=decision,
@@ -336,7 +336,7 @@ def _decided(
     left += [one for one in dropped if one not in left]
     if gate.spec is None:
         return unrenderable_job.decide(seen), unrenderable_job.wanted(seen), left
-    decision = lifecycle.decide(attempt_context.view_of(seen, gate.spec, inputs, now))
+    decision = lifecycle.decide(attempt_context.build_context(seen, gate.spec, inputs, now))
     if inputs.unusable:
         return decision, unrenderable_job.wanted(seen), left
     wanted = desired.wanted(

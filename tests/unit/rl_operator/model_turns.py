@@ -16,7 +16,7 @@ from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.apply.unchanged_check import Stillness
 from rl_operator.kube import kinds, names
 from rl_operator.kube.api_errors import ApiConflictError
-from rl_operator.kube.conditions import Said, merged
+from rl_operator.kube.conditions import ConditionUpdate, merged
 from rl_operator.kube.kinds import Key, Kind
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools import assignment
@@ -198,7 +198,7 @@ class Turns:
             found["spec"]["suspend"] = wanted
             self.api.touch(found, spec=True)
 
-    def say(self, name: str, *more: Said) -> None:
+    def say(self, name: str, *more: ConditionUpdate) -> None:
         """What the job's reconciler says of its pool, and what else is to be said."""
         found = self.api.objects.get((kinds.RLJOB.name, name))
         if found is None:
@@ -208,11 +208,11 @@ class Turns:
         status = self.pool["status"]
         there = (status.get("assignment") or {}, *status.get("beside", []))
         mine = found["metadata"]["uid"] in [one.get("uid") for one in there]
-        said = [Said(assignment.ASSIGNED, "True", "Assigned")] if mine else []
+        said = [ConditionUpdate(assignment.ASSIGNED, "True", "Assigned")] if mine else []
         if not mine and not job.suspended and not job.finished:
-            said = [Said(assignment.ASSIGNED, "False", assignment.WAITING)]
+            said = [ConditionUpdate(assignment.ASSIGNED, "False", assignment.WAITING)]
         said += more or [
-            Said(condition.type, condition.status, condition.reason)
+            ConditionUpdate(condition.type, condition.status, condition.reason)
             for condition in job.status.conditions
             if condition.type in ("Complete", "Failed")
         ]

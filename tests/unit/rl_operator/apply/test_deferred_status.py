@@ -14,7 +14,7 @@ from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
 from rl_operator.apply import status_urgency
 from rl_operator.apply.deferred_status import FirstWords, may_wait
-from rl_operator.attempts.start_gate import Lack
+from rl_operator.attempts.start_gate import SamplerShortfall
 from rl_operator.kube.conditions import find
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
@@ -23,12 +23,12 @@ from rl_operator.state.pod import Container, Pod
 from rl_operator.state.progress import Reach
 from rl_operator.state.snapshot import Job, Pool
 from rl_operator.status.job_conditions import compute
-from rl_operator.status.status_input import Situation, Stall
+from rl_operator.status.status_input import Stall, StatusInput
 from tests.unit.rl_operator.builders import NOW, a_job_object, a_meta, a_pod, a_reading, a_snapshot
 
-LACKS = (Lack(group="main", registered=0, minimum=2),)
+LACKS = (SamplerShortfall(group="main", registered=0, minimum=2),)
 CHECKING: dict[str, Any] = {"decision": Wait(why="Inputs"), "checking": True}
-WAITING: dict[str, Any] = {"decision": Wait(why="Inputs"), "lacks": LACKS}
+WAITING: dict[str, Any] = {"decision": Wait(why="Inputs"), "shortfalls": LACKS}
 BEGINNING: dict[str, Any] = {"decision": Begin(attempt=1)}
 STALLED: dict[str, Any] = {
     "decision": Wait(why="Inputs"),
@@ -53,11 +53,11 @@ def a_sampler(name: str, waiting: str = "", **changes: Any) -> Pod:
 
 
 def said_of(
-    job: Job, now: float = NOW, *, pods: Sequence[Pod] = (), **situation: Any
+    job: Job, now: float = NOW, *, pods: Sequence[Pod] = (), **status_input: Any
 ) -> RLJobStatus:
-    values = {"reading": a_reading(), **situation}
+    values = {"reading": a_reading(), **status_input}
     snapshot = a_snapshot(job=job, pods=tuple(pods), pools=(POOL,) if pods else ())
-    return compute(Situation(snapshot=snapshot, now=now, **values))
+    return compute(StatusInput(snapshot=snapshot, now=now, **values))
 
 
 SAYS: dict[str, tuple[Job, dict[str, Any], bool]] = {
@@ -65,7 +65,7 @@ SAYS: dict[str, tuple[Job, dict[str, Any], bool]] = {
     "samplers are waited for": (a_job_object(), WAITING, True),
     "the first attempt begins": (a_job_object(), BEGINNING, False),
     "something is wrong": (a_job_object(), STALLED, False),
-    "something cannot be made": (a_job_object(), {**WAITING, "hindered": "a webhook"}, False),
+    "something cannot be made": (a_job_object(), {**WAITING, "blocked_reason": "a webhook"}, False),
     "the bucket is away": (a_job_object(), {**WAITING, "reading": a_reading(bucket=AWAY)}, False),
     "the bucket is away from the first": (
         a_job_object(),
@@ -81,9 +81,9 @@ SAYS: dict[str, tuple[Job, dict[str, Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("job", "situation", "waits"), SAYS.values(), ids=SAYS.keys())
-def test_only_what_needs_nobody_waits(job: Job, situation: dict[str, Any], waits: bool) -> None:
-    assert may_wait(job.status, said_of(job, **situation)) is waits
+@pytest.mark.parametrize(("job", "status_input", "waits"), SAYS.values(), ids=SAYS.keys())
+def test_only_what_needs_nobody_waits(job: Job, status_input: dict[str, Any], waits: bool) -> None:
+    assert may_wait(job.status, said_of(job, **status_input)) is waits
 
 
 ON_THEIR_WAY = {
@@ -104,12 +104,12 @@ PODS = st.lists(st.sampled_from([*ON_THEIR_WAY.values(), *IN_TROUBLE.values()]),
 
 @given(PODS, st.sampled_from([CHECKING, WAITING]))
 def test_what_keeps_a_pod_from_running_is_told_at_once(
-    pods: list[Pod], situation: dict[str, Any]
+    pods: list[Pod], status_input: dict[str, Any]
 ) -> None:
     job, named = a_job_object(), [replace(one, name=str(n)) for n, one in enumerate(pods)]
     enough = sum(one.ready for one in named) >= 2
     trouble = any(one.trouble() for one in named)
-    said = said_of(job, pods=named, **situation)
+    said = said_of(job, pods=named, **status_input)
     assert may_wait(job.status, said) is (enough or not trouble)
     assert status_urgency.of_new_job(job.status, said)  # but for them it might
 
@@ -138,11 +138,11 @@ class Told:
         self.stored: dict[Key, Job] = {}
         self.writes = 0
 
-    def look(self, name: str = "job", uid: str = "u", **situation: Any) -> float:
+    def look(self, name: str = "job", uid: str = "u", **status_input: Any) -> float:
         key = Key("RLJob", "ns", name)
         there = self.stored.setdefault(key, a_job_object(meta=a_meta(name, uid=uid)))
         job = self.words.recalled(key, there)
-        said = said_of(job, NOW + self.now, **situation)
+        said = said_of(job, NOW + self.now, **status_input)
         wait = self.words.keep(key, job, said)
         if not wait and said != there.status:
             self.stored[key] = replace(there, status=said)
@@ -222,10 +222,10 @@ LOOKS = st.sampled_from([CHECKING, WAITING, STUCK, BEGINNING, STALLED])
 def test_what_is_kept_is_as_good_as_written(looks: list[tuple[float, dict[str, Any]]]) -> None:
     """Whatever is said in which order: the same comes of it, at the times that it had."""
     patient, prompt = Told(), Told(seconds=0.0)
-    for seconds, situation in looks:
+    for seconds, status_input in looks:
         for one in (patient, prompt):
             one.now += seconds
-            one.look(**situation)
+            one.look(**status_input)
     patient.now += 15
     prompt.now += 15
     for one in (patient, prompt):

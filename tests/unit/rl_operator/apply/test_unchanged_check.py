@@ -26,7 +26,7 @@ from rl_operator.kube.timestamps import format_time
 from rl_operator.kueue.admission import Hold
 from rl_operator.state.decisions import Begin, Ended, Wait
 from rl_operator.state.snapshot import Pool, PoolSnapshot
-from rl_operator.status.status_input import Situation, Stall
+from rl_operator.status.status_input import Stall, StatusInput
 from tests.documents import a_run, a_sampler
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -93,7 +93,7 @@ JOBS: dict[str, tuple[dict[str, Any], bool]] = {
     "it begins": ({"decision": Begin(attempt=2)}, False),
     "it is over": ({"decision": None}, False),
     "it is stalled": ({"stall": Stall(reason="X", message="x")}, False),
-    "something cannot be made for now": ({"hindered": "a webhook"}, False),
+    "something cannot be made for now": ({"blocked_reason": "a webhook"}, False),
     "its queue holds it back": ({"hold": Hold(reason="X", message="x")}, False),
     "a queue may hold it back": (
         {"snapshot": a_snapshot(job=a_job_object(scheduling=QUEUED))},
@@ -109,8 +109,8 @@ JOBS: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize(("changes", "rests"), JOBS.values(), ids=JOBS.keys())
 def test_a_job_that_runs_rests(changes: dict[str, Any], rests: bool) -> None:
     values: dict[str, Any] = {"snapshot": a_snapshot(), "decision": RUNNING, "now": NOW}
-    situation = Situation(reading=a_reading(), **{**values, **changes})
-    assert (of_job(situation, a_view()) > 0) is rests
+    status_input = StatusInput(reading=a_reading(), **{**values, **changes})
+    assert (of_job(status_input, a_view()) > 0) is rests
 
 
 @given(
@@ -127,7 +127,7 @@ def test_until_then_the_clock_decides_nothing(
     lifecycle = {"activeDeadlineSeconds": active, "progressDeadlineSeconds": progress}
     outcome = Outcome(kind="Failed", reason="X", message="x") if ended else None
     status = a_view().status.model_copy(update={"active_since": format_time(since)})
-    view = a_view(
+    context = a_view(
         status=status,
         lifecycle=a_spec(lifecycle={k: v for k, v in lifecycle.items() if v}).lifecycle,
         pods=(a_pod(started_at=started),),
@@ -136,11 +136,13 @@ def test_until_then_the_clock_decides_nothing(
     )
 
     def after(seconds: float) -> object:
-        return decide(dataclasses.replace(view, now=NOW + seconds, store_now=NOW + store + seconds))
+        return decide(
+            dataclasses.replace(context, now=NOW + seconds, store_now=NOW + store + seconds)
+        )
 
-    left = seconds_left(view)
+    left = seconds_left(context)
     if left > 0.01:
-        assert decide(view) == RUNNING
+        assert decide(context) == RUNNING
         assert after(min(left, 1e6) - 0.01) == RUNNING
     if not ended and math.isfinite(left) and left > 0:
         assert isinstance(after(left + 0.01), Ended)

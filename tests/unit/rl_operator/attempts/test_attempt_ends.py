@@ -198,13 +198,13 @@ def test_an_end_is_told(changes: dict[str, Any], reason: str, counts: bool, word
 )
 def test_backoff_doubles_until_the_limit(failures: int, delay: float, final: bool) -> None:
     status = RLJobStatus(attempt=failures + 1, failures=failures)
-    view = a_view(
+    context = a_view(
         status=status,
         trainer=a_trainer(failures + 1, "Failed"),
         pods=(an_ended_pod(1),),
         lifecycle=Lifecycle(),
     )
-    decision = decide(view)
+    decision = decide(context)
     assert isinstance(decision, Ended)
     assert (decision.retry_at - NOW, decision.final) == (delay, final)
 
@@ -212,17 +212,17 @@ def test_backoff_doubles_until_the_limit(failures: int, delay: float, final: boo
 @pytest.mark.parametrize("most", [600, 60, 86400])
 def test_backoff_has_an_upper_bound(most: int) -> None:
     lifecycle = Lifecycle(backoff_limit=100, restart_backoff_max_seconds=most)
-    view = a_view(
+    context = a_view(
         status=RLJobStatus(attempt=50, failures=49),
         trainer=a_trainer(50, "Failed"),
         pods=(an_ended_pod(1),),
         lifecycle=lifecycle,
     )
-    decision = decide(view)
+    decision = decide(context)
     assert isinstance(decision, Ended)
     assert decision.retry_at - NOW == most
-    after = decided(view.status, decision, NOW)
-    assert decide(dataclasses.replace(view, status=after, pods=())) == Wait(why="Backoff")
+    after = decided(context.status, decision, NOW)
+    assert decide(dataclasses.replace(context, status=after, pods=())) == Wait(why="Backoff")
 
 
 def test_a_sidecar_may_go_on_for_a_minute() -> None:
@@ -311,7 +311,7 @@ REFUSALS: dict[str, tuple[Lifecycle, str, float, bool]] = {
 def test_the_failure_policy_is_asked_of_a_refusal(
     lifecycle: Lifecycle, result: str, delay: float, final: bool
 ) -> None:
-    view = a_view(
+    context = a_view(
         status=RLJobStatus(
             attempt=1, attempts=[AttemptStatus(attempt=1, start_time=format_time(NOW - 50))]
         ),
@@ -320,10 +320,10 @@ def test_the_failure_policy_is_asked_of_a_refusal(
         run=with_outcome("Refused", remedy="Do z.", **REFUSED),
         lifecycle=lifecycle,
     )
-    decision = decide(view)
+    decision = decide(context)
     assert isinstance(decision, Ended)
     assert (decision.retry_at - NOW, decision.final) == (delay, final)
-    after = decided(view.status, decision, NOW)
+    after = decided(context.status, decision, NOW)
     assert [attempt.result for attempt in after.attempts] == [result]
     assert after.failures == (result == "Failed")
     assert (after.completion_time is not None) is final
@@ -341,13 +341,13 @@ def test_ignored_failures_pause_longer_while_they_come_fast(
     record = AttemptStatus(attempt=1, start_time=format_time(NOW - lasted))
     status = RLJobStatus(attempt=1, attempts=[record], ignored_failures=ignored)
     ended = dataclasses.replace(an_ended_pod(137), conditions=("DisruptionTarget",))
-    view = a_view(
+    context = a_view(
         status=status,
         trainer=a_trainer(state="Failed"),
         pods=(ended,),
         lifecycle=ruled(ON_DISRUPTION),
     )
-    decision = decide(view)
+    decision = decide(context)
     assert isinstance(decision, Ended)
     assert decision.retry_at - NOW == delay
 

@@ -155,8 +155,8 @@ def test_a_success_is_one_however_the_pod_ends(trainer: Any, heartbeat: float) -
 def test_a_success_during_a_suspension_is_one() -> None:
     found = an_outcome("Succeeded", final_model="s3://b/final/")
     run = a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=found)
-    view = a_view(trainer=None, pods=(), run=run, suspend=True)
-    assert decide(view) == Complete(outcome=found)
+    context = a_view(trainer=None, pods=(), run=run, suspend=True)
+    assert decide(context) == Complete(outcome=found)
 
 
 def test_records_tell_each_attempt_once_and_are_bounded() -> None:

@@ -21,7 +21,7 @@ from rl_operator.render import job as desired
 from rl_operator.state.decisions import Begin, Decision, Ended, Halted, Wait
 from rl_operator.state.pod import Pod
 from rl_operator.status import job_conditions
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 from tests.unit.rl_operator.builders import (
     IMAGES,
     NOW,
@@ -134,7 +134,7 @@ def after(status: RLJobStatus, decision: Decision) -> RLJobStatus:
     """The status that the operator writes."""
     snapshot = a_snapshot(job=dataclasses.replace(JOB, status=status))
     return job_conditions.compute(
-        Situation(snapshot=snapshot, reading=a_reading(), decision=decision, now=NOW)
+        StatusInput(snapshot=snapshot, reading=a_reading(), decision=decision, now=NOW)
     )
 
 
@@ -155,14 +155,14 @@ def begun(status: RLJobStatus, *, room: int) -> RLJobStatus:
         size = sizing.of_next(ELASTIC, status)
         status = after(status, Begin(attempt=status.attempt + 1, replicas=size))
         assert 2 <= sizing.of_attempt(ELASTIC, status) == status.trainer.desired == size <= 6
-        view = a_view(
+        context = a_view(
             status=status,
             wishes=ELASTIC,
             lifecycle=PATIENT,
             trainer=a_trainer(status.attempt, created_at=NOW - LIMIT - 1),
             pods=trainer_pods(placed=min(room, size), size=size, attempt=status.attempt),
         )
-        decision = decide(view)
+        decision = decide(context)
         if not isinstance(decision, Ended):
             return status
         assert decision.fitted is not None
@@ -179,8 +179,8 @@ def test_whatever_room_there_is_an_attempt_ends_up_in_it(ends: list[tuple[int, b
         assert status.trainer.desired == max(2, min(room, wish))
         wish = 6
         trainer = a_trainer(status.attempt, "Failed")
-        view = a_view(status=status, trainer=trainer, lifecycle=PATIENT)
-        end = Halted(attempt=status.attempt) if suspended else decide(view)
+        context = a_view(status=status, trainer=trainer, lifecycle=PATIENT)
+        end = Halted(attempt=status.attempt) if suspended else decide(context)
         status = after(status, end)
     assert status.failures == sum(not suspended for _, suspended in ends)
 

@@ -13,7 +13,7 @@ from rl_operator.attempts import start_gate
 from rl_operator.kube.timestamps import format_time
 from rl_operator.state.snapshot import Job, JobSnapshot, Pool
 from rl_operator.status.operation import operation
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -112,13 +112,13 @@ def test_what_is_missing_is_counted(
 ) -> None:
     reading = a_reading(samplers=tuple(a_sampler(pod, pod=pod) for pod in registered))
     assert snapshot.job.spec is not None
-    lacks = start_gate.lacking(snapshot, snapshot.job.spec, reading)
-    assert start_gate.told(lacks) == told
+    shortfalls = start_gate.find_shortfalls(snapshot, snapshot.job.spec, reading)
+    assert start_gate.describe(shortfalls) == told
 
 
 def under_way(snapshot: JobSnapshot, **changes: Any) -> OperationStatus | None:
-    situation = Situation(snapshot=snapshot, reading=a_reading(), now=NOW, **changes)
-    return operation(situation, snapshot.job.status)
+    status_input = StatusInput(snapshot=snapshot, reading=a_reading(), now=NOW, **changes)
+    return operation(status_input, snapshot.job.status)
 
 
 def test_the_first_start_may_take_until_the_pools_are_so_old() -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from rl_contracts.errors import Refusal
 from rl_operator.kube.api_errors import MESSAGE_CHARACTERS, translated
 from rl_operator.kube.metadata import Child, Meta
-from rl_operator.kube.redact import HIDDEN, scrubbed
+from rl_operator.kube.redact import HIDDEN, redacted
 from rl_operator.render.trainer import parse_trainer_job
 from rl_operator.state.deployment_state import deployment_state
 from rl_operator.state.pod import Container, Pod
 from rl_operator.status import scorer_outage
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 from rl_operator.validation.refusals import of_samplers
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import a_reading, a_snapshot, a_spec
@@ -47,10 +47,10 @@ LEAKS = {
 
 @pytest.mark.parametrize("text", LEAKS.values(), ids=LEAKS.keys())
 def test_secrets_are_hidden(text: str) -> None:
-    shown = scrubbed(text)
+    shown = redacted(text)
     assert SECRET not in shown
     assert HIDDEN in shown
-    assert scrubbed(shown) == shown
+    assert redacted(shown) == shown
 
 
 HARMLESS = (
@@ -69,12 +69,12 @@ HARMLESS = (
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_other_words_stay(text: str) -> None:
-    assert scrubbed(text) == text
+    assert redacted(text) == text
 
 
 @given(st.text(max_size=200))
 def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
-    assert scrubbed(scrubbed(text)) == scrubbed(text)
+    assert redacted(redacted(text)) == redacted(text)
 
 
 ENDLESS = (
@@ -100,7 +100,7 @@ LAST_WORDS = 4096
 @pytest.mark.parametrize("word", ENDLESS)
 def test_no_last_words_keep_the_operator_busy(word: str) -> None:
     began = time.thread_time()
-    scrubbed(word * (LAST_WORDS // len(word)))
+    redacted(word * (LAST_WORDS // len(word)))
     assert time.thread_time() - began < 1.0
 
 
@@ -154,7 +154,7 @@ def a_sampler_s_refusal() -> str:
 def a_scorer_that_is_away() -> str:
     sampler = a_sampler(unavailable={"Judge": WORDS})
     return scorer_outage.words(
-        Situation(snapshot=a_snapshot(), reading=a_reading(samplers=(sampler,)), now=0.0)
+        StatusInput(snapshot=a_snapshot(), reading=a_reading(samplers=(sampler,)), now=0.0)
     )
 
 

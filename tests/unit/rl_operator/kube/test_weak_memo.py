@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_contracts.spec.base import Resources
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import names
-from rl_operator.kube.weak_memo import Once
+from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.validation.refusals import of_spec
 from tests.manifests import a_job
 
@@ -17,7 +17,7 @@ def test_it_is_made_once_for_each_value_and_forgotten_with_it() -> None:
         asked.append(value)
         return value.limits
 
-    once = Once(limits)
+    once = WeakMemo(limits)
     first, same = Resources(limits={"cpu": 1}), Resources(limits={"cpu": 1})
     assert [once(first), once(first), once(same)] == [{"cpu": 1}] * 3
     assert (len(asked), len(once)) == (2, 2)

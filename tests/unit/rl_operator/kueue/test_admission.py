@@ -17,7 +17,7 @@ from rl_operator.kueue.admission import Workload, hold, parse
 from rl_operator.kueue.gate import Flavor, Gate
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.render import agents, workload
-from rl_operator.render.workload import lacking
+from rl_operator.render.workload import missing_demand
 from rl_operator.validation.refusals import of_spec
 from tests import kueue
 from tests.unit.rl_operator.builders import IMAGES, NOW, a_job_object, a_meta, a_snapshot, a_spec
@@ -194,7 +194,7 @@ CHANGES: dict[str, tuple[Raw, Raw, str]] = {
 def test_a_workload_covers_what_a_job_wants(before: Raw, after: Raw, told: str) -> None:
     was = workload.render(a_meta(), a_spec(**{**QUEUED, **before}), images=IMAGES)
     wants = workload.render(a_meta(), a_spec(**{**QUEUED, **after}), images=IMAGES)
-    found = lacking(was, wants)
+    found = missing_demand(was, wants)
     assert found.startswith(told)
     assert bool(found) == bool(told)
 

@@ -14,7 +14,7 @@ from rl_operator.apply import status_urgency
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools import status
-from rl_operator.pools.assignment import Turn
+from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.runs import Served, by_pod, faults
 from rl_operator.state.pod import Pod
 from rl_operator.state.progress import Reading
@@ -119,11 +119,13 @@ def a_shared_snapshot(pods: list[Pod], **status: Any) -> PoolSnapshot:
 
 
 def test_each_runs_counters_are_told() -> None:
-    turn = Turn(epoch=3, began=2, holders=(holder("one"), holder("two")))
+    allocation = Allocation(epoch=3, began=2, holders=(holder("one"), holder("two")))
     snapshot = a_shared_snapshot(PODS)
     one = reading(sampler("a"), sampler("b", step=4))
     two = reading(sampler("a", step=8), step=9)
-    after = status.compute(snapshot, one, stall=None, replicas=2, turn=turn, others=[two], now=NOW)
+    after = status.compute(
+        snapshot, one, stall=None, replicas=2, allocation=allocation, others=[two], now=NOW
+    )
     assert (after.assignment, after.beside) == (holder("one"), [holder("two")])
     assert [(each.job, each.serving, each.version, each.lag) for each in after.runs] == [
         ("one", 2, 4, 1),
@@ -138,7 +140,7 @@ def test_each_runs_counters_are_told() -> None:
         one,
         stall=None,
         replicas=2,
-        turn=turn,
+        allocation=allocation,
         others=[Reading()],
         now=NOW,
     )
@@ -179,7 +181,9 @@ def test_who_joins_is_no_counter() -> None:
 
 
 def test_nobody_beside_a_single_run() -> None:
-    turn = Turn(epoch=3, began=3, holders=(holder("one"),))
+    allocation = Allocation(epoch=3, began=3, holders=(holder("one"),))
     snapshot = dataclasses.replace(a_shared_snapshot(PODS), beside=())
-    after = status.compute(snapshot, reading(), stall=None, replicas=2, turn=turn, now=NOW)
+    after = status.compute(
+        snapshot, reading(), stall=None, replicas=2, allocation=allocation, now=NOW
+    )
     assert (after.beside, after.runs) == ([], [])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.kube import kinds, names
-from rl_operator.kube.conditions import Said
+from rl_operator.kube.conditions import ConditionUpdate
 from rl_operator.pools import engine_sharing
 from rl_operator.state.snapshot import Job
 from tests.examples import examples
@@ -173,7 +173,7 @@ def test_a_third_one_waits_for_a_place() -> None:
 def test_one_that_cannot_start_gives_its_place_up_alone() -> None:
     turns = some()
     ask(turns, "a", "b")
-    turns.say("b", Said("Stalled", "True", "ScorerUnknown"))
+    turns.say("b", ConditionUpdate("Stalled", "True", "ScorerUnknown"))
     turns.now += 1000.0
     turns.settle()
     assert turns.holders == ("a", "b"), "nobody else wants it"

@@ -9,12 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rl_operator.kube import kinds, names
-from rl_operator.kube.conditions import Said
+from rl_operator.kube.conditions import ConditionUpdate
 from tests.examples import examples
 from tests.unit.rl_operator.model_turns import POOL, Turns
 
 Event = Callable[[Turns], object]
-ENDED = Said("Complete", "True", "Succeeded")
+ENDED = ConditionUpdate("Complete", "True", "Succeeded")
 
 
 def say(turns: Turns, *, name: str) -> None:
@@ -178,7 +178,7 @@ def test_who_asked_first_is_served_first() -> None:
 
 def test_one_that_cannot_start_does_not_keep_it_from_others() -> None:
     turns = Turns()
-    stalled = Said("Stalled", "True", "ScorerUnknown")
+    stalled = ConditionUpdate("Stalled", "True", "ScorerUnknown")
     turns.make("a")
     turns.say("a")
     turns.settle()

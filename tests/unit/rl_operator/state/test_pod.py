@@ -137,7 +137,7 @@ TOLD: dict[str, tuple[Pod, Pod]] = {
 
 @pytest.mark.parametrize(("less", "more"), TOLD.values(), ids=TOLD)
 def test_which_of_several_trainer_pods_tells_most(less: Pod, more: Pod) -> None:
-    assert less.telling < more.telling
+    assert less.failure_rank < more.failure_rank
 
 
 @pytest.mark.parametrize(

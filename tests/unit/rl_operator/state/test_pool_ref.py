@@ -20,7 +20,7 @@ from rl_contracts.spec.status import (
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.attempts import start_gate
 from rl_operator.kube import names
-from rl_operator.kube.conditions import Said
+from rl_operator.kube.conditions import ConditionUpdate
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools import wait_status
@@ -29,7 +29,7 @@ from rl_operator.render import deployment
 from rl_operator.render.objects import spec_config
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import JobSnapshot, Pool, PoolSnapshot
-from rl_operator.status.status_input import Situation, Stall
+from rl_operator.status.status_input import Stall, StatusInput
 from rl_sampler.engine.assignment import load_assignment
 from tests.unit.rl_operator.builders import (
     IMAGES,
@@ -73,8 +73,8 @@ def a_waiting_job(pool: Pool | None, *, asked: bool = True, **job: Any) -> JobSn
     return dataclasses.replace(a_snapshot(), job=found, shared=pool, pools=pools)
 
 
-def told(snapshot: JobSnapshot, **situation: Any) -> list[Said]:
-    seen = Situation(snapshot=snapshot, reading=a_reading(), now=NOW, **situation)
+def told(snapshot: JobSnapshot, **status_input: Any) -> list[ConditionUpdate]:
+    seen = StatusInput(snapshot=snapshot, reading=a_reading(), now=NOW, **status_input)
     return wait_status.said(seen, snapshot.job.status)
 
 
@@ -118,11 +118,11 @@ SILENT: dict[str, tuple[JobSnapshot, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("snapshot", "situation"), SILENT.values(), ids=SILENT.keys())
+@pytest.mark.parametrize(("snapshot", "status_input"), SILENT.values(), ids=SILENT.keys())
 def test_what_could_not_use_it_does_not_ask(
-    snapshot: JobSnapshot, situation: dict[str, Any]
+    snapshot: JobSnapshot, status_input: dict[str, Any]
 ) -> None:
-    assert told(snapshot, **situation) == []
+    assert told(snapshot, **status_input) == []
 
 
 def test_a_look_at_the_inputs_costs_no_place() -> None:
@@ -145,8 +145,8 @@ def test_samplers_are_waited_for_from_the_assignment_on() -> None:
     for snapshot, since, minimum in ((waiting, None, 1), (has, NOW - 60, 1)):
         assert snapshot.job.spec is not None
         assert start_gate.waits_since(snapshot) == since
-        (lack,) = start_gate.lacking(snapshot, snapshot.job.spec, a_reading())
-        assert (lack.registered, lack.minimum) == (0, minimum)
+        (shortfall,) = start_gate.find_shortfalls(snapshot, snapshot.job.spec, a_reading())
+        assert (shortfall.registered, shortfall.minimum) == (0, minimum)
 
 
 def test_samplers_read_the_template_of_their_pool(tmp_path: Path) -> None:

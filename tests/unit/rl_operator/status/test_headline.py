@@ -19,7 +19,7 @@ from rl_operator.state.decisions import Begin, Ended, Wait
 from rl_operator.state.pod import Container
 from rl_operator.state.progress import REACHED, Reach, Reading
 from rl_operator.status.job_conditions import compute
-from rl_operator.status.status_input import Situation, Stall
+from rl_operator.status.status_input import Stall, StatusInput
 from tests.unit.rl_operator.builders import (
     NOW,
     a_failure,
@@ -30,7 +30,7 @@ from tests.unit.rl_operator.builders import (
     a_run_document,
     a_snapshot,
 )
-from tests.unit.rl_operator.situations import (
+from tests.unit.rl_operator.status_inputs import (
     AT_WORK,
     COMPLETE,
     DOWN,
@@ -38,7 +38,7 @@ from tests.unit.rl_operator.situations import (
     RUN,
     STARTED,
     UNJUDGED,
-    a_situation,
+    a_status_input,
 )
 
 
@@ -71,70 +71,72 @@ PENDING = a_pod(phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficie
 LOOPING = Container(name="engine", waiting="CrashLoopBackOff", exit_code=137, message="out")
 CRASHING = a_pod("sampler", ready=False, containers=(LOOPING,))
 
-TABLE: dict[str, tuple[Situation, str, str, str]] = {
+TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
     "looking at inputs": (
-        a_situation(RLJobStatus(), checking=True, there={}),
+        a_status_input(RLJobStatus(), checking=True, there={}),
         "Pending",
         "Reconciling",
         "CheckingInputs",
     ),
     "no sampler yet": (
-        a_situation(RLJobStatus(), a_reading()),
+        a_status_input(RLJobStatus(), a_reading()),
         "Starting",
         "Reconciling",
         "WaitingForSamplers",
     ),
     "bad input": (
-        a_situation(RLJobStatus(), stall=Stall(reason="ModelNotFound", message="m")),
+        a_status_input(RLJobStatus(), stall=Stall(reason="ModelNotFound", message="m")),
         "Stalled",
         "Stalled",
         "ModelNotFound",
     ),
     "begins": (
-        a_situation(RLJobStatus(), decision=Begin(attempt=1), there={"pools": POOLS}),
+        a_status_input(RLJobStatus(), decision=Begin(attempt=1), there={"pools": POOLS}),
         "Starting",
         "Reconciling",
         "TrainerStarting",
     ),
     "no node": (
-        a_situation(there={"pools": POOLS, "pods": (PENDING,)}),
+        a_status_input(there={"pools": POOLS, "pods": (PENDING,)}),
         "Starting",
         "Reconciling",
         "TrainerStarting",
     ),
     "nothing published": (
-        a_situation(reading=a_reading(a_run_document(epoch=1))),
+        a_status_input(reading=a_reading(a_run_document(epoch=1))),
         "Starting",
         "Reconciling",
         "PublishingPolicy",
     ),
     "a sampler crashes": (
-        a_situation(there={"pools": POOLS, "pods": (a_pod(), CRASHING)}),
+        a_status_input(there={"pools": POOLS, "pods": (a_pod(), CRASHING)}),
         "Recovering",
         "Reconciling",
         "SamplersStarting",
     ),
-    "at work": (a_situation(), "Running", "Ready", "Running"),
+    "at work": (a_status_input(), "Running", "Ready", "Running"),
     "the judge is down": (
-        a_situation(reading=a_reading(RUN, samplers=(UNJUDGED,))),
+        a_status_input(reading=a_reading(RUN, samplers=(UNJUDGED,))),
         "Recovering",
         "Reconciling",
         "ScorerUnavailable",
     ),
     "store down": (
-        a_situation(reading=Reading(store=DOWN, bucket=REACHED)),
+        a_status_input(reading=Reading(store=DOWN, bucket=REACHED)),
         "Recovering",
         "Reconciling",
         "StateStoreUnreachable",
     ),
     "trainer again": (
-        a_situation(reading=a_reading(RUN.model_copy(update={"epoch": 2})), there={"pools": POOLS}),
+        a_status_input(
+            reading=a_reading(RUN.model_copy(update={"epoch": 2})), there={"pools": POOLS}
+        ),
         "Recovering",
         "Reconciling",
         "TrainerStarting",
     ),
     "succeeded, its pod still ends": (
-        a_situation(
+        a_status_input(
             reading=a_reading(SUCCEEDED),
             there={"pools": POOLS, "pods": (a_pod(phase="Succeeded", ready=False),)},
         ),
@@ -143,13 +145,13 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
         "Finishing",
     ),
     "its pod has ended": (
-        a_situation(there={"pools": POOLS, "pods": (a_pod(phase="Failed", ready=False),)}),
+        a_status_input(there={"pools": POOLS, "pods": (a_pod(phase="Failed", ready=False),)}),
         "Recovering",
         "Reconciling",
         "TrainerEnded",
     ),
     "stopping": (
-        a_situation(
+        a_status_input(
             snapshot=a_snapshot(job=a_job_object(STARTED, suspend=True), **AT_WORK),
             decision=Wait(why="Stopping"),
         ),
@@ -158,7 +160,7 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
         "Stopping",
     ),
     "a pod does not stop": (
-        a_situation(
+        a_status_input(
             snapshot=a_snapshot(
                 job=a_job_object(STARTED.model_copy(update={"operation": LATE}), suspend=True),
                 **AT_WORK,
@@ -170,7 +172,7 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
         "PodsNotStopping",
     ),
     "suspended": (
-        a_situation(
+        a_status_input(
             snapshot=a_snapshot(job=a_job_object(HALTED, suspend=True), pools=RESTING),
             reading=Reading(),
             decision=Wait(why="Suspended"),
@@ -180,7 +182,7 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
         "Suspended",
     ),
     "suspended, a pod ended but there": (
-        a_situation(
+        a_status_input(
             snapshot=a_snapshot(
                 job=a_job_object(HALTED, suspend=True),
                 pools=RESTING,
@@ -194,7 +196,7 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
         "Stopping",
     ),
     "suspended, an evicted pod left behind": (
-        a_situation(
+        a_status_input(
             snapshot=a_snapshot(
                 job=a_job_object(HALTED, suspend=True),
                 pools=RESTING,
@@ -208,7 +210,7 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
         "Suspended",
     ),
     "suspended from the first": (
-        a_situation(
+        a_status_input(
             snapshot=a_snapshot(job=a_job_object(RLJobStatus(), suspend=True)),
             reading=Reading(),
             decision=Wait(why="Suspended"),
@@ -218,27 +220,27 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
         "Suspended",
     ),
     "resuming": (
-        a_situation(HALTED, there={"pools": RESTING}),
+        a_status_input(HALTED, there={"pools": RESTING}),
         "Starting",
         "Reconciling",
         "Resuming",
     ),
-    "failed once": (a_situation(decision=ended()), "Recovering", "Reconciling", "TrainerFailed"),
+    "failed once": (a_status_input(decision=ended()), "Recovering", "Reconciling", "TrainerFailed"),
     "refused by the trainer": (
-        a_situation(decision=ended(counts=False)),
+        a_status_input(decision=ended(counts=False)),
         "Stalled",
         "Stalled",
         "ScorerUnknown",
     ),
     "failed for good": (
-        a_situation(decision=ended(final=True)),
+        a_status_input(decision=ended(final=True)),
         "Failed",
         "Stalled",
         "TrainerFailed",
     ),
-    "complete": (a_situation(decision=COMPLETE), "Succeeded", "Ready", "Complete"),
+    "complete": (a_status_input(decision=COMPLETE), "Succeeded", "Ready", "Complete"),
     "deleting": (
-        a_situation(snapshot=a_snapshot(job=a_job_object(STARTED, meta=a_meta(deleted_at=NOW)))),
+        a_status_input(snapshot=a_snapshot(job=a_job_object(STARTED, meta=a_meta(deleted_at=NOW)))),
         "Terminating",
         "Reconciling",
         "Deleting",
@@ -247,10 +249,12 @@ TABLE: dict[str, tuple[Situation, str, str, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("situation", "phase", "state", "reason"), TABLE.values(), ids=TABLE.keys()
+    ("status_input", "phase", "state", "reason"), TABLE.values(), ids=TABLE.keys()
 )
-def test_the_table_of_states(situation: Situation, phase: str, state: str, reason: str) -> None:
-    after = compute(situation)
+def test_the_table_of_states(
+    status_input: StatusInput, phase: str, state: str, reason: str
+) -> None:
+    after = compute(status_input)
     ready = find(after.conditions, "Ready")
     assert ready is not None
     assert (after.phase, ready.reason) == (phase, reason)
@@ -262,22 +266,22 @@ def test_the_table_of_states(situation: Situation, phase: str, state: str, reaso
     assert len({condition.type for condition in after.conditions}) == len(after.conditions)
 
 
-@pytest.mark.parametrize(("situation", "phase", "state", "reason"), TABLE.values(), ids=TABLE)
+@pytest.mark.parametrize(("status_input", "phase", "state", "reason"), TABLE.values(), ids=TABLE)
 def test_a_second_look_changes_nothing(
-    situation: Situation, phase: str, state: str, reason: str
+    status_input: StatusInput, phase: str, state: str, reason: str
 ) -> None:
-    after = compute(situation)
-    meta = situation.snapshot.job.meta
-    again = Situation(
+    after = compute(status_input)
+    meta = status_input.snapshot.job.meta
+    again = StatusInput(
         snapshot=a_snapshot(
-            job=dataclasses.replace(situation.snapshot.job, status=after, meta=meta),
-            pools=situation.snapshot.pools,
-            pods=situation.snapshot.pods,
+            job=dataclasses.replace(status_input.snapshot.job, status=after, meta=meta),
+            pools=status_input.snapshot.pools,
+            pods=status_input.snapshot.pods,
         ),
-        reading=situation.reading,
-        bucket=situation.bucket,
-        stall=situation.stall,
-        checking=situation.checking,
+        reading=status_input.reading,
+        bucket=status_input.bucket,
+        stall=status_input.stall,
+        checking=status_input.checking,
         now=NOW + 60,
     )
     assert compute(again) == after
@@ -297,7 +301,7 @@ def test_failed_goes_with_stalled_and_stays() -> None:
     after = compute(TABLE["failed for good"][0])
     assert {"Failed", "Stalled"} <= {condition.type for condition in after.conditions}
     assert after.completion_time == format_time(NOW)
-    later = compute(a_situation(after, a_reading(RUN), there={}))
+    later = compute(a_status_input(after, a_reading(RUN), there={}))
     assert (later.phase, later.conditions) == ("Failed", after.conditions)
 
 
@@ -305,11 +309,11 @@ def test_completion_keeps_the_last_numbers() -> None:
     after = compute(TABLE["complete"][0])
     assert (after.final_model, after.progress.step) == ("s3://f/", 3)
     assert after.samplers.summary == "0/0"
-    later = compute(a_situation(after, Reading(), there={}))
+    later = compute(a_status_input(after, Reading(), there={}))
     assert later == after
 
 
 def test_a_client_s_changing_words_are_no_change() -> None:
-    first = compute(a_situation(reading=Reading(store=DOWN, bucket=REACHED)))
+    first = compute(a_status_input(reading=Reading(store=DOWN, bucket=REACHED)))
     other = Reach("False", "StateStoreUnreachable", "db:27017: timed out")
-    assert compute(a_situation(first, Reading(store=other, bucket=REACHED))) == first
+    assert compute(a_status_input(first, Reading(store=other, bucket=REACHED))) == first

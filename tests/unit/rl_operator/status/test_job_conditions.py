@@ -13,22 +13,22 @@ from rl_contracts.spec.status import (
 )
 from rl_operator.kube.conditions import find
 from rl_operator.kube.timestamps import format_time
-from rl_operator.state.progress import NOT_ASKED, REACHED, Reading
+from rl_operator.state.progress import NOT_CHECKED, REACHED, Reading
 from rl_operator.status.job_conditions import compute
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 from tests.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
     NOW,
     a_reading,
     a_snapshot,
 )
-from tests.unit.rl_operator.situations import (
+from tests.unit.rl_operator.status_inputs import (
     AT_WORK,
     DOWN,
     POLICY,
     RUN,
     SAMPLER,
-    a_situation,
+    a_status_input,
 )
 
 
@@ -64,7 +64,7 @@ def test_counters() -> None:
         }
     )
     behind = a_sampler("b", pod="gone-pod", version=1, step=0)
-    after = compute(a_situation(reading=a_reading(run, samplers=(SAMPLER, behind), backlog=7)))
+    after = compute(a_status_input(reading=a_reading(run, samplers=(SAMPLER, behind), backlog=7)))
     progress, weights = after.progress, after.weights
     assert (progress.step, progress.steps, progress.backlog) == (5, 60, 7)
     assert (progress.reward, progress.accuracy, progress.pass_at_k) == (0.5, 0.25, 0.5)
@@ -99,7 +99,7 @@ def test_a_source_has_the_loss_of_its_last_evaluation_in_status() -> None:
         for name in ("a", "b")
     ]
     run = RUN.model_copy(update={"evaluations": evaluations, "datasets": found})
-    after = compute(a_situation(reading=a_reading(run)))
+    after = compute(a_status_input(reading=a_reading(run)))
     assert [(one.loss, one.accuracy) for one in after.datasets] == [(0.1235, None), (1.5, None)]
 
 
@@ -107,24 +107,24 @@ def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
     latest = a_step(3, time=NOW, dropped_share=0.75)
     totals = Totals(drops=Drops(by_cause={"stale": 9, "lease": 2, "filtered": 99}))
     run = RUN.model_copy(update={"latest": latest, "totals": totals})
-    well = compute(a_situation())
+    well = compute(a_status_input())
     said = find(well.conditions, "RolloutsFresh")
     assert said is not None
     assert (said.status, said.reason) == ("True", "WithinLimit")
-    after = compute(a_situation(well, a_reading(run)))
+    after = compute(a_status_input(well, a_reading(run)))
     said = find(after.conditions, "RolloutsFresh")
     assert said is not None
     assert (said.status, said.reason) == ("False", "TooManyDropped")
     assert "More than 50% of the groups" in said.message
     assert "most as stale" in said.message
     assert "maxStaleness" in said.message
-    stands = compute(a_situation(after, Reading(store=DOWN, bucket=REACHED)))
+    stands = compute(a_status_input(after, Reading(store=DOWN, bucket=REACHED)))
     assert find(stands.conditions, "RolloutsFresh") == said
 
 
 def test_what_is_known_stands_while_the_store_is_down() -> None:
-    before = compute(a_situation())
-    after = compute(a_situation(before, Reading(store=DOWN, bucket=REACHED)))
+    before = compute(a_status_input())
+    after = compute(a_status_input(before, Reading(store=DOWN, bucket=REACHED)))
     unknown = {"min_serving_version": None, "lag": None}
     now_only = {"phase": "", "backlog": None, "tokens_per_second": None, "seconds_left": None}
     assert after.progress == before.progress.model_copy(update=now_only)
@@ -134,22 +134,22 @@ def test_what_is_known_stands_while_the_store_is_down() -> None:
 
 
 def test_who_serves_is_not_known_while_the_store_is_down() -> None:
-    before = compute(a_situation())
+    before = compute(a_status_input())
     assert (before.samplers.serving, before.weights.lag) == (1, 0)
-    away = compute(a_situation(before, Reading(store=DOWN, bucket=REACHED)))
+    away = compute(a_status_input(before, Reading(store=DOWN, bucket=REACHED)))
     assert (away.samplers.ready, away.samplers.serving, away.weights.lag) == (1, None, None)
     current = find(away.conditions, "WeightsCurrent")
     assert current is not None
     assert (current.status, current.reason) == ("Unknown", "StateStoreUnreachable")
     assert "is not known while the state store does not tell" in current.message
-    back = compute(a_situation(away))
+    back = compute(a_status_input(away))
     assert (back.samplers.serving, back.weights.lag) == (1, 0)
     assert find(back.conditions, "WeightsCurrent") == find(before.conditions, "WeightsCurrent")
 
 
 def test_nobody_serves_where_no_pod_is_whatever_the_store_says() -> None:
-    before = compute(a_situation())
-    nobody = a_situation(before, Reading(store=DOWN, bucket=REACHED))
+    before = compute(a_status_input())
+    nobody = a_status_input(before, Reading(store=DOWN, bucket=REACHED))
     snapshot = dataclasses.replace(nobody.snapshot, pods=())
     away = compute(dataclasses.replace(nobody, snapshot=snapshot))
     assert (away.samplers.serving, away.weights.lag) == (0, 0)
@@ -160,9 +160,11 @@ def test_nobody_serves_where_no_pod_is_whatever_the_store_says() -> None:
 
 
 def test_times_change_with_the_status_only() -> None:
-    before = compute(a_situation())
+    before = compute(a_status_input())
     snapshot = a_snapshot(before, **AT_WORK)
-    down = Situation(snapshot=snapshot, reading=Reading(store=DOWN, bucket=NOT_ASKED), now=NOW + 60)
+    down = StatusInput(
+        snapshot=snapshot, reading=Reading(store=DOWN, bucket=NOT_CHECKED), now=NOW + 60
+    )
     after = compute(down)
     store, trainer = (find(after.conditions, k) for k in ("StateStoreReachable", "TrainerReady"))
     assert store is not None

@@ -13,7 +13,7 @@ from rl_operator.kube.timestamps import format_time
 from rl_operator.state.decisions import Wait
 from rl_operator.status.job_conditions import compute
 from rl_operator.status.lost_samplers import count_lost
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import NOW, a_reading, a_run_document, a_snapshot
 
@@ -146,13 +146,13 @@ def test_samplers_that_come_back_before_the_next_attempt_begins(
     """It begins as soon as all of them are there; the first is there before."""
     status = RLJobStatus(attempt=1, **known)
     samplers = (a_registration("p-a-1", NOW, NOW + 50.2), a_registration("p-a-2", NOW + 52.9, None))
-    situation = Situation(
+    status_input = StatusInput(
         snapshot=a_snapshot(status),
         reading=a_reading(a_run_document(), samplers=samplers[1:], registrations=samplers),
         decision=Wait(why="Samplers"),
         now=NOW + 53.0,
     )
-    assert compute(situation).samplers.restarts == restarts
+    assert compute(status_input).samplers.restarts == restarts
 
 
 def test_lost_samplers_count_on_when_their_registrations_are_deleted() -> None:

@@ -8,21 +8,21 @@ from rl_operator.kube.conditions import find
 from rl_operator.state.progress import REACHED, Reading
 from rl_operator.status.job_conditions import compute
 from tests.unit.rl_operator.builders import a_reading
-from tests.unit.rl_operator.situations import DOWN, RUN, SAMPLER, UNJUDGED, a_situation
+from tests.unit.rl_operator.status_inputs import DOWN, RUN, SAMPLER, UNJUDGED, a_status_input
 
 
 def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:
-    well = compute(a_situation())
+    well = compute(a_status_input())
     assert find(well.conditions, "ScorerUnavailable") is None
-    outage = compute(a_situation(well, a_reading(RUN, samplers=(SAMPLER, UNJUDGED))))
+    outage = compute(a_status_input(well, a_reading(RUN, samplers=(SAMPLER, UNJUDGED))))
     said = find(outage.conditions, "ScorerUnavailable")
     assert said is not None
     assert (said.status, said.reason) == ("True", "NobodyAnswers")
     assert "Scorer Judge: m at http://j cannot be reached. Some samplers" in said.message
     assert outage.phase == "Running"
     for silent in (Reading(store=DOWN, bucket=REACHED), a_reading(RUN)):
-        assert find(compute(a_situation(outage, silent)).conditions, said.type) == said
-    said = find(compute(a_situation(outage)).conditions, "ScorerUnavailable")
+        assert find(compute(a_status_input(outage, silent)).conditions, said.type) == said
+    said = find(compute(a_status_input(outage)).conditions, "ScorerUnavailable")
     assert said is not None
     assert said.status == "False"
 
@@ -30,7 +30,7 @@ def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:
 @pytest.mark.parametrize("name", ["MCP server calculator", "simulated user", "browse model"])
 def test_others_that_samplers_cannot_do_without_are_no_scorers(name: str) -> None:
     sampler = SAMPLER.model_copy(update={"unavailable": {name: "http://c does not answer"}})
-    outage = compute(a_situation(reading=a_reading(RUN, samplers=(sampler,))))
+    outage = compute(a_status_input(reading=a_reading(RUN, samplers=(sampler,))))
     said = find(outage.conditions, "ScorerUnavailable")
     assert said is not None
     assert said.message.startswith(f"The {name}: http://c does not answer. Samplers claim nothing")

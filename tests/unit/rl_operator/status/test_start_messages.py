@@ -9,7 +9,7 @@ from rl_operator.kube.conditions import find
 from rl_operator.state.pod import Pod
 from rl_operator.status.headline import PODS_DUE_SECONDS
 from rl_operator.status.job_conditions import compute
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 from tests.unit.rl_operator.builders import NOW, a_pod, a_reading, a_snapshot, a_trainer
 
 PENDING = a_pod(attempt=2, phase="Pending", ready=False)
@@ -36,7 +36,7 @@ def test_who_keeps_the_trainer_from_running_is_said(
         pods=pods,
     )
     said = find(
-        compute(Situation(snapshot=there, reading=a_reading(), now=NOW)).conditions, "Ready"
+        compute(StatusInput(snapshot=there, reading=a_reading(), now=NOW)).conditions, "Ready"
     )
     assert said is not None
     assert (said.status, said.reason) == ("False", "TrainerStarting")
@@ -48,15 +48,17 @@ def test_who_keeps_the_trainer_from_running_is_said(
 )
 def test_what_cannot_be_made_for_now_is_said(attempt: int, phase: str) -> None:
     status = RLJobStatus(attempt=attempt, start_time="2026-01-01T00:00:00Z")
-    hindered = "pytorchjobs/job-1 cannot be written for now"
+    blocked_reason = "pytorchjobs/job-1 cannot be written for now"
     found = compute(
-        Situation(snapshot=a_snapshot(status), reading=a_reading(), now=NOW, hindered=hindered)
+        StatusInput(
+            snapshot=a_snapshot(status), reading=a_reading(), now=NOW, blocked_reason=blocked_reason
+        )
     )
     said = {
         condition.type: (condition.status, condition.reason, condition.message)
         for condition in found.conditions
     }
     assert found.phase == phase
-    assert said["Ready"] == ("False", "WebhookUnavailable", hindered)
-    assert said["Reconciling"] == ("True", "WebhookUnavailable", hindered)
+    assert said["Ready"] == ("False", "WebhookUnavailable", blocked_reason)
+    assert said["Reconciling"] == ("True", "WebhookUnavailable", blocked_reason)
     assert "Stalled" not in said

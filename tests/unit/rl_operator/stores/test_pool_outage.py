@@ -14,7 +14,7 @@ from rl_operator.kube.conditions import find
 from rl_operator.kube.kinds import SAMPLER_POOL, Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools import status
-from rl_operator.pools.assignment import Turn
+from rl_operator.pools.assignment import Allocation
 from rl_operator.state.progress import Reach, Reading
 from rl_operator.state.snapshot import Pool, PoolSnapshot
 from tests.documents import a_sampler
@@ -26,7 +26,7 @@ from tests.unit.rl_operator.builders import (
     a_reading,
     a_run_document,
 )
-from tests.unit.rl_operator.situations import DOWN
+from tests.unit.rl_operator.status_inputs import DOWN
 from tests.unit.rl_operator.written import outage, written
 
 POLICY = PolicyPointer(version=5, epoch=1, step=5, prefix="p/", manifest_sha256="0")
@@ -35,7 +35,7 @@ TOLD = a_reading(a_run_document(policy=POLICY, step=5), samplers=(SERVES,))
 AWAY = Reading(store=DOWN)
 UNCONFIGURED = Reading(store=Reach("Unknown", "StoresSecretMissing", "No Secret rl-stores."))
 PODS = (a_pod("sampler"),)
-TURN = Turn(
+ALLOCATION = Allocation(
     epoch=3,
     began=2,
     holders=tuple(
@@ -99,7 +99,7 @@ def test_a_shared_pool_says_that_the_store_of_one_of_its_runs_is_away(
     readings: tuple[Reading, Reading],
 ) -> None:
     first, second = readings
-    after = said_of(a_pool(shared=True), first, others=[second], turn=TURN)
+    after = said_of(a_pool(shared=True), first, others=[second], allocation=ALLOCATION)
     said = store_of(after)
     assert said is not None
     assert (said.status, said.reason) == ("False", "StateStoreUnreachable")

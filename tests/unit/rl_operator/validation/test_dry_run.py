@@ -8,7 +8,7 @@ import pytest
 
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.kinds import Kind
-from rl_operator.validation.dry_run import REFUSED_SECONDS, Trial, field_of
+from rl_operator.validation.dry_run import REFUSED_SECONDS, DryRun, field_of
 from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
 
 TEMPLATE: dict[str, Any] = {
@@ -64,16 +64,16 @@ class Webhook:
 
 def test_a_refusal_is_tried_again_and_what_passed_is_not() -> None:
     server = Webhook()
-    trial = Trial(cluster=cast(Any, server), images=IMAGES, clock=lambda: server.now)
+    dry_run = DryRun(cluster=cast(Any, server), images=IMAGES, clock=lambda: server.now)
     for _ in range(3):
-        refusal = trial.refusal(a_meta(), a_spec())
+        refusal = dry_run.refusal(a_meta(), a_spec())
         assert refusal is not None
         assert "denied the request" in refusal.message
     assert server.tries == 1
     server.refuses, server.now = False, REFUSED_SECONDS
-    assert trial.refusal(a_meta(), a_spec()) is None
+    assert dry_run.refusal(a_meta(), a_spec()) is None
     tries = server.tries
     server.refuses, server.now = True, 1e9
-    assert trial.refusal(a_meta(), a_spec()) is None
-    assert trial.refusal(a_meta("other", uid="other"), a_spec()) is None, "its pods are the same"
+    assert dry_run.refusal(a_meta(), a_spec()) is None
+    assert dry_run.refusal(a_meta("other", uid="other"), a_spec()) is None, "its pods are the same"
     assert server.tries == tries

@@ -12,7 +12,7 @@ from rl_contracts.spec.status import RLJobStatus
 from rl_operator.attempts import start_gate
 from rl_operator.state.progress import Reading
 from rl_operator.status.job_conditions import compute
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 from rl_operator.validation.refusals import of_spec
 from tests.documents import a_step
 from tests.unit.rl_operator.builders import (
@@ -34,38 +34,38 @@ SECTIONS: dict[str, Any] = {
 STARTED = RLJobStatus(attempt=1, start_time="2026-01-01T00:00:00Z")
 
 
-def a_situation(status: RLJobStatus, reading: Reading, **there: Any) -> Situation:
+def a_status_input(status: RLJobStatus, reading: Reading, **there: Any) -> StatusInput:
     job = a_job_object(status, **SECTIONS)
-    return Situation(snapshot=a_snapshot(job=job, **there), reading=reading, bucket="b", now=NOW)
+    return StatusInput(snapshot=a_snapshot(job=job, **there), reading=reading, bucket="b", now=NOW)
 
 
 def test_its_trainer_waits_for_nobody() -> None:
     snapshot = a_snapshot(job=a_job_object(**SECTIONS))
-    assert start_gate.lacking(snapshot, a_spec(**SECTIONS), a_reading()) == ()
+    assert start_gate.find_shortfalls(snapshot, a_spec(**SECTIONS), a_reading()) == ()
 
 
 @pytest.mark.parametrize(
-    ("situation", "phase", "reason"),
+    ("status_input", "phase", "reason"),
     [
-        (a_situation(RLJobStatus(), a_reading()), "Starting", "TrainerStarting"),
-        (a_situation(STARTED, a_reading(), pods=(a_pod(),)), "Starting", "TrainerStarting"),
+        (a_status_input(RLJobStatus(), a_reading()), "Starting", "TrainerStarting"),
+        (a_status_input(STARTED, a_reading(), pods=(a_pod(),)), "Starting", "TrainerStarting"),
         (
-            a_situation(STARTED, a_reading(a_run_document(epoch=1)), pods=(a_pod(),)),
+            a_status_input(STARTED, a_reading(a_run_document(epoch=1)), pods=(a_pod(),)),
             "Running",
             "Running",
         ),
     ],
     ids=["before", "no run yet", "at work"],
 )
-def test_its_states(situation: Situation, phase: str, reason: str) -> None:
-    status = compute(situation)
+def test_its_states(status_input: StatusInput, phase: str, reason: str) -> None:
+    status = compute(status_input)
     ready = next(condition for condition in status.conditions if condition.type == "Ready")
     assert (status.phase, ready.reason) == (phase, reason)
 
 
 def test_nothing_is_said_of_what_it_does_not_have() -> None:
     run = a_run_document(step=3, steps=60, latest=a_step(3, loss=0.5, time=NOW), progress_at=NOW)
-    status = compute(a_situation(STARTED, a_reading(run), pods=(a_pod(),)))
+    status = compute(a_status_input(STARTED, a_reading(run), pods=(a_pod(),)))
     said = {condition.type for condition in status.conditions}
     assert said == {"Ready", "TrainerReady", "StorageReachable", "StateStoreReachable"}
     assert (status.progress.step, status.progress.reward, status.progress.staleness) == (

@@ -13,7 +13,7 @@ from rl_contracts.spec.status import (
 from rl_operator.state.decisions import Complete
 from rl_operator.state.progress import Reach, Reading
 from rl_operator.state.snapshot import Pool
-from rl_operator.status.status_input import Situation
+from rl_operator.status.status_input import StatusInput
 from tests.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -52,9 +52,9 @@ COMPLETE = Complete(
 DOWN = Reach("False", "StateStoreUnreachable", "db:27017: Connection refused")
 
 
-def a_situation(
+def a_status_input(
     status: RLJobStatus = STARTED, reading: Reading | None = None, **changes: Any
-) -> Situation:
+) -> StatusInput:
     snapshot = changes.pop("snapshot", None) or a_snapshot(status, **changes.pop("there", AT_WORK))
     found = reading or a_reading(RUN, samplers=(SAMPLER,))
-    return Situation(snapshot=snapshot, reading=found, bucket="b", now=NOW, **changes)
+    return StatusInput(snapshot=snapshot, reading=found, bucket="b", now=NOW, **changes)
