@@ -8,7 +8,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check unit contract contract-operator contract-contracts contract-sampler contract-trainer cluster test soak bench up down kubeconfig images demo
+.PHONY: help venv generate check docs unit contract contract-operator contract-contracts contract-sampler contract-trainer cluster test soak bench up down kubeconfig images demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -19,13 +19,17 @@ venv: ## Make the Python environment, outside the checkout
 generate: venv ## Write the files that are generated from the models
 	@$(VENV)/python -m rl_contracts.spec.schema.crd crds charts/rl-operator/charts/crds/templates
 
-check: venv ## Lint, types, import rules, generated files, chart
+check: venv ## Lint, types, import rules, generated files, docs, chart
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
 	$(VENV)/python -m rl_contracts.spec.schema.crd --check crds charts/rl-operator/charts/crds/templates
 	$$(python3 -m rl_local bin helm) lint --strict charts/rl-operator
+	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet --site-dir $(CACHE)/site
+
+docs: venv ## Build the documentation as a site into out/site
+	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --site-dir out/site
 
 unit: venv ## Pure tests
 	$(VENV)/pytest tests/unit -q
