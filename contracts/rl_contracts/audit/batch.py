@@ -13,6 +13,7 @@ from rl_contracts.documents.batch import TRAINED_FORMAT, Batch, TrainedDigest
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Task
 from rl_contracts.errors import IntegrityError, ObjectMissingError
+from rl_contracts.staleness import staleness
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.listing import fields_of
 
@@ -89,7 +90,7 @@ class BatchAudit:
 
     def staleness(self, rollout: Rollout) -> int:
         """Training steps between the rollout's oldest token and the update."""
-        return self.batch.step - 1 - rollout.oldest_step
+        return staleness(rollout.oldest_step, step=self.batch.step)
 
 
 def audit(stores: Stores, run: str, *, step: int, epoch: int | None = None) -> BatchAudit:

@@ -11,6 +11,7 @@ from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, Rollout
 from rl_contracts.documents.task import Task
 from rl_contracts.ids import RunId, batch_id
 from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.staleness import is_trainable
 from rl_trainer.algorithm import credit
 from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.samples import fault
@@ -29,6 +30,10 @@ class Group:
     def oldest_step(self) -> int:
         """Training steps of the oldest policy that generated one of its tokens."""
         return min(rollout.oldest_step for rollout in self.rollouts)
+
+    def is_trainable(self, *, step: int, max_staleness: int) -> bool:
+        """Whether the update that makes ``step`` may train it: its oldest token decides."""
+        return is_trainable(self.oldest_step, step=step, max_staleness=max_staleness)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +69,6 @@ def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Gro
     return Group(task=task, rollouts=sampled, baseline=greedy[0] if greedy else None)
 
 
-def staleness(group: Group, *, step: int) -> int:
-    """Training steps between the group's oldest token and the update that makes ``step``."""
-    return (step - 1) - group.oldest_step
-
-
 def select(
     groups: Iterable[Group], *, step: int, max_staleness: int, wanted: int
 ) -> tuple[list[Group], list[Group]]:
@@ -81,7 +81,8 @@ def select(
     fresh: list[Group] = []
     stale: list[Group] = []
     for group in groups:
-        (fresh if staleness(group, step=step) <= max_staleness else stale).append(group)
+        trainable = group.is_trainable(step=step, max_staleness=max_staleness)
+        (fresh if trainable else stale).append(group)
     fresh.sort(key=lambda group: (group.oldest_step, group.task.sequence))
     return fresh[:wanted], stale
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rl_contracts.documents.batch import Batch
-from rl_trainer.algorithm.groups import Group, staleness
+from rl_trainer.algorithm.groups import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def trainable_again(
     able = [
         group
         for group in groups
-        if staleness(group, step=step) <= max_staleness
+        if group.is_trainable(step=step, max_staleness=max_staleness)
         and all(
             one.times < max_trainings and step - one.last_step >= interval
             for one in (known.get(rollout.id) for rollout in group.rollouts)

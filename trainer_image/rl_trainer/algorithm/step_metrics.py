@@ -10,6 +10,7 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import Drops, StepMetrics
 from rl_contracts.documents.task import Cause
+from rl_contracts.staleness import staleness
 from rl_trainer.algorithm.drops import together
 from rl_trainer.algorithm.losses.ratios import MAX_LOG_RATIO
 from rl_trainer.algorithm.step_totals import Update
@@ -41,7 +42,7 @@ def step_metrics(
     count = len(rollouts)
     rewards = [rollout.reward for rollout in rollouts]
     mean = math.fsum(rewards) / count
-    ages = [circumstances.step - 1 - rollout.oldest_step for rollout in rollouts]
+    ages = [staleness(rollout.oldest_step, step=circumstances.step) for rollout in rollouts]
     tokens = sum(rollout.num_generated for rollout in rollouts)
     return StepMetrics(
         step=circumstances.step,

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause, Queue
+from rl_contracts.staleness import oldest_trainable_step
 from rl_trainer.algorithm import reuse
 from rl_trainer.algorithm.drops import Ledger, describe
-from rl_trainer.algorithm.groups import Group, Limits, select, staleness
+from rl_trainer.algorithm.groups import Group, Limits, select
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.waiting import scene
 from rl_trainer.data.stream import TrainStream
@@ -67,7 +68,8 @@ class Collector:
         """Find what the lineage trained and may train again; its batches are the only count."""
         if self._off_policy.max_trainings == 1:
             return
-        after = max(0, progress.step - self._off_policy.max_staleness)
+        bound = self._off_policy.max_staleness
+        after = max(0, oldest_trainable_step(progress.step, max_staleness=bound))
         stores = self._job.stores
         self._batches.extend(stores.batches.lineage(progress.head, after_step=after))
         names = {task for batch in self._batches for task in batch.tasks}
@@ -168,7 +170,7 @@ class Collector:
         self._trained = {
             name: group
             for name, group in self._trained.items()
-            if staleness(group, step=step) <= self._off_policy.max_staleness
+            if group.is_trainable(step=step, max_staleness=self._off_policy.max_staleness)
             and all(
                 known[rollout.id].times < wanted
                 for rollout in group.rollouts

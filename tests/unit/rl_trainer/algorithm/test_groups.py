@@ -16,7 +16,6 @@ from rl_trainer.algorithm.groups import (
     empty_batch,
     form,
     select,
-    staleness,
 )
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.algorithm.samples import batch_samples, fault, sequences
@@ -45,8 +44,9 @@ def a_group(sequence: int, *, steps: tuple[int, int] = (0, 0), rewards: Any = (1
 def test_a_group_is_as_old_as_its_oldest_token() -> None:
     group = a_group(0, steps=(5, 3))
     assert group.oldest_step == 3
-    assert staleness(group, step=4) == 0
-    assert staleness(group, step=6) == 2
+    assert group.is_trainable(step=4, max_staleness=0)
+    assert group.is_trainable(step=6, max_staleness=2)
+    assert not group.is_trainable(step=6, max_staleness=1)
 
 
 def test_those_that_expire_first_come_first_and_stale_ones_are_told_apart() -> None:
