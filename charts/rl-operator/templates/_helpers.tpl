@@ -8,7 +8,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{- /* What selects the pods of one component; called with (list $ "component"). */}}
+{{- /* Labels that select the pods of one component; called with (list $ "component"). */}}
 {{- define "rl.selector" -}}
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
@@ -66,19 +66,19 @@ imagePullSecrets: {{ toJson . }}
   verbs: [get, create, patch, delete]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  # delete: once a job or pool says that it wants none.
+  # delete: when a job or pool no longer wants one (networkPolicy: None, disruption.pdb: false).
   verbs: [get, create, patch, delete]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [pods]
-  # patch: which pods a shrinking pool gives up; delete: samplers that stay stale or silent.
+  # patch: the deletion cost of pods in a shrinking pool; delete: samplers that stay stale or silent.
   verbs: [list, watch, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [get, create, patch]
-# Who has a run that was adopted.
+# The Lease of a run that another job has adopted (spec.runId).
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, create, update]
@@ -90,7 +90,7 @@ imagePullSecrets: {{ toJson . }}
   resources: [workloads/status]
   verbs: [patch]
 {{- end }}
-# One Secret by its name; none is ever listed.
+# One Secret, by name. The operator never lists Secrets.
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [rl-operator-stores]

@@ -154,7 +154,7 @@ def test_every_page_is_linked() -> None:
 
 def condition_types() -> set[str]:
     parsed = trees("operator/rl_operator")
-    said = arguments(parsed, {"Said": 0, "_reachable": 0}, keyword="type")
+    said = arguments(parsed, {"ConditionUpdate": 0, "_reachable": 0}, keyword="type")
     kinds = re.findall(
         r'^ *(?:kind|KIND) = "(\w+)"$',
         "\n".join(path.read_text() for path in (ROOT / "operator" / "rl_operator").rglob("*.py")),
@@ -175,7 +175,7 @@ def test_each_condition_is_described() -> None:
 
 REASONS = {
     "Headline": 1,
-    "Said": 2,
+    "ConditionUpdate": 2,
     "Stall": 0,
     "Reach": 1,
     "Note": 0,
