@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.apply import requeue, unchanged_check
 from rl_operator.apply.applier import Applier
-from rl_operator.apply.deferred_status import FirstWords
 from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.requeue import RESYNC_SECONDS, SOON_SECONDS, STALLED_SECONDS
 from rl_operator.apply.status_writer import StatusWriter
@@ -47,7 +46,6 @@ class JobReconciler:
     cluster: Cluster
     applier: Applier
     statuses: StatusWriter
-    first_words: FirstWords
     inputs: InputsReader
     queueing: Queueing
     journal: Journal
@@ -89,12 +87,9 @@ class JobReconciler:
 
     def _observe(self, key: Key) -> tuple[JobSnapshot | None, bool]:
         """What there is of a job, and whether that is what the watches have told."""
-        found, again = self.looks.observe(
+        return self.looks.observe(
             key, lambda one: observe.job_snapshot(one, key, queues=self.queueing.enabled)
         )
-        if found is None:
-            return None, again
-        return replace(found, job=self.first_words.recalled(key, found.job)), again
 
     def _look_again(self, key: Key, *, live: bool = False) -> float | None:
         if live:
@@ -107,7 +102,7 @@ class JobReconciler:
         self.pace.forget(key)
         self.looks.forget(key)
         self.applier.forget(key)
-        self.first_words.forget(key)
+        self.statuses.forget(key)
 
     def _advance(
         self, snapshot: JobSnapshot, spec: RLJobSpec, gate: Gate, *, again: bool
@@ -242,7 +237,6 @@ class JobReconciler:
     def _teller(self) -> JobTeller:
         return JobTeller(
             statuses=self.statuses,
-            first_words=self.first_words,
             journal=self.journal,
             pace=self.pace,
             wake=self.wake,

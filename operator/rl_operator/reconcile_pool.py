@@ -90,6 +90,7 @@ class PoolReconciler:
         self.pace.forget(key)
         self.looks.forget(key)
         self.applier.forget(key)
+        self.statuses.forget(key)
         self.scaler.forget(key)
         self.faulty_since.pop(key, None)
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 from rl_operator.apply.applier import Applier
-from rl_operator.apply.deferred_status import FirstWords
 from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.apply.unchanged_check import Stillness
@@ -75,7 +74,6 @@ def reconcilers(
         cluster=cluster,
         applier=applier,
         statuses=statuses,
-        first_words=FirstWords(clock=time.monotonic, seconds=settings.progress_seconds),
         inputs=_inputs(cluster, settings, connections, reader, wake=wake, now=now),
         queueing=Queueing(cluster=cluster, images=settings.images, enabled=settings.kueue, now=now),
         journal=journal,

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rl_contracts.spec.status import RLJobStatus
-from rl_operator.apply import status_urgency
-from rl_operator.apply.deferred_status import FirstWords
 from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.requeue import RESYNC_SECONDS
-from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.apply.status_writer import StatusWriter, is_urgent_for_job
 from rl_operator.kube import kinds, logs
 from rl_operator.kube.conditions import is_true
 from rl_operator.kube.kinds import Key
@@ -29,7 +27,6 @@ class JobTeller:
     """Tells it where it has changed."""
 
     statuses: StatusWriter
-    first_words: FirstWords
     journal: Journal
     pace: Pace
     wake: Callable[[Key], None]
@@ -44,27 +41,19 @@ class JobTeller:
         Raises:
             ApiConflictError: the job has changed, or gone, since it was observed.
         """
-        snapshot, job, key = (
-            status_input.snapshot,
-            status_input.snapshot.job,
-            status_input.snapshot.key,
-        )
-        before, after = self.first_words.stored(key, job), job_conditions.compute(status_input)
+        snapshot, job = status_input.snapshot, status_input.snapshot.job
+        before, after = job.status, job_conditions.compute(status_input)
         ready = is_true(after.conditions, "Ready")  # else a turn is near, and is waited for
-        self.pace.saw(key, changed=before != after or not ready)
-        kept = self.first_words.keep(key, job, after)
-        patient = status_urgency.of_job(before, after)
-        wait = kept or self.statuses.write(
-            kinds.RLJOB, job.meta, before=before, after=after, patience=patient
-        )
-        is_told = wait is None or kept > 0
-        if is_told and job.status.observed_generation != after.observed_generation:
+        self.pace.saw(snapshot.key, changed=before != after or not ready)
+        urgent = is_urgent_for_job(before, after)
+        wait = self.statuses.write(kinds.RLJOB, job.meta, before=before, after=after, urgent=urgent)
+        if wait is not None:
+            return wait
+        if before.observed_generation != after.observed_generation:
             self._wake_pools(snapshot)
-        if wait is None:
-            self.first_words.forget(key)
-            self.journal.post(job.meta, kinds.RLJOB, of_change(before, after))
-            _log(before, after)
-        return RESYNC_SECONDS if wait is None else wait
+        self.journal.post(job.meta, kinds.RLJOB, of_change(before, after))
+        _log(before, after)
+        return RESYNC_SECONDS
 
     def _wake_pools(self, snapshot: JobSnapshot) -> None:
         named = pool_ref.of(snapshot.job.spec)

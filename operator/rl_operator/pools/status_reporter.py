@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus
-from rl_operator.apply import status_urgency
 from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.requeue import RESYNC_SECONDS
-from rl_operator.apply.status_writer import StatusWriter
+from rl_operator.apply.status_writer import StatusWriter, is_urgent_for_pool
 from rl_operator.kube import kinds
 from rl_operator.kube.conditions import is_true
 from rl_operator.pools import shared_status, status
@@ -76,12 +75,9 @@ class PoolTeller:
             meta = replace(meta, resource_version=scaled.resource_version)
         ready = is_true(after.conditions, "Ready")
         self.pace.saw(snapshot.key, changed=before != after or not ready)
+        urgent = is_urgent_for_pool(before, after, has_trouble=bool(status.trouble(snapshot)))
         return self.statuses.write(
-            kinds.SAMPLER_POOL,
-            meta,
-            before=before,
-            after=after,
-            patience=status_urgency.of_pool(before, after, trouble=status.trouble(snapshot)),
+            kinds.SAMPLER_POOL, meta, before=before, after=after, urgent=urgent
         )
 
 

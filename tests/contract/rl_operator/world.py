@@ -20,7 +20,6 @@ from rl_contracts.documents.task import Task
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_operator.apply.applier import Applier
-from rl_operator.apply.deferred_status import FirstWords
 from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.apply.unchanged_check import Stillness
@@ -85,7 +84,6 @@ class Operator:
         patience_seconds: float,
         trust_seconds: float = 0.0,
         look_seconds: float = 0.0,
-        first_words_seconds: float = 0.0,
         fresh_seconds: float = 0.0,
     ) -> None:
         self.skew = 0.0
@@ -124,11 +122,9 @@ class Operator:
             now=self.now,
         )
         queueing = Queueing(cluster=cluster, images=IMAGES, enabled=True, now=self.now)
-        self.words = FirstWords(clock=self.clock, seconds=first_words_seconds)
         self.jobs = JobReconciler(
             inputs=inputs,
             queueing=queueing,
-            first_words=self.words,
             wake=lambda _: None,
             seen=lambda _: None,
             **shared,
@@ -174,7 +170,6 @@ class World:
         *,
         trust_seconds: float = 0.0,
         look_seconds: float = 0.0,
-        first_words_seconds: float = 0.0,
         fresh_seconds: float = 0.0,
     ) -> Operator:
         """A new process: nothing is remembered. It has no watches: looks are not to be trusted."""
@@ -185,7 +180,6 @@ class World:
             patience_seconds=self.patience_seconds,
             trust_seconds=trust_seconds,
             look_seconds=look_seconds,
-            first_words_seconds=first_words_seconds,
             fresh_seconds=fresh_seconds,
         )
         return self.operator
@@ -246,8 +240,8 @@ class World:
         """Whether a job's inputs are being checked, even if nobody has been told of it yet."""
         seen = observe.job_snapshot(self.cluster, key)
         assert seen is not None
-        said = operator.words.recalled(key, seen.job).status
-        return any(condition.reason == "CheckingInputs" for condition in said.conditions)
+        conditions = seen.job.status.conditions
+        return any(condition.reason == "CheckingInputs" for condition in conditions)
 
     def status(self, key: Key) -> dict[str, Any]:
         found = self.cluster.get(kinds.RLJOB, key.namespace, key.name)

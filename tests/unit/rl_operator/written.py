@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from rl_contracts.spec.base import Model
-from rl_operator.apply.status_urgency import Patience
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.kube.kinds import Kind
 from rl_operator.state.progress import Reach, Reading
@@ -31,7 +30,7 @@ def written(
     status: S,
     readings: Iterable[Reading],
     compute: Callable[[S, Reading], S],
-    patient: Callable[[S, S], Patience],
+    is_urgent: Callable[[S, S], bool],
 ) -> list[dict[str, Any]]:
     """Statuses that are written by looks ``SECONDS`` apart, each with what the stores say then."""
     cluster: Any = _Cluster()
@@ -40,8 +39,8 @@ def written(
     for reading in readings:
         now += SECONDS
         after = compute(status, reading)
-        patience = patient(status, after)
-        waited = writer.write(kind, a_meta(), before=status, after=after, patience=patience)
+        urgent = is_urgent(status, after)
+        waited = writer.write(kind, a_meta(), before=status, after=after, urgent=urgent)
         status = after if waited is None else status
     return list(cluster.written)
 

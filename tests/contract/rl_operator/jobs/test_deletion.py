@@ -7,7 +7,6 @@ import time
 import pytest
 
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
-from rl_operator.apply.status_urgency import Patience
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiConflictError
@@ -73,7 +72,7 @@ def test_a_status_of_what_has_gone_since_the_look_is_a_conflict(
     writer = StatusWriter(world.cluster, clock=time.monotonic, seconds=0.0)
     after = before.model_copy(update={"observed_generation": 7})
     with pytest.raises(ApiConflictError, match=f'"{seen.name}" not found'):
-        writer.write(kind, seen, before=before, after=after, patience=Patience.NONE)
+        writer.write(kind, seen, before=before, after=after, urgent=True)
 
 
 def test_a_change_of_what_has_gone_since_the_look_is_a_conflict(world: World) -> None:

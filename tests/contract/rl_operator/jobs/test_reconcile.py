@@ -11,11 +11,9 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.kinds import Key, Kind
-from rl_operator.kube.timestamps import parse_time
 from tests.apiserver import apply
 from tests.contract.rl_operator.world import CrashError, World
 from tests.manifests import changed
-from tests.waiting import until
 
 POLICY = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="d")
 
@@ -288,46 +286,18 @@ def test_a_name_of_others_is_not_taken(world: World, job: Key) -> None:
     assert world.condition(job, "Stalled") == {}
 
 
-def test_a_job_that_begins_soon_has_no_status_before(world: World, job: Key) -> None:
-    operator = world.start_operator(first_words_seconds=3600.0)
-    until(
-        lambda: operator.jobs.reconcile(job) is not None and names_of(world, kinds.SAMPLER_POOL),
-        what="the pool",
-    )
-    began = operator.now()
-    world.settle(job)
-    assert world.status(job) == {"observedGeneration": -1}
-    operator.skew = 60.0
-    start_samplers(world, job)
-    assert world.status(job) == {"observedGeneration": -1}
-    assert world.settle(job)["attempt"] == 1
-    since = parse_time(world.condition(job, "Ready")["lastTransitionTime"])
-    assert since is not None
-    assert since < began + 30.0  # as if it had been written when it was first said
-
-
-def test_the_first_words_of_a_job_that_waits_are_written(world: World, job: Key) -> None:
-    operator = world.start_operator(first_words_seconds=10.0)
-    until(lambda: operator.jobs.reconcile(job) is not None and len(operator.words), what="words")
-    assert world.status(job) == {"observedGeneration": -1}
-    operator.skew = 4.0
-    status = world.settle(job)
-    assert status["phase"] == "Starting"
-    assert world.condition(job, "Ready")["reason"] == "WaitingForSamplers"
-    assert len(operator.words) == 0
+def test_first_status_is_written_at_once(world: World, job: Key) -> None:
+    operator = world.start_operator()
+    operator.jobs.reconcile(job)
+    assert world.status(job)["phase"] == "Starting"
+    assert world.condition(job, "Ready")["reason"] in ("CheckingInputs", "WaitingForSamplers")
 
 
 def test_what_keeps_the_first_pods_from_running_is_told_at_once(world: World, job: Key) -> None:
-    operator = world.start_operator(first_words_seconds=3600.0)
-    until(
-        lambda: operator.jobs.reconcile(job) is not None and names_of(world, kinds.SAMPLER_POOL),
-        what="the pool",
-    )
     world.settle(job)
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     world.start_pod("job-main-x-1", of=deployment)
     world.settle(job)
-    assert world.status(job) == {"observedGeneration": -1}
     waiting = {"reason": "ErrImagePull", "message": "not found"}
     world.set_pod("job-main-x-1", "Pending", container={"name": "x", "state": {"waiting": waiting}})
     world.settle(job)
@@ -336,13 +306,10 @@ def test_what_keeps_the_first_pods_from_running_is_told_at_once(world: World, jo
     assert world.condition(job, "SamplersReady")["message"] == message
 
 
-@pytest.mark.parametrize("first_words_seconds", [0.0, 3600.0])
-def test_a_crash_after_any_write_leads_to_the_same_world(
-    world: World, job: Key, first_words_seconds: float
-) -> None:
+def test_a_crash_after_any_write_leads_to_the_same_world(world: World, job: Key) -> None:
     run = None
     for writes in range(1, 40):
-        world.start_operator(first_words_seconds=first_words_seconds)
+        world.start_operator()
         world.writes.count, world.writes.crash_after = 0, writes % 4 + 1
         try:
             status = world.settle(job)

@@ -10,7 +10,7 @@ import pytest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import AssignmentStatus, SamplerPoolStatus
-from rl_operator.apply import status_urgency
+from rl_operator.apply.status_writer import is_urgent_for_pool
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools import status
@@ -150,10 +150,8 @@ def test_each_runs_counters_are_told() -> None:
     assert unknown.runs[1].target_version == after.runs[1].target_version
     moved = [run.model_copy(update={"lag": 7}) for run in after.runs]
     later = after.model_copy(update={"runs": moved})
-    assert status_urgency.of_pool(after, later) is status_urgency.Patience.LONG, "numbers"
-    assert status_urgency.of_pool(after, after.model_copy(update={"runs": moved[:1]})) is (
-        status_urgency.Patience.NONE
-    )
+    assert not is_urgent_for_pool(after, later), "numbers"
+    assert is_urgent_for_pool(after, after.model_copy(update={"runs": moved[:1]}))
 
 
 @pytest.mark.parametrize(("pods", "serving"), [(PODS, None), ([], 0)], ids=["pods", "no pods"])
@@ -177,7 +175,7 @@ def test_what_pods_serve_is_not_known_while_the_store_is_down(
 def test_who_joins_is_no_counter() -> None:
     alone = SamplerPoolStatus(assignment=holder("one"))
     both = alone.model_copy(update={"beside": [holder("two")]})
-    assert status_urgency.of_pool(alone, both) is status_urgency.Patience.NONE
+    assert is_urgent_for_pool(alone, both)
 
 
 def test_nobody_beside_a_single_run() -> None:

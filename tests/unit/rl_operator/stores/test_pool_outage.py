@@ -9,7 +9,7 @@ import pytest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import AssignmentStatus, Condition, SamplerPoolStatus
-from rl_operator.apply import status_urgency
+from rl_operator.apply.status_writer import is_urgent_for_pool
 from rl_operator.kube.conditions import find
 from rl_operator.kube.kinds import SAMPLER_POOL, Key
 from rl_operator.kube.timestamps import format_time
@@ -115,7 +115,7 @@ def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:
         said_of(a_pool(), TOLD),
         [TOLD, *outage(20), *[TOLD] * 10],
         lambda before, reading: said_of(a_pool(before), reading),
-        status_urgency.of_pool,
+        is_urgent_for_pool,
     )
     told = [
         ("serving" in one, "StateStoreReachable" in {each["type"] for each in one["conditions"]})
@@ -127,5 +127,5 @@ def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:
 def test_that_the_store_is_away_waits_as_the_numbers_do_that_go_with_it() -> None:
     before = said_of(a_pool(), TOLD)
     away = said_of(a_pool(before), AWAY)
-    assert status_urgency.of_pool(before, away) is status_urgency.Patience.LONG
-    assert status_urgency.of_pool(away, before) is status_urgency.Patience.LONG
+    assert not is_urgent_for_pool(before, away)
+    assert not is_urgent_for_pool(away, before)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from rl_contracts.spec.status import ProgressStatus
-from rl_operator.apply import status_urgency
+from rl_operator.apply.status_writer import is_urgent_for_job
 from rl_operator.kube.kinds import RLJOB
 from rl_operator.state.progress import NOT_CHECKED, REACHED, Reading
 from rl_operator.status.job_conditions import compute
@@ -94,6 +94,6 @@ def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:
         compute(a_status_input(reading=TOLD)),
         [TOLD, *outage(20), *[TOLD] * 10],
         lambda before, reading: compute(a_status_input(before, reading)),
-        status_urgency.of_job,
+        is_urgent_for_job,
     )
     assert [one["progress"].get("backlog") for one in found] == [None, 7]
