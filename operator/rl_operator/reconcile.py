@@ -21,6 +21,7 @@ from rl_operator.jobs.inputs import Inputs, InputsReader
 from rl_operator.jobs.status_reporter import JobTeller
 from rl_operator.kube import kinds, logs
 from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.perform import perform
 from rl_operator.kube.settings import Images
@@ -31,7 +32,7 @@ from rl_operator.process.events import Journal
 from rl_operator.state import attempt_records, observe
 from rl_operator.state.decisions import Begin, Ended
 from rl_operator.state.snapshot import JobSnapshot
-from rl_operator.status.status_input import Stall, StatusInput
+from rl_operator.status.status_input import StatusInput
 
 STOPPING_SECONDS = 2.0
 """Between looks at a job that is being deleted."""

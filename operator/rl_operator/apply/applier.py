@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from rl_operator.cache.cached_reader import KEPT_IN_PACE
 from rl_operator.kube.api_errors import ApiConflictError, ApiRefusedError
 from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.names import APPLIED_ANNOTATION
 from rl_operator.kube.perform import perform
 from rl_operator.kube.plan import Action, Conflict, Create, Delete, Plan, Wanted, plan
 from rl_operator.state import observe
-from rl_operator.status.status_input import Stall
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from rl_operator.attempts.failure_policy import Action
 from rl_operator.attempts.trainer_end import container_of, describe_end, signal_of
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import format_time, parse_time
-from rl_operator.state.attempt_records import REFUSED_EXIT_CODE, current
+from rl_operator.state.attempt_records import REFUSED_EXIT_CODE, current, replicas
 from rl_operator.state.decisions import AttemptContext, Decision, Ended, Wait
 from rl_operator.state.pod import Pod
-from rl_operator.state.snapshot import TrainerJob
+from rl_operator.state.trainer_job import TrainerJob
 
 SETTLED_SECONDS = 600.0
 """After an attempt of so long the pauses of ignored failures begin anew."""
@@ -128,7 +128,7 @@ def missed(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
 
 
 def _smaller(context: AttemptContext, trainer: TrainerJob) -> Ended | None:
-    size = sizing.of_attempt(context.wishes, context.status)
+    size = replicas(context.wishes, context.status)
     fitted = sizing.fitting(context.wishes, context.pods, size=size)
     seconds = context.lifecycle.pending_deadline_seconds * sizing.WAIT_SHARE
     if fitted is None or context.now - trainer.created_at <= seconds:

@@ -18,12 +18,6 @@ WAIT_SHARE = 0.5
 """Of ``lifecycle.pendingDeadlineSeconds``: an attempt may wait so long for nodes."""
 
 
-def of_attempt(trainer: Trainer, status: RLJobStatus) -> int:
-    """Replicas of the attempt that the status names, ≥ 1."""
-    record = current(status)
-    return (record.replicas if record is not None else 0) or trainer.replicas
-
-
 def of_next(trainer: Trainer, status: RLJobStatus) -> int:
     """Replicas of the attempt that is about to begin, ≥ 1 and within the bounds."""
     bounds, last = trainer.elastic, current(status)

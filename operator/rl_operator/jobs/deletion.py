@@ -12,6 +12,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.foreign import understood
 from rl_operator.kube import kinds, names
 from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.plan import Delete
@@ -20,7 +21,6 @@ from rl_operator.kueue import admission
 from rl_operator.state.progress import plain
 from rl_operator.state.snapshot import Job, JobSnapshot
 from rl_operator.status.operation import STOP_SECONDS
-from rl_operator.status.status_input import Stall
 from rl_operator.stores.connections import Connections
 
 TRUE = "true"

@@ -11,19 +11,19 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.apply.requeue import STALLED_SECONDS
 from rl_operator.attempts import start_gate
 from rl_operator.attempts.start_gate import SamplerShortfall
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Key
-from rl_operator.pools import wait_status
 from rl_operator.state import attempt_records
 from rl_operator.state.pod import first_trouble
-from rl_operator.state.pool_ref import refusals
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import JobSnapshot
-from rl_operator.status.status_input import Stall
+from rl_operator.status import pool_wait
 from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.connections import Connections
 from rl_operator.stores.preflight import Preflight, Verdict
 from rl_operator.stores.readings import ProgressReader
 from rl_operator.validation.dry_run import DryRun
+from rl_operator.validation.pool_options import of_reference
 from rl_operator.validation.refusals import of_samplers, of_spec
 
 
@@ -93,7 +93,7 @@ class InputsReader:
         stall = (
             stall
             or next((Stall.of(one) for one in (*verdict.refusals, refused) if one), None)
-            or wait_status.stall(snapshot, spec, now=self.now())
+            or pool_wait.stall(snapshot, spec, now=self.now())
             or self._of_samplers(snapshot, spec, reading, shortfalls)
         )
         return Inputs(
@@ -113,7 +113,7 @@ class InputsReader:
 
     def _of_spec(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Stall | None:
         """Why nothing can be made of the spec; None: it can be."""
-        refusal = next(of_spec(spec), None) or next(refusals(spec, snapshot.shared), None)
+        refusal = next(of_spec(spec), None) or next(of_reference(spec, snapshot.shared), None)
         refusal = refusal or self.dry_run.refusal(snapshot.job.meta, spec)
         if refusal is not None:
             return Stall.of(refusal)

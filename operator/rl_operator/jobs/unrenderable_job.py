@@ -12,9 +12,9 @@ from rl_operator.kueue import admission
 from rl_operator.render import pool
 from rl_operator.render.job import stopped_trainers
 from rl_operator.state import attempt_records
+from rl_operator.state.attempt_records import is_at_rest
 from rl_operator.state.decisions import Halted
 from rl_operator.state.snapshot import JobSnapshot
-from rl_operator.status.operation import resting
 
 
 def wanted(snapshot: JobSnapshot) -> list[Wanted]:
@@ -34,7 +34,7 @@ def unwanted(snapshot: JobSnapshot) -> list[Child]:
     There it would keep quota from others, and use none.
     """
     workload = admission.of(snapshot)
-    leaves = workload is not None and resting(snapshot, snapshot.job.status)
+    leaves = workload is not None and is_at_rest(snapshot, snapshot.job.status)
     return stopped_trainers(snapshot) + ([workload.child] if workload and leaves else [])
 
 

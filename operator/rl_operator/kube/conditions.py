@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rl_contracts.errors import Refusal
 from rl_contracts.spec.status import Condition
 from rl_operator.kube.timestamps import format_time
 
@@ -25,6 +26,19 @@ class ConditionUpdate:
     status: Truth
     reason: str
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """Why a job cannot go on until somebody does something."""
+
+    reason: str
+    message: str
+
+    @classmethod
+    def of(cls, refusal: Refusal) -> Stall:
+        """The stall that a refusal leads to."""
+        return cls(reason=refusal.reason, message=str(refusal))
 
 
 def merged(

@@ -41,6 +41,8 @@ FINALIZER_MANAGER = "rl-operator-finalizer"
 POOL_MANAGER = "rl-operator-pool"
 
 SPEC_KEY = "rljob.json"
+SPEC_VOLUME = "spec"
+"""Of trainer and sampler pods: the ConfigMap with the job's spec."""
 OPERATORS_OWN: dict[str, bool | set[str]] = {
     "suspend": True,
     "lifecycle": True,

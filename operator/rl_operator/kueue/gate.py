@@ -11,13 +11,13 @@ from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import Placement
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.metadata import Child, Raw
 from rl_operator.kueue import admission, workload_status
 from rl_operator.kueue.admission import Assignment, Hold, Workload
 from rl_operator.render.workload import TRAINER_SET, group_set
+from rl_operator.state.attempt_records import is_at_rest
 from rl_operator.state.snapshot import JobSnapshot
-from rl_operator.status.operation import resting
-from rl_operator.status.status_input import Stall
 
 Manifest = dict[str, Any]
 
@@ -71,7 +71,7 @@ class Gate:
 def without_queue(snapshot: JobSnapshot, spec: RLJobSpec | None) -> Gate:
     """The gate of a job that asks no queue, or not any more."""
     stray, job = admission.of(snapshot), snapshot.job
-    ends = job.basics.suspend and not resting(snapshot, job.status)
+    ends = job.basics.suspend and not is_at_rest(snapshot, job.status)
     return Gate(spec=spec, drop=stray.child if stray is not None and not ends else None)
 
 
@@ -90,7 +90,7 @@ def unrendered(snapshot: JobSnapshot) -> Gate:
     job, workload = snapshot.job, admission.of(snapshot)
     hold = admission.hold(workload, None, job.basics.queue_name)
     sizes = admission.sizes(job.spec, None) if job.spec is not None else None
-    leaves = workload is not None and job.basics.suspend and resting(snapshot, job.status)
+    leaves = workload is not None and job.basics.suspend and is_at_rest(snapshot, job.status)
     drop = workload.child if workload is not None and leaves else None
     return Gate(spec=job.spec, hold=hold, sizes=sizes, drop=drop)
 
@@ -113,7 +113,7 @@ def of_queue(
         now: seconds since 1970.
     """
     workload = admission.of(snapshot)
-    rests = resting(snapshot, snapshot.job.status)
+    rests = is_at_rest(snapshot, snapshot.job.status)
     hold = admission.hold(workload, demand, spec.scheduling.queue_name)
     stall = None
     if hold is None and workload is not None:

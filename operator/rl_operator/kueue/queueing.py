@@ -9,13 +9,13 @@ from typing import Protocol
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import kinds
 from rl_operator.kube.api_requests import Manifest
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Kind
 from rl_operator.kube.settings import Images
 from rl_operator.kueue import admission, gate, workload_status
 from rl_operator.kueue.gate import Flavor, Gate
 from rl_operator.render import workload as desired
 from rl_operator.state.snapshot import JobSnapshot
-from rl_operator.status.status_input import Stall
 from rl_operator.validation.refusals import of_spec
 
 Admitted = tuple[str | float | None, ...]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator.attempts import sizing
 from rl_operator.kube.conditions import find, is_true
 from rl_operator.kube.metadata import Raw
 from rl_operator.kube.timestamps import format_time
@@ -73,7 +72,7 @@ def _all_ready(snapshot: JobSnapshot, spec: RLJobSpec) -> bool:
     if status.attempt == 0 or attempt_records.ended(status):
         return False
     trainers = sum(trainer_pod.ready for trainer_pod in snapshot.trainer_pods(status.attempt))
-    if trainers < sizing.of_attempt(spec.trainer, status):
+    if trainers < attempt_records.replicas(spec.trainer, status):
         return False
     ready = [
         sampler_pod.pool

@@ -67,11 +67,6 @@ class Allocation:
         return [one.model_copy(update={"why": self.why}) for one in found[:1]] + found[1:]
 
 
-def holds(pool: Pool, job: Job) -> bool:
-    """Whether a pool serves this very job's run."""
-    return pool.given(job) is not None
-
-
 def asks(job: Job) -> Condition | None:
     """The condition by which a job asks for its pool, if it does."""
     found = find(job.status.conditions, ASSIGNED)
@@ -89,7 +84,7 @@ def decide(snapshot: PoolSnapshot, *, now: float) -> Allocation:
     pool, deployment = snapshot.pool, snapshot.deployment
     status = pool.status
     left = tuple(pod for pod in snapshot.pods if lingers(pod, now))
-    queue = tuple(one for one in _queue(snapshot.jobs, pool) if not holds(pool, one))
+    queue = tuple(one for one in _queue(snapshot.jobs, pool) if not pool.serves(one))
     epoch, began = status.assignment_epoch, status.assignment_began
     if deployment.epoch > epoch:  # the status was lost, e.g. with a backup
         return Allocation(epoch=deployment.epoch + 1, queue=queue, left=left)
@@ -156,8 +151,8 @@ def empty(snapshot: PoolSnapshot, *, now: float) -> bool:
     A pod that is a minute over its grace is on a node that does not answer: nobody waits for it.
     """
     deployment = snapshot.deployment
-    at_zero = deployment.seen and deployment.declared == deployment.replicas == 0
-    stopped = at_zero or not deployment.there
+    at_zero = deployment.observed and deployment.declared == deployment.replicas == 0
+    stopped = at_zero or not deployment.exists
     return stopped and not any(lingers(pod, now) for pod in snapshot.pods)
 
 
@@ -174,8 +169,8 @@ def step(snapshot: PoolSnapshot, *, now: float) -> Step:
     if deployment.epoch > status.assignment_epoch:
         return "Rest"  # somebody who knows more has written it
     if status.assignment is None:
-        return "Empty" if deployment.there and (deployment.declared or behind) else "Rest"
-    if not deployment.there:
+        return "Empty" if deployment.exists and (deployment.declared or behind) else "Rest"
+    if not deployment.exists:
         return "Create"
     if handed_on and not empty(snapshot, now=now):
         return "Empty" if deployment.declared else "Rest"

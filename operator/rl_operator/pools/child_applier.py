@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.apply.applier import Applier
 from rl_operator.kube.cluster import Cluster
-from rl_operator.kube.conditions import is_true
+from rl_operator.kube.conditions import Stall, is_true
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.plan import Manifest, Wanted
 from rl_operator.kube.settings import Images
@@ -16,7 +16,6 @@ from rl_operator.render import agents, deployment, objects
 from rl_operator.render.shared_engine import PORT_STEP
 from rl_operator.state import observe
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
-from rl_operator.status.status_input import Stall
 
 UNGUARDED_SECONDS = 30.0
 """A budget is made with the first look at a ready pod: those that are not may go at any time, so

@@ -9,9 +9,8 @@ from rl_contracts.documents.sampler import Sampler
 from rl_operator.pools import removal_plan
 from rl_operator.pools.removal_plan import Fault
 from rl_operator.state.pod import Pod
-from rl_operator.state.progress import Reading
+from rl_operator.state.progress import Reading, staleness_bound
 from rl_operator.state.snapshot import Job
-from rl_operator.status.serving import staleness_bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from itertools import chain
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.kube import names
+from rl_operator.kube.conditions import Stall
 from rl_operator.state.snapshot import PoolSnapshot
-from rl_operator.status.status_input import Stall
 from rl_operator.validation import unsupported
+from rl_operator.validation.pool_options import of_several
 from rl_operator.validation.refusals import of_spec, of_template
-from rl_operator.validation.shared_options import of_several
 
 
 def of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | None:

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus, ServedStatus
-from rl_operator.kube.conditions import ConditionUpdate, Truth, merged
+from rl_operator.kube.conditions import ConditionUpdate, Stall, Truth, merged
 from rl_operator.pools import shared_status
 from rl_operator.pools.assignment import Allocation
 from rl_operator.render import deployment
 from rl_operator.state.pod import first_trouble
-from rl_operator.state.progress import NOT_CHECKED, Reading
+from rl_operator.state.progress import NOT_CHECKED, Reading, lag, staleness_bound
 from rl_operator.state.snapshot import Job, PoolSnapshot
-from rl_operator.status.serving import lag, staleness_bound
-from rl_operator.status.status_input import Stall
 
 KEPT_SCALES = 5
 SERVED = ("serving", "lagging", "version", "lag")

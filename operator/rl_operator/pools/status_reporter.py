@@ -10,14 +10,13 @@ from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.requeue import RESYNC_SECONDS
 from rl_operator.apply.status_writer import StatusWriter, is_urgent_for_pool
 from rl_operator.kube import kinds
-from rl_operator.kube.conditions import is_true
+from rl_operator.kube.conditions import Stall, is_true
 from rl_operator.pools import shared_status, status
 from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.status import NOTHING_LOST, Lost, Scaled
 from rl_operator.process.events import Journal, Note
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import PoolSnapshot
-from rl_operator.status.status_input import Stall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

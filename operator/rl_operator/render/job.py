@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator.attempts import sizing
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.plan import Wanted
@@ -14,7 +13,8 @@ from rl_operator.kube.settings import Images
 from rl_operator.render import objects, pool, trainer
 from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Complete, Decision, Ended
-from rl_operator.state.snapshot import JobSnapshot, TrainerJob
+from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.state.trainer_job import TrainerJob
 
 
 def wanted(
@@ -52,7 +52,7 @@ def wanted(
             if sampler.pool_ref is None and _may_have_pool(snapshot, sampler.name, admitted)
         ]
     if run_trainer and snapshot.current_trainer() is None:  # once it is there it stays as it is
-        size = sizing.of_attempt(spec.trainer, status)
+        size = attempt_records.replicas(spec.trainer, status)
         manifest = trainer.render(meta, spec, attempt=status.attempt, images=images, size=size)
         found.append(Wanted(manifest=manifest, keep_as_created=True))
     return found

@@ -9,13 +9,12 @@ from typing import Any
 from rl_contracts import env
 from rl_contracts.spec.base import EnvironmentVariable
 from rl_contracts.spec.workers import Placement
-from rl_operator.kube.names import SPEC_KEY
+from rl_operator.kube.names import SPEC_KEY, SPEC_VOLUME
 from rl_operator.kube.settings import Images
 
 Manifest = dict[str, Any]
 
 USER = 65532
-SPEC_VOLUME = "spec"
 SPEC_FOLDER = "/etc/rl/spec"
 STORES_FOLDER = "/etc/rl/stores"
 TMP = "/tmp"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from kubeflow.training.configuration import Configuration
 from kubeflow.training.models import (
@@ -17,15 +17,13 @@ from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import Trainer
 from rl_operator.kube import kinds, names
-from rl_operator.kube.metadata import Child, Meta, Raw
+from rl_operator.kube.metadata import Meta
 from rl_operator.kube.names import COMPONENT_LABEL, RUN_LABEL
-from rl_operator.kube.redact import redacted
 from rl_operator.kube.settings import Images
 from rl_operator.render import hub_access, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.objects import METRICS_PORT
 from rl_operator.render.overrides import laid_over
-from rl_operator.state.snapshot import TrainerJob
 
 Manifest = dict[str, Any]
 
@@ -187,44 +185,3 @@ def _plain(value: Any) -> Any:
         return value
     fields = {alias: getattr(value, name) for name, alias in names_of.items()}
     return {alias: _plain(one) for alias, one in fields.items() if one is not None}
-
-
-def parse_trainer_job(child: Child) -> TrainerJob:
-    """Read a PyTorchJob's state from its conditions."""
-    state = state_of(child.raw)
-    return TrainerJob(
-        name=child.meta.name,
-        uid=child.meta.uid,
-        attempt=child.meta.attempt,
-        created_at=child.meta.created_at,
-        state=state,
-        message=redacted(_true(child.raw).get(state, {}).get("message", "")),
-        deleting=child.meta.deleted_at is not None,
-        config=_config_of(child.raw),
-    )
-
-
-def state_of(raw: Raw) -> Literal["Active", "Succeeded", "Failed"]:
-    """Whether a PyTorchJob has ended, and how; what its pods do, they tell themselves."""
-    true = _true(raw)
-    return "Succeeded" if "Succeeded" in true else "Failed" if "Failed" in true else "Active"
-
-
-def _true(raw: Raw) -> dict[str, Raw]:
-    """The conditions that hold, by type."""
-    conditions = raw.get("status", {}).get("conditions") or []
-    return {
-        condition["type"]: condition for condition in conditions if condition["status"] == "True"
-    }
-
-
-def _config_of(raw: Raw) -> str:
-    """The ConfigMap with the job's spec; others may have changed all of the object."""
-    pod = raw.get("spec", {}).get("pytorchReplicaSpecs", {}).get("Worker", {}).get("template", {})
-    volumes = (pod.get("spec") or {}).get("volumes") or []
-    found = (
-        volume.get("configMap") or {}
-        for volume in volumes
-        if volume.get("name") == pods.SPEC_VOLUME
-    )
-    return next((str(one.get("name", "")) for one in found), "")

@@ -1,8 +1,11 @@
-"""What a status says of its current attempt."""
+"""What a status says of its attempts, and whether a job has stopped."""
 
 from __future__ import annotations
 
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
+from rl_contracts.spec.workers import Trainer
+from rl_operator.kube.conditions import find
+from rl_operator.state.snapshot import JobSnapshot, Pool
 
 REFUSED_EXIT_CODE = 2
 """Of a trainer that found a mistake that only the user can mend."""
@@ -34,3 +37,31 @@ def refused(status: RLJobStatus) -> bool:
     if failure is None or failure.attempt != status.attempt:
         return False
     return failure.exit_code == REFUSED_EXIT_CODE
+
+
+def replicas(trainer: Trainer, status: RLJobStatus) -> int:
+    """Replicas of the attempt that the status names, ≥ 1."""
+    record = current(status)
+    return (record.replicas if record is not None else 0) or trainer.replicas
+
+
+def is_over(status: RLJobStatus) -> bool:
+    """Whether the job has completed or failed for good."""
+    return status.completion_time is not None
+
+
+def is_at_rest(snapshot: JobSnapshot, after: RLJobStatus) -> bool:
+    """Whether a job that must have no pods has none, and none can appear."""
+    stopped = after.attempt == 0 or ended(after)
+    at_work = any(trainer.state == "Active" for trainer in snapshot.trainers)
+    scaled = all(_scaled_down(pool) for pool in snapshot.pools)
+    return stopped and scaled and not at_work and not any(pod.remains for pod in snapshot.pods)
+
+
+def _scaled_down(pool: Pool) -> bool:
+    ready = find(pool.status.conditions, "Ready")
+    if ready is None or ready.reason != "Suspended":
+        return False
+    # What a queue admits is in the pool's spec: it must have been seen there.
+    queued = pool.spec is not None and pool.spec.admitted is not None
+    return not queued or pool.status.observed_generation >= pool.meta.generation

@@ -10,7 +10,7 @@ from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import FailureStatus, RLJobStatus
 from rl_contracts.spec.workers import Trainer
 from rl_operator.state.pod import Pod
-from rl_operator.state.snapshot import TrainerJob
+from rl_operator.state.trainer_job import TrainerJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,13 +21,12 @@ from rl_operator.kube.api_errors import ApiMissingError
 from rl_operator.kube.conditions import find
 from rl_operator.kube.kinds import Key, Kind
 from rl_operator.kube.metadata import Child, Meta, Raw
-from rl_operator.pools import assignment
-from rl_operator.render.trainer import parse_trainer_job
 from rl_operator.state import pool_ref, stored_status
-from rl_operator.state.deployment_state import deployment_state
+from rl_operator.state.deployment_state import DeploymentState
 from rl_operator.state.parsed_pods import parsed_pod
 from rl_operator.state.pod import Pod
-from rl_operator.state.snapshot import Basics, DeploymentState, Job, JobSnapshot, Pool, PoolSnapshot
+from rl_operator.state.snapshot import Basics, Job, JobSnapshot, Pool, PoolSnapshot
+from rl_operator.state.trainer_job import TrainerJob
 
 S = TypeVar("S", bound=BaseModel)
 KEPT_SPECS = KEPT_STATUSES = 500
@@ -52,10 +51,10 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
     children = [*groups, *(attempts or []), *(queued or [])]
     # Not those of an earlier job of this name, nor what somebody has labelled like them.
     pools = [_pool(group.raw) for group in groups if group.meta.owner_uid == found.meta.uid]
-    if shared is not None and assignment.holds(shared, found):
+    if shared is not None and shared.serves(found):
         pools.append(shared)
     own = [attempt for attempt in attempts or [] if attempt.meta.owner_uid == found.meta.uid]
-    trainers = [parse_trainer_job(one) for one in own]
+    trainers = [TrainerJob.parse(one) for one in own]
     return JobSnapshot(
         key=key,
         job=found,
@@ -110,7 +109,7 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         pool=pool,
         job=first,
         children={(child.kind, child.meta.name): child for child in children},
-        deployment=deployment_state(deployment.raw) if deployment else DeploymentState(),
+        deployment=DeploymentState.parse(deployment.raw) if deployment else DeploymentState(),
         pods=tuple(map(parsed_pod, pods)),
         jobs=sharing,
         beside=beside,
@@ -140,7 +139,7 @@ def _holder(cluster: Reads, pool: Pool, name: str) -> Job | None:
     """A job that has a shared pool, if it is there and not another one of its name."""
     raw = cluster.get(kinds.RLJOB, pool.meta.namespace, name)
     job = _job(raw) if raw is not None else None
-    if job is None or not assignment.holds(pool, job):
+    if job is None or not pool.serves(job):
         return None
     return pool_ref.resolved(job, pool)
 

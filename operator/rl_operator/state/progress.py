@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,7 @@ from rl_contracts.errors import (
     SchemaTooNewError,
     StoreUnavailableError,
 )
+from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.foreign import ForeignAnswerError, understood
 from rl_operator.kube.redact import redacted
 
@@ -83,3 +84,18 @@ def plain(text: str) -> str:
     """A client's message without what changes from one attempt to the next."""
     text = re.sub(r"<[^<>]* object at 0x[0-9a-f]+>:? ?", "", text)
     return redacted(text.split(" (configured timeouts")[0].strip())[:300]
+
+
+def staleness_bound(spec: RLJobSpec | None) -> int:
+    """Training steps that a served policy may be behind while all is well."""
+    if spec is None:
+        return 0
+    return spec.algorithm.off_policy.max_staleness + spec.weight_sync.every_steps
+
+
+def lag(run: Run | None, serving: Sequence[Sampler]) -> int:
+    """Training steps between the published policy and the oldest one that is served, ≥ 0."""
+    if run is None or run.policy is None:
+        return 0
+    published = run.policy.step
+    return max(0, published - min((one.step for one in serving), default=published))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import OURS, RLJobSpec, SamplerPoolSpec
@@ -12,22 +11,9 @@ from rl_contracts.spec.status import AssignmentStatus, RLJobStatus, SamplerPoolS
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Child, Meta, Raw
 from rl_operator.kube.weak_memo import WeakMemo
+from rl_operator.state.deployment_state import DeploymentState
 from rl_operator.state.pod import Pod
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerJob:
-    """The trainer's job object of one attempt."""
-
-    name: str
-    uid: str
-    attempt: int
-    created_at: float
-    state: Literal["Active", "Succeeded", "Failed"]
-    message: str = ""
-    deleting: bool = False
-    config: str = ""
-    """The ConfigMap from which its pods read the job's spec; empty: one cannot say."""
+from rl_operator.state.trainer_job import TrainerJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +30,10 @@ class Pool:
         """Of a shared pool: whom it serves, in the order in which they got it."""
         first = self.status.assignment
         return (first, *self.status.beside) if first is not None else ()
+
+    def serves(self, job: Job) -> bool:
+        """Whether the pool serves this very job's run."""
+        return self.given(job) is not None
 
     def given(self, job: Job) -> AssignmentStatus | None:
         """What the status says of this very job's run; None where the pool does not serve it."""
@@ -173,26 +163,6 @@ class JobSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentState:
-    """What the Deployment controller says."""
-
-    there: bool = False
-    declared: int = 0
-    """Pods that it ought to have, as it was applied last."""
-    seen: bool = True
-    """Whether its controller has seen what was applied last."""
-    epoch: int = 0
-    """Of a shared pool: of the assignment that it was written for."""
-    replicas: int = 0
-    ready: int = 0
-    updated: int = 0
-    stuck: str = ""
-    """Why it does not progress any more; empty while it does."""
-    behind: bool = False
-    """Its numbers are of what was applied before the last time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSnapshot:
     """Everything in Kubernetes that concerns one SamplerPool."""
 
@@ -201,7 +171,7 @@ class PoolSnapshot:
     job: Job | None
     """Whose run it serves; where jobs share it, the first of those that have it."""
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
-    deployment: DeploymentState = DeploymentState()
+    deployment: DeploymentState = field(default_factory=DeploymentState)
     pods: tuple[Pod, ...] = ()
     jobs: tuple[Job, ...] = ()
     """Of a shared pool: all that name it."""

@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 
 from rl_contracts.spec.status import Phase, RLJobStatus
 from rl_operator.attempts import start_gate
-from rl_operator.kube.conditions import STORE_CONDITIONS, find
+from rl_operator.kube.conditions import STORE_CONDITIONS, Stall, find
 from rl_operator.kube.timestamps import format_time, parse_time
-from rl_operator.pools import wait_status
 from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Complete, Ended
 from rl_operator.state.pod import first_trouble
-from rl_operator.status.operation import at_rest
+from rl_operator.status import pool_wait
 from rl_operator.status.scorer_outage import stops_all, words
-from rl_operator.status.status_input import Stall, StatusInput
+from rl_operator.status.status_input import StatusInput
 
 PODS_DUE_SECONDS = 15.0
 """A PyTorchJob without pods for so long is worth a word: they take a second."""
@@ -62,7 +61,7 @@ def _blocked(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
     if attempt_records.refused(after):
         assert after.last_failure is not None
         return Headline("Stalled", after.last_failure.reason, after.last_failure.message, "Stalled")
-    asked = wait_status.waiting(status_input)
+    asked = pool_wait.waiting(status_input)
     if asked is not None and not status_input.checking:
         phase: Phase = "Recovering" if after.attempt else "Pending"
         return _unreachable(status_input, phase) or Headline(phase, *asked)
@@ -89,7 +88,7 @@ def _suspension(status_input: StatusInput, after: RLJobStatus) -> Headline:
     job, stall = status_input.snapshot.job, status_input.stall
     if not job.basics.suspend:  # its queue lets it have no pods
         return _stalled(stall) if stall is not None else _queued(status_input, after)
-    if at_rest(status_input, after):
+    if attempt_records.is_at_rest(status_input.snapshot, after):
         if job.spec is None and stall is not None:
             return _stalled(stall)  # nobody can say that it is as declared
         message = "No pod runs. The run goes on when spec.suspend is false."
@@ -101,7 +100,7 @@ def _queued(status_input: StatusInput, after: RLJobStatus) -> Headline:
     hold = status_input.hold
     if hold is None or (status_input.checking and after.attempt == 0):
         return Headline("Pending", "CheckingInputs", "Looking at the stores, the model, the data.")
-    if not at_rest(status_input, after):
+    if not attempt_records.is_at_rest(status_input.snapshot, after):
         found = _stopping(status_input, after)
         message = f"Held back ({hold.reason}): {hold.message} {found.message}"
         return replace(found, message=message)

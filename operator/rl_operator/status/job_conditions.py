@@ -5,18 +5,17 @@ from __future__ import annotations
 from rl_contracts.spec.status import Phase, RLJobStatus
 from rl_operator.kube.conditions import STARTING, ConditionUpdate, Truth, find, merged
 from rl_operator.kueue import admission
-from rl_operator.pools import wait_status
 from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Complete, Ended
 from rl_operator.state.pod import first_trouble
-from rl_operator.state.progress import Reach
+from rl_operator.state.progress import Reach, staleness_bound
+from rl_operator.status import pool_wait
 from rl_operator.status.freshness import rollouts_fresh
 from rl_operator.status.headline import Headline, headline
 from rl_operator.status.job_status import fields
-from rl_operator.status.operation import at_rest
 from rl_operator.status.scorer_outage import scorer_outage
-from rl_operator.status.serving import serving_is_known, serving_samplers, staleness_bound
-from rl_operator.status.status_input import StatusInput, over
+from rl_operator.status.serving import serving_is_known, serving_samplers
+from rl_operator.status.status_input import StatusInput
 
 SERVING_UNKNOWN = "What samplers serve is not known while the state store does not tell."
 
@@ -82,7 +81,7 @@ def _details(status_input: StatusInput, after: RLJobStatus) -> list[ConditionUpd
         ]
     return [
         *_suspended(status_input, after),
-        *wait_status.said(status_input, after),
+        *pool_wait.said(status_input, after),
         *admission.said(status_input.snapshot),
         _trainer_ready(status_input, after),
         _samplers_ready(status_input, after),
@@ -96,8 +95,8 @@ def _details(status_input: StatusInput, after: RLJobStatus) -> list[ConditionUpd
 
 def _suspended(status_input: StatusInput, after: RLJobStatus) -> list[ConditionUpdate]:
     job = status_input.snapshot.job
-    if job.suspended and not over(after):
-        if at_rest(status_input, after):
+    if job.suspended and not attempt_records.is_over(after):
+        if attempt_records.is_at_rest(status_input.snapshot, after):
             by_queue = not job.basics.suspend
             return [
                 ConditionUpdate("Suspended", "True", "NotAdmitted" if by_queue else "Suspended")
@@ -113,7 +112,7 @@ def _reachable(kind: str, reach: Reach) -> ConditionUpdate:
 
 def _trainer_ready(status_input: StatusInput, after: RLJobStatus) -> ConditionUpdate:
     kind = "TrainerReady"
-    if over(after):
+    if attempt_records.is_over(after):
         return ConditionUpdate(kind, "False", "Finished")
     if status_input.snapshot.job.suspended:
         return ConditionUpdate(kind, "False", "Suspended")
@@ -132,11 +131,11 @@ def _trainer_ready(status_input: StatusInput, after: RLJobStatus) -> ConditionUp
 
 def _samplers_ready(status_input: StatusInput, after: RLJobStatus) -> ConditionUpdate:
     kind = "SamplersReady"
-    if over(after):
+    if attempt_records.is_over(after):
         return ConditionUpdate(kind, "False", "Finished")
     if status_input.snapshot.job.suspended:
         return ConditionUpdate(kind, "False", "Suspended")
-    if wait_status.lacks_pool(status_input.snapshot):
+    if pool_wait.lacks_pool(status_input.snapshot):
         return ConditionUpdate(kind, "False", "WaitingForPool", "PoolAssigned says more.")
     if not status_input.snapshot.pools:
         return ConditionUpdate(kind, "False", "NotStarted", "Inputs are checked first.")

@@ -10,25 +10,26 @@ from rl_contracts.spec.status import (
     TrainerStatus,
     WorkloadRef,
 )
-from rl_operator.attempts import sizing
 from rl_operator.attempts.status import decided
 from rl_operator.kube import names
 from rl_operator.kube.conditions import find, is_true
 from rl_operator.kube.timestamps import parse_time
 from rl_operator.kueue import admission
+from rl_operator.state import attempt_records
+from rl_operator.state.progress import staleness_bound
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.status import progress_status, resource_totals
 from rl_operator.status.lost_samplers import count_lost
-from rl_operator.status.operation import at_rest, operation
-from rl_operator.status.serving import serving_is_known, serving_samplers, staleness_bound
-from rl_operator.status.status_input import StatusInput, over
+from rl_operator.status.operation import operation
+from rl_operator.status.serving import serving_is_known, serving_samplers
+from rl_operator.status.status_input import StatusInput
 
 
 def fields(status_input: StatusInput) -> RLJobStatus:
     """All of the status but its phase and conditions."""
     job = status_input.snapshot.job
     after = decided(job.status, status_input.decision, status_input.now)
-    if job.suspended and at_rest(status_input, after):
+    if job.suspended and attempt_records.is_at_rest(status_input.snapshot, after):
         after = after.model_copy(update={"active_since": None})
     trainer, samplers = _trainer(status_input, after), _samplers(status_input, after)
     return after.model_copy(
@@ -72,8 +73,8 @@ def _trainer(status_input: StatusInput, after: RLJobStatus) -> TrainerStatus:
         return TrainerStatus()
     epoch = status_input.reading.run.epoch if status_input.reading.run else 0
     job = status_input.snapshot.job
-    replicas = 1 if job.spec is None else sizing.of_attempt(job.spec.trainer, after)
-    desired = 0 if over(after) or job.suspended else replicas
+    replicas = 1 if job.spec is None else attempt_records.replicas(job.spec.trainer, after)
+    desired = 0 if attempt_records.is_over(after) or job.suspended else replicas
     ready = sum(
         trainer_pod.ready for trainer_pod in status_input.snapshot.trainer_pods(after.attempt)
     )
@@ -92,7 +93,8 @@ def _samplers(status_input: StatusInput, after: RLJobStatus) -> SamplersStatus:
     lost = count_lost(reading.registrations, suspended=_suspensions(after), forgotten=ended)
     restarts = max(lost, after.samplers.restarts)
     kept = snapshot.job.keeps_samplers
-    if (over(after) and not kept) or (snapshot.job.suspended and not snapshot.sampler_pods()):
+    released = attempt_records.is_over(after) and not kept
+    if released or (snapshot.job.suspended and not snapshot.sampler_pods()):
         return SamplersStatus(serving=0, summary="0/0", restarts=restarts)
     desired = 0 if snapshot.job.suspended else _declared(snapshot)
     ready = sum(

@@ -6,12 +6,10 @@ from typing import Literal
 
 from rl_contracts.spec.status import OperationStatus, RLJobStatus
 from rl_operator.attempts import start_gate
-from rl_operator.kube.conditions import find
 from rl_operator.kube.timestamps import format_time, parse_time
-from rl_operator.pools import wait_status
 from rl_operator.state import attempt_records
-from rl_operator.state.snapshot import JobSnapshot, Pool
-from rl_operator.status.status_input import StatusInput, over
+from rl_operator.status import pool_wait
+from rl_operator.status.status_input import StatusInput
 
 STOP_SECONDS = 300.0
 """Longest time that pods may take to go, beyond their grace, before it counts as a fault."""
@@ -24,9 +22,9 @@ def operation(status_input: StatusInput, after: RLJobStatus) -> OperationStatus 
     if job.meta.deleted_at is not None:
         step = "StoppingPods" if snapshot.pods else "DeletingData"
         return _operation(status_input, "Delete", step, seconds=STOP_SECONDS)
-    if over(after):
+    if attempt_records.is_over(after):
         return None
-    if job.suspended and not at_rest(status_input, after):
+    if job.suspended and not attempt_records.is_at_rest(status_input.snapshot, after):
         trainer = after.attempt and not attempt_records.ended(after)
         step = "StoppingTrainer" if trainer else "StoppingSamplers"
         grace = job.basics.suspend_grace_seconds
@@ -47,7 +45,7 @@ def _start(status_input: StatusInput) -> OperationStatus:
     assert job.spec is not None
     waiting = bool(snapshot.pools) and not status_input.checking
     step = "WaitingForSamplers" if waiting else "CheckingInputs"
-    if not status_input.checking and wait_status.lacks_pool(snapshot):
+    if not status_input.checking and pool_wait.lacks_pool(snapshot):
         step, waiting = "WaitingForPool", False
     found = _operation(status_input, "Start", step)
     since = start_gate.waits_since(snapshot) or parse_time(found.started_time) or 0.0
@@ -64,25 +62,3 @@ def _operation(
     since = before.started_time if before and going_on else format_time(status_input.now)
     deadline = format_time((parse_time(since) or 0.0) + seconds)
     return OperationStatus(kind=kind, step=step, started_time=since, deadline=deadline)
-
-
-def at_rest(status_input: StatusInput, after: RLJobStatus) -> bool:
-    """Whether a suspended job has no pods, and none can come."""
-    return resting(status_input.snapshot, after)
-
-
-def resting(snapshot: JobSnapshot, after: RLJobStatus) -> bool:
-    """Whether a job that was told to stop has no pods, and none can come."""
-    stopped = after.attempt == 0 or attempt_records.ended(after)
-    at_work = any(trainer.state == "Active" for trainer in snapshot.trainers)
-    scaled = all(_scaled_down(pool) for pool in snapshot.pools)
-    return stopped and scaled and not at_work and not any(pod.remains for pod in snapshot.pods)
-
-
-def _scaled_down(pool: Pool) -> bool:
-    ready = find(pool.status.conditions, "Ready")
-    if ready is None or ready.reason != "Suspended":
-        return False
-    # What a queue admits is in the pool's spec: it must have been seen there.
-    queued = pool.spec is not None and pool.spec.admitted is not None
-    return not queued or pool.status.observed_generation >= pool.meta.generation

@@ -7,7 +7,8 @@ from rl_contracts.documents.run import Run
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import DatasetStatus, ProgressStatus, WeightsStatus
 from rl_operator.kube.timestamps import format_time
-from rl_operator.status.serving import lag, serving_is_known, serving_samplers
+from rl_operator.state.progress import lag
+from rl_operator.status.serving import serving_is_known, serving_samplers
 from rl_operator.status.status_input import StatusInput
 
 SERVED = ("min_serving_version", "lag")

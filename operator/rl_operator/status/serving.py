@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.status.status_input import StatusInput
 
 
@@ -28,18 +24,3 @@ def serving_is_known(status_input: StatusInput) -> bool:
     """Whether it is known who serves: the state store tells, or there is no pod that could."""
     pods = status_input.snapshot.sampler_pods()
     return status_input.reading.known or all(pod.deleting for pod in pods)
-
-
-def staleness_bound(spec: RLJobSpec | None) -> int:
-    """Training steps that a served policy may be behind while all is well."""
-    if spec is None:
-        return 0
-    return spec.algorithm.off_policy.max_staleness + spec.weight_sync.every_steps
-
-
-def lag(run: Run | None, serving: Sequence[Sampler]) -> int:
-    """Training steps between the published policy and the oldest one that is served, ≥ 0."""
-    if run is None or run.policy is None:
-        return 0
-    published = run.policy.step
-    return max(0, published - min((one.step for one in serving), default=published))

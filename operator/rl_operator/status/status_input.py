@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rl_contracts.errors import Refusal
-from rl_contracts.spec.status import RLJobStatus
 from rl_operator.attempts.start_gate import SamplerShortfall
+from rl_operator.kube.conditions import Stall
 from rl_operator.kueue.admission import Hold
 from rl_operator.state.decisions import Decision
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import JobSnapshot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
-    """Why a job cannot go on until somebody does something."""
-
-    reason: str
-    message: str
-
-    @classmethod
-    def of(cls, refusal: Refusal) -> Stall:
-        """The stall that a refusal leads to."""
-        return cls(reason=refusal.reason, message=str(refusal))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +37,3 @@ class StatusInput:
         """Whether the job samples nothing: it has neither samplers nor policies for them."""
         spec = self.snapshot.job.spec
         return spec is not None and spec.algorithm.supervised
-
-
-def over(status: RLJobStatus) -> bool:
-    """Whether the job has come to its end."""
-    return status.completion_time is not None

@@ -10,8 +10,8 @@ from __future__ import annotations
 from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Raw
-from rl_operator.render import trainer
-from rl_operator.state.deployment_state import deployment_state
+from rl_operator.state import trainer_job
+from rl_operator.state.deployment_state import DeploymentState
 from rl_operator.state.parsed_pods import parsed_pod
 
 AT_ONCE = 0.0
@@ -45,7 +45,7 @@ def may_wait(key: Key, before: Raw | None, after: Raw) -> float:
         case kinds.DEPLOYMENT.name:
             return _of_deployment(after)
         case kinds.PYTORCH_JOB.name:
-            waits = trainer.state_of(after) == "Active" and not _goes(after)
+            waits = trainer_job.state_of(after) == "Active" and not _goes(after)
         case kinds.SAMPLER_POOL.name:
             waits = bool(after["spec"].get("job")) and _is_known(key, before, after)
         case kinds.RLJOB.name:
@@ -79,7 +79,7 @@ def _of_deployment(raw: Raw) -> float:
     The job itself looks at the pods: that a pool is whole is what the pool says. A shared one's run
     waits for the pool.
     """
-    state = deployment_state(raw)
+    state = DeploymentState.parse(raw)
     shared = names.ASSIGNMENT_ANNOTATION in raw["metadata"].get("annotations", {})
     if state.stuck or shared or _goes(raw) or state.declared == 0:
         return AT_ONCE

@@ -16,7 +16,8 @@ from rl_operator.kube.timestamps import format_time
 from rl_operator.state.decisions import AttemptContext
 from rl_operator.state.pod import Container, Pod
 from rl_operator.state.progress import REACHED, Reading
-from rl_operator.state.snapshot import Job, JobSnapshot, TrainerJob
+from rl_operator.state.snapshot import Job, JobSnapshot
+from rl_operator.state.trainer_job import TrainerJob
 from tests.documents import a_run
 from tests.manifests import JOB
 

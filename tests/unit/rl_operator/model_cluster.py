@@ -13,8 +13,8 @@ from rl_operator.kube.kinds import PYTORCH_JOB, SAMPLER_POOL, Key
 from rl_operator.kube.metadata import Child, Meta
 from rl_operator.kube.plan import Action, Create, Delete
 from rl_operator.kube.timestamps import format_time
-from rl_operator.render.trainer import parse_trainer_job
 from rl_operator.state.snapshot import Job, JobSnapshot, Pool
+from rl_operator.state.trainer_job import TrainerJob
 
 Raw = dict[str, Any]
 YEAR_2026 = 1767225600.0
@@ -71,9 +71,7 @@ class ModelCluster:
             for key, raw in copy.deepcopy(self.objects).items()
         }
         trainers = [
-            parse_trainer_job(child)
-            for child in children.values()
-            if child.kind == PYTORCH_JOB.name
+            TrainerJob.parse(child) for child in children.values() if child.kind == PYTORCH_JOB.name
         ]
         pools = [
             Pool(

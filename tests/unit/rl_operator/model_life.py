@@ -13,6 +13,7 @@ from rl_operator.jobs import attempt_context, unrenderable_job
 from rl_operator.jobs.inputs import Inputs
 from rl_operator.kube import names
 from rl_operator.kube.api_errors import ApiConflictError
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import PYTORCH_JOB
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.plan import Action, Wanted, plan
@@ -25,7 +26,7 @@ from rl_operator.state.pod import Container, Pod
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.status import job_conditions
-from rl_operator.status.status_input import Stall, StatusInput
+from rl_operator.status.status_input import StatusInput
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import (
     IMAGES,

@@ -21,12 +21,13 @@ from rl_operator.apply.unchanged_check import Source, Stillness, of_job, of_pool
 from rl_operator.attempts.ends import seconds_left
 from rl_operator.attempts.lifecycle import decide
 from rl_operator.cache.cached_reader import Looks
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.kueue.admission import Hold
 from rl_operator.state.decisions import Begin, Ended, Wait
 from rl_operator.state.snapshot import Pool, PoolSnapshot
-from rl_operator.status.status_input import Stall, StatusInput
+from rl_operator.status.status_input import StatusInput
 from tests.documents import a_run, a_sampler
 from tests.unit.rl_operator.builders import (
     NOW,

@@ -18,6 +18,7 @@ from rl_operator.attempts.lifecycle import decide
 from rl_operator.attempts.status import decided
 from rl_operator.kube.timestamps import format_time
 from rl_operator.render import job as desired
+from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Begin, Decision, Ended, Halted, Wait
 from rl_operator.state.pod import Pod
 from rl_operator.status import job_conditions
@@ -83,8 +84,8 @@ def test_the_next_attempt_s_size(trainer: Trainer, status: RLJobStatus, size: in
 
 
 def test_an_attempt_of_an_earlier_version_has_the_size_that_is_declared() -> None:
-    assert sizing.of_attempt(ELASTIC, with_record()) == 4
-    assert sizing.of_attempt(ELASTIC, with_record(replicas=3)) == 3
+    assert attempt_records.replicas(ELASTIC, with_record()) == 4
+    assert attempt_records.replicas(ELASTIC, with_record(replicas=3)) == 3
 
 
 WAITING: dict[str, tuple[dict[str, Any], int | None]] = {
@@ -154,7 +155,7 @@ def begun(status: RLJobStatus, *, room: int) -> RLJobStatus:
     while True:
         size = sizing.of_next(ELASTIC, status)
         status = after(status, Begin(attempt=status.attempt + 1, replicas=size))
-        assert 2 <= sizing.of_attempt(ELASTIC, status) == status.trainer.desired == size <= 6
+        assert 2 <= attempt_records.replicas(ELASTIC, status) == status.trainer.desired == size <= 6
         context = a_view(
             status=status,
             wishes=ELASTIC,

@@ -15,9 +15,9 @@ from rl_contracts.errors import Refusal
 from rl_operator.kube.api_errors import MESSAGE_CHARACTERS, translated
 from rl_operator.kube.metadata import Child, Meta
 from rl_operator.kube.redact import HIDDEN, redacted
-from rl_operator.render.trainer import parse_trainer_job
-from rl_operator.state.deployment_state import deployment_state
+from rl_operator.state.deployment_state import DeploymentState
 from rl_operator.state.pod import Container, Pod
+from rl_operator.state.trainer_job import TrainerJob
 from rl_operator.status import scorer_outage
 from rl_operator.status.status_input import StatusInput
 from rl_operator.validation.refusals import of_samplers
@@ -122,13 +122,15 @@ def a_pod_that_fits_no_node() -> str:
 
 def a_deployment_that_may_have_no_pods() -> str:
     said = {"type": "ReplicaFailure", "status": "True", "message": WORDS}
-    return deployment_state({"metadata": META, "spec": {}, "status": {"conditions": [said]}}).stuck
+    return DeploymentState.parse(
+        {"metadata": META, "spec": {}, "status": {"conditions": [said]}}
+    ).stuck
 
 
 def a_trainer_s_job() -> str:
     said = {"type": "Failed", "status": "True", "message": WORDS}
     raw = {"metadata": META, "status": {"conditions": [said]}}
-    return parse_trainer_job(Child(kind="PyTorchJob", meta=Meta.parse(raw), raw=raw)).message
+    return TrainerJob.parse(Child(kind="PyTorchJob", meta=Meta.parse(raw), raw=raw)).message
 
 
 def a_refused_child() -> str:

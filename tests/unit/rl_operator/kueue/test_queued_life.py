@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rl_operator.kube.conditions import find, is_true
 from rl_operator.kueue import admission
-from rl_operator.status.status_input import over
+from rl_operator.state.attempt_records import is_over
 from tests import kueue
 from tests.examples import examples
 from tests.unit.rl_operator.jobs.test_life import (
@@ -193,7 +193,7 @@ def test_evictions_are_no_failures(history: list[str]) -> None:
 def rest_of(life: QueuedLife) -> dict[str, object]:
     """The world, but of a job that is over what its last look was told of the queue."""
     world = world_of(life)
-    if over(life.status):
+    if is_over(life.status):
         told = [
             condition for condition in world["conditions"] if condition[0] not in admission.TOLD
         ]

@@ -12,8 +12,9 @@ from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Child
-from rl_operator.render import agents, objects, pool, trainer
+from rl_operator.render import agents, objects, pool
 from rl_operator.render.engine import ARGUMENTS
+from rl_operator.state.trainer_job import TrainerJob
 from tests.unit.rl_operator.builders import RUN, a_meta, a_spec
 from tests.unit.rl_operator.rendered import (
     JOB,
@@ -358,5 +359,5 @@ STATES: dict[str, tuple[list[dict[str, str]], str]] = {
 def test_a_trainer_s_state_is_read(conditions: list[dict[str, str]], state: str) -> None:
     meta = a_meta("job-2", labels={names.ATTEMPT_LABEL: "2"})
     raw = {"status": {"conditions": conditions}}
-    parsed = trainer.parse_trainer_job(Child(kind="PyTorchJob", meta=meta, raw=raw))
+    parsed = TrainerJob.parse(Child(kind="PyTorchJob", meta=meta, raw=raw))
     assert (parsed.state, parsed.attempt) == (state, 2)

@@ -20,16 +20,16 @@ from rl_contracts.spec.status import (
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.attempts import start_gate
 from rl_operator.kube import names
-from rl_operator.kube.conditions import ConditionUpdate
+from rl_operator.kube.conditions import ConditionUpdate, Stall
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
-from rl_operator.pools import wait_status
 from rl_operator.pools.scaling import history
 from rl_operator.render import deployment
 from rl_operator.render.objects import spec_config
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import JobSnapshot, Pool, PoolSnapshot
-from rl_operator.status.status_input import Stall, StatusInput
+from rl_operator.status import pool_wait
+from rl_operator.status.status_input import StatusInput
 from rl_sampler.engine.assignment import load_assignment
 from tests.unit.rl_operator.builders import (
     IMAGES,
@@ -75,7 +75,7 @@ def a_waiting_job(pool: Pool | None, *, asked: bool = True, **job: Any) -> JobSn
 
 def told(snapshot: JobSnapshot, **status_input: Any) -> list[ConditionUpdate]:
     seen = StatusInput(snapshot=snapshot, reading=a_reading(), now=NOW, **status_input)
-    return wait_status.said(seen, snapshot.job.status)
+    return pool_wait.said(seen, snapshot.job.status)
 
 
 def test_who_waits_is_told_for_whom_and_how_long() -> None:
@@ -134,8 +134,8 @@ def test_a_missing_pool_stalls_in_the_end() -> None:
     snapshot = a_waiting_job(None, lifecycle={"pendingDeadlineSeconds": 60})
     spec = snapshot.job.spec
     assert spec is not None
-    assert wait_status.stall(snapshot, spec, now=NOW) is None
-    stall = wait_status.stall(snapshot, spec, now=NOW + 1)
+    assert pool_wait.stall(snapshot, spec, now=NOW) is None
+    stall = pool_wait.stall(snapshot, spec, now=NOW + 1)
     assert stall is not None
     assert (stall.reason, "pendingDeadlineSeconds = 60" in stall.message) == ("PoolNotFound", True)
 

@@ -13,13 +13,13 @@ from rl_contracts.spec.status import (
     RLJobStatus,
     SamplerPoolStatus,
 )
-from rl_operator.kube.conditions import find
+from rl_operator.kube.conditions import Stall, find
 from rl_operator.kube.timestamps import format_time
 from rl_operator.state.decisions import Begin, Ended, Wait
 from rl_operator.state.pod import Container
 from rl_operator.state.progress import REACHED, Reach, Reading
 from rl_operator.status.job_conditions import compute
-from rl_operator.status.status_input import Stall, StatusInput
+from rl_operator.status.status_input import StatusInput
 from tests.unit.rl_operator.builders import (
     NOW,
     a_failure,

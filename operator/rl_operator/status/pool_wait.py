@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
-from rl_operator.kube.conditions import ConditionUpdate, find
+from rl_operator.kube.conditions import ConditionUpdate, Stall, find
 from rl_operator.kube.timestamps import parse_time
-from rl_operator.pools import assignment
 from rl_operator.pools.assignment import ASSIGNED, WAITING
-from rl_operator.state import pool_ref
+from rl_operator.state import attempt_records, pool_ref
 from rl_operator.state.snapshot import JobSnapshot, Pool
-from rl_operator.status.status_input import Stall, StatusInput, over
+from rl_operator.status.status_input import StatusInput
 
 NOT_FOUND = "PoolNotFound"
 
@@ -19,7 +18,7 @@ def lacks_pool(snapshot: JobSnapshot) -> bool:
     """Whether the job names a shared pool that does not serve it now."""
     pool = snapshot.shared
     named = bool(pool_ref.of(snapshot.job.spec))
-    return named and (pool is None or not assignment.holds(pool, snapshot.job))
+    return named and (pool is None or not pool.serves(snapshot.job))
 
 
 def since(snapshot: JobSnapshot) -> float | None:
@@ -33,7 +32,9 @@ def said(status_input: StatusInput, after: RLJobStatus) -> list[ConditionUpdate]
     """The condition by which the job asks for its pool, or says that it has it."""
     snapshot = status_input.snapshot
     name = pool_ref.of(snapshot.job.spec)
-    if not name or over(after) or snapshot.job.suspended or snapshot.job.meta.deleted_at:
+    job = snapshot.job
+    ends = attempt_records.is_over(after) or job.suspended or job.meta.deleted_at is not None
+    if not name or ends:
         return []
     pool = snapshot.shared
     if pool is None:

@@ -1,0 +1,66 @@
+"""The trainer's job object of one attempt: the state of a PyTorchJob."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_operator.kube.metadata import Child, Raw
+from rl_operator.kube.names import SPEC_VOLUME
+from rl_operator.kube.redact import redacted
+
+State = Literal["Active", "Succeeded", "Failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerJob:
+    """The trainer's job object of one attempt."""
+
+    name: str
+    uid: str
+    attempt: int
+    created_at: float
+    state: State
+    message: str = ""
+    deleting: bool = False
+    config: str = ""
+    """The ConfigMap from which its pods read the job's spec; empty where that is not known."""
+
+    @classmethod
+    def parse(cls, child: Child) -> TrainerJob:
+        """Read a PyTorchJob's state from its conditions."""
+        state = state_of(child.raw)
+        return cls(
+            name=child.meta.name,
+            uid=child.meta.uid,
+            attempt=child.meta.attempt,
+            created_at=child.meta.created_at,
+            state=state,
+            message=redacted(_true_conditions(child.raw).get(state, {}).get("message", "")),
+            deleting=child.meta.deleted_at is not None,
+            config=_config_of(child.raw),
+        )
+
+
+def state_of(raw: Raw) -> State:
+    """Whether a PyTorchJob has ended, and how. The state of its pods is not part of it."""
+    true = _true_conditions(raw)
+    return "Succeeded" if "Succeeded" in true else "Failed" if "Failed" in true else "Active"
+
+
+def _true_conditions(raw: Raw) -> dict[str, Raw]:
+    """Conditions whose status is True, by type."""
+    conditions = raw.get("status", {}).get("conditions") or []
+    return {
+        condition["type"]: condition for condition in conditions if condition["status"] == "True"
+    }
+
+
+def _config_of(raw: Raw) -> str:
+    """Name of the ConfigMap with the job's spec. Others may have edited any part of the object."""
+    pod = raw.get("spec", {}).get("pytorchReplicaSpecs", {}).get("Worker", {}).get("template", {})
+    volumes = (pod.get("spec") or {}).get("volumes") or []
+    sources = (
+        volume.get("configMap") or {} for volume in volumes if volume.get("name") == SPEC_VOLUME
+    )
+    return next((str(source.get("name", "")) for source in sources), "")
