@@ -17,6 +17,7 @@ from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import open_session
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.engine.passthrough import passing_on
+from rl_sampler.engine.probes import listening
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedState
@@ -27,7 +28,6 @@ from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.policy.relay.wiring import relay_listening, relay_of
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
-from rl_sampler.probes import listening
 from rl_sampler.run_watch import RunWatch
 from rl_sampler.sandbox.wiring import sandbox_of
 from rl_sampler.user_code.bring import Brought, bring

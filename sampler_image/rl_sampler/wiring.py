@@ -13,6 +13,7 @@ from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.engine.passthrough import Passthrough
+from rl_sampler.engine.probes import Probes
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedState
@@ -25,7 +26,6 @@ from rl_sampler.episodes.episode import EpisodeRunner
 from rl_sampler.episodes.rollout_runner import Player
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
-from rl_sampler.probes import Probes
 from rl_sampler.reaper import Reaper
 from rl_sampler.tasks.claims import ClaimBook
 from rl_sampler.tools.patience import PatientToolbox

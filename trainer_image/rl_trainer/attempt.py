@@ -32,13 +32,13 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
 from rl_trainer import loop, standalone
-from rl_trainer.checkpoint import leftovers
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job
 from rl_trainer.distributed import processors, rendezvous
 from rl_trainer.distributed.team import Team, lost_as_failure
 from rl_trainer.errors import TerminatedError, TrainingFailedError
 from rl_trainer.follower import Follower
+from rl_trainer.rollouts import leftovers
 from rl_trainer.tracking import endpoint
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.errors import RLError
 from rl_trainer import inputs, replay, startup
 from rl_trainer.algorithm.groups import Limits
-from rl_trainer.checkpoint import export, hub_models, leftovers, report
+from rl_trainer.checkpoint import export, hub_models, report
 from rl_trainer.checkpoint.checkpointer import Checkpointer
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
@@ -20,7 +20,7 @@ from rl_trainer.model.chat_template import ChatTemplate
 from rl_trainer.model.learner import Learner
 from rl_trainer.phases import EVALUATE, EXPORT, HAND_OUT, Phases
 from rl_trainer.publish.publisher import Publisher, Unpublished
-from rl_trainer.rollouts import evaluate
+from rl_trainer.rollouts import evaluate, leftovers
 from rl_trainer.rollouts.collect import Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
 from rl_trainer.step import Crew, take_step

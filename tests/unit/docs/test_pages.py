@@ -20,7 +20,7 @@ from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.tally import Tally
 from rl_sampler.metrics import agent_registry
-from rl_trainer.tracking.figures import Figures
+from rl_trainer.context.figures import Figures
 from tests.documents import a_step
 from tests.unit.docs.pages import (
     PACKAGE_FOLDERS,

@@ -12,9 +12,9 @@ from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
+from rl_trainer.context.figures import Figures
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.distributed.team import Team
-from rl_trainer.tracking.figures import Figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

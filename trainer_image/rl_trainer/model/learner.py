@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer.algorithm import minibatches, model_outputs, objective
+from rl_trainer.algorithm import minibatches, objective
 from rl_trainer.algorithm.assessment import Assessment
 from rl_trainer.algorithm.kl import controller
 from rl_trainer.algorithm.objective import Terms
@@ -21,7 +21,7 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Gap, Tally, Update
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import flops, models, sharding
+from rl_trainer.model import flops, model_outputs, models, sharding
 from rl_trainer.model import optimizer as optimizers
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.policy import Policy

@@ -16,9 +16,9 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.tracking import MLFLOW_KEYS, WANDB_KEY
 from rl_contracts.stores.objects import Objects
 from rl_trainer.checkpoint.export import settings
+from rl_trainer.context.figures import Figures
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.tracking import entries
-from rl_trainer.tracking.figures import Figures
 from rl_trainer.tracking.outbox import Outbox
 from rl_trainer.tracking.sample_files import SampleFiles
 from rl_trainer.tracking.tracker import About, Tracker

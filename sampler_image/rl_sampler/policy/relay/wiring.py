@@ -8,11 +8,11 @@ from functools import partial
 
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.assignment import Assignment
+from rl_sampler.engine.probes import listening
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy.relay.client import Relay
 from rl_sampler.policy.relay.pool import relaying
 from rl_sampler.policy.relay.server import RelayServer
-from rl_sampler.probes import listening
 
 
 def relay_of(assignment: Assignment, stores: Stores) -> Relay | None:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_trainer.algorithm import model_outputs, objective
+from rl_trainer.algorithm import objective
 from rl_trainer.algorithm.samples import Sample
+from rl_trainer.model import model_outputs
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.learner import Learner
 from tests.unit.rl_trainer.compared import gradients

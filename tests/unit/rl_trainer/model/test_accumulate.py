@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_trainer.algorithm import model_outputs, objective
+from rl_trainer.algorithm import objective
 from rl_trainer.algorithm.logprobs import TokenStatistics
 from rl_trainer.algorithm.packing import Packed
+from rl_trainer.model import model_outputs
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy

@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import Drops
+from rl_trainer.context.figures import MOST_SERIES, Figures
 from rl_trainer.tracking.endpoint import serving
-from rl_trainer.tracking.figures import MOST_SERIES, Figures
 from tests.documents import a_step
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
