@@ -32,7 +32,7 @@ from rl_contracts.stores.clients.multipart import PART_BYTES
 from rl_sampler.engine.weights import Staged
 from rl_sampler.policy import fetch, stage
 from rl_trainer.publish import policy_shard
-from rl_trainer.publish.policy_shard import Portion
+from rl_trainer.publish.policy_shard import PolicyShard
 from tests.contract.policy_broadcast.world import Line, Subscriber
 
 SUBSCRIBERS = (1, 2, 4)
@@ -167,7 +167,7 @@ class Split:
     def measuring(self) -> Iterator[None]:
         """Measure what is called inside."""
         parts: list[tuple[str, Any, str]] = [
-            ("encode_seconds", Portion, "encode"),
+            ("encode_seconds", PolicyShard, "encode_delta"),
             ("upload_seconds", policy_shard, "upload"),
             ("download_seconds", fetch.Downloads, "fetch"),
             ("build_seconds", stage, "build"),

@@ -26,8 +26,8 @@ from rl_contracts.stores.objects import Objects
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, sharding, weights
 from rl_trainer.model.policy import Policy, divided
-from rl_trainer.publish.channel import Answering
-from rl_trainer.publish.policy_shards import Portions
+from rl_trainer.publish.channel import ShardResponder
+from rl_trainer.publish.policy_shards import PolicyShards
 from tests.contract.policy_broadcast.world import Line
 from tests.contract.rl_trainer.distributed import ranks
 
@@ -61,19 +61,19 @@ def publish(settings: dict[str, str], epoch: int, world: World, folder: Path) ->
     gc.collect()
     objects = Objects(StoreSettings.from_mapping(settings))
     line = Line(objects, world=world, remember=False, epoch=epoch)
-    portions = line.portions if world.leads else Portions(objects, ThreadPoolExecutor(1))
-    answering = Answering(world, portions)
+    shards = line.shards if world.leads else PolicyShards(objects, ThreadPoolExecutor(1))
+    responder = ShardResponder(world, shards)
     if not world.leads:
-        answering.begin()
+        responder.begin()
     found, before = [], megabytes("VmRSS")
     for number in range(1, VERSIONS + 1):
         change(policy, seed=number)
         world.gather("changed")
         PEAK.write_text("5")
         started = time.perf_counter()
-        own = weights.portion(policy, precision="BF16", world=world)
+        own = weights.own_tensors(policy, precision="BF16", world=world)
         held = time.perf_counter() - started
-        portions.take(number, own)
+        shards.take(number, own)
         world.gather("taken")
         if world.leads:
             line.publish(own)
@@ -81,7 +81,7 @@ def publish(settings: dict[str, str], epoch: int, world: World, folder: Path) ->
         tensors = sum(one.nbytes for one in own.values()) / 1e6
         above = megabytes("VmHWM") - before
         found.append({"own_mb": tensors, "peak_mb": above, "snapshot_seconds": held})
-    answering.end()
+    responder.end()
     return found
 
 

@@ -23,8 +23,8 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_trainer.distributed.world import ALONE
 from rl_trainer.publish import broadcast
-from rl_trainer.publish.channel import Asking
-from rl_trainer.publish.policy_shards import Portions
+from rl_trainer.publish.channel import ShardRequester
+from rl_trainer.publish.policy_shards import PolicyShards
 from tests.contract.rl_sampler.conftest import EngineServer, Pod, new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
@@ -105,8 +105,8 @@ class Publisher:
     base: broadcast.Base | None = None
 
     def __post_init__(self) -> None:
-        self.portions = Portions(self.script.stores.objects, ThreadPoolExecutor(2))
-        self.ask = Asking(ALONE, self.portions).ask
+        self.shards = PolicyShards(self.script.stores.objects, ThreadPoolExecutor(2))
+        self.request_all = ShardRequester(ALONE, self.shards).request_all
 
     def publish(self, tensors: dict[str, Tensor]) -> PolicyPointer:
         """Write the next version and point to it."""
@@ -116,10 +116,10 @@ class Publisher:
         pointer = PolicyPointer(
             version=version, epoch=script.epoch, step=script.step, prefix=prefix, manifest_sha256=""
         )
-        self.portions.take(version, tensors)
+        self.shards.take(version, tensors)
         sent = broadcast.send(
             script.stores.objects,
-            self.ask,
+            self.request_all,
             ranks=1,
             number=version,
             pointer=pointer,
@@ -127,7 +127,7 @@ class Publisher:
             base=self.base,
             delta=self.delta,
         )
-        broadcast.keep(self.ask, ranks=1, base=sent.base)
+        broadcast.keep_base(self.request_all, ranks=1, base=sent.base)
         self.base = sent.base
         return script.point(pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256}))
 

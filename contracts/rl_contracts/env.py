@@ -21,7 +21,7 @@ REPLICAS = "RL_REPLICAS"
 REPLICA = "RL_REPLICA"
 PROCESSES = "RL_PROCESSES"
 LOCAL_RANK = "RL_LOCAL_RANK"
-MEETING = "PET_RDZV_ENDPOINT"
+RENDEZVOUS = "PET_RDZV_ENDPOINT"
 """Set by training-operator: host and port of the first trainer pod."""
 WEIGHTS_FOLDER = "RL_WEIGHTS_FOLDER"
 ENGINE_URL = "RL_ENGINE_URL"
@@ -128,7 +128,7 @@ class TrainerEnv:
     """In each pod."""
     local_rank: int = 0
     """Which of them this is."""
-    meeting: str = ""
+    rendezvous: str = ""
     """``host:port`` of the first pod, where there are several processes."""
     listen_port: int | None = None
     """Where metrics are served; None: nowhere."""
@@ -152,7 +152,7 @@ class TrainerEnv:
             replica=integer(environ, REPLICA) if replicas > 1 else 0,
             processes=processes,
             local_rank=integer(environ, LOCAL_RANK) if processes > 1 else 0,
-            meeting=required(environ, MEETING) if replicas * processes > 1 else "",
+            rendezvous=required(environ, RENDEZVOUS) if replicas * processes > 1 else "",
             namespace=required(environ, NAMESPACE),
             job=required(environ, JOB),
             run=required(environ, RUN),

@@ -35,7 +35,7 @@ from rl_trainer import loop, standalone
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job
 from rl_trainer.distributed import processors, rendezvous
-from rl_trainer.distributed.team import Team, lost_as_failure
+from rl_trainer.distributed.team import Team, rank_loss_as_failure
 from rl_trainer.errors import TerminatedError, TrainingFailedError
 from rl_trainer.follower import Follower
 from rl_trainer.rollouts import leftovers
@@ -171,7 +171,7 @@ def _attempt(
 def _follow(team: Team, objects: Objects, *, folder: Path) -> int:
     """Help rank 0 until it ends."""
     try:
-        with lost_as_failure():
+        with rank_loss_as_failure():
             return Follower(team, objects, folder).follow()
     except TrainingFailedError as error:
         log.error("%s", error)

@@ -13,23 +13,23 @@ from rl_contracts.stores.objects import Objects
 from rl_trainer import inputs
 from rl_trainer.checkpoint import saved
 from rl_trainer.distributed.rank_commands import (
-    Assess,
-    Begin,
-    Copy,
-    End,
-    Order,
-    Pause,
-    PutBack,
-    Score,
-    Share,
-    Snapshot,
-    Update,
+    AssessSamples,
+    Exit,
+    GatherTrainingState,
+    GatherWeights,
+    LoadModels,
+    Ping,
+    RankCommand,
+    RestoreCheckpoint,
+    ScoreSamples,
+    SnapshotShard,
+    TrainStep,
 )
 from rl_trainer.distributed.team import Team
 from rl_trainer.model import weights
 from rl_trainer.model.learner import Learner
-from rl_trainer.publish.channel import Answering
-from rl_trainer.publish.policy_shards import Portions, encoders, take
+from rl_trainer.publish.channel import ShardResponder
+from rl_trainer.publish.policy_shards import PolicyShards, encoders, take
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ class Follower:
         self._team, self._objects, self._folder = team, objects, folder
         self._learner: Learner | None = None
         self._precision: Literal["BF16", "FP32"] = "FP32"
-        self._portions = Portions(objects, encoders())
-        self._answering = Answering(team.world, self._portions)
+        self._shards = PolicyShards(objects, encoders())
+        self._responder = ShardResponder(team.world, self._shards)
 
     def follow(self) -> int:
         """Carry out orders until the last one; returns the exit code that it names.
@@ -57,55 +57,55 @@ class Follower:
         Raises:
             RuntimeError: rank 0 is gone.
         """
-        self._answering.begin()
+        self._responder.begin()
         try:
             return self._follow()
         finally:
-            self._answering.end()
+            self._responder.end()
 
     def _follow(self) -> int:
         while True:
-            order = self._team.receive()
-            if isinstance(order, End):
-                return order.code
+            command = self._team.receive()
+            if isinstance(command, Exit):
+                return command.code
             error = ""
             try:
-                self._carry_out(order)
+                self._carry_out(command)
             except RLError as failure:
-                log.error("%s: %s", type(order).__name__, failure)
+                log.error("%s: %s", type(command).__name__, failure)
                 error = f"{type(failure).__name__}: {failure}"[:500]
             self._team.report(error)
 
-    def _carry_out(self, order: Order) -> None:
-        match order:
-            case Begin(spec=spec, base=base):
+    def _carry_out(self, command: RankCommand) -> None:
+        match command:
+            case LoadModels(spec=spec, base=base):
                 self._begin(RLJobSpec.model_validate_json(spec), base)
-            case Update(samples=samples, step=step):
+            case TrainStep(samples=samples, step=step):
                 self._own.update(samples, step=step)
-            case Score(samples=samples, temperature=temperature):
+            case ScoreSamples(samples=samples, temperature=temperature):
                 self._own.score(samples, temperature=temperature)
-            case Assess(samples=samples):
+            case AssessSamples(samples=samples):
                 self._own.assess(samples)
-            case Snapshot():
-                self._snapshot(order)
-            case Share():
+            case GatherWeights():
+                self._snapshot(command)
+            case SnapshotShard():
                 take(
-                    self._portions,
-                    order,
+                    self._shards,
+                    command,
                     self._own.policy,
                     precision=self._precision,
                     world=self._team.world,
                 )
-            case Copy():
+            case GatherTrainingState():
                 saved.copied(self._own)
-            case PutBack():
-                saved.put_back(self._read(order), self._own)
-            case Pause() | End():
+            case RestoreCheckpoint():
+                saved.put_back(self._read(command), self._own)
+            case Ping() | Exit():
                 pass
 
-    def _snapshot(self, order: Snapshot) -> None:
+    def _snapshot(self, command: GatherWeights) -> None:
         world = self._team.world
-        if order.adapter:
+        if command.adapter:
             weights.adapter(self._own.policy, precision="FP32", world=world)
         else:
             weights.snapshot(self._own.policy, precision=self._precision, world=world)
@@ -121,10 +121,10 @@ class Follower:
             self._objects, spec, base=base, folder=self._folder, world=self._team.world
         )
 
-    def _read(self, order: PutBack) -> saved.Saved:
+    def _read(self, command: RestoreCheckpoint) -> saved.Saved:
         return saved.read(
-            self._objects.of_bucket(order.bucket),
-            order.prefix,
-            manifest_sha256=order.manifest_sha256,
+            self._objects.of_bucket(command.bucket),
+            command.prefix,
+            manifest_sha256=command.manifest_sha256,
             scratch=self._folder,
         )

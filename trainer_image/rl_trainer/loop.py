@@ -23,7 +23,7 @@ from rl_trainer.publish.publisher import Publisher, Unpublished
 from rl_trainer.rollouts import evaluate, leftovers
 from rl_trainer.rollouts.collect import Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
-from rl_trainer.step import Crew, take_step
+from rl_trainer.step import StepContext, take_step
 from rl_trainer.tracking import trackers
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def train(job: Job, run: Run) -> Outcome:
     checkpointer = Checkpointer(job, learner, durable=run.durable, committed=run.step)
     progress = _resume(job, learner, run, checkpointer, base=base)
     leftovers.tidy(job, run)
-    crew = Crew(
+    context = StepContext(
         learner=learner,
         collector=_collector(job, datasets, limits, base=base),
         publisher=Unpublished() if _supervised(job) else Publisher(job, learner.policy),
@@ -58,18 +58,18 @@ def train(job: Job, run: Run) -> Outcome:
         datasets=datasets,
         limits=limits,
     )
-    crew.collector.recall(progress)
-    crew.watched_by(job.heartbeat)
-    crew.trackers.go_on(progress, run.evaluations)
+    context.collector.recall(progress)
+    context.watched_by(job.heartbeat)
+    context.trackers.go_on(progress, run.evaluations)
     finished = False
     try:
-        outcome = _steps(job, crew, progress, base=base)
+        outcome = _steps(job, context, progress, base=base)
         finished = True
     except TerminatedError:  # between two steps, so that progress and weights agree
-        _save(crew.checkpointer, progress)
+        _save(context.checkpointer, progress)
         raise
     finally:
-        crew.close(finished=finished)
+        context.close(finished=finished)
     return outcome
 
 
@@ -118,66 +118,68 @@ def _save(checkpointer: Checkpointer, progress: Progress) -> None:
         log.warning("no checkpoint at the end, the next attempt trains more again: %s", error)
 
 
-def _steps(job: Job, crew: Crew, progress: Progress, *, base: Path) -> Outcome:
+def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) -> Outcome:
     if not _supervised(job):
         job.heartbeat.say("publishing the first policy")
-    crew.publisher.require(step=progress.step)
-    _evaluate(job, crew, progress)
+    context.publisher.require(step=progress.step)
+    _evaluate(job, context, progress)
     while progress.step < job.spec.training.total_steps:
         job.heartbeat.check()
-        collected = crew.collector.collect(progress)
+        collected = context.collector.collect(progress)
         job.heartbeat.say(f"training: step {progress.step + 1} of {job.spec.training.total_steps}")
-        take_step(job, crew, progress, collected)
-        with crew.phases.of(HAND_OUT):
-            _hand_out(job, crew, progress)
-        with crew.phases.of(EVALUATE):
-            _evaluate(job, crew, progress)
-        with crew.phases.of(EXPORT):
+        take_step(job, context, progress, collected)
+        with context.phases.of(HAND_OUT):
+            _hand_out(job, context, progress)
+        with context.phases.of(EVALUATE):
+            _evaluate(job, context, progress)
+        with context.phases.of(EXPORT):
             export.export_due(
                 job,
-                crew.learner.policy,
+                context.learner.policy,
                 base=base,
                 step=progress.step,
                 evaluations=progress.evaluations,
             )
-    return _finish(job, crew, progress, base=base)
+    return _finish(job, context, progress, base=base)
 
 
-def _hand_out(job: Job, crew: Crew, progress: Progress) -> None:
+def _hand_out(job: Job, context: StepContext, progress: Progress) -> None:
     """Publish and checkpoint where the step is one of those that ask for it."""
     last = progress.step == job.spec.training.total_steps
     if last or progress.step % job.spec.weight_sync.every_steps == 0:
-        crew.publisher.submit(step=progress.step)
+        context.publisher.submit(step=progress.step)
     if last or progress.step % job.spec.training.checkpoint.every_steps == 0:
-        crew.checkpointer.submit(progress)
+        context.checkpointer.submit(progress)
 
 
-def _evaluate(job: Job, crew: Crew, progress: Progress) -> None:
-    datasets = evaluate.due(job, progress, crew.datasets)
+def _evaluate(job: Job, context: StepContext, progress: Progress) -> None:
+    datasets = evaluate.due(job, progress, context.datasets)
     if not datasets:
         return
-    if isinstance(crew.collector, Demonstrations):
-        found = crew.collector.evaluate(crew.learner, datasets, step=progress.step)
+    if isinstance(context.collector, Demonstrations):
+        found = context.collector.evaluate(context.learner, datasets, step=progress.step)
     else:
-        pointer = crew.publisher.require(step=progress.step)
+        pointer = context.publisher.require(step=progress.step)
         assert pointer is not None
-        found = evaluate.evaluate(job, crew.learner, datasets, pointer=pointer, limits=crew.limits)
+        found = evaluate.evaluate(
+            job, context.learner, datasets, pointer=pointer, limits=context.limits
+        )
     progress.evaluations += found
-    crew.trackers.evaluated(found, time=job.stores.mongo.now())
+    context.trackers.evaluated(found, time=job.stores.mongo.now())
     job.stores.runs.record_evaluations(job.run, epoch=job.epoch, evaluations=progress.evaluations)
 
 
-def _finish(job: Job, crew: Crew, progress: Progress, *, base: Path) -> Outcome:
+def _finish(job: Job, context: StepContext, progress: Progress, *, base: Path) -> Outcome:
     job.heartbeat.say("writing the final model")
-    crew.publisher.require(step=progress.step)
-    crew.checkpointer.finish(progress)
+    context.publisher.require(step=progress.step)
+    context.checkpointer.finish(progress)
     final = export.export(
-        job, crew.learner.policy, base=base, step=progress.step, evaluations=progress.evaluations
+        job, context.learner.policy, base=base, step=progress.step, evaluations=progress.evaluations
     )
     report.write_metrics(job.stores.objects, job.prefix, progress.metrics, epoch=job.epoch)
     run = job.stores.runs.get(job.run)
     assert run is not None
-    versions = crew.publisher.version
+    versions = context.publisher.version
     composed = report.compose(run, job.spec, policy_versions=versions, final_model=final)
     report.write_report(job.stores.objects, job.prefix, composed, epoch=job.epoch)
     message = f"{progress.step} steps, {versions} policy versions."

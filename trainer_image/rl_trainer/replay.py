@@ -16,7 +16,7 @@ from rl_contracts.documents.run import Run
 from rl_trainer.algorithm.samples import batch_samples, digest
 from rl_trainer.algorithm.step_metrics import Circumstances, step_metrics
 from rl_trainer.context.job import Job, Progress
-from rl_trainer.distributed.rank_commands import Update
+from rl_trainer.distributed.rank_commands import TrainStep
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model.learner import Learner
 
@@ -75,7 +75,7 @@ def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -
     samples = batch_samples(batch, rollouts)
     trained.check(batch, digest(samples))
     update = job.team.call(
-        Update(samples=samples, step=batch.step),
+        TrainStep(samples=samples, step=batch.step),
         lambda: learner.update(samples, step=batch.step),
     )
     circumstances = Circumstances(

@@ -16,7 +16,7 @@ from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.of_run import read_data
-from rl_trainer.distributed.rank_commands import Begin
+from rl_trainer.distributed.rank_commands import LoadModels
 from rl_trainer.model.learner import Learner
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
     base = base_model.places(job, run)
     job = base_model.pinned(job, base)
     learner, limits = job.team.call(
-        Begin(spec=job.spec.model_dump_json(by_alias=True), base=base),
+        LoadModels(spec=job.spec.model_dump_json(by_alias=True), base=base),
         lambda: inputs.learner(
             job.stores.objects,
             job.spec,

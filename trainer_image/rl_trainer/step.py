@@ -17,7 +17,7 @@ from rl_trainer.checkpoint.checkpointer import Checkpointer
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
-from rl_trainer.distributed.rank_commands import Assess, Update
+from rl_trainer.distributed.rank_commands import AssessSamples, TrainStep
 from rl_trainer.model.learner import Learner
 from rl_trainer.phases import FORM, Phases
 from rl_trainer.publish.publisher import Publisher, Unpublished
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class StepContext:
     """Everything that takes part in a step."""
 
     learner: Learner
@@ -55,27 +55,29 @@ class Crew:
         self.trackers.close(finished=finished)
 
 
-def take_step(job: Job, crew: Crew, progress: Progress, collected: Collected) -> None:
+def take_step(job: Job, context: StepContext, progress: Progress, collected: Collected) -> None:
     """Train one batch: written down before, committed after, its tasks retired last."""
     rollouts = {rollout.id: rollout for group in collected.groups for rollout in group.rollouts}
-    with crew.phases.of(FORM):
-        batch, samples = _form(job, crew.learner, progress, collected, rollouts)
+    with context.phases.of(FORM):
+        batch, samples = _form(job, context.learner, progress, collected, rollouts)
     update = job.team.call(
-        Update(samples=samples, step=batch.step),
-        lambda: crew.learner.update(samples, step=batch.step),
+        TrainStep(samples=samples, step=batch.step),
+        lambda: context.learner.update(samples, step=batch.step),
     )
     members = [rollouts[member.rollout] for member in batch.members]
-    metrics = step_metrics(members, update, _circumstances(job, crew, collected, step=batch.step))
+    metrics = step_metrics(
+        members, update, _circumstances(job, context, collected, step=batch.step)
+    )
     progress.totals = add(progress.totals, metrics)
     job.stores.runs.commit_step(
         job.run, epoch=job.epoch, head_batch=batch.id, latest=metrics, totals=progress.totals
     )
     progress.step, progress.head = batch.step, batch.id
     progress.metrics.append(metrics)
-    crew.trackers.step(metrics, members)
+    context.trackers.step(metrics, members)
     job.stores.batches.mark(batch, BatchState.TRAINED)
-    crew.checkpointer.trained(batch)
-    crew.collector.retire(collected.groups, batch)
+    context.checkpointer.trained(batch)
+    context.collector.retire(collected.groups, batch)
     _log_step(metrics, steps=job.spec.training.total_steps)
 
 
@@ -90,7 +92,7 @@ def _form(
     assessments: dict[str, Assessment] = {}
     if assessment.needed(job.spec.algorithm):
         asked = [sequence for rollout in rollouts.values() for sequence in sequences(rollout)]
-        assessments = job.team.call(Assess(samples=asked), lambda: learner.assess(asked))
+        assessments = job.team.call(AssessSamples(samples=asked), lambda: learner.assess(asked))
     batch = form(
         collected.groups,
         batch=empty_batch(
@@ -112,17 +114,19 @@ def _form(
     return batch, samples
 
 
-def _circumstances(job: Job, crew: Crew, collected: Collected, *, step: int) -> Circumstances:
+def _circumstances(
+    job: Job, context: StepContext, collected: Collected, *, step: int
+) -> Circumstances:
     return Circumstances(
         step=step,
         epoch=job.epoch,
         time=job.stores.mongo.now(),
         wait_seconds=collected.wait_seconds,
-        seconds=crew.phases.take(),
+        seconds=context.phases.take(),
         drops=collected.drops,
         dropped_share=collected.dropped_share,
-        policy_version=crew.publisher.version,
-        tracking_behind=crew.trackers.behind,
+        policy_version=context.publisher.version,
+        tracking_behind=context.trackers.behind,
     )
 
 

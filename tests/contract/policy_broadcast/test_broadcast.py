@@ -145,7 +145,7 @@ def test_a_full_policy_is_taken_where_the_chain_is_longer(
 def test_shards_arrive_as_one_policy(
     line: Line, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_shard, "SHARD_BYTES", 1000)
+    monkeypatch.setattr(policy_shard, "FILE_BYTES", 1000)
     monkeypatch.setattr(fetch, "PART_BYTES", 300)
     staged = subscriber.stage(line.publish(strange()))
     assert len(list(staged.folder.glob("model-*-of-*.safetensors"))) == 2

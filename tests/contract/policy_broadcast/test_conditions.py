@@ -111,10 +111,10 @@ def test_a_publication_that_fails_is_retried_and_no_step_waits_for_it(
 
 def held(trainer: Trainer) -> int:
     """Copies of the weights in memory."""
-    portions = trainer.publisher._portions
-    base = None if portions._base is None else portions._base[1]
-    others = {id(one) for one in (portions._own, base) if one is not None}
-    return len(portions._waiting) + len(others)
+    shards = trainer.publisher._shards
+    base = None if shards._base is None else shards._base[1]
+    others = {id(one) for one in (shards._current_shard, base) if one is not None}
+    return len(shards._waiting) + len(others)
 
 
 @pytest.mark.parametrize("size", [1 << 16, PART_BYTES + 1])

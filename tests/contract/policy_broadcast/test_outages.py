@@ -16,7 +16,7 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 from rl_sampler.policy import fetch
 from rl_trainer.publish import policy_shard
-from rl_trainer.publish.safetensors_files import ShardContent
+from rl_trainer.publish.safetensors_files import FileContent
 from tests.contract.policy_broadcast.world import Line, Subscriber, content
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
 from tests.waiting import HUNG_SECONDS
@@ -71,7 +71,7 @@ def test_a_publication_survives_a_restart(
 ) -> None:
     line, outage = Line(bucket(settings, patience_seconds=HUNG_SECONDS)), Outage(minio)
 
-    class Interrupted(ShardContent):
+    class Interrupted(FileContent):
         read_bytes = 0
 
         def __call__(self, offset: int, size_bytes: int) -> list[memoryview]:
@@ -80,7 +80,7 @@ def test_a_publication_survives_a_restart(
                 outage()
             return super().__call__(offset, size_bytes)
 
-    monkeypatch.setattr(policy_shard, "ShardContent", Interrupted)
+    monkeypatch.setattr(policy_shard, "FileContent", Interrupted)
     pointer = line.publish(large())
     outage.over()
     subscriber = Subscriber.make(tmp_path / "weights", line.objects, large())

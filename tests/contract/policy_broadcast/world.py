@@ -25,8 +25,8 @@ from rl_sampler.policy.verify import Signature, TensorKind, mapped
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.publish import broadcast, safetensors_files
 from rl_trainer.publish.broadcast import Base, Sent
-from rl_trainer.publish.channel import Asking
-from rl_trainer.publish.policy_shards import Portions
+from rl_trainer.publish.channel import ShardRequester
+from rl_trainer.publish.policy_shards import PolicyShards
 
 NEVER = threading.Event()
 OFTEN = Delta(anchor_every=1000, max_fraction=1.0)
@@ -89,8 +89,8 @@ class Line:
     """Other ranks take what they have of a version under its number, before it is published."""
 
     def __post_init__(self) -> None:
-        self.portions = Portions(self.objects, ThreadPoolExecutor(2))
-        self.ask = Asking(self.world, self.portions).ask
+        self.shards = PolicyShards(self.objects, ThreadPoolExecutor(2))
+        self.request_all = ShardRequester(self.world, self.shards).request_all
 
     def publish(self, tensors: dict[str, Tensor]) -> PolicyPointer:
         """Write the next version."""
@@ -106,10 +106,10 @@ class Line:
             self.states[version] = raw(
                 {name: safetensors_files.flat(one) for name, one in tensors.items()}
             )
-        self.portions.take(version, tensors)
+        self.shards.take(version, tensors)
         sent = broadcast.send(
             self.objects,
-            self.ask,
+            self.request_all,
             ranks=self.world.size,
             number=version,
             pointer=pointer,
@@ -117,7 +117,7 @@ class Line:
             base=self.base,
             delta=self.delta,
         )
-        broadcast.keep(self.ask, ranks=self.world.size, base=sent.base)
+        broadcast.keep_base(self.request_all, ranks=self.world.size, base=sent.base)
         self.version, self.base, self.sent[version] = version, sent.base, sent
         pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})
         self.pointers[version] = pointer

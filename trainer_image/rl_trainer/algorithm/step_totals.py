@@ -80,19 +80,19 @@ class Tally:
     log_ratios: tuple[float, float] | None = None
 
     def add(
-        self, terms: Sequence[Terms], *, below: int, norm: float, tokens: int, first: bool
+        self, terms: Sequence[Terms], *, denominator: int, norm: float, tokens: int, first: bool
     ) -> float:
         """Count one update; returns its loss.
 
         Args:
             terms: of its microbatches.
-            below: what their totals are divided by.
+            denominator: what their totals are divided by.
             norm: of its gradient.
             tokens: generated tokens that it took.
             first: it is of the step's first pass.
         """
         sums = sum((term.sums for term in terms), torch.zeros_like(self.sums))
-        loss = float(sums[objective.LOSS]) / below
+        loss = float(sums[objective.LOSS]) / denominator
         self.losses.append(loss)
         self.norms.append(norm)
         self.tokens += tokens

@@ -24,7 +24,7 @@ from rl_trainer.context import artifacts
 from rl_trainer.context.artifacts import Origin
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.uploads import Uploader
-from rl_trainer.distributed.rank_commands import Copy, PutBack
+from rl_trainer.distributed.rank_commands import GatherTrainingState, RestoreCheckpoint
 from rl_trainer.model.learner import Learner
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Checkpointer:
         learner = self._learner
         self._uploader.submit(
             _Pending(
-                tensors=self._job.team.call(Copy(), lambda: saved.copied(learner)),
+                tensors=self._job.team.call(GatherTrainingState(), lambda: saved.copied(learner)),
                 state=state,
                 batches=list(self._batches),
             )
@@ -220,5 +220,7 @@ def take(
         saved.put_back(found, learner)
         return found
 
-    order = PutBack(bucket=objects.bucket, prefix=prefix, manifest_sha256=manifest_sha256)
-    return job.team.call(order, own)
+    command = RestoreCheckpoint(
+        bucket=objects.bucket, prefix=prefix, manifest_sha256=manifest_sha256
+    )
+    return job.team.call(command, own)

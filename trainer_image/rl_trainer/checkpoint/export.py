@@ -16,7 +16,7 @@ from rl_trainer.checkpoint import hub_models
 from rl_trainer.context import artifacts
 from rl_trainer.context.artifacts import Origin
 from rl_trainer.context.job import Job
-from rl_trainer.distributed.rank_commands import Snapshot
+from rl_trainer.distributed.rank_commands import GatherWeights
 from rl_trainer.model import weights
 from rl_trainer.model.policy import Policy
 
@@ -66,7 +66,7 @@ def export(
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         (folder / "README.md").write_text(model_card(job, step=step, evaluations=evaluations))
         taken = job.team.call(
-            Snapshot(),
+            GatherWeights(),
             lambda: weights.snapshot(policy, precision=precision, world=job.team.world),
         )
         weights.write(taken, folder)
@@ -89,7 +89,7 @@ def _export_adapter(job: Job, policy: Policy, *, step: int, root: str) -> None:
     with tempfile.TemporaryDirectory(dir=job.folder) as name:
         folder = Path(name)
         taken = job.team.call(
-            Snapshot(adapter=True),
+            GatherWeights(adapter=True),
             lambda: weights.adapter(policy, precision="FP32", world=job.team.world),
         )
         weights.write_adapter(taken, policy.adapter, folder)

@@ -1,4 +1,9 @@
-"""What rank 0 has the other ranks do, each with it at the same time."""
+"""Commands that rank 0 sends to the other ranks; all ranks carry each one out at the same time.
+
+They travel as collectives, in step with training (``team``). What rank 0 asks of the other ranks'
+publishers beside training are the requests of ``publish.policy_shard``, which must not take a place
+among these collectives and so travel over a store (``publish.channel``).
+"""
 
 from __future__ import annotations
 
@@ -10,64 +15,64 @@ from rl_trainer.algorithm.samples import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
-    """Load the models."""
+class LoadModels:
+    """Fetch and load the models; always the first command."""
 
     spec: str
-    """The manifest's spec as JSON, with the number of steps."""
+    """The manifest's spec as JSON, with the number of steps filled in."""
     base: BasePlaces
-    """Where the model to start from lies."""
+    """Where the model that training starts from lies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """Make a training step."""
+class TrainStep:
+    """Make training step ``step`` (≥ 1) from these samples; each rank takes its share of them."""
 
     samples: list[Sample]
     step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """Compute log-probabilities."""
+class ScoreSamples:
+    """Compute log-probabilities of the samples at ``temperature`` (> 0)."""
 
     samples: list[Sample]
     temperature: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assess:
-    """Compute what the algorithm asks before advantages."""
+class AssessSamples:
+    """Compute what the advantages need of the models: KL, reference, values."""
 
     samples: list[Sample]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """Hand rank 0 the policy's weights."""
+class GatherWeights:
+    """Send the policy's weights to rank 0."""
 
     adapter: bool = False
-    """The adapters alone, in float32; else all weights, adapters merged."""
+    """True: the adapters alone, in float32. False: all weights, adapters merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Take this rank's tensors of the policy, to publish them when asked."""
+class SnapshotShard:
+    """Copy the tensors that this rank publishes, and hold them until rank 0 requests them."""
 
     number: int
-    """Of this snapshot."""
+    """Of this snapshot, ≥ 1."""
     drop: int
-    """Number of one that will not be asked for; 0 for none."""
+    """Number of an earlier snapshot that will not be requested; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """Hand rank 0 the training state."""
+class GatherTrainingState:
+    """Send weights, moments and auxiliary state to rank 0, for a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutBack:
-    """Take the training state from a checkpoint."""
+class RestoreCheckpoint:
+    """Read a checkpoint from the bucket and load it."""
 
     bucket: str
     prefix: str
@@ -75,15 +80,26 @@ class PutBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """Nothing: tells both sides that the other is there."""
+class Ping:
+    """Do nothing: the answer shows that the rank is alive."""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """Exit."""
+class Exit:
+    """End the process with this exit code."""
 
     code: int
 
 
-Order: TypeAlias = Begin | Update | Score | Assess | Snapshot | Share | Copy | PutBack | Pause | End
+RankCommand: TypeAlias = (
+    LoadModels
+    | TrainStep
+    | ScoreSamples
+    | AssessSamples
+    | GatherWeights
+    | SnapshotShard
+    | GatherTrainingState
+    | RestoreCheckpoint
+    | Ping
+    | Exit
+)

@@ -1,4 +1,7 @@
-"""How the processes of one trainer find each other."""
+"""The rendezvous of a trainer's processes: a TCP store on rank 0, and a process group over it.
+
+torchrun was considered for this module and ``launch``. See docs/contributing/index.md.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from rl_contracts.env import TrainerEnv
@@ -19,10 +21,10 @@ from rl_trainer.errors import TerminatedError, TrainingFailedError
 
 log = logging.getLogger(__name__)
 
-MEETING_SECONDS = 3600.0
-"""Pods may start so long after each other; the operator ends an attempt before that."""
-SILENT_SECONDS = 3600.0
-"""A rank that has let the others wait so long is taken for dead; one that ends is known at once."""
+RENDEZVOUS_SECONDS = 3600.0
+"""Longest wait for all ranks to connect; the operator ends an attempt before that."""
+RANK_TIMEOUT_SECONDS = 3600.0
+"""A rank that keeps the others waiting this long counts as lost; an exit is noticed at once."""
 POLL_SECONDS = 0.2
 
 
@@ -47,11 +49,11 @@ def with_mesh(world: World) -> World:
     """The same ranks with a mesh: one that is alone makes a group of itself, once a process."""
     if world.mesh is not None:
         return world
-    assert world.size == 1, "several have met over one"
-    return dataclasses.replace(world, mesh=_group(HashStore(), rank=0, size=1))
+    assert world.size == 1, "ranks of a trainer with several processes have a mesh already"
+    return dataclasses.replace(world, mesh=_group(dist.HashStore(), rank=0, size=1))
 
 
-def _group(store: Store, *, rank: int, size: int) -> DeviceMesh:
+def _group(store: dist.Store, *, rank: int, size: int) -> DeviceMesh:
     """What lies in host memory passes over gloo beside GPUs, too."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if not dist.is_initialized():
@@ -60,14 +62,14 @@ def _group(store: Store, *, rank: int, size: int) -> DeviceMesh:
             store=store,
             rank=rank,
             world_size=size,
-            timeout=timedelta(seconds=SILENT_SECONDS),
+            timeout=timedelta(seconds=RANK_TIMEOUT_SECONDS),
         )
     return init_device_mesh(device, (size,))
 
 
-def _store(env: TrainerEnv, terminated: threading.Event) -> TCPStore:
+def _store(env: TrainerEnv, terminated: threading.Event) -> dist.TCPStore:
     """On a thread, since nothing interrupts the wait."""
-    waiting = ThreadPoolExecutor(1, thread_name_prefix="meeting").submit(_connect, env)
+    waiting = ThreadPoolExecutor(1, thread_name_prefix="rendezvous").submit(_connect, env)
     while not waiting.done():
         if terminated.wait(POLL_SECONDS):
             raise TerminatedError
@@ -76,17 +78,17 @@ def _store(env: TrainerEnv, terminated: threading.Event) -> TCPStore:
     except (dist.DistError, RuntimeError, OSError) as error:
         raise TrainingFailedError(
             reason="RanksMissing",
-            message=f"The {env.size} processes of the trainer did not meet at {env.meeting}: "
-            f"{str(error).splitlines()[0][:300]}",
+            message=f"The {env.size} processes of the trainer did not all connect to "
+            f"{env.rendezvous}: {str(error).splitlines()[0][:300]}",
         ) from error
 
 
-def _connect(env: TrainerEnv) -> TCPStore:
-    host, _, port = env.meeting.rpartition(":")
-    return TCPStore(
+def _connect(env: TrainerEnv) -> dist.TCPStore:
+    host, _, port = env.rendezvous.rpartition(":")
+    return dist.TCPStore(
         host if env.replica else "127.0.0.1",
         int(port),
         env.size,
         is_master=env.rank == 0,
-        timeout=timedelta(seconds=MEETING_SECONDS),
+        timeout=timedelta(seconds=RENDEZVOUS_SECONDS),
     )

@@ -16,13 +16,13 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from rl_contracts.errors import RLError
-from rl_trainer.distributed.rank_commands import End, Order, Pause
+from rl_trainer.distributed.rank_commands import Exit, Ping, RankCommand
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
 
 T = TypeVar("T")
 
-PAUSE_SECONDS = 2.0
+PING_SECONDS = 2.0
 """Between two orders at most, while rank 0 waits at safe points."""
 
 
@@ -45,7 +45,7 @@ class Team:
     clock: Callable[[], float] = time.monotonic
     _last: float = field(default=0.0, init=False)
 
-    def call(self, order: Order, own: Callable[[], T]) -> T:
+    def call(self, command: RankCommand, own: Callable[[], T]) -> T:
         """Have every rank carry out an order, this one (rank 0) by ``own``; returns its result.
 
         Raises:
@@ -54,8 +54,8 @@ class Team:
         """
         if self.world.size == 1:
             return own()
-        with lost_as_failure():
-            self._send(order)
+        with rank_loss_as_failure():
+            self._send(command)
             failure: RLError | None = None
             try:
                 found = own()
@@ -76,18 +76,18 @@ class Team:
 
     def check(self) -> None:
         """See that the others are there, now and then; raises what ``call`` raises."""
-        if self.world.size > 1 and self.clock() - self._last >= PAUSE_SECONDS:
-            self.call(Pause(), lambda: None)
+        if self.world.size > 1 and self.clock() - self._last >= PING_SECONDS:
+            self.call(Ping(), lambda: None)
 
     def end(self, code: int) -> None:
         """Have the others exit with ``code``; those that are gone already do not matter."""
         if self.world.size > 1:
             with contextlib.suppress(RuntimeError):
-                self._send(End(code))
+                self._send(Exit(code))
 
-    def receive(self) -> Order:
+    def receive(self) -> RankCommand:
         """The next order of rank 0, for another rank; RuntimeError when rank 0 is gone."""
-        found: list[Order | None] = [None]
+        found: list[RankCommand | None] = [None]
         dist.broadcast_object_list(found, src=0)
         assert found[0] is not None
         return found[0]
@@ -96,17 +96,17 @@ class Team:
         """Tell rank 0 how an order went here."""
         self.world.gather(Report(error=error, terminated=self.terminated.is_set()))
 
-    def _send(self, order: Order) -> None:
-        dist.broadcast_object_list([order], src=0)
+    def _send(self, command: RankCommand) -> None:
+        dist.broadcast_object_list([command], src=0)
 
 
 @contextlib.contextmanager
-def lost_as_failure() -> Iterator[None]:
+def rank_loss_as_failure() -> Iterator[None]:
     """Turn what a broken connection raises into TrainingFailedError."""
     try:
         yield
     except RuntimeError as error:
-        if not lost(error):
+        if not is_rank_loss(error):
             raise
         raise TrainingFailedError(
             reason="RankLost",
@@ -114,7 +114,7 @@ def lost_as_failure() -> Iterator[None]:
         ) from error
 
 
-def lost(error: RuntimeError) -> bool:
+def is_rank_loss(error: RuntimeError) -> bool:
     """Whether an error says that a connection to another rank broke."""
     text = str(error)
     return isinstance(error, dist.DistError) or "gloo" in text or "onnection" in text

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
@@ -23,7 +22,7 @@ class World:
     size: int = 1
     mesh: DeviceMesh | None = None
     """One dimension over all ranks; None where nothing is divided, as by one that is alone."""
-    store: Store | None = None
+    store: dist.Store | None = None
     """Through which they met; None where there is one alone."""
 
     def gather(self, value: T) -> list[T]:
@@ -34,10 +33,10 @@ class World:
         dist.all_gather_object(found, value)
         return found
 
-    def words(self, purpose: str) -> Store:
-        """A part of the store that they met through, for this purpose alone."""
-        assert self.store is not None, "one rank has nobody to talk to"
-        return PrefixStore(purpose, self.store)
+    def store_for(self, purpose: str) -> dist.Store:
+        """The part of the rendezvous store whose keys serve this purpose alone."""
+        assert self.store is not None, "a trainer of one rank has no store"
+        return dist.PrefixStore(purpose, self.store)
 
     @property
     def leads(self) -> bool:

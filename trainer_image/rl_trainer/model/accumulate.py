@@ -11,7 +11,7 @@ from rl_trainer.model.models import Models
 
 
 def accumulate(
-    models: Models, packed: Packed, *, step: int, below: int, kl_coefficient: float
+    models: Models, packed: Packed, *, step: int, denominator: int, kl_coefficient: float
 ) -> list[Terms]:
     """Run a microbatch forward and backward; the parameters' gradients grow by its own.
 
@@ -24,7 +24,7 @@ def accumulate(
         models: the policy and what it is compared with.
         packed: the microbatch.
         step: the training step that is being made, ≥ 1.
-        below: what the update's losses are divided by.
+        denominator: what the update's losses are divided by.
         kl_coefficient: β of this step.
 
     Returns:
@@ -43,7 +43,7 @@ def accumulate(
             step=step,
             kl_coefficient=kl_coefficient,
         )
-        (terms.total / below).backward()  # type: ignore[no-untyped-call]  # torch's
+        (terms.total / denominator).backward()  # type: ignore[no-untyped-call]  # torch's
         found.append(terms.without_gradient())
     gradient: Tensor | None = leaf.grad
     assert gradient is not None, "a microbatch has generated tokens"

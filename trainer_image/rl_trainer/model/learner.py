@@ -164,10 +164,10 @@ class Learner:
         """Accumulate the gradient of ``samples`` and make one update of the weights."""
         self.optimizer.zero_grad(set_to_none=True)
         counts = [sample.num_generated for sample in samples]
-        below = objective.denominator(counts, self._algorithm)
+        denominator = objective.denominator(counts, self._algorithm)
         found: list[Terms] = []
         for packed in self.models.microbatches(samples):
-            terms = self._accumulate(packed, step=step, below=below)
+            terms = self._accumulate(packed, step=step, denominator=denominator)
             found += [] if packed.filler else terms
         found = [one for part in self.world.gather(found) for one in part]
         broken = [index for one in found for index in one.not_finite]
@@ -183,21 +183,23 @@ class Learner:
         )
         if not math.isfinite(norm):
             raise _not_finite(step=step, what="gradient", sample=self._culprit(samples, step=step))
-        loss = tally.add(found, below=below, norm=norm, tokens=sum(counts), first=first)
+        loss = tally.add(found, denominator=denominator, norm=norm, tokens=sum(counts), first=first)
         if not math.isfinite(loss):
             raise _not_finite(step=step, what="loss", sample=None)
         optimizers.step(self.optimizer, self.training)
 
-    def _accumulate(self, packed: Packed, *, step: int, below: int) -> list[Terms]:
+    def _accumulate(self, packed: Packed, *, step: int, denominator: int) -> list[Terms]:
         coefficient = self.controls.kl_coefficient
-        return accumulate(self.models, packed, step=step, below=below, kl_coefficient=coefficient)
+        return accumulate(
+            self.models, packed, step=step, denominator=denominator, kl_coefficient=coefficient
+        )
 
     def _culprit(self, samples: Sequence[Sample], *, step: int) -> Sample | None:
         """The first sample whose gradient alone is not finite; None where only their sum is not."""
         for sample in samples:
             self.optimizer.zero_grad(set_to_none=True)
             for packed in self.models.microbatches([sample]):
-                self._accumulate(packed, step=step, below=1)
+                self._accumulate(packed, step=step, denominator=1)
             found = [
                 parameter.grad
                 for parameter in self.parameters.values()

@@ -59,7 +59,7 @@ def adapter(policy: Policy, *, precision: Precision, world: World = ALONE) -> Sn
     return sharding.copies(_adapters(policy), world, dtype=DTYPES[precision])
 
 
-def portion(policy: Policy, *, precision: Precision, world: World) -> Snapshot:
+def own_tensors(policy: Policy, *, precision: Precision, world: World) -> Snapshot:
     """Copy those tensors that this rank publishes, whole; training may go on at once.
 
     Of a policy with adapters they are the adapters'. Every rank must ask, and gets others: all of

@@ -23,22 +23,22 @@ from rl_trainer.context.artifacts import MANIFEST
 from rl_trainer.publish.policy_shard import (
     MODEL_STEM,
     NO_VERSION,
-    Answer,
-    Encode,
-    Encoded,
-    Keep,
-    Question,
-    Weigh,
-    Weight,
-    Write,
-    Written,
+    EncodedDelta,
+    EncodeDelta,
+    KeepAsBase,
+    ReportSize,
+    ShardRequest,
+    ShardResponse,
+    SizeReport,
+    UploadedFiles,
+    UploadFiles,
 )
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Ask: TypeAlias = Callable[[Sequence[Question]], list[Answer]]
-"""Puts a question to each rank, by rank, and returns what each answers."""
+RequestAll: TypeAlias = Callable[[Sequence[ShardRequest]], list[ShardResponse]]
+"""Sends each rank its request, by rank, and returns the responses by rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Sent:
 
 def send(
     objects: Objects,
-    ask: Ask,
+    request_all: RequestAll,
     *,
     ranks: int,
     number: int,
@@ -79,7 +79,7 @@ def send(
 
     Args:
         objects: the run's bucket.
-        ask: the ranks, each of which holds some of the policy's tensors.
+        request_all: sends each rank, by rank, its request; each holds some of the tensors.
         ranks: how many.
         number: of the snapshot that all of them have taken.
         pointer: its names; the manifest's digest is not known yet.
@@ -89,20 +89,20 @@ def send(
         adapter: where the policy is an adapter: whose.
 
     Raises:
-        RLError: what ``ask`` and the bucket raise; nothing names the version then.
+        RLError: what ``request_all`` and the bucket raise; nothing names the version then.
     """
-    weigh = Weigh(number=number, base=_version(base))
-    weights = _answers(ask, [weigh] * ranks, Weight)
-    encoded = _encoded(ask, weights, delta)
+    report_size = ReportSize(number=number, base=_version(base))
+    sizes = _responses(request_all, [report_size] * ranks, SizeReport)
+    encoded = _encode_all(request_all, sizes, delta)
     since_anchor = base.since_anchor + 1 if base else delta.anchor_every
     full = encoded is None or since_anchor >= delta.anchor_every
     stem = adapters.STEM if adapter else MODEL_STEM
-    written = _written(ask, pointer.prefix, weights, encoded, full=full, stem=stem)
+    uploaded = _upload_all(request_all, pointer.prefix, sizes, encoded, full=full, stem=stem)
     if ranks > 1:
-        _check_there(objects, pointer.prefix, written)
+        _check_all_uploaded(objects, pointer.prefix, uploaded)
     entry = None
     if encoded is not None and base is not None:
-        entry = DeltaEntry(base=base.name, files=[one for each in written for one in each.deltas])
+        entry = DeltaEntry(base=base.name, files=[one for each in uploaded for one in each.deltas])
     manifest = Manifest(
         kind="policy",
         content="full" if full else "delta",
@@ -110,8 +110,8 @@ def send(
         epoch=pointer.epoch,
         step=pointer.step,
         version=pointer.version,
-        files=[file for each in written for file in each.files],
-        tensors=[tensor for each in written for tensor in each.tensors],
+        files=[file for each in uploaded for file in each.files],
+        tensors=[tensor for each in uploaded for tensor in each.tensors],
         delta=entry,
         adapter=adapter,
     )
@@ -130,45 +130,47 @@ def send(
     )
 
 
-def keep(ask: Ask, *, ranks: int, base: Base | None) -> None:
+def keep_base(request_all: RequestAll, *, ranks: int, base: Base | None) -> None:
     """Have the ranks keep what was published as the next delta's base, or nothing."""
-    ask([Keep(version=_version(base))] * ranks)
+    request_all([KeepAsBase(version=_version(base))] * ranks)
 
 
 def _version(base: Base | None) -> int:
     return base.name.version if base else NO_VERSION
 
 
-def _answers(ask: Ask, questions: Sequence[Question], kind: type[T]) -> list[T]:
-    found = [one for one in ask(questions) if isinstance(one, kind)]
-    assert len(found) == len(questions), f"not every rank answered with {kind.__name__}"
+def _responses(request_all: RequestAll, requests: Sequence[ShardRequest], kind: type[T]) -> list[T]:
+    found = [one for one in request_all(requests) if isinstance(one, kind)]
+    assert len(found) == len(requests), f"not every rank answered with {kind.__name__}"
     return found
 
 
-def _encoded(ask: Ask, weights: Sequence[Weight], delta: Delta) -> list[Encoded] | None:
+def _encode_all(
+    request_all: RequestAll, sizes: Sequence[SizeReport], delta: Delta
+) -> list[EncodedDelta] | None:
     """Delta files of all ranks; None where there must be none, or they would be too large."""
-    total = sum(weight.size_bytes for weight in weights)
-    expected = sum(weight.delta_bytes for weight in weights)
+    total = sum(report.size_bytes for report in sizes)
+    expected = sum(report.delta_bytes for report in sizes)
     if expected > 1.5 * delta.max_fraction * total:  # not worth encoding; a sample may be off
         log.debug("no delta: it would have about %g of %d bytes", expected, total)
         return None
-    found = _answers(ask, [Encode()] * len(weights), Encoded)
+    found = _responses(request_all, [EncodeDelta()] * len(sizes), EncodedDelta)
     return found if sum(one.size_bytes for one in found) <= delta.max_fraction * total else None
 
 
-def _written(
-    ask: Ask,
+def _upload_all(
+    request_all: RequestAll,
     prefix: str,
-    weights: Sequence[Weight],
-    encoded: Sequence[Encoded] | None,
+    sizes: Sequence[SizeReport],
+    encoded: Sequence[EncodedDelta] | None,
     *,
     full: bool,
     stem: str,
-) -> list[Written]:
-    files = [weight.files for weight in weights]
+) -> list[UploadedFiles]:
+    files = [report.files for report in sizes]
     deltas = [one.files for one in encoded] if encoded is not None else [0] * len(files)
-    orders = [
-        Write(
+    uploads = [
+        UploadFiles(
             prefix=prefix,
             full=full,
             delta=encoded is not None,
@@ -179,7 +181,7 @@ def _written(
         )
         for before, first_delta in zip(_before(files), _before(deltas), strict=True)
     ]
-    return _answers(ask, orders, Written)
+    return _responses(request_all, uploads, UploadedFiles)
 
 
 def _before(counts: Sequence[int]) -> list[int]:
@@ -187,13 +189,13 @@ def _before(counts: Sequence[int]) -> list[int]:
     return [0, *itertools.accumulate(counts)][: len(counts)]
 
 
-def _check_there(objects: Objects, prefix: str, written: Sequence[Written]) -> None:
+def _check_all_uploaded(objects: Objects, prefix: str, uploaded: Sequence[UploadedFiles]) -> None:
     """See with rank 0's own eyes that the files of all ranks lie in the bucket."""
     found = {
         stored_object.key.removeprefix(prefix): stored_object.size_bytes
         for stored_object in objects.list(prefix)
     }
-    for rank, each in enumerate(written):
+    for rank, each in enumerate(uploaded):
         for entry in (*each.files, *each.deltas):
             if found.get(entry.name) != entry.size_bytes:
                 raise IntegrityError(

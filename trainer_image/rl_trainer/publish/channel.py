@@ -1,7 +1,10 @@
-"""Rank 0's questions to the other ranks' publishers, beside training.
+"""Carries rank 0's shard requests to the other ranks, beside training.
 
-Over the key-value store through which the ranks met: a collective on a thread of its own would have
-to keep its place among those of training.
+Requests and responses are pickles in the key-value store that the ranks met through. A gloo group
+of its own was considered instead. It has one timeout for both sides, but the two differ: rank 0
+must give a silent rank up after ``RANK_TIMEOUT_SECONDS``, while another rank may wait far longer
+for the next policy. And a thread that is blocked in a collective cannot be told to end. The store
+has neither problem and costs a poll while a snapshot waits.
 """
 
 from __future__ import annotations
@@ -15,133 +18,132 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch._C._distributed_c10d import Store
+import torch.distributed as dist
 
 from rl_contracts.errors import RLError
-from rl_trainer.distributed.team import lost_as_failure
+from rl_trainer.distributed.team import rank_loss_as_failure
 from rl_trainer.distributed.world import World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.publish.policy_shard import Answer, Question
-from rl_trainer.publish.policy_shards import Portions
+from rl_trainer.publish.policy_shard import ShardRequest, ShardResponse
+from rl_trainer.publish.policy_shards import PolicyShards
 
 log = logging.getLogger(__name__)
 
 PURPOSE = "policies"
 POLL_SECONDS = 0.05
-SILENT_SECONDS = 3600.0
-"""A rank that has let rank 0 wait so long is taken for dead; one that ends is known at once."""
+RANK_TIMEOUT_SECONDS = 3600.0
+"""A rank that has not responded for this long counts as lost; one that exits is noticed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Instead of an answer."""
+    """Stands for the response of a rank that failed."""
 
     text: str
 
 
-class Asking:
-    """Rank 0's side."""
+class ShardRequester:
+    """Rank 0's side of the channel.
+
+    Args:
+        world: the ranks.
+        own: rank 0's shards.
+        clock: monotonic seconds, for the deadline.
+    """
 
     def __init__(
-        self, world: World, own: Portions, *, clock: Callable[[], float] = time.monotonic
+        self, world: World, own: PolicyShards, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """See the class.
-
-        Args:
-            world: the ranks.
-            own: rank 0's.
-            clock: seconds, for the deadline.
-        """
         self._world, self._own, self._clock = world, own, clock
-        self._asked = 0
+        self._number = 0
         self._ended = threading.Event()
 
-    def ask(self, questions: Sequence[Question]) -> list[Answer]:
-        """Put a question to each rank, by rank; what each answers.
+    def request_all(self, requests: Sequence[ShardRequest]) -> list[ShardResponse]:
+        """Send each rank its request (``requests`` is by rank); returns the responses by rank.
 
         Raises:
-            TrainingFailedError: another rank failed, or is silent; or ``end`` was called.
-            RLError: what this rank's own answer raises.
+            TrainingFailedError: another rank failed or does not respond, or ``end`` was called.
+            RLError: what rank 0's own response raises.
         """
         if self._world.size == 1:
-            return [self._own.answer(questions[0])]
-        store, self._asked = self._world.words(PURPOSE), self._asked + 1
-        with lost_as_failure():
-            store.set(f"{self._asked}", packed(list(questions)))
-        own = self._own.answer(questions[0])
+            return [self._own.respond(requests[0])]
+        store, self._number = self._world.store_for(PURPOSE), self._number + 1
+        with rank_loss_as_failure():
+            store.set(f"{self._number}", encoded(list(requests)))
+        own = self._own.respond(requests[0])
         others = [self._wait(store, rank) for rank in range(1, self._world.size)]
-        with lost_as_failure():
-            store.delete_key(f"{self._asked}")
+        with rank_loss_as_failure():
+            store.delete_key(f"{self._number}")
         return [own, *others]
 
     def end(self) -> None:
-        """Wait for nobody any more."""
+        """Stop waiting for responses; ``request_all`` raises from now on."""
         self._ended.set()
 
-    def _wait(self, store: Store, rank: int) -> Answer:
-        key, began = f"{self._asked}/{rank}", self._clock()
-        with lost_as_failure():
+    def _wait(self, store: dist.Store, rank: int) -> ShardResponse:
+        key, started = f"{self._number}/{rank}", self._clock()
+        with rank_loss_as_failure():
             while not store.check([key]):
-                if self._ended.wait(POLL_SECONDS) or self._clock() - began > SILENT_SECONDS:
+                waited = self._clock() - started
+                if self._ended.wait(POLL_SECONDS) or waited > RANK_TIMEOUT_SECONDS:
                     raise TrainingFailedError(
                         reason="RankLost",
-                        message=f"Rank {rank} of the trainer did not tell of its part of a policy "
-                        f"within {self._clock() - began:.0f} s",
+                        message=f"Rank {rank} of the trainer did not report its part of a policy "
+                        f"within {self._clock() - started:.0f} s",
                     )
-            found: Answer | Failure = unpacked(store.get(key))
+            response: ShardResponse | Failure = decoded(store.get(key))
             store.delete_key(key)
-        if isinstance(found, Failure):
+        if isinstance(response, Failure):
             raise TrainingFailedError(
-                reason="RankFailed", message=f"Rank {rank} of the trainer: {found.text}"
+                reason="RankFailed", message=f"Rank {rank} of the trainer: {response.text}"
             )
-        return found
+        return response
 
 
-class Answering:
-    """Another rank's side: a thread that answers while snapshots wait or are in work."""
+class ShardResponder:
+    """Another rank's side: a thread that responds while snapshots wait or are being published."""
 
-    def __init__(self, world: World, own: Portions) -> None:
-        """See the class; ``begin`` starts it."""
+    def __init__(self, world: World, own: PolicyShards) -> None:
         self._world, self._own = world, own
         self._ended = threading.Event()
-        self._answered = 0
-        # A daemon: who ends does not wait for a bucket.
-        self._thread = threading.Thread(target=self._run, name="portions", daemon=True)
+        self._handled = 0
+        # A daemon, so that a process that exits does not wait for a bucket.
+        self._thread = threading.Thread(target=self._run, name="policy-shards", daemon=True)
 
     def begin(self) -> None:
-        """Answer from now on."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """Answer nothing more."""
+        """Respond to no further request."""
         self._ended.set()
 
     def _run(self) -> None:
-        store = self._world.words(PURPOSE)
+        store = self._world.store_for(PURPOSE)
         try:
             while not self._ended.wait(POLL_SECONDS):
-                while self._own.busy and store.check([f"{self._answered + 1}"]):
-                    self._answer(store)
-        except RuntimeError as error:  # the thread that trains finds out by itself
-            log.warning("rank 0 asks no more: %s", str(error).splitlines()[0][:300])
+                while self._own.busy and store.check([f"{self._handled + 1}"]):
+                    self._handle(store)
+        except RuntimeError as error:  # rank 0 is gone; the training thread notices it, too
+            log.warning("rank 0 sends no more requests: %s", str(error).splitlines()[0][:300])
 
-    def _answer(self, store: Store) -> None:
-        self._answered += 1
-        questions: list[Question] = unpacked(store.get(f"{self._answered}"))
-        found: Answer | Failure
+    def _handle(self, store: dist.Store) -> None:
+        self._handled += 1
+        requests: list[ShardRequest] = decoded(store.get(f"{self._handled}"))
+        response: ShardResponse | Failure
         try:
-            found = self._own.answer(questions[self._world.rank])
+            response = self._own.respond(requests[self._world.rank])
         except RLError as error:
-            log.error("publishing: %s", error)
-            found = Failure(f"{type(error).__name__}: {error}"[:500])
-        store.set(f"{self._answered}/{self._world.rank}", packed(found))
+            log.error("publishing this rank's part of a policy failed: %s", error)
+            response = Failure(f"{type(error).__name__}: {error}"[:500])
+        store.set(f"{self._handled}/{self._world.rank}", encoded(response))
 
 
-def packed(value: object) -> str:
-    """A value as the store takes it; the other ranks are as much to be trusted as in training."""
+def encoded(value: object) -> str:
+    """A value as store text. Pickle is safe here: training trusts the other ranks as much."""
     return base64.b64encode(pickle.dumps(value)).decode()
 
 
-def unpacked(stored: bytes) -> Any:
-    """The value of ``packed``."""
+def decoded(stored: bytes) -> Any:
+    """The value that ``encoded`` was given."""
     return pickle.loads(base64.b64decode(stored))

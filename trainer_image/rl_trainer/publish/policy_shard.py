@@ -1,7 +1,7 @@
-"""One rank's portion of a policy: whole tensors, encoded and uploaded by the rank that holds them.
+"""One rank's shard of a policy: whole tensors, encoded and uploaded by the rank that holds them.
 
-Rank 0 asks, every rank answers for its own tensors, rank 0 among them. Nothing here makes a policy
-visible: that is the manifest's part, which rank 0 alone writes.
+Rank 0 sends requests, and every rank, rank 0 included, responds for its own tensors. Nothing here
+makes a policy visible: that takes the manifest, which rank 0 alone writes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements
 from rl_trainer.model.weights import Snapshot
 from rl_trainer.publish import safetensors_files
-from rl_trainer.publish.safetensors_files import Form, ShardContent
+from rl_trainer.publish.safetensors_files import FileContent, Form
 
-SHARD_BYTES = 1 << 30
+FILE_BYTES = 1 << 30
 FILES_AT_A_TIME = 2
 PARTS_AT_A_TIME = 3
 NO_VERSION = 0
@@ -31,68 +31,70 @@ MODEL_STEM = "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weigh:
-    """Take up a snapshot and tell how large it is, in full and as a delta."""
+class ReportSize:
+    """Start to publish a snapshot; respond with its size in full and as a delta."""
 
     number: int
-    """Of the snapshot, as it was taken."""
+    """Of the snapshot, as ``SnapshotShard`` named it."""
     base: int
-    """Version that a delta would start from; 0 when none is wanted."""
+    """Version that a delta would start from; ``NO_VERSION`` when none is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Encode:
-    """Make the delta's files and tell their bytes."""
+class EncodeDelta:
+    """Make the delta's files in memory; respond with their size (``EncodedDelta``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
-    """Upload files under names that no other rank uses."""
+class UploadFiles:
+    """Upload files under names that no other rank uses (``UploadedFiles``)."""
 
     prefix: str
     full: bool
     delta: bool
     first_file: int
-    """From 1 on; of ``file_count`` in all."""
+    """Number of this rank's first full file, ≥ 1."""
     file_count: int
+    """Full files of all ranks."""
     first_delta: int
-    """From 0 on."""
+    """Number of this rank's first delta file, ≥ 0."""
     stem: str = MODEL_STEM
     """What names of safetensors files begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
-    """The policy is published: keep it for the next delta, or nothing where there are none."""
+class KeepAsBase:
+    """The policy is published: keep its tensors as the base of the next delta."""
 
     version: int
+    """Of the policy; ``NO_VERSION``: deltas are off, keep nothing."""
 
 
-Question: TypeAlias = Weigh | Encode | Write | Keep
+ShardRequest: TypeAlias = ReportSize | EncodeDelta | UploadFiles | KeepAsBase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weight:
-    """Answer to ``Weigh``."""
+class SizeReport:
+    """Answer to ``ReportSize``."""
 
     size_bytes: int
     delta_bytes: float
-    """Estimated; infinite where there can be no delta."""
+    """Estimate; infinite where there can be no delta."""
     files: int
-    """Of a full version."""
+    """Safetensors files of this rank's part of a full version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
-    """Answer to ``Encode``."""
+class EncodedDelta:
+    """Answer to ``EncodeDelta``."""
 
     size_bytes: int
     files: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """Answer to ``Write``: what is in the bucket now."""
+class UploadedFiles:
+    """Answer to ``UploadFiles``: what is in the bucket now."""
 
     files: list[FileEntry]
     deltas: list[FileEntry]
@@ -100,24 +102,23 @@ class Written:
     """In the order in which they lie in full versions' files."""
 
 
-Answer: TypeAlias = Weight | Encoded | Written | None
+ShardResponse: TypeAlias = SizeReport | EncodedDelta | UploadedFiles | None
 
 
-class Portion:
-    """The tensors of one snapshot that this rank publishes."""
+class PolicyShard:
+    """The tensors of one snapshot that this rank publishes.
+
+    Args:
+        objects: the run's bucket.
+        tensors: must not change any more.
+        executor: for encoding and digests.
+    """
 
     def __init__(self, objects: Objects, tensors: Snapshot, executor: Executor) -> None:
-        """See the class.
-
-        Args:
-            objects: the run's bucket.
-            tensors: must not change any more.
-            executor: for encoding and digests.
-        """
         self._objects, self._executor = objects, executor
         self._state = {name: safetensors_files.flat(one) for name, one in tensors.items()}
         self._forms = {name: safetensors_files.form(one) for name, one in tensors.items()}
-        self._groups = safetensors_files.groups(self._forms, shard_bytes=SHARD_BYTES)
+        self._groups = safetensors_files.groups(self._forms, file_bytes=FILE_BYTES)
         self._deltas: list[bytes] = []
 
     @property
@@ -127,45 +128,45 @@ class Portion:
 
     @property
     def forms(self) -> Mapping[str, Form]:
-        """What the tensors are like."""
+        """Dtype, shape and size of each tensor."""
         return self._forms
 
-    def weigh(self, base: Portion | None) -> Weight:
-        """How large it is."""
+    def report_size(self, base: PolicyShard | None) -> SizeReport:
+        """Bytes in full, and estimated bytes of a delta from ``base``."""
         size = sum(form.size_bytes for form in self._forms.values())
         delta = math.inf
         if base is not None and base.forms == self._forms:
             delta = size * codec.expected_fraction(self._state, base.state)
-        return Weight(size_bytes=size, delta_bytes=delta, files=len(self._groups))
+        return SizeReport(size_bytes=size, delta_bytes=delta, files=len(self._groups))
 
-    def encode(self, base: Portion) -> Encoded:
-        """Make the delta's files, which ``write`` uploads."""
+    def encode_delta(self, base: PolicyShard) -> EncodedDelta:
+        """Make the delta's files, which ``upload`` uploads."""
         self._deltas = codec.encode(self._state, base.state, self._executor)
-        return Encoded(size_bytes=sum(map(len, self._deltas)), files=len(self._deltas))
+        return EncodedDelta(size_bytes=sum(map(len, self._deltas)), files=len(self._deltas))
 
-    def write(self, order: Write) -> Written:
-        """Upload what is wanted; raises the first error after the others have ended."""
-        numbered = enumerate(self._groups, start=order.first_file)
+    def upload(self, request: UploadFiles) -> UploadedFiles:
+        """Upload the requested files; raises the first error once all uploads have ended."""
+        numbered = enumerate(self._groups, start=request.first_file)
         layout = [
-            safetensors_files.shard(
-                safetensors_files.file_name(number, order.file_count, stem=order.stem),
+            safetensors_files.file_layout(
+                safetensors_files.file_name(number, request.file_count, stem=request.stem),
                 self._forms,
                 members,
             )
             for number, members in numbered
         ]
-        named = enumerate(self._deltas if order.delta else [], start=order.first_delta)
+        named = enumerate(self._deltas if request.delta else [], start=request.first_delta)
         deltas = {f"delta-{number:05d}.zst": one for number, one in named}
         digests = codec.start_digests(self._state, self._executor)
         wanted: list[tuple[str, Source, int]] = [
             (name, partial(_slice, memoryview(one)), len(one)) for name, one in deltas.items()
         ]
-        if order.full:
-            wanted += [(one.name, ShardContent(one, self._state), one.size_bytes) for one in layout]
-        upload(self._objects, order.prefix, wanted)
+        if request.full:
+            wanted += [(one.name, FileContent(one, self._state), one.size_bytes) for one in layout]
+        upload(self._objects, request.prefix, wanted)
         found = {name: one.result() for name, one in digests.items()}
-        return Written(
-            files=[one.entry for one in layout] if order.full else [],
+        return UploadedFiles(
+            files=[one.entry for one in layout] if request.full else [],
             deltas=[
                 FileEntry(name=name, size_bytes=len(one), sha256=hashlib.sha256(one).hexdigest())
                 for name, one in deltas.items()
@@ -173,8 +174,8 @@ class Portion:
             tensors=safetensors_files.tensor_entries(layout, self._forms, found),
         )
 
-    def let_go(self) -> None:
-        """Drop the delta's files, which nobody needs once they are in the bucket."""
+    def drop_delta(self) -> None:
+        """Free the delta's files, which are not needed once they are in the bucket."""
         self._deltas = []
 
 

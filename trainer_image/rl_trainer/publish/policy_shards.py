@@ -1,4 +1,4 @@
-"""What one rank holds of policies: snapshots that wait, the one in work, and the last published."""
+"""One rank's shards: the snapshot that waits, the one being published, and the last published."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Literal
 
 from rl_contracts.stores.objects import Objects
-from rl_trainer.distributed.rank_commands import Share
+from rl_trainer.distributed.rank_commands import SnapshotShard
 from rl_trainer.distributed.world import World
 from rl_trainer.model import weights
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.weights import Snapshot
-from rl_trainer.publish.policy_shard import Answer, Encode, Keep, Portion, Question, Weigh, Write
+from rl_trainer.publish.policy_shard import (
+    EncodeDelta,
+    KeepAsBase,
+    PolicyShard,
+    ReportSize,
+    ShardRequest,
+    ShardResponse,
+    UploadFiles,
+)
 
 MAX_THREADS = 8
 
@@ -24,91 +32,91 @@ def encoders() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="publisher")
 
 
-class Portions:
-    """Answers rank 0's questions about this rank's tensors, one at a time.
+class PolicyShards:
+    """Responds to rank 0's requests about this rank's tensors, one at a time.
 
-    Holds three copies of them at most, as long as whoever takes a snapshot drops the one that
-    waited before: one that waits, one in work, and the last published one, which the next delta
-    starts from.
+    It holds at most three copies of them: the snapshot that waits, the one being published, and
+    the last published one, which the next delta starts from. The caller keeps that bound: whoever
+    takes a snapshot must drop the one that waited before.
+
+    Args:
+        objects: the run's bucket.
+        executor: for encoding and digests.
     """
 
     def __init__(self, objects: Objects, executor: Executor) -> None:
-        """See the class.
-
-        Args:
-            objects: the run's bucket.
-            executor: for encoding and digests.
-        """
         self._objects, self._executor = objects, executor
         self._lock = threading.Lock()
         self._waiting: dict[int, Snapshot] = {}
-        self._own: Portion | None = None
-        self._base: tuple[int, Portion] | None = None
+        self._current_shard: PolicyShard | None = None
+        self._base: tuple[int, PolicyShard] | None = None
 
     def take(self, number: int, tensors: Snapshot) -> None:
-        """Hold a snapshot until it is asked for or dropped."""
+        """Hold a snapshot until it is requested or dropped."""
         with self._lock:
             self._waiting[number] = tensors
 
     def drop(self, number: int) -> None:
-        """Let a snapshot go that will not be asked for; nothing happens where there is none."""
+        """Free a snapshot that will not be requested; does nothing where there is none."""
         with self._lock:
             self._waiting.pop(number, None)
 
     @property
     def busy(self) -> bool:
-        """Whether rank 0 may have something to ask."""
+        """Whether rank 0 may send a request: a snapshot waits or is being published."""
         with self._lock:
-            return bool(self._waiting) or self._own is not None
+            return bool(self._waiting) or self._current_shard is not None
 
-    def answer(self, question: Question) -> Answer:
-        """Do what is asked.
+    def respond(self, request: ShardRequest) -> ShardResponse:
+        """Carry out a request.
 
         Raises:
-            RLError: what the bucket says.
+            RLError: the bucket did not take the files.
         """
-        match question:
-            case Weigh(number=number, base=base):
-                return self._begin(number).weigh(self._base_of(base))
-            case Encode():
-                assert self._base is not None, "only what has a finite weight is encoded"
-                return self._present.encode(self._base[1])
-            case Write():
-                return self._present.write(question)
-            case Keep(version=version):
+        match request:
+            case ReportSize(number=number, base=base):
+                return self._begin(number).report_size(self._base_of(base))
+            case EncodeDelta():
+                assert self._base is not None, (
+                    "rank 0 requests a delta only where its size is finite"
+                )
+                return self._current.encode_delta(self._base[1])
+            case UploadFiles():
+                return self._current.upload(request)
+            case KeepAsBase(version=version):
                 self._keep(version)
                 return None
 
     @property
-    def _present(self) -> Portion:
-        assert self._own is not None, "the first question is Weigh"
-        return self._own
+    def _current(self) -> PolicyShard:
+        assert self._current_shard is not None, "the first request for a snapshot is ReportSize"
+        return self._current_shard
 
-    def _begin(self, number: int) -> Portion:
+    def _begin(self, number: int) -> PolicyShard:
         with self._lock:
             tensors = self._waiting.pop(number)
-        self._own = Portion(self._objects, tensors, self._executor)
-        return self._own
+        self._current_shard = PolicyShard(self._objects, tensors, self._executor)
+        return self._current_shard
 
-    def _base_of(self, version: int) -> Portion | None:
+    def _base_of(self, version: int) -> PolicyShard | None:
         if self._base is None or self._base[0] != version:
             return None
         return self._base[1]
 
     def _keep(self, version: int) -> None:
-        self._present.let_go()
-        self._base = (version, self._present) if version else None
-        self._own = None
+        self._current.drop_delta()
+        self._base = (version, self._current) if version else None
+        self._current_shard = None
 
 
 def take(
-    portions: Portions,
-    order: Share,
+    shards: PolicyShards,
+    command: SnapshotShard,
     policy: Policy,
     *,
     precision: Literal["BF16", "FP32"],
     world: World,
 ) -> None:
-    """Carry out an order: first let go of what is not wanted any more, then copy."""
-    portions.drop(order.drop)
-    portions.take(order.number, weights.portion(policy, precision=precision, world=world))
+    """Carry out the command: free the dropped snapshot first, then copy, to bound memory."""
+    shards.drop(command.drop)
+    shards.take(command.number, weights.own_tensors(policy, precision=precision, world=world))

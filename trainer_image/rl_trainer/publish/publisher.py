@@ -19,9 +19,9 @@ from rl_trainer.distributed import rank_commands
 from rl_trainer.model.policy import Policy
 from rl_trainer.publish import broadcast
 from rl_trainer.publish.broadcast import Base, Sent
-from rl_trainer.publish.channel import Asking
+from rl_trainer.publish.channel import ShardRequester
 from rl_trainer.publish.policy_collector import PolicyCollector
-from rl_trainer.publish.policy_shards import Portions, encoders, take
+from rl_trainer.publish.policy_shards import PolicyShards, encoders, take
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ class Publisher:
         self._job, self._policy, self._nonce = job, policy, nonce
         self._uploader: Uploader[_Pending] = Uploader(self._publish, name="publisher")
         self._executor = encoders()
-        self._portions = Portions(job.stores.objects, self._executor)
-        self._asking = Asking(job.team.world, self._portions, clock=job.clock)
+        self._shards = PolicyShards(job.stores.objects, self._executor)
+        self._requester = ShardRequester(job.team.world, self._shards, clock=job.clock)
         self._collector = PolicyCollector(
             job.stores,
             run=job.run,
@@ -99,12 +99,14 @@ class Publisher:
         if waited is not None:
             log.warning("step %d takes the place of step %d, which waited", step, waited.step)
         self._number += 1
-        order = rank_commands.Share(number=self._number, drop=waited.number if waited else 0)
+        command = rank_commands.SnapshotShard(
+            number=self._number, drop=waited.number if waited else 0
+        )
         precision, team = self._job.spec.training.precision, self._job.team
         team.call(
-            order,
+            command,
             lambda: take(
-                self._portions, order, self._policy, precision=precision, world=team.world
+                self._shards, command, self._policy, precision=precision, world=team.world
             ),
         )
         self._uploader.submit(_Pending(step=step, number=self._number))
@@ -126,7 +128,7 @@ class Publisher:
     def close(self, *, wait: bool) -> None:
         """Stop publishing."""
         if not wait:
-            self._asking.end()
+            self._requester.end()
         self._uploader.close(wait=wait)
         self._executor.shutdown(wait=wait, cancel_futures=True)
 
@@ -139,7 +141,7 @@ class Publisher:
         )
         sent = broadcast.send(
             job.stores.objects,
-            self._asking.ask,
+            self._requester.request_all,
             ranks=job.team.world.size,
             number=pending.number,
             pointer=pointer,
@@ -153,7 +155,7 @@ class Publisher:
         job.stores.policies.put([record])
         job.stores.runs.publish(job.run, epoch=job.epoch, pointer=pointer)
         self.latest, self._base = pointer, sent.base
-        broadcast.keep(self._asking.ask, ranks=job.team.world.size, base=sent.base)
+        broadcast.keep_base(self._requester.request_all, ranks=job.team.world.size, base=sent.base)
         log.info(
             "published policy %d of step %d (%s, %d bytes) in %.2f s",
             version,

@@ -33,16 +33,16 @@ SMALL_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a tensor is like, apart from its content."""
+    """Dtype, shape and size of a tensor."""
 
     dtype: str
-    """safetensors' own word."""
+    """In safetensors' notation, e.g. ``BF16``."""
     shape: tuple[int, ...]
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class FileLayout:
     """One safetensors file."""
 
     name: str
@@ -70,12 +70,12 @@ def flat(tensor: Tensor) -> Elements:
     return elements(raw, item_bytes=tensor.element_size())
 
 
-def groups(forms: Mapping[str, Form], *, shard_bytes: int) -> list[list[str]]:
-    """Names of the tensors of each file, at most ``shard_bytes`` or one tensor; by forms alone."""
+def groups(forms: Mapping[str, Form], *, file_bytes: int) -> list[list[str]]:
+    """Names of the tensors of each file, at most ``file_bytes`` or one tensor; by forms alone."""
     found: list[list[str]] = []
     filled = 0
     for name, one in forms.items():
-        if not found or filled + one.size_bytes > shard_bytes:
+        if not found or filled + one.size_bytes > file_bytes:
             found.append([])
             filled = 0
         found[-1].append(name)
@@ -89,8 +89,8 @@ def file_name(number: int, count: int, *, stem: str) -> str:
     return f"{stem}{part}.safetensors"
 
 
-def shard(file: str, forms: Mapping[str, Form], members: Sequence[str]) -> Shard:
-    """The file of this name with these tensors."""
+def file_layout(file: str, forms: Mapping[str, Form], members: Sequence[str]) -> FileLayout:
+    """Lay a file out: its header and the order of its tensors."""
     # Wide elements first, so that each tensor lies at a multiple of its element's size.
     order = sorted(members, key=lambda name: (-_item_bytes(forms[name]), name))
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
@@ -105,7 +105,7 @@ def shard(file: str, forms: Mapping[str, Form], members: Sequence[str]) -> Shard
     body = json.dumps(header, separators=(",", ":")).encode()
     body += b" " * (-len(body) % 8)
     start = struct.pack("<Q", len(body)) + body
-    return Shard(name=file, header=start, tensors=order, size_bytes=len(start) + position)
+    return FileLayout(name=file, header=start, tensors=order, size_bytes=len(start) + position)
 
 
 def _item_bytes(one: Form) -> int:
@@ -113,28 +113,28 @@ def _item_bytes(one: Form) -> int:
 
 
 def tensor_entries(
-    shards: Sequence[Shard], forms: Mapping[str, Form], digests: Mapping[str, str]
+    layouts: Sequence[FileLayout], forms: Mapping[str, Form], digests: Mapping[str, str]
 ) -> list[TensorEntry]:
     """The manifest's list of tensors."""
     return [
         TensorEntry(
             name=name,
-            file=shard.name,
+            file=layout.name,
             dtype=forms[name].dtype,
             shape=list(forms[name].shape),
             sha256=digests[name],
         )
-        for shard in shards
-        for name in shard.tensors
+        for layout in layouts
+        for name in layout.tensors
     ]
 
 
-class ShardContent:
-    """A shard's bytes, as they lie in memory: a source of ``Objects.put_parts``."""
+class FileContent:
+    """A file's bytes, as they lie in memory: a source of ``Objects.put_parts``."""
 
-    def __init__(self, shard: Shard, state: Mapping[str, Elements]) -> None:
-        parts = [state[name].view(np.uint8).data for name in shard.tensors if state[name].size]
-        self._parts = [memoryview(shard.header), *parts]
+    def __init__(self, layout: FileLayout, state: Mapping[str, Elements]) -> None:
+        parts = [state[name].view(np.uint8).data for name in layout.tensors if state[name].size]
+        self._parts = [memoryview(layout.header), *parts]
         self._ends = list(itertools.accumulate(map(len, self._parts)))
 
     def __call__(self, offset: int, size_bytes: int) -> list[memoryview]:

@@ -25,7 +25,7 @@ from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.prompts import asked
 from rl_trainer.data.stream import TrainStream
-from rl_trainer.distributed.rank_commands import Score
+from rl_trainer.distributed.rank_commands import ScoreSamples
 from rl_trainer.model.chat_template import ChatTemplate, UntrainableError
 from rl_trainer.model.learner import Learner
 from rl_trainer.rollouts.collect import Collected
@@ -125,7 +125,7 @@ class Demonstrations:
             raise RefusedError(self._refusal(task, "no record of its source can"))
         # Zeros stand where samplers write log-probabilities: the gap to them is the loss.
         found = job.team.call(
-            Score(samples=samples, temperature=TEMPERATURE),
+            ScoreSamples(samples=samples, temperature=TEMPERATURE),
             lambda: learner.score(samples, temperature=TEMPERATURE),
         )
         log.info("step %d on %s: loss %.4f", step, dataset.source.name, found.mean)

@@ -20,7 +20,7 @@ from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.waiting import poll_seconds, scene
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.prompts import asked
-from rl_trainer.distributed.rank_commands import Score
+from rl_trainer.distributed.rank_commands import ScoreSamples
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model.learner import Learner
 
@@ -219,7 +219,7 @@ def _result(
     rollouts = [one for group in groups for one in group]
     samples = [sequence for rollout in rollouts for sequence in sequences(rollout)]
     gap = job.team.call(
-        Score(samples=samples, temperature=part.temperature),
+        ScoreSamples(samples=samples, temperature=part.temperature),
         lambda: learner.score(samples, temperature=part.temperature),
     )
     result = EvaluationResult(

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import FileStore
 from torch.distributed.device_mesh import init_device_mesh
 
 from rl_contracts.spec.resources import RLJobSpec
@@ -47,9 +46,9 @@ def together(work: Work, *, size: int, folder: Path, scratch: Path) -> list[Any]
         AssertionError: a rank failed.
     """
     context = _context()
-    meeting = scratch / f"meeting-{size}-{len(list(scratch.iterdir()))}"
-    files = [scratch / f"{meeting.name}-{rank}.pt" for rank in range(size)]
-    given = [(work, rank, size, folder, meeting, file) for rank, file in enumerate(files)]
+    rendezvous = scratch / f"rendezvous-{size}-{len(list(scratch.iterdir()))}"
+    files = [scratch / f"{rendezvous.name}-{rank}.pt" for rank in range(size)]
+    given = [(work, rank, size, folder, rendezvous, file) for rank, file in enumerate(files)]
     processes = [context.Process(target=_rank, args=one, daemon=True) for one in given]
     for process in processes:
         process.start()
@@ -97,18 +96,18 @@ def _context() -> ForkServerContext:
     return context
 
 
-def _rank(work: Work, rank: int, size: int, folder: Path, meeting: Path, file: Path) -> None:
+def _rank(work: Work, rank: int, size: int, folder: Path, rendezvous: Path, file: Path) -> None:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     dist.init_process_group(
         "gloo",
-        init_method=f"file://{meeting}",
+        init_method=f"file://{rendezvous}",
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=DEADLINE_SECONDS / 2),
     )
     mesh = init_device_mesh("cpu", (size,))
-    store = FileStore(f"{meeting}-words", size)
+    store = dist.FileStore(f"{rendezvous}-store", size)
     world = World(rank=rank, size=size, mesh=mesh, store=store)
     torch.save(work(world, folder), file)
     dist.destroy_process_group()

@@ -108,7 +108,7 @@ def resumed(into: Learner, state: Tensors) -> Learner:
 
 
 def check_published(plain: Policy, aside: Policy, world: World, name: str) -> None:
-    for take in (weights.portion, weights.snapshot):
+    for take in (weights.own_tensors, weights.snapshot):
         one, other = (take(it, precision="BF16", world=world) for it in (plain, aside))
         check_same(one, other, f"{name}, published")
 

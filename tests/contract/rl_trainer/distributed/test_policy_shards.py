@@ -20,8 +20,8 @@ from rl_trainer.distributed.world import World
 from rl_trainer.model import weights
 from rl_trainer.model.weights import Snapshot
 from rl_trainer.publish import safetensors_files
-from rl_trainer.publish.channel import Answering
-from rl_trainer.publish.policy_shards import Portions
+from rl_trainer.publish.channel import ShardResponder
+from rl_trainer.publish.policy_shards import PolicyShards
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, raw
 from tests.contract.rl_trainer.distributed import ranks
 from tests.tiny_model import VOCABULARY, save_tiny
@@ -36,7 +36,7 @@ BF16 = {"training": {"precision": "BF16", "optimizer": {"learningRate": 1e-4}}}
 class Seen:
     """What one rank knows of a version."""
 
-    portion: dict[str, int]
+    shard: dict[str, int]
     """Bytes of each tensor that it publishes."""
     pointer: PolicyPointer | None = None
     whole: Snapshot | None = None
@@ -84,10 +84,10 @@ def publish(settings: dict[str, str], world: World, folder: Path) -> dict[str, l
     """Steps of each model, each of them published by all ranks."""
     objects = Objects(StoreSettings.from_mapping(settings), patience_seconds=HUNG_SECONDS)
     line = Line(objects, world=world, remember=False)
-    portions = line.portions if world.leads else Portions(objects, ThreadPoolExecutor(1))
-    answering = Answering(world, portions)
+    shards = line.shards if world.leads else PolicyShards(objects, ThreadPoolExecutor(1))
+    responder = ShardResponder(world, shards)
     if not world.leads:
-        answering.begin()
+        responder.begin()
     found: dict[str, list[Seen]] = {}
     for name in MODELS:
         line.base, line.epoch = None, line.epoch + 1
@@ -95,15 +95,15 @@ def publish(settings: dict[str, str], world: World, folder: Path) -> dict[str, l
         for step in VERSIONS:
             learner.update(ranks.samples(seed=step), step=step)
             whole = weights.snapshot(learner.policy, precision="BF16", world=world)
-            own = weights.portion(learner.policy, precision="BF16", world=world)
+            own = weights.own_tensors(learner.policy, precision="BF16", world=world)
             number = world.gather(line.version + 1)[0]
-            portions.take(number, own)
+            shards.take(number, own)
             world.gather("taken")
             pointer = line.publish(own) if world.leads else None
             world.gather("published")
             sizes = {key: one.nbytes for key, one in own.items()}
             found.setdefault(name, []).append(Seen(sizes, pointer, whole if world.leads else None))
-    answering.end()
+    responder.end()
     return found
 
 
@@ -134,9 +134,9 @@ def test_all_ranks_together_publish_what_one_does(
 
 def check_division(seen: list[Seen], whole: Snapshot) -> None:
     """Each tensor is one rank's, and none has much more than the others."""
-    names = [name for one in seen for name in one.portion]
+    names = [name for one in seen for name in one.shard]
     assert sorted(names) == sorted(whole)
-    sizes = [sum(one.portion.values()) for one in seen]
+    sizes = [sum(one.shard.values()) for one in seen]
     largest_layer = sum(one.nbytes for one in whole.values()) / 3
     assert max(sizes) - min(sizes) <= largest_layer
 

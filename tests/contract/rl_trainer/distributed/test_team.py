@@ -40,7 +40,7 @@ def two_pods(world: World, *, dies: int | None = None) -> Iterator[Pair]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
-    told = world.environment | {env.REPLICAS: "2", env.MEETING: place}
+    told = world.environment | {env.REPLICAS: "2", env.RENDEZVOUS: place}
     first, second = (
         ranks.attempt(told | {env.REPLICA: str(index)}, dies=dies == index) for index in range(2)
     )

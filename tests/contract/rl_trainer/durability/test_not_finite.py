@@ -34,8 +34,8 @@ def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what
                 samples = [first, *samples[1:]]
         return update(self, samples, step=step)
 
-    def accumulated(self: Learner, packed: Packed, *, step: int, below: int) -> list[object]:
-        terms = accumulate(self, packed, step=step, below=below)
+    def accumulated(self: Learner, packed: Packed, *, step: int, denominator: int) -> list[object]:
+        terms = accumulate(self, packed, step=step, denominator=denominator)
         if step == at and what == "gradient":
             gradient = next(iter(self.parameters.values())).grad
             assert gradient is not None

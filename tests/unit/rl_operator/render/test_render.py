@@ -68,9 +68,9 @@ def test_a_trainer_of_several_pods_and_processes() -> None:
     path = "metadata.labels['training.kubeflow.org/replica-index']"
     assert place == {"name": env.REPLICA, "valueFrom": {"fieldRef": {"fieldPath": path}}}
     given = {one["name"]: one.get("value", "") for one in container["env"]}
-    by_others = {env.REPLICA: "2", env.LOCAL_RANK: "1", env.MEETING: "job-2-worker-0:23456"}
+    by_others = {env.REPLICA: "2", env.LOCAL_RANK: "1", env.RENDEZVOUS: "job-2-worker-0:23456"}
     told = env.TrainerEnv.parse(given | by_others)
-    assert (told.size, told.rank, told.meeting) == (6, 5, "job-2-worker-0:23456")
+    assert (told.size, told.rank, told.rendezvous) == (6, 5, "job-2-worker-0:23456")
 
 
 def test_the_trainer_is_told_what_it_needs() -> None:

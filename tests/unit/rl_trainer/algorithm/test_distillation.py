@@ -64,14 +64,16 @@ def test_loss_and_gradient_are_those_of_the_reverse_divergence(
     parameters = learner.policy.parameters()
     wanted = divergence(learner.policy.module, teacher.module, samples)
     gradients = torch.autograd.grad(wanted, list(parameters.values()))
-    below = objective.denominator(
+    denominator = objective.denominator(
         [sample.num_generated for sample in samples], learner.models.algorithm
     )
     total = 0.0
     for packed in learner.models.microbatches(samples):
-        found = accumulate(learner.models, packed, step=1, below=below, kl_coefficient=1.0)
+        found = accumulate(
+            learner.models, packed, step=1, denominator=denominator, kl_coefficient=1.0
+        )
         total += sum(float(one.total) for one in found)
-    assert total / below == pytest.approx(float(wanted.detach()), abs=1e-6)
+    assert total / denominator == pytest.approx(float(wanted.detach()), abs=1e-6)
     for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
         assert parameter.grad is not None, name
         assert float((parameter.grad - gradient).abs().max()) < 1e-6, name

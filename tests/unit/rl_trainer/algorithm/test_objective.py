@@ -244,7 +244,7 @@ def test_numbers_made_by_hand(
 def test_splitting_a_batch_over_microbatches_or_processes_changes_nothing(kind: str) -> None:
     batch = [[ONE, TWO], [TWO], [ONE, ONE, TWO]]
     section = algorithm(Setting(kind=kind))
-    below = objective.denominator([len(one) for one in batch], section)
+    denominator = objective.denominator([len(one) for one in batch], section)
     total, parts = found(Setting(kind=kind), batch)[0], 0.0
     for part in ([batch[2]], [batch[0], batch[1]]):
         logprobs, tokens = packed(part)
@@ -254,7 +254,7 @@ def test_splitting_a_batch_over_microbatches_or_processes_changes_nothing(kind: 
                     TokenStatistics(logprobs=logprobs), tokens, section, step=STEP
                 ).total.detach()
             )
-            / below
+            / denominator
         )
     assert parts == pytest.approx(total, abs=1e-9)
 

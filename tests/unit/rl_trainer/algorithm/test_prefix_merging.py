@@ -45,7 +45,7 @@ def trained(learner: Learner, given: list[Sample]) -> tuple[float, dict[str, Ten
     """Loss, and gradients of all parameters."""
     samples = model_outputs.annotated(learner.models, given, proximal=True)
     counts = [sample.num_generated for sample in samples]
-    below = objective.denominator(counts, learner.models.algorithm)
+    denominator = objective.denominator(counts, learner.models.algorithm)
     terms = [
         one
         for packed in learner.models.microbatches(samples)
@@ -53,11 +53,11 @@ def trained(learner: Learner, given: list[Sample]) -> tuple[float, dict[str, Ten
             learner.models,
             packed,
             step=1,
-            below=below,
+            denominator=denominator,
             kl_coefficient=learner.controls.kl_coefficient,
         )
     ]
-    return sum(float(term.total) for term in terms) / below, gradients(learner)
+    return sum(float(term.total) for term in terms) / denominator, gradients(learner)
 
 
 @pytest.mark.parametrize("budget", [40, 4000])

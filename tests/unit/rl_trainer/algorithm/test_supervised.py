@@ -51,9 +51,9 @@ def test_the_loss_is_the_negative_log_likelihood(aggregation: str, expected: flo
     flat = [one for row in LOGS for one in row]
     logprobs = torch.tensor(flat, requires_grad=True)
     terms = objective.evaluate(TokenStatistics(logprobs=logprobs), packed, algorithm, step=1)
-    below = objective.denominator([3, 2], algorithm)
-    assert float(terms.total.detach()) / below == pytest.approx(expected)
-    (gradient,) = torch.autograd.grad(terms.total / below, [logprobs])
+    denominator = objective.denominator([3, 2], algorithm)
+    assert float(terms.total.detach()) / denominator == pytest.approx(expected)
+    (gradient,) = torch.autograd.grad(terms.total / denominator, [logprobs])
     weights = {
         "TokenMean": [1 / 5] * 5,
         "SequenceMean": [1 / 6] * 3 + [1 / 4] * 2,

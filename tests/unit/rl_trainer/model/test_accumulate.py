@@ -30,7 +30,7 @@ ALGORITHMS: list[dict[str, Any]] = [
 ]
 
 
-def plain(learner: Learner, packed: Packed, *, below: int) -> float:
+def plain(learner: Learner, packed: Packed, *, denominator: int) -> float:
     """Loss of a microbatch, its logits all at once; leaves the gradient with the parameters."""
     logs = distributions(learner.policy, packed)
     divergences = None
@@ -50,7 +50,7 @@ def plain(learner: Learner, packed: Packed, *, below: int) -> float:
         step=1,
         kl_coefficient=learner.controls.kl_coefficient,
     )
-    loss = terms.total / below
+    loss = terms.total / denominator
     torch.autograd.backward(loss)
     return float(loss.detach())
 
@@ -78,10 +78,14 @@ def test_parts_give_the_loss_and_gradient_of_the_whole(
             shift(one.models.reference.policy)
     samples = model_outputs.annotated(other.models, make_samples(), proximal=False)
     (packed,) = other.models.microbatches(samples)
-    expected = plain(other, packed, below=7)
+    expected = plain(other, packed, denominator=7)
     monkeypatch.setattr("rl_trainer.model.policy.CHUNK_LOGITS", chunk_tokens * VOCABULARY)
     terms = accumulate(
-        learner.models, packed, step=1, below=7, kl_coefficient=learner.controls.kl_coefficient
+        learner.models,
+        packed,
+        step=1,
+        denominator=7,
+        kl_coefficient=learner.controls.kl_coefficient,
     )
     assert sum(float(term.total) for term in terms) / 7 == pytest.approx(expected, abs=1e-5)
     wanted = gradients(other)

@@ -1,4 +1,4 @@
-"""Questions and answers of two ranks over a store in memory."""
+"""Requests and responses of two ranks over a store in memory."""
 
 from __future__ import annotations
 
@@ -8,33 +8,43 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from torch._C._distributed_c10d import HashStore
+from torch.distributed import HashStore
 
 from rl_contracts.errors import StoreUnavailableError
 from rl_trainer.distributed.world import World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.publish.channel import SILENT_SECONDS, Answering, Asking
-from rl_trainer.publish.policy_shard import Answer, Encode, Encoded, Keep, Question
-from rl_trainer.publish.policy_shards import Portions
+from rl_trainer.publish.channel import RANK_TIMEOUT_SECONDS, ShardRequester, ShardResponder
+from rl_trainer.publish.policy_shard import (
+    EncodedDelta,
+    EncodeDelta,
+    KeepAsBase,
+    ShardRequest,
+    ShardResponse,
+)
+from rl_trainer.publish.policy_shards import PolicyShards
 from tests.waiting import HUNG_SECONDS
 
 
-class Scripted(Portions):
+class Scripted(PolicyShards):
     """Answers by script."""
 
-    def __init__(self, reply: Callable[[Question], Answer]) -> None:
+    def __init__(self, reply: Callable[[ShardRequest], ShardResponse]) -> None:
         self._reply = reply
 
     @property
     def busy(self) -> bool:
         return True
 
-    def answer(self, question: Question) -> Answer:
-        return self._reply(question)
+    def respond(self, request: ShardRequest) -> ShardResponse:
+        return self._reply(request)
 
 
-def counted(question: Question) -> Answer:
-    return Encoded(size_bytes=question.version, files=1) if isinstance(question, Keep) else None
+def counted(request: ShardRequest) -> ShardResponse:
+    return (
+        EncodedDelta(size_bytes=request.version, files=1)
+        if isinstance(request, KeepAsBase)
+        else None
+    )
 
 
 @dataclass
@@ -42,11 +52,11 @@ class Two:
     """Two ranks."""
 
     worlds: list[World]
-    answering: Answering | None = None
+    responder: ShardResponder | None = None
 
-    def begin(self, reply: Callable[[Question], Answer]) -> None:
-        self.answering = Answering(self.worlds[1], Scripted(reply))
-        self.answering.begin()
+    def begin(self, reply: Callable[[ShardRequest], ShardResponse]) -> None:
+        self.responder = ShardResponder(self.worlds[1], Scripted(reply))
+        self.responder.begin()
 
 
 @pytest.fixture
@@ -54,64 +64,72 @@ def two() -> Iterator[Two]:
     store = HashStore()
     made = Two([World(rank=rank, size=2, store=store) for rank in range(2)])
     yield made
-    if made.answering is not None:
-        made.answering.end()
+    if made.responder is not None:
+        made.responder.end()
 
 
 def test_each_rank_is_asked_its_own_question(two: Two) -> None:
     two.begin(counted)
-    asking = Asking(two.worlds[0], Scripted(counted))
+    requester = ShardRequester(two.worlds[0], Scripted(counted))
     for version in range(1, 10, 2):
-        found = asking.ask([Keep(version=version), Keep(version=version + 1)])
-        assert found == [Encoded(size_bytes=one, files=1) for one in (version, version + 1)]
+        found = requester.request_all(
+            [KeepAsBase(version=version), KeepAsBase(version=version + 1)]
+        )
+        assert found == [EncodedDelta(size_bytes=one, files=1) for one in (version, version + 1)]
 
 
 def test_another_ranks_failure_is_named_and_the_next_question_answered(two: Two) -> None:
-    def reply(question: Question) -> Answer:
-        if isinstance(question, Encode):
+    def reply(request: ShardRequest) -> ShardResponse:
+        if isinstance(request, EncodeDelta):
             raise StoreUnavailableError(store="bucket", doing="writing", cause="full")
-        return counted(question)
+        return counted(request)
 
     two.begin(reply)
-    asking = Asking(two.worlds[0], Scripted(counted))
+    requester = ShardRequester(two.worlds[0], Scripted(counted))
     with pytest.raises(TrainingFailedError, match="Rank 1 of the trainer: StoreUnav") as caught:
-        asking.ask([Encode(), Encode()])
+        requester.request_all([EncodeDelta(), EncodeDelta()])
     assert caught.value.reason == "RankFailed"
-    assert asking.ask([Keep(version=1)] * 2) == [Encoded(size_bytes=1, files=1)] * 2
+    assert (
+        requester.request_all([KeepAsBase(version=1)] * 2)
+        == [EncodedDelta(size_bytes=1, files=1)] * 2
+    )
 
 
 def test_an_own_failure_leaves_the_next_question_to_be_answered(two: Two) -> None:
-    def own(question: Question) -> Answer:
-        if isinstance(question, Encode):
+    def own(request: ShardRequest) -> ShardResponse:
+        if isinstance(request, EncodeDelta):
             raise StoreUnavailableError(store="bucket", doing="writing", cause="full")
-        return counted(question)
+        return counted(request)
 
     two.begin(counted)
-    asking = Asking(two.worlds[0], Scripted(own))
+    requester = ShardRequester(two.worlds[0], Scripted(own))
     with pytest.raises(StoreUnavailableError):
-        asking.ask([Encode(), Encode()])
-    assert asking.ask([Keep(version=1)] * 2) == [Encoded(size_bytes=1, files=1)] * 2
+        requester.request_all([EncodeDelta(), EncodeDelta()])
+    assert (
+        requester.request_all([KeepAsBase(version=1)] * 2)
+        == [EncodedDelta(size_bytes=1, files=1)] * 2
+    )
 
 
 def test_nobody_waits_for_a_rank_that_is_gone_once_told_to_end(two: Two) -> None:
     asked = threading.Event()
 
-    def own(question: Question) -> Answer:
+    def own(request: ShardRequest) -> ShardResponse:
         asked.set()
         return None
 
-    asking = Asking(two.worlds[0], Scripted(own))
+    requester = ShardRequester(two.worlds[0], Scripted(own))
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(asking.ask, [Encode(), Encode()])
+        waiting = pool.submit(requester.request_all, [EncodeDelta(), EncodeDelta()])
         assert asked.wait(HUNG_SECONDS)
-        asking.end()
-        with pytest.raises(TrainingFailedError, match="Rank 1 of the trainer did not tell"):
+        requester.end()
+        with pytest.raises(TrainingFailedError, match="Rank 1 of the trainer did not report"):
             waiting.result(HUNG_SECONDS)
 
 
 def test_a_silent_rank_is_taken_for_dead(two: Two) -> None:
-    times = iter([0.0, SILENT_SECONDS, SILENT_SECONDS + 1, SILENT_SECONDS + 1])
-    asking = Asking(two.worlds[0], Scripted(counted), clock=lambda: next(times))
+    times = iter([0.0, RANK_TIMEOUT_SECONDS, RANK_TIMEOUT_SECONDS + 1, RANK_TIMEOUT_SECONDS + 1])
+    requester = ShardRequester(two.worlds[0], Scripted(counted), clock=lambda: next(times))
     with pytest.raises(TrainingFailedError, match="3601 s") as caught:
-        asking.ask([Encode(), Encode()])
+        requester.request_all([EncodeDelta(), EncodeDelta()])
     assert caught.value.reason == "RankLost"
