@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from rl_local import binaries, versions
+from rl_local import versions
+from rl_local.build import binaries
 
 Raw = dict[str, Any]
 Words = tuple[str, bool, str, str]

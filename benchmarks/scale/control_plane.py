@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from benchmarks.scale.api import MERGE, Api
-from rl_local import binaries, versions
+from rl_local import versions
+from rl_local.build import binaries
 from tests import apiserver
 from tests.apiserver import ApiServer
 from tests.servers import ROOT, binary

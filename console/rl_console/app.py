@@ -80,9 +80,9 @@ def report(
     """Accuracy, reward curve and final model of a finished job."""
     cluster = _cluster(context.obj)
     console = Console()
-    found = cluster.job(namespace or cluster.default_namespace, job)
-    with bucket(cluster, context.obj, found.namespace) as objects:
-        prefix = f"{objects.prefix}runs/{found.run}/"
+    finished = cluster.job(namespace or cluster.default_namespace, job)
+    with bucket(cluster, context.obj, finished.namespace) as objects:
+        prefix = f"{objects.prefix}runs/{finished.run}/"
         wanted = read_report(objects, prefix)
         metrics = read_metrics(objects, prefix)
     draw(metrics, wanted.evaluations, out)

@@ -33,8 +33,10 @@ def describe(ending: Ending, *, name: str) -> tuple[str, str]:
     """The failed condition and its remedy, each as a text of one or more sentences."""
     parts = []
     if ending.condition is not None:
-        one = ending.condition
-        parts.append(f"{one.type}={one.status}, {one.reason}: {one.message}")
+        condition = ending.condition
+        parts.append(
+            f"{condition.type}={condition.status}, {condition.reason}: {condition.message}"
+        )
     if ending.message:
         parts.append(f"{ending.kind}: {ending.message}")
     if ending.snapshot is not None:
@@ -60,8 +62,8 @@ def choose_log(pods: Sequence[PodView], operators: Sequence[PodView]) -> LogWant
         pods: of the job.
         operators: the operator's pods.
     """
-    trainers = sorted((one for one in pods if one.role == "trainer"), key=lambda one: -one.attempt)
-    samplers = [one for one in pods if one.role == "sampler"]
+    trainers = sorted((pod for pod in pods if pod.role == "trainer"), key=lambda pod: -pod.attempt)
+    samplers = [pod for pod in pods if pod.role == "sampler"]
     for group in (trainers, samplers):
         for pod in group:
             broken = next((container for container in pod.containers if _failed(container)), None)

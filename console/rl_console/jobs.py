@@ -47,7 +47,7 @@ class PoolObject:
             job=raw["spec"].get("job") or holder,
             replicas=raw["spec"].get("replicas", 1),
             status=status,
-            beside=tuple(one.job for one in status.beside),
+            beside=tuple(tenant.job for tenant in status.beside),
         )
 
 

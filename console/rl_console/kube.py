@@ -45,43 +45,43 @@ class Cluster:
             api = config.new_client_from_config(config_file=file, context=context)
         except config.ConfigException as error:
             raise RequestRefusedError(doing="reading the kubeconfig", cause=str(error)) from error
-        wanted = next((one for one in contexts if one["name"] == context), active)
+        wanted = next((entry for entry in contexts if entry["name"] == context), active)
         return cls(api, default_namespace=wanted["context"].get("namespace", "default"))
 
     def job(self, namespace: str, name: str) -> JobObject:
         """One RLJob; raises NotFoundError when it is not there."""
-        found = _call(
+        raw = _call(
             f"reading RLJob {namespace}/{name}",
             lambda: self._custom.get_namespaced_custom_object(
                 GROUP, VERSION, namespace, "rljobs", name, _request_timeout=REQUEST_SECONDS
             ),
         )
-        metadata = found["metadata"]
+        metadata = raw["metadata"]
         return JobObject(
             name=name,
             namespace=namespace,
             uid=metadata["uid"],
             generation=metadata["generation"],
-            status=RLJobStatus.model_validate(found.get("status", {})),
+            status=RLJobStatus.model_validate(raw.get("status", {})),
         )
 
     def pools(self, namespace: str, job: str) -> list[PoolObject]:
         """The SamplerPools that serve a job, by name."""
-        found = _call(
+        raw = _call(
             f"listing SamplerPools of {namespace}",
             lambda: self._custom.list_namespaced_custom_object(
                 GROUP, VERSION, namespace, "samplerpools", _request_timeout=REQUEST_SECONDS
             ),
         )
-        pools = map(PoolObject.parse, found["items"])
+        pools = map(PoolObject.parse, raw["items"])
         return sorted(
-            (pool for pool in pools if job in (pool.job, *pool.beside)), key=lambda one: one.name
+            (pool for pool in pools if job in (pool.job, *pool.beside)), key=lambda pool: pool.name
         )
 
     def pods(self, namespace: str, selector: str = "") -> list[PodView]:
         """Pods of a namespace, by name; of all namespaces where it is empty."""
         wanted = {"label_selector": selector, "_request_timeout": REQUEST_SECONDS}
-        found = _call(
+        listed = _call(
             f"listing pods of {namespace or 'all namespaces'}",
             lambda: (
                 self._core.list_namespaced_pod(namespace, **wanted)
@@ -89,7 +89,7 @@ class Cluster:
                 else self._core.list_pod_for_all_namespaces(**wanted)
             ),
         )
-        return sorted((pod_view(item) for item in found.items), key=lambda one: one.name)
+        return sorted((pod_view(item) for item in listed.items), key=lambda pod: pod.name)
 
     def log_tail(self, pod: PodView, container: str, *, lines: int, previous: bool) -> list[str]:
         """Last lines that a container wrote; none where it has not started or is gone."""
@@ -111,13 +111,13 @@ class Cluster:
 
     def secret(self, namespace: str, name: str) -> dict[str, str]:
         """Decoded values of a Secret; raises NotFoundError when it is not there."""
-        found = _call(
+        raw = _call(
             f"reading Secret {namespace}/{name}",
             lambda: self._core.read_namespaced_secret(
                 name, namespace, _request_timeout=REQUEST_SECONDS
             ),
         )
-        return {key: base64.b64decode(value).decode() for key, value in (found.data or {}).items()}
+        return {key: base64.b64decode(value).decode() for key, value in (raw.data or {}).items()}
 
     def workloads(self, namespace: str) -> list[Workload]:
         """Deployments and StatefulSets of a namespace."""
@@ -136,15 +136,15 @@ class Cluster:
         ]
 
 
-def _workload(kind: str, found: Any) -> Workload:
-    desired = found.spec.replicas
-    seen = (found.status.observed_generation or 0) >= found.metadata.generation
+def _workload(kind: str, workload: Any) -> Workload:
+    desired = workload.spec.replicas
+    seen = (workload.status.observed_generation or 0) >= workload.metadata.generation
     return Workload(
         kind=kind,
-        name=found.metadata.name,
+        name=workload.metadata.name,
         desired=desired,
-        ready=found.status.ready_replicas or 0,
-        current=seen and (found.status.updated_replicas or 0) >= desired,
+        ready=workload.status.ready_replicas or 0,
+        current=seen and (workload.status.updated_replicas or 0) >= desired,
     )
 
 

@@ -49,10 +49,10 @@ def pod_view(pod: Any) -> PodView:
     """Reduce a ``V1Pod``. A run's pods are known by the environment that the operator sets."""
     spec, status = pod.spec, pod.status
     variables = [
-        (one.name, one.value)
+        (variable.name, variable.value)
         for container in [*(spec.init_containers or []), *spec.containers]
-        for one in container.env or []
-        if one.value
+        for variable in container.env or []
+        if variable.value
     ]
     environ = dict(variables)
     jobs = tuple(dict.fromkeys(value for name, value in variables if name == env.JOB))
@@ -60,7 +60,7 @@ def pod_view(pod: Any) -> PodView:
     if env.JOB in environ:
         role = "sampler" if env.POOL in environ else "trainer"
     statuses = [*(status.init_container_statuses or []), *(status.container_statuses or [])]
-    containers = tuple(_container_view(one) for one in statuses)
+    containers = tuple(_container_view(container_status) for container_status in statuses)
     conditions = status.conditions or []
     return PodView(
         name=pod.metadata.name,

@@ -51,9 +51,9 @@ def _await_port(process: subprocess.Popen[bytes], log: Path, service: str) -> in
     while time.monotonic() < deadline:
         ended = process.poll() is not None
         said = log.read_text()
-        found = FORWARDING.search(said)
-        if found:
-            return int(found.group(1))
+        match = FORWARDING.search(said)
+        if match:
+            return int(match.group(1))
         if ended:
             break
         time.sleep(POLL_SECONDS)

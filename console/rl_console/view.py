@@ -21,13 +21,13 @@ class Snapshot:
 
 def condition(status: RLJobStatus, kind: str) -> Condition | None:
     """The condition of a type, or None where it is absent."""
-    return next((one for one in status.conditions if one.type == kind), None)
+    return next((condition for condition in status.conditions if condition.type == kind), None)
 
 
 def is_true(status: RLJobStatus, kind: str) -> bool:
     """Whether a condition is there and True."""
-    found = condition(status, kind)
-    return found is not None and found.status == "True"
+    current = condition(status, kind)
+    return current is not None and current.status == "True"
 
 
 def duration(seconds: float) -> str:

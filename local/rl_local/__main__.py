@@ -9,9 +9,12 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from rl_local import addons, binaries, builds, cluster, debian, images, kubernetes, progress
+from rl_local import addons, cluster, progress
+from rl_local.build import binaries, image_builds, images
+from rl_local.control_plane import kubernetes
 from rl_local.errors import LocalError, tail
 from rl_local.layout import IMAGE_PREFIX, Layout
+from rl_local.system import debian
 
 
 def main() -> int:
@@ -52,15 +55,15 @@ def _images(layout: Layout, arguments: argparse.Namespace) -> None:
     debian.ensure(layout)
     if arguments.registry == IMAGE_PREFIX:
         cluster.ensure_registry(layout)
-    builds.tidy(layout)
-    print(json.dumps(builds.Builder(layout, prefix=arguments.registry).push_all(wanted)))
+    image_builds.tidy(layout)
+    print(json.dumps(image_builds.ImageBuilder(layout, prefix=arguments.registry).push_all(wanted)))
 
 
 def _training_operator(layout: Layout, arguments: argparse.Namespace) -> None:
     if arguments.registry == IMAGE_PREFIX:
         cluster.ensure_registry(layout)
     wanted = images.select(["training-operator"])
-    references = builds.Builder(layout, prefix=arguments.registry).push_all(wanted)
+    references = image_builds.ImageBuilder(layout, prefix=arguments.registry).push_all(wanted)
     binaries.ensure(layout, "kubernetes")
     kubectl = kubernetes.Kubectl.local(layout)
     if arguments.context:
@@ -111,9 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     def add(name: str, run: Callable[..., None], about: str) -> argparse.ArgumentParser:
-        one = commands.add_parser(name, help=about, description=about)
-        one.set_defaults(run=run)
-        return one
+        command = commands.add_parser(name, help=about, description=about)
+        command.set_defaults(run=run)
+        return command
 
     start = add("up", _up, "Start the cluster; print the references of the images asked for.")
     start.add_argument(
@@ -134,8 +137,8 @@ def _parser() -> argparse.ArgumentParser:
     operator.add_argument(
         "--context", default="", help="a context of your kubeconfig; else the local cluster"
     )
-    for one in (make, operator):
-        one.add_argument(
+    for command in (make, operator):
+        command.add_argument(
             "--registry",
             default=IMAGE_PREFIX,
             metavar="HOST/PREFIX",

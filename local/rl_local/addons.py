@@ -9,10 +9,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rl_local import binaries, kubernetes, progress, render, scratch, versions
+from rl_local import progress, versions
+from rl_local.build import binaries
+from rl_local.control_plane import kubernetes, render
+from rl_local.control_plane.kubernetes import Kubectl
 from rl_local.errors import DeadlinePassedError, LocalError
-from rl_local.kubernetes import Kubectl
-from rl_local.layout import Layout
+from rl_local.layout import RUN_AS, Layout
+from rl_local.system import scratch
 
 VOLUMES = 8
 VOLUME_GIBIBYTES = 20
@@ -75,10 +78,10 @@ def await_available(layout: Layout, seconds: float = 180) -> None:
 def recycle_volumes(layout: Layout) -> list[str]:
     """Empty every volume whose claim is gone and offer it again; return their names."""
     kubectl = Kubectl.local(layout)
-    found = kubernetes.get(layout, "/api/v1/persistentvolumes") or {"items": []}
+    listed = kubernetes.get(layout, "/api/v1/persistentvolumes") or {"items": []}
     names = [
         volume["metadata"]["name"]
-        for volume in found["items"]
+        for volume in listed["items"]
         if volume["status"]["phase"] == "Released"
         and volume["spec"].get("storageClassName") == "local"
     ]
@@ -99,7 +102,7 @@ def _make_folders(folder: Path) -> None:
 
 def _make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    os.chown(folder, render.RUN_AS, render.RUN_AS)
+    os.chown(folder, RUN_AS, RUN_AS)
     folder.chmod(0o770)
 
 

@@ -7,22 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from rl_local import (
-    addons,
-    binaries,
-    builds,
-    components,
-    debian,
-    images,
-    kubernetes,
-    network,
-    pki,
-    processes,
-    progress,
-    render,
-    teardown,
-)
+from rl_local import addons, progress
+from rl_local.build import binaries, image_builds, images
+from rl_local.control_plane import components, kubernetes, pki, processes, render
 from rl_local.layout import NODE, REGISTRY, Layout, locked
+from rl_local.system import debian, network, teardown
 
 STOP_ORDER = (
     "kubelet",
@@ -56,8 +45,8 @@ def up(layout: Layout, names: Iterable[str]) -> dict[str, str]:
     ):
         try:
             started = ensure_registry(layout)
-            builds.tidy(layout)
-            pushed = images_.submit(builds.Builder(layout).push_all, wanted)
+            image_builds.tidy(layout)
+            pushed = images_.submit(image_builds.ImageBuilder(layout).push_all, wanted)
             built = {
                 binary: builders.submit(binaries.ensure, layout, binary)
                 for binary in binaries.BINARIES
@@ -80,7 +69,7 @@ def _start(layout: Layout, built: Built) -> list[str]:
     """Start what does not run, as soon as its binaries are there; return the names."""
     programs = {name: built[name].result() for name in ("kubernetes", "etcd")}
     address = network.node_address()
-    cluster_images = builds.Builder(layout)
+    cluster_images = image_builds.ImageBuilder(layout)
     pause = cluster_images.reference(images.IMAGES["pause"])
     _configure(layout, address, pause)
     teardown.remember_places(layout.state / "places.json")
@@ -188,4 +177,4 @@ def _by_name(layout: Layout) -> dict[str, components.Component]:
     # Health needs neither the real binaries nor the real address.
     nowhere = {"kubernetes": Path("kubernetes"), "etcd": Path("etcd")}
     stages = components.control_plane(layout, nowhere, "0.0.0.0")
-    return {one.name: one for stage in stages for one in stage}
+    return {component.name: component for stage in stages for component in stage}

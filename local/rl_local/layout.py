@@ -19,6 +19,14 @@ NODE = "local"
 REGISTRY_PORT = 5000
 REGISTRY = f"localhost:{REGISTRY_PORT}"
 IMAGE_PREFIX = f"{REGISTRY}/rl-operator"
+BRIDGE = "rl0"
+NETWORK = "rl-operator"
+POD_RANGE = "10.244.0.0/16"
+NODE_RANGE = "10.244.0.0/24"
+SERVICE_RANGE = "10.96.0.0/16"
+DNS_ADDRESS = "10.96.0.10"
+CGROUP = "rl-operator"
+RUN_AS = 65532
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +100,16 @@ def locked(
     folder.mkdir(parents=True, exist_ok=True)
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     deadline = time.monotonic() + seconds
-    told = False
+    announced = False
     with (folder / name).open("w") as file:
         while True:
             try:
                 fcntl.flock(file, kind | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not told:
+                if not announced:
                     progress.say(f"waiting for another run that holds {file.name}")
-                    told = True
+                    announced = True
                 if time.monotonic() > deadline:
                     raise DeadlinePassedError(
                         f"another run held {file.name} for {seconds:.0f} s; end it or wait for it"

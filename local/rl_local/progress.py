@@ -51,7 +51,7 @@ def run(
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output, _group(argv, output, environment, folder) as process:
-        began = told = time.monotonic()
+        began = reported = time.monotonic()
         while True:
             try:
                 code = process.wait(timeout=0.5)
@@ -63,8 +63,8 @@ def run(
                 raise CommandFailedError(label, "was ended, because another part failed", log)
             if now - began > timeout:
                 raise CommandFailedError(label, f"did not end within {timeout:.0f} s", log)
-            if now - told >= HEARTBEAT_SECONDS:
-                told = now
+            if now - reported >= HEARTBEAT_SECONDS:
+                reported = now
                 say(f"{label}: {now - began:.0f} s: {last_line(log)}")
     if code != 0:
         raise CommandFailedError(label, f"ended with status {code}", log)
@@ -141,15 +141,15 @@ def wait_until(
     Raises:
         DeadlinePassedError: it did not hold within ``seconds``; the message names ``what``.
     """
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     while not ready():
         now = time.monotonic()
         if ENDING.is_set():
             raise LocalError(f"gave up waiting for {what}, because another part failed")
         if now - began > seconds:
             raise DeadlinePassedError(f"waited {seconds:.0f} s in vain for {what}")
-        if now - told >= HEARTBEAT_SECONDS:
-            told = now
+        if now - reported >= HEARTBEAT_SECONDS:
+            reported = now
             say(f"waiting for {what}: {now - began:.0f} s")
         time.sleep(interval)
 

@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-from rl_local.images import files_of
+from rl_local.build.images import files_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SELF = "rl-operator["
@@ -32,8 +32,11 @@ def requirements(pyproject: dict[str, object]) -> list[str]:
     project = pyproject["project"]
     assert isinstance(project, dict)
     extras: dict[str, list[str]] = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(one for extra in extras.values() for one in extra)]
-    return sorted({one for one in wanted if not one.startswith(SELF)})
+    wanted = [
+        *project["dependencies"],
+        *(requirement for extra in extras.values() for requirement in extra),
+    ]
+    return sorted({requirement for requirement in wanted if not requirement.startswith(SELF)})
 
 
 def key(wanted: list[str], constraints: bytes) -> str:

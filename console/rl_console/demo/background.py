@@ -57,11 +57,11 @@ class Background:
         Raises:
             StageFailedError: it failed or did not end in time.
         """
-        told = describe or self.last_line
+        progress = describe or self.last_line
 
         def failed(how: str) -> StageFailedError:
             return StageFailedError(
-                f"{what} {how}: {told()}",
+                f"{what} {how}: {progress()}",
                 remedy=remedy,
                 log_name=str(self.log),
                 log=self.lines()[-LOG_LINES:],
@@ -71,7 +71,7 @@ class Background:
             self._process.poll,
             what=what,
             seconds=seconds,
-            describe=told,
+            describe=progress,
             failed=lambda: failed(f"did not end within {seconds:.0f} s"),
         )
         if code:

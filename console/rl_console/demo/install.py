@@ -110,14 +110,14 @@ def _release(chosen: Tools) -> dict[str, Any]:
         "--output",
         "json",
     )
-    found: list[dict[str, Any]] = json.loads(tools.run(command, doing="listing helm releases"))
-    if not found:
+    releases: list[dict[str, Any]] = json.loads(tools.run(command, doing="listing helm releases"))
+    if not releases:
         return {}
     command = chosen.helm_command(
         "get", "values", RELEASE, "--namespace", RELEASE_NAMESPACE, "--output", "json"
     )
     values = json.loads(tools.run(command, doing="reading the release's values"))
-    return {**found[0], "config": values}
+    return {**releases[0], "config": values}
 
 
 def _mend_interrupted(chosen: Tools, release: dict[str, Any]) -> None:
@@ -138,7 +138,10 @@ def _unready(cluster: Cluster) -> str:
         waiting = [
             workload for workload in cluster.workloads(RELEASE_NAMESPACE) if not workload.settled
         ]
-        counts = [f"{one.kind} {one.name} {one.ready}/{one.desired}" for one in waiting]
+        counts = [
+            f"{workload.kind} {workload.name} {workload.ready}/{workload.desired}"
+            for workload in waiting
+        ]
         return ", ".join([*counts, *troubles(cluster.pods(RELEASE_NAMESPACE))]) or "all ready"
     except ClusterUnavailableError as error:
         return str(error)
@@ -147,10 +150,10 @@ def _unready(cluster: Cluster) -> str:
 def _await_ready(cluster: Cluster, stages: Stages) -> None:
     def look() -> bool | None:
         try:
-            found = cluster.workloads(RELEASE_NAMESPACE)
+            workloads = cluster.workloads(RELEASE_NAMESPACE)
         except ClusterUnavailableError:
             return None
-        return True if found and all(one.settled for one in found) else None
+        return True if workloads and all(workload.settled for workload in workloads) else None
 
     def failed() -> StageFailedError:
         pods = cluster.pods(RELEASE_NAMESPACE)

@@ -36,8 +36,8 @@ def fetch_model(objects: Objects, uri: str, folder: Path) -> Path:
     bucket, key = split_uri(uri)
     source = objects.of_bucket(bucket)
     prefix = key.rstrip("/") + "/"
-    for found in source.list(prefix):
-        source.get_file(found.key, folder / found.key.removeprefix(prefix))
+    for stored in source.list(prefix):
+        source.get_file(stored.key, folder / stored.key.removeprefix(prefix))
     return folder
 
 
@@ -74,11 +74,18 @@ def answers(settings: DemoSettings, model: Path, data: Path) -> list[tuple[str, 
     lines = (data / "test.jsonl").read_text().splitlines()[:NUM_QUESTIONS]
     asked = [json.loads(line) for line in lines]
     script = str(settings.example / "ask.py")
-    command = [sys.executable, script, "--model", str(model), *(one["query"] for one in asked)]
+    command = [
+        sys.executable,
+        script,
+        "--model",
+        str(model),
+        *(record["query"] for record in asked),
+    ]
     printed = tools.run(command, seconds=ANSWER_SECONDS, doing="asking the final model")
     said = [json.loads(line)["response"] for line in printed.splitlines()]
     return [
-        (one["query"], one["answer"], response) for one, response in zip(asked, said, strict=True)
+        (record["query"], record["answer"], response)
+        for record, response in zip(asked, said, strict=True)
     ]
 
 

@@ -25,13 +25,13 @@ def read_images(path: Path) -> dict[str, str]:
     Raises:
         StageFailedError: one is missing.
     """
-    found = json.loads(path.read_text())
-    missing = [image for image in IMAGES if image not in found]
+    references = json.loads(path.read_text())
+    missing = [image for image in IMAGES if image not in references]
     if missing:
         raise StageFailedError(
             f"{path} names no image for {', '.join(missing)}", remedy="Run `make images` again."
         )
-    return {image: found[image] for image in IMAGES}
+    return {image: references[image] for image in IMAGES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

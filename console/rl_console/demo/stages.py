@@ -64,15 +64,15 @@ class Stages:
             describe: how far it is, for the line that is printed every few seconds.
             failed: what to raise when the time is over.
         """
-        began = told = time.monotonic()
+        began = reported = time.monotonic()
         while True:
-            found = look()
-            if found is not None:
-                return found
+            result = look()
+            if result is not None:
+                return result
             now = time.monotonic()
             if now - began > seconds:
                 raise failed()
-            if now - told >= TELL_SECONDS:
-                told = now
+            if now - reported >= TELL_SECONDS:
+                reported = now
                 self.say(f"waiting {now - began:.0f} s for {what}: {describe()}")
             time.sleep(POLL_SECONDS)

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rl_local import network, processes, progress, teardown
-from rl_local.components import port_free
+from rl_local import progress
+from rl_local.control_plane import processes
+from rl_local.control_plane.components import port_free
+from rl_local.control_plane.render import BRIDGE
 from rl_local.layout import ROOT, Layout
-from rl_local.render import BRIDGE
+from rl_local.system import network, teardown
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": "local"}
 PORTS = (2379, 2380, 5000, 6443, 10248, 10249, 10250, 10256, 10257, 10259)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_local import binaries, versions
+from rl_local import versions
+from rl_local.build import binaries
 from tests.apiserver import ApiServer
 
 FOLDER = "config/crd/bases"

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
-from rl_local import images, processes, records
+from rl_local.build import images
+from rl_local.control_plane import processes
 from rl_local.layout import ROOT, Layout
+from rl_local.system import records
 from tests.waiting import HUNG_SECONDS
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from rl_local import binaries, versions
+from rl_local import versions
+from rl_local.build import binaries
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests.apiserver import ApiServer, kubeconfig

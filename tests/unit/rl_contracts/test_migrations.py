@@ -124,5 +124,5 @@ def test_a_newer_document_is_refused_whole_with_a_remedy(collection: str) -> Non
 
 @pytest.mark.parametrize("version", [None, "1", 0, -1, True, 1.5])
 def test_a_document_without_a_version_is_not_ours(version: object) -> None:
-    with pytest.raises(SchemaUnknownError, match="schema version"):
+    with pytest.raises(SchemaUnknownError, match="schema_version"):
         migrate("tasks", {"_id": "x", "schema_version": version})

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_local import binaries
+from rl_local.build import binaries
 from rl_local.errors import LocalError
 from rl_local.layout import Layout
 

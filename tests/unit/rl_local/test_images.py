@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_local import builds, images
+from rl_local.build import image_builds, images
 from rl_local.errors import LocalError
 from rl_local.layout import ROOT
 
@@ -95,8 +95,8 @@ def test_staged_files_do_not_tell_when_or_by_whom_they_were_written(tmp_path: Pa
     tool.write_text("y")
     tool.chmod(0o755)
     context = tmp_path / "context"
-    builds.stage({"pkg/a.py": source, "artifacts/tool": tool}, context)
+    image_builds.stage({"pkg/a.py": source, "artifacts/tool": tool}, context)
     staged = context / "pkg/a.py"
     assert (staged.read_text(), staged.stat().st_mode & 0o777) == ("x", 0o644)
-    assert staged.stat().st_mtime == builds.CONTEXT_TIME == staged.parent.stat().st_mtime
+    assert staged.stat().st_mtime == image_builds.CONTEXT_TIME == staged.parent.stat().st_mtime
     assert (context / "artifacts/tool").samefile(tool)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from rl_local import pip
+from rl_local.build import pip
 
 
 def test_variables_win_over_files_and_later_files_over_earlier() -> None:

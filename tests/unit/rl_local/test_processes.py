@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rl_local import processes, records
-from rl_local.components import Component, answers
+from rl_local.control_plane import processes
+from rl_local.control_plane.components import Component, answers
 from rl_local.errors import CommandFailedError, LocalError
 from rl_local.layout import Layout
+from rl_local.system import records
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_local import progress, records
+from rl_local import progress
 from rl_local.errors import CommandFailedError, DeadlinePassedError, LocalError
+from rl_local.system import records
 from tests.waiting import HUNG_SECONDS
 
 TIED = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_local import records
+from rl_local.system import records
 
 STUBBORN = (
     "import signal\n"

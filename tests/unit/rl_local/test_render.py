@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_local import components, pki, render
+from rl_local.control_plane import components, pki, render
 from rl_local.layout import ROOT, Layout
-from rl_local.teardown import mounts_below
+from rl_local.system.teardown import mounts_below
 
 LAYOUT = Layout(cache=Path("/cache"), state=Path("/state"))
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from rl_local import scratch
 from rl_local.layout import Layout
+from rl_local.system import scratch
 
 
 def test_a_folder_is_empty_and_goes_with_its_block(tmp_path: Path) -> None:

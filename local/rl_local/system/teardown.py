@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from rl_local import progress, records
+from rl_local import progress
 from rl_local.errors import LocalError
-from rl_local.layout import Layout
-from rl_local.render import CGROUP
+from rl_local.layout import CGROUP, Layout
+from rl_local.system import records
 
 CGROUPS = Path("/sys/fs/cgroup")
 SHIM = b"containerd-shim-runc-v2"
@@ -54,7 +54,7 @@ def kill_pods(layout: Layout) -> int:
 def _pod_processes(layout: Layout) -> dict[int, records.Record]:
     shims = list(_shims(layout.containerd_socket))
     members = [record for root in group_roots() for record in _members(root)]
-    return {one.pid: one for one in [*shims, *members] if one.alive()}
+    return {record.pid: record for record in [*shims, *members] if record.alive()}
 
 
 def _shims(socket: Path) -> Iterator[records.Record]:
@@ -155,7 +155,7 @@ def mounts_below(mountinfo: str, folder: Path) -> list[str]:
 
 
 def _unescape(point: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
 
 
 def unmount_below(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rl_local import progress
 from rl_local.errors import LocalError
-from rl_local.render import BRIDGE, NETWORK, NODE_RANGE, POD_RANGE
+from rl_local.layout import BRIDGE, NETWORK, NODE_RANGE, POD_RANGE
 
 OWN_CHAINS = ("KUBE-", "RL-OPERATOR-")
 TABLES = ("filter", "nat", "mangle")
@@ -90,9 +90,9 @@ def removal(saved: str, table: str) -> list[str]:
         The lines; none when nothing of ours is there.
     """
     chains = [
-        found[1]
-        for found in re.finditer(r"^:(\S+) ", saved, re.MULTILINE)
-        if found[1].startswith(OWN_CHAINS)
+        match[1]
+        for match in re.finditer(r"^:(\S+) ", saved, re.MULTILINE)
+        if match[1].startswith(OWN_CHAINS)
     ]
     rules = [line for line in saved.splitlines() if line.startswith("-A ")]
     jumps = [

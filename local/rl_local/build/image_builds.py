@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl_local import binaries, images, pip, progress, rootfs, scratch
-from rl_local.images import Image
+from rl_local import progress
+from rl_local.build import binaries, images, pip, rootfs
+from rl_local.build.images import Image
 from rl_local.layout import IMAGE_PREFIX, REGISTRY, REGISTRY_PORT, Layout, locked, try_lock
+from rl_local.system import scratch
 
 ACCEPT = "application/vnd.oci.image.manifest.v1+json"
 # A fixed time for every file of a context, so that a fresh copy hits buildah's layer cache.
@@ -19,7 +21,7 @@ CONTEXT_TIME = 946684800
 
 
 @dataclass
-class Builder:
+class ImageBuilder:
     """Builds images for one registry.
 
     Attributes:
@@ -174,7 +176,7 @@ def stage(files: Mapping[str, Path], folder: Path) -> None:
             shutil.copyfile(source, target)
             target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
         os.utime(target, (CONTEXT_TIME, CONTEXT_TIME))
-    for path in (folder, *(one for one in folder.rglob("*") if one.is_dir())):
+    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
         path.chmod(0o755)
         os.utime(path, (CONTEXT_TIME, CONTEXT_TIME))
 

@@ -73,7 +73,7 @@ def _relocated(word: str, mounts: dict[str, Path]) -> str:
         return ""
     if here == CERTIFICATES:
         return word
-    known = {there: name for name, there in mounts.items()}
+    known = {path: name for name, path in mounts.items()}
     name = known.get(here, f"/mnt/pip-{len(mounts)}")
     mounts[name] = here
     return scheme + name

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rl_local import progress, records
-from rl_local.components import Component, port_free
+from rl_local import progress
+from rl_local.control_plane.components import Component, port_free
 from rl_local.errors import CommandFailedError, DeadlinePassedError, LocalError
 from rl_local.layout import Layout
+from rl_local.system import records
 
 # The API server waits up to a minute for its watchers, and loses nothing when it is killed.
 STOP_SECONDS = 5
@@ -41,12 +42,12 @@ def log_path(layout: Layout, name: str) -> Path:
 
 def recorded(layout: Layout) -> dict[str, records.Record]:
     """Every process that was started and not stopped, by name, whether it still runs or not."""
-    found = {}
+    started = {}
     for path in sorted((layout.state / "processes").glob("*.json")):
         record = records.read(path)
         if record is not None:
-            found[path.stem] = record
-    return found
+            started[path.stem] = record
+    return started
 
 
 def ensure(layout: Layout, components: Sequence[Component]) -> list[str]:
@@ -57,7 +58,9 @@ def ensure(layout: Layout, components: Sequence[Component]) -> list[str]:
     Raises:
         LocalError: one cannot start or does not become healthy; with the end of its log.
     """
-    started = [one.name for one in components if _start_unless_running(layout, one)]
+    started = [
+        component.name for component in components if _start_unless_running(layout, component)
+    ]
     for component in components:
         _await_health(layout, component)
     return started
@@ -118,9 +121,17 @@ def _launch(layout: Layout, component: Component, wanted: str) -> None:
     for folder in (path.parent, log.parent):
         folder.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    module_root = str(Path(__file__).resolve().parents[1])
+    module_root = str(Path(__file__).resolve().parents[2])
     subprocess.run(
-        [sys.executable, "-m", "rl_local.launch", str(path), wanted, str(log), *component.argv],
+        [
+            sys.executable,
+            "-m",
+            "rl_local.system.launch",
+            str(path),
+            wanted,
+            str(log),
+            *component.argv,
+        ],
         cwd=layout.state,
         env=_environment(module_root),
         stdin=subprocess.DEVNULL,
@@ -141,10 +152,10 @@ def _await_health(layout: Layout, component: Component) -> None:
     log = log_path(layout, component.name)
     record = records.read(record_path(layout, component.name))
     assert record is not None
-    found = _settles(component, record, component.start_seconds)
+    settled = _settles(component, record, component.start_seconds)
     if not record.alive():
         remedy = "ended right after its start; if it does so again, `down` and `up` start afresh"
         raise CommandFailedError(component.name, remedy, log)
-    if not found:
+    if not settled:
         seconds = f"{component.start_seconds:.0f} s"
         raise CommandFailedError(component.name, f"was not healthy within {seconds}", log)

@@ -3,7 +3,7 @@
 The record is written by the process itself, before it turns into the program: so no program runs
 without one, even when the starter is killed at the worst moment.
 
-Usage: python3 -m rl_local.launch RECORD FINGERPRINT LOG PROGRAM [ARGUMENT …]
+Usage: python3 -m rl_local.system.launch RECORD FINGERPRINT LOG PROGRAM [ARGUMENT …]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from rl_local import records
+from rl_local.system import records
 
 
 def main() -> None:

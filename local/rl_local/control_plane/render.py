@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_local.layout import NODE, REGISTRY_PORT, Layout
-
-BRIDGE = "rl0"
-NETWORK = "rl-operator"
-POD_RANGE = "10.244.0.0/16"
-NODE_RANGE = "10.244.0.0/24"
-SERVICE_RANGE = "10.96.0.0/16"
-DNS_ADDRESS = "10.96.0.10"
-CGROUP = "rl-operator"
-RUN_AS = 65532
+from rl_local.layout import (
+    BRIDGE,
+    CGROUP,
+    DNS_ADDRESS,
+    NETWORK,
+    NODE,
+    NODE_RANGE,
+    REGISTRY_PORT,
+    Layout,
+)
 
 
 def containerd(layout: Layout, *, pause_image: str) -> str:
@@ -133,8 +133,8 @@ def kubelet(layout: Layout, *, resolv_conf: Path) -> str:
 def nameservers(resolv_conf: str) -> list[str]:
     """The name servers that pods can reach; one on the node's loopback address they cannot."""
     words = [line.split() for line in resolv_conf.splitlines()]
-    found = [word[1] for word in words if len(word) >= 2 and word[0] == "nameserver"]
-    return [one for one in found if not one.startswith("127.") and one != "::1"]
+    servers = [word[1] for word in words if len(word) >= 2 and word[0] == "nameserver"]
+    return [server for server in servers if not server.startswith("127.") and server != "::1"]
 
 
 def coredns(template: str, *, image: str, servers: Sequence[str]) -> str:
@@ -154,7 +154,7 @@ def volumes(folder: Path, count: int, gibibytes: int) -> list[dict[str, Any]]:
         "reclaimPolicy": "Retain",
     }
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}
-    found: list[dict[str, Any]] = [storage_class]
+    items: list[dict[str, Any]] = [storage_class]
     for number in range(count):
         name = f"local-{number}"
         spec = {
@@ -168,8 +168,8 @@ def volumes(folder: Path, count: int, gibibytes: int) -> list[dict[str, Any]]:
             },
         }
         volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}}
-        found.append({**volume, "spec": spec})
-    return found
+        items.append({**volume, "spec": spec})
+    return items
 
 
 def training_operator(image: str) -> str:

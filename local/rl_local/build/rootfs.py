@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from rl_local import progress, scratch, teardown, versions
+from rl_local import progress, versions
 from rl_local.layout import Layout, locked
+from rl_local.system import scratch, teardown
 
 PACKAGES = ("ca-certificates", "python3", "python3-venv")
 # What only a machine with people on it needs, and what debootstrap copies from this one.

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_local import render
-from rl_local.layout import NODE, REGISTRY_PORT, Layout
+from rl_local.layout import NODE, POD_RANGE, REGISTRY_PORT, SERVICE_RANGE, Layout
 
 PROBE_SECONDS = 2.0
 
@@ -97,7 +96,7 @@ def apiserver(layout: Layout, binary: Path, node_address: str) -> Component:
         "service-account-key-file": pki / "sa.key",
         "service-account-signing-key-file": pki / "sa.key",
         "service-account-issuer": "https://kubernetes.default.svc",
-        "service-cluster-ip-range": render.SERVICE_RANGE,
+        "service-cluster-ip-range": SERVICE_RANGE,
         "allow-privileged": "true",
         "max-requests-inflight": 3000,
         "max-mutating-requests-inflight": 1000,
@@ -127,7 +126,7 @@ def controller_manager(layout: Layout, binary: Path) -> Component:
         "cluster-signing-key-file": pki / "ca.key",
         "use-service-account-credentials": "true",
         "leader-elect": "false",
-        "cluster-cidr": render.POD_RANGE,
+        "cluster-cidr": POD_RANGE,
         "allocate-node-cidrs": "true",
         "flex-volume-plugin-dir": layout.state / "kubelet/plugins-exec",
         "kube-api-qps": 1000,
@@ -189,7 +188,7 @@ def proxy(layout: Layout, binary: Path) -> Component:
     options = {
         "kubeconfig": config,
         "hostname-override": NODE,
-        "cluster-cidr": render.POD_RANGE,
+        "cluster-cidr": POD_RANGE,
         "oom-score-adj": 0,
         "conntrack-max-per-core": 0,
         "conntrack-tcp-timeout-established": 0,

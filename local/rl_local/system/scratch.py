@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rl_local import teardown
 from rl_local.layout import Layout
+from rl_local.system import teardown
 
 
 @contextlib.contextmanager

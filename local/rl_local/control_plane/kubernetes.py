@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_local import components, progress
+from rl_local import progress
+from rl_local.control_plane import components
 from rl_local.errors import LocalError
 from rl_local.layout import NODE, Layout
 
@@ -34,8 +35,8 @@ def get(layout: Layout, path: str) -> dict[str, Any] | None:
         return None
     if answer.status != 200:
         raise LocalError(f"the API server answered {answer.status} to GET {path}: {body[:300]!r}")
-    found: dict[str, Any] = json.loads(body)
-    return found
+    parsed: dict[str, Any] = json.loads(body)
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,12 @@ def node_ready(layout: Layout) -> bool:
 
 def deployment_available(layout: Layout, namespace: str, name: str) -> bool:
     """Whether the newest version of a Deployment is rolled out and Available."""
-    found = get(layout, f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
-    if found is None or not condition_true(found, "Available"):
+    deployment = get(layout, f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
+    if deployment is None or not condition_true(deployment, "Available"):
         return False
-    status, wanted = found["status"], found["spec"]["replicas"]
+    status, wanted = deployment["status"], deployment["spec"]["replicas"]
     return bool(
-        status.get("observedGeneration") == found["metadata"]["generation"]
+        status.get("observedGeneration") == deployment["metadata"]["generation"]
         and status.get("updatedReplicas") == wanted
         and status.get("availableReplicas") == wanted
     )

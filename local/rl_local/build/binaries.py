@@ -12,9 +12,10 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_local import progress, scratch, versions
+from rl_local import progress, versions
 from rl_local.errors import LocalError
 from rl_local.layout import Layout, locked
+from rl_local.system import scratch
 
 GO_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOWORK": "off"}
 SMALL = "-s -w"
@@ -51,8 +52,8 @@ class Binary:
 
 _MAJOR, _MINOR = versions.KUBERNETES.removeprefix("v").split(".")[:2]
 BINARIES = {
-    one.name: one
-    for one in (
+    binary.name: binary
+    for binary in (
         Binary(
             name="kubernetes",
             folder="local/go/kubernetes",
@@ -118,11 +119,11 @@ def go_version() -> str:
     wanted = ".".join(map(str, versions.GO_MINIMUM))
     if shutil.which("go") is None:
         raise LocalError(f"no `go` on PATH; install Go {wanted} or later")
-    found = progress.output(["go", "env", "GOVERSION"]).strip()
-    number = re.match(r"go(\d+)\.(\d+)", found)
+    release = progress.output(["go", "env", "GOVERSION"]).strip()
+    number = re.match(r"go(\d+)\.(\d+)", release)
     if number is None or (int(number[1]), int(number[2])) < versions.GO_MINIMUM:
-        raise LocalError(f"found {found}; install Go {wanted} or later")
-    return found
+        raise LocalError(f"found {release}; install Go {wanted} or later")
+    return release
 
 
 def path_of(layout: Layout, name: str) -> Path:
@@ -154,18 +155,18 @@ def tool(layout: Layout, name: str) -> Path:
         if name == binary.name or name in binary.links:
             ensure(layout, binary.name)
             return layout.tools / name
-    known = sorted({*BINARIES, *(link for one in BINARIES.values() for link in one.links)})
+    known = sorted({*BINARIES, *(link for binary in BINARIES.values() for link in binary.links)})
     raise LocalError(f"no program {name!r}; there are {', '.join(known)}")
 
 
 def module_folder(module: str, version: str) -> Path:
     """The unpacked source of a module in Go's module cache; it is fetched when missing."""
-    found = progress.output(
+    answer = progress.output(
         ["go", "mod", "download", "-json", f"{module}@{version}"],
         timeout=600,
         environment=GO_ENVIRONMENT,
     )
-    return Path(json.loads(found)["Dir"])
+    return Path(json.loads(answer)["Dir"])
 
 
 def copy_writable(source: Path, target: Path) -> None:

@@ -76,7 +76,7 @@ def sources(dockerfile: str, *, where: str) -> list[str]:
     Raises:
         LocalError: a source that does not say exactly which files it means.
     """
-    found: list[str] = []
+    sources_found: list[str] = []
     for line in re.sub(r"\\\n", " ", dockerfile).splitlines():
         words = line.split()
         if not words or words[0].upper() not in ("COPY", "ADD"):
@@ -91,8 +91,8 @@ def sources(dockerfile: str, *, where: str) -> list[str]:
                     f"{where}: `{line.strip()}`: {path!r} must be a plain path below the"
                     " checkout, so that the image's tag can be told from its inputs"
                 )
-            found.append(path.rstrip("/"))
-    return list(dict.fromkeys(found))
+            sources_found.append(path.rstrip("/"))
+    return list(dict.fromkeys(sources_found))
 
 
 def files_of(root: Path, source: str) -> dict[str, Path]:
@@ -124,13 +124,13 @@ def context(root: Path, image: Image, artifact: Callable[[str], Path]) -> dict[s
         artifact: builds what ``artifacts/<name>`` stands for and returns its path.
     """
     text = (root / image.dockerfile).read_text()
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for source in sources(text, where=image.dockerfile):
         if source.startswith(ARTIFACTS):
-            found[source] = artifact(source.removeprefix(ARTIFACTS))
+            files[source] = artifact(source.removeprefix(ARTIFACTS))
         else:
-            found |= files_of(root, source)
-    return found
+            files |= files_of(root, source)
+    return files
 
 
 def tag(dockerfile: str, files: Mapping[str, Path], base_tag: str) -> str:

@@ -1,0 +1,1 @@
+"""What the local cluster does to this machine: packages, network, processes, mounts."""
