@@ -21,7 +21,7 @@ from pymongo import ReturnDocument
 
 from benchmarks.result import Result, is_quick
 from rl_contracts.documents.task import Queue, Task, TaskState
-from rl_contracts.stores.claiming import RETRY_LOOK_SECONDS
+from rl_contracts.stores.claiming import RETRY_CHECK_SECONDS
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.documents import a_task
@@ -29,7 +29,7 @@ from tests.servers import running_store
 
 WORKERS = (1, 8, 32)
 TASKS, FEW = 100_000, 1_000
-ROUNDS, SECONDS = 4, RETRY_LOOK_SECONDS
+ROUNDS, SECONDS = 4, RETRY_CHECK_SECONDS
 """A turn is as long as a look for tasks to be retried is believed, so that it holds one of them."""
 LATENCY_ROUNDS, LATENCY_CLAIMS = 8, 100
 INSERTED_AT_ONCE = 5_000

@@ -23,7 +23,7 @@ def tensor_name(layer: str, part: str) -> str:
     return f"base_model.model.{layer}.{part}{WEIGHT}"
 
 
-def targeted(tensors: Iterable[str], section: LoRA) -> list[str]:
+def targeted_layers(tensors: Iterable[str], section: LoRA) -> list[str]:
     """The layers whose weights these tensors are and that get an adapter, in order of names."""
     wanted = section.targets or TARGETS
     layers = (name.removesuffix(WEIGHT) for name in tensors if name.endswith(WEIGHT))
@@ -37,7 +37,7 @@ def model_tensors(folder: Path) -> dict[str, TensorHeader]:
     }
 
 
-def entry_of(folder: Path, *, uri: str, section: LoRA) -> AdapterEntry:
+def adapter_entry(folder: Path, *, uri: str, section: LoRA) -> AdapterEntry:
     """What every policy of a run with adapters says of them; reads all of the model's weights.
 
     Args:
@@ -48,7 +48,7 @@ def entry_of(folder: Path, *, uri: str, section: LoRA) -> AdapterEntry:
     Raises:
         IntegrityError: a file of the model is malformed.
     """
-    layers = targeted(model_tensors(folder), section)
+    layers = targeted_layers(model_tensors(folder), section)
     return AdapterEntry(
         base_uri=uri,
         base_sha256=weights_digest(weight_files(folder)),

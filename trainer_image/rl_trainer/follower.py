@@ -8,7 +8,7 @@ from typing import Literal
 
 from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.model_folder import BasePlaces
+from rl_contracts.stores.model_folder import BaseLocations
 from rl_contracts.stores.objects import Objects
 from rl_trainer import inputs
 from rl_trainer.checkpoint import saved
@@ -115,7 +115,7 @@ class Follower:
         assert self._learner is not None, "the first order is Begin"
         return self._learner
 
-    def _begin(self, spec: RLJobSpec, base: BasePlaces) -> None:
+    def _begin(self, spec: RLJobSpec, base: BaseLocations) -> None:
         self._precision = spec.training.precision
         self._learner, _ = inputs.learner(
             self._objects, spec, base=base, folder=self._folder, world=self._team.world

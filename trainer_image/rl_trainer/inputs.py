@@ -11,9 +11,9 @@ from transformers import AutoTokenizer
 from rl_contracts import adapters
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.hub.bring import TOKENIZER_FIELD
+from rl_contracts.hub.model_import import TOKENIZER_FIELD
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.model_folder import BasePlaces
+from rl_contracts.stores.model_folder import BaseLocations
 from rl_contracts.stores.objects import Objects
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint.base_model import check_tokenizer, fetch_base, fetch_beside
@@ -33,7 +33,7 @@ def learner(
     objects: Objects,
     spec: RLJobSpec,
     *,
-    base: BasePlaces,
+    base: BaseLocations,
     folder: Path,
     world: World = ALONE,
     clock: Callable[[], float] = time.monotonic,
@@ -94,7 +94,7 @@ def adapter_of(base: Path, policy: Policy, spec: RLJobSpec) -> AdapterEntry | No
     if section is None:
         return None
     lora.check_files(policy.module, set(adapters.model_tensors(base)), section)
-    return adapters.entry_of(base, uri=spec.model.uri, section=section)
+    return adapters.adapter_entry(base, uri=spec.model.uri, section=section)
 
 
 def _check_size(base: Path, spec: RLJobSpec, *, vocabulary: int) -> None:

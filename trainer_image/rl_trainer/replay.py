@@ -73,7 +73,7 @@ def _lineage(job: Job, run: Run, *, after_step: int) -> list[Batch]:
 def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -> None:
     rollouts = _rollouts(job, batch)
     samples = batch_samples(batch, rollouts)
-    trained.check(batch, digest(samples))
+    trained.check_digest(batch, digest(samples))
     update = job.team.call(
         TrainStep(samples=samples, step=batch.step),
         lambda: learner.update(samples, step=batch.step),

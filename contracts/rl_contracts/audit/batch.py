@@ -15,7 +15,7 @@ from rl_contracts.documents.task import Task
 from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.staleness import staleness
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.listing import fields_of
+from rl_contracts.stores.listing import list_fields
 
 FORMAT = "rl-operator/audit-batch/1"
 
@@ -108,7 +108,7 @@ def audit(stores: Stores, run: str, *, step: int, epoch: int | None = None) -> B
     run_document = stores.runs.get(run)
     if run_document is None:
         raise LookupError(f"there is no run {run}")
-    stored = fields_of(stores.mongo, Batch.collection, run, HEADER_FIELDS)
+    stored = list_fields(stores.mongo, Batch.collection, run, HEADER_FIELDS)
     headers = [Header.of(header) for header in stored]
     lineage = trace(run_document, headers)
     wanted = lineage.at(step)

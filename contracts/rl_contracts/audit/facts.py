@@ -14,7 +14,7 @@ from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.documents.task import Task
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.listing import fields_of
+from rl_contracts.stores.listing import list_fields
 from rl_contracts.stores.orphans import Orphans, find_orphans
 
 BATCHES_PER_READ = 32
@@ -71,12 +71,12 @@ def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
     document = stores.runs.get(run)
     if document is None:
         raise LookupError(f"there is no run {run}")
-    stored = fields_of(stores.mongo, Batch.collection, run, HEADER_FIELDS)
+    stored = list_fields(stores.mongo, Batch.collection, run, HEADER_FIELDS)
     headers = tuple(Header.of(header) for header in stored)
     chain = [step.id for step in trace(document, headers).steps]
-    tasks = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
-    rollouts = fields_of(stores.mongo, Rollout.collection, run, ["task"])
-    later = fields_of(stores.mongo, Task.collection, run, TASK_FIELDS)
+    tasks = list_fields(stores.mongo, Task.collection, run, TASK_FIELDS)
+    rollouts = list_fields(stores.mongo, Rollout.collection, run, ["task"])
+    later = list_fields(stores.mongo, Task.collection, run, TASK_FIELDS)
     return Facts(
         run=document,
         now=stores.mongo.now(),

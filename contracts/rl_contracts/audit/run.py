@@ -176,9 +176,13 @@ def _trained(facts: Facts) -> Iterable[Finding]:
 def _tasks(facts: Facts) -> Iterable[Finding]:
     trained = {task for member in facts.members for task in member.tasks}
     waiting = {name: task for name, task in facts.tasks.items() if task["queue"] != Queue.CONSUMED}
-    yield _finding("error", "finished tasks list rollouts that are gone", facts.orphans.promises)
     yield _finding(
-        "error", "claimed tasks whose lease is over were not taken back", facts.orphans.claims
+        "error", "finished tasks list rollouts that are gone", facts.orphans.missing_rollouts
+    )
+    yield _finding(
+        "error",
+        "claimed tasks whose lease is over were not taken back",
+        facts.orphans.expired_claims,
     )
     ended = facts.run.outcome is not None and facts.run.outcome.kind == "Succeeded"
     yield _finding(
@@ -194,7 +198,7 @@ def _tasks(facts: Facts) -> Iterable[Finding]:
 def _rollouts(facts: Facts) -> Iterable[Finding]:
     chosen = {rollout for task in facts.tasks.values() for rollout in task["rollouts"]}
     chosen |= {rollout for member in facts.members for rollout in member.rollouts}
-    yield _finding("error", "rollouts belong to no task's claim", facts.orphans.strangers)
+    yield _finding("error", "rollouts belong to no task's claim", facts.orphans.unclaimed_rollouts)
     yield _finding(
         "note",
         "rollouts were never chosen (of attempts that ended or came too late)",

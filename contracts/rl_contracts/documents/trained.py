@@ -62,7 +62,7 @@ class Sequence:
         return self.mask.count(1)
 
 
-def of_rollout(rollout: Rollout, member: BatchMember) -> list[Sequence]:
+def rollout_sequences(rollout: Rollout, member: BatchMember) -> list[Sequence]:
     """What is trained of a member: its sequences, without those in which nothing was generated.
 
     Raises:
@@ -114,7 +114,7 @@ def sequences(batch: Batch, rollouts: Mapping[str, Rollout]) -> list[Sequence]:
     return [
         sequence
         for member in batch.members
-        for sequence in of_rollout(rollouts[member.rollout], member)
+        for sequence in rollout_sequences(rollouts[member.rollout], member)
     ]
 
 
@@ -161,7 +161,7 @@ def digest(given: Iterable[Sequence]) -> TrainedDigest:
     )
 
 
-def check(batch: Batch, rebuilt: TrainedDigest) -> None:
+def check_digest(batch: Batch, rebuilt: TrainedDigest) -> None:
     """Compare what is about to be trained with what the batch says was trained.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 from huggingface_hub import HfApi, hf_hub_download
 
 from rl_contracts.errors import StoreUnavailableError
-from rl_contracts.hub.asking import PATIENCE_SECONDS, STORE, TIMEOUT_SECONDS, ask
+from rl_contracts.hub.calls import PATIENCE_SECONDS, STORE, TIMEOUT_SECONDS, ask
 
 T = TypeVar("T")
 

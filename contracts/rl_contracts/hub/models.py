@@ -19,9 +19,9 @@ from huggingface_hub.errors import (
 
 from rl_contracts.documents.model import Part
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
-from rl_contracts.hub.asking import DENIED, TIMEOUT_SECONDS
-from rl_contracts.hub.choice import ModelAddress, NoModelError, files_of
+from rl_contracts.hub.calls import DENIED, TIMEOUT_SECONDS
 from rl_contracts.hub.endpoint import HubEndpoint
+from rl_contracts.hub.selection import ModelAddress, NoModelError, select_files
 
 TOKEN_FIELD = "spec.data.hub.tokenSecretRef"
 MAKE_TOKEN = f"Mend the name, or set {TOKEN_FIELD} to a token that may read it."
@@ -62,7 +62,7 @@ class HubFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class HubSource:
     """A model, or a tokenizer, of the hub and where the manifest names it."""
 
     field: str
@@ -76,7 +76,7 @@ class Wanted:
 class HubModels(HubEndpoint):
     """Models of one endpoint."""
 
-    def describe(self, wanted: Wanted, *, commit: str = "") -> tuple[str, list[HubFile]]:
+    def describe(self, wanted: HubSource, *, commit: str = "") -> tuple[str, list[HubFile]]:
         """The commit that the revision names, and the files in it that a model is made of.
 
         Args:
@@ -99,7 +99,7 @@ class HubModels(HubEndpoint):
                 ),
             )
             siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
-            chosen = files_of(siblings, wanted.part, own_tokenizer=wanted.own_tokenizer)
+            chosen = select_files(siblings, wanted.part, own_tokenizer=wanted.own_tokenizer)
         assert info.sha, "the hub names the commit that it shows"
         return info.sha, [
             HubFile(
@@ -111,7 +111,7 @@ class HubModels(HubEndpoint):
             for name in chosen
         ]
 
-    def download(self, wanted: Wanted, file: HubFile, *, commit: str, folder: Path) -> Path:
+    def download(self, wanted: HubSource, file: HubFile, *, commit: str, folder: Path) -> Path:
         """Fetch one file of a commit, going on where a connection was cut.
 
         Errors as of ``describe``, and IntegrityError: it is not what the hub describes.
@@ -121,7 +121,7 @@ class HubModels(HubEndpoint):
             return self._file(repo, file.name, kind="model", commit=commit, folder=folder)
 
     @contextmanager
-    def _refusing(self, wanted: Wanted) -> Iterator[None]:
+    def _refusing(self, wanted: HubSource) -> Iterator[None]:
         where, revision = f"{self.endpoint}/{wanted.address.repo}", wanted.address.revision
         kind = "Model" if wanted.part == "model" else "Tokenizer"
         try:
@@ -149,7 +149,7 @@ class HubModels(HubEndpoint):
             raise self._unexpected(wanted, where, kind, error) from error
 
     @staticmethod
-    def _unexpected(wanted: Wanted, where: str, kind: str, error: Exception) -> RefusedError:
+    def _unexpected(wanted: HubSource, where: str, kind: str, error: Exception) -> RefusedError:
         status = error.response.status_code if isinstance(error, HfHubHTTPError) else 404
         if status in DENIED:
             message = f"{where} refused the token with HTTP {status}"
@@ -159,7 +159,7 @@ class HubModels(HubEndpoint):
         return _refused(wanted, f"{kind}NotFound", f"{where} answered HTTP {status}", MAKE_TOKEN)
 
 
-def _refused(wanted: Wanted, reason: str, message: str, remedy: str) -> RefusedError:
+def _refused(wanted: HubSource, reason: str, message: str, remedy: str) -> RefusedError:
     shown = wanted.uri if "@" in wanted.uri else f"{wanted.uri}@{wanted.address.revision}"
     return RefusedError(
         Refusal(

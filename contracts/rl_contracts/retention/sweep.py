@@ -12,7 +12,7 @@ from rl_contracts.documents.task import Queue, Task
 from rl_contracts.retention.plan import BatchItem, Inventory, Plan, RolloutItem, TaskItem, plan
 from rl_contracts.spec.retention import Retention
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.listing import fields_of, sizes_of
+from rl_contracts.stores.listing import list_fields, measure_sizes
 
 IDS_PER_CALL = 256
 BATCHES_PER_READ = 32
@@ -101,7 +101,7 @@ class Sweeper:
         rollouts = collection == Rollout.collection
         bound = self._bounds.rollouts if rollouts else self._bounds.tasks
         fields = ("task", "timings") if rollouts else TASK_FIELDS
-        documents = fields_of(self._stores.mongo, collection, self._run, fields)
+        documents = list_fields(self._stores.mongo, collection, self._run, fields)
         sizes = self._measured(collection, documents) if bound.max_bytes is not None else {}
         for document in documents:
             yield document | {"size": sizes.get(document["_id"], 0)}
@@ -110,17 +110,17 @@ class Sweeper:
         known = self._sizes.setdefault(collection, {})
         missing = [document["_id"] for document in documents if document["_id"] not in known]
         for chunk in _chunks(missing):
-            known |= sizes_of(self._stores.mongo, collection, chunk)
+            known |= measure_sizes(self._stores.mongo, collection, chunk)
         return known
 
     def _all_batches(self) -> list[BatchItem]:
-        documents = fields_of(self._stores.mongo, Batch.collection, self._run, ["step"])
+        documents = list_fields(self._stores.mongo, Batch.collection, self._run, ["step"])
         ids = [document["_id"] for document in documents]
         missing = [batch for batch in ids if batch not in self._batches]
         for first in range(0, len(missing), BATCHES_PER_READ):
             page = missing[first : first + BATCHES_PER_READ]
             batches = self._stores.batches.get(page)
-            sizes = sizes_of(self._stores.mongo, Batch.collection, page)
+            sizes = measure_sizes(self._stores.mongo, Batch.collection, page)
             self._batches |= {
                 name: _batch(batch, size=sizes.get(name, 0)) for name, batch in batches.items()
             }

@@ -16,7 +16,7 @@ from rl_contracts.errors import AccessDeniedError, StoreUnavailableError
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 COLLECTION = "tasks"
-RETRY_LOOK_SECONDS = 2.0
+RETRY_CHECK_SECONDS = 2.0
 
 
 class _Claimant(NamedTuple):
@@ -32,9 +32,9 @@ class Claiming:
     store carried it out, so that its token is kept for its owner's next one.
     """
 
-    def __init__(self, mongo: Mongo, *, retry_look_seconds: float) -> None:
+    def __init__(self, mongo: Mongo, *, retry_check_seconds: float) -> None:
         self._mongo = mongo
-        self._retry_look_seconds = retry_look_seconds
+        self._retry_look_seconds = retry_check_seconds
         self._tasks = mongo.collection(COLLECTION)
         self._no_retry_at: dict[tuple[str, Queue], float] = {}
         """When none was found to be retried, in monotonic seconds."""
@@ -45,7 +45,7 @@ class Claiming:
         """Take one task, those to be retried first; None when there is none.
 
         Where none was to be retried a moment ago, pending ones come first: a burst of claims asks
-        once, and a task that another process hands back waits ``RETRY_LOOK_SECONDS`` at most.
+        once, and a task that another process hands back waits ``RETRY_CHECK_SECONDS`` at most.
 
         A claim whose answer was lost is found again, by this call or, after an outage, by the
         owner's next one, so that it costs the task no attempt.
@@ -84,7 +84,7 @@ class Claiming:
             claimant.queue for claimant in left if (claimant.run, claimant.owner) == (run, owner)
         }
 
-    def look_for_retries(self, run: str, *, queue: Queue) -> None:
+    def expect_retry(self, run: str, *, queue: Queue) -> None:
         """A task is to be retried: look for it at once."""
         self._no_retry_at.pop((run, queue), None)
 

@@ -10,7 +10,7 @@ from rl_contracts.documents.overflow import FIELD
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 
-def fields_of(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) -> list[Stored]:
+def list_fields(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) -> list[Stored]:
     """``_id`` and the named top-level fields of a run's documents, by id; large ones stay there."""
     documents = mongo.collection(collection)
     projection = dict.fromkeys(fields, 1)
@@ -21,7 +21,7 @@ def fields_of(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) ->
     return sorted(stored, key=lambda document: str(document["_id"]))
 
 
-def sizes_of(mongo: Mongo, collection: str, ids: Sequence[str]) -> dict[str, int]:
+def measure_sizes(mongo: Mongo, collection: str, ids: Sequence[str]) -> dict[str, int]:
     """Bytes of documents as the stores hold them, overflow included; all of them are read."""
     documents, wanted = mongo.collection(collection), list(ids)
     if not wanted:

@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ModelLocation:
     """Where a model, or a tokenizer, lies."""
 
-    named: str
+    manifest_uri: str
     """As the manifest names it."""
     uri: str
     """The folder, ``s3://…``."""
@@ -28,17 +28,17 @@ class Place:
     """Those that came from the hub, by name; None: whatever lies there."""
 
     @classmethod
-    def own(cls, uri: str) -> Place:
+    def own(cls, uri: str) -> ModelLocation:
         """A folder that its user has put into a bucket."""
-        return cls(named=uri, uri=uri)
+        return cls(manifest_uri=uri, uri=uri)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BasePlaces:
+class BaseLocations:
     """What training starts from."""
 
-    model: Place
-    tokenizer: Place | None = None
+    model: ModelLocation
+    tokenizer: ModelLocation | None = None
     """Takes the place of the model's own."""
 
 
@@ -46,7 +46,10 @@ class ModelFolder:
     """The wanted files of its top level."""
 
     def __init__(
-        self, objects: Objects, place: Place, wanted: Callable[[str], bool] = lambda name: True
+        self,
+        objects: Objects,
+        place: ModelLocation,
+        wanted: Callable[[str], bool] = lambda name: True,
     ) -> None:
         """List them.
 

@@ -29,7 +29,7 @@ class ModelKey:
     part: Part
 
     @property
-    def word(self) -> str:
+    def short_name(self) -> str:
         """Short and the same for equal ones of a run, e.g. in the name of a lease."""
         identity = json.dumps([self.endpoint, self.uri, self.revision, self.part])
         return f"{self.part}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
@@ -37,7 +37,7 @@ class ModelKey:
     @property
     def id(self) -> str:
         """Of the document."""
-        return f"{self.run}.{self.word}"
+        return f"{self.run}.{self.short_name}"
 
 
 class ModelStore:

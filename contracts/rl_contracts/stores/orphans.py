@@ -16,11 +16,11 @@ OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
 class Orphans:
     """Ids by what is wrong with them; each list is empty in a sound run."""
 
-    claims: list[str] = field(default_factory=list)
+    expired_claims: list[str] = field(default_factory=list)
     """Claimed tasks whose lease ran out long ago and that nobody took back."""
-    promises: list[str] = field(default_factory=list)
+    missing_rollouts: list[str] = field(default_factory=list)
     """Rollouts that a finished task lists and the store does not hold."""
-    strangers: list[str] = field(default_factory=list)
+    unclaimed_rollouts: list[str] = field(default_factory=list)
     """Rollouts that no claim of an existing task can have written."""
 
     def __bool__(self) -> bool:
@@ -39,19 +39,19 @@ def find_orphans(mongo: Mongo, run: str) -> Orphans:
     held = {str(rollout["_id"]) for rollout in rollouts}
     limit = mongo.now() - LEASE_GRACE_SECONDS
     return Orphans(
-        claims=sorted(
+        expired_claims=sorted(
             task.id
             for task in tasks.values()
             if task.state is TaskState.CLAIMED and task.lease_until < limit
         ),
-        promises=sorted(
+        missing_rollouts=sorted(
             rollout
             for task in tasks.values()
             if task.state is TaskState.DONE and task.queue in OPEN_QUEUES
             for rollout in task.rollouts
             if rollout not in held
         ),
-        strangers=sorted(
+        unclaimed_rollouts=sorted(
             str(rollout["_id"])
             for rollout in rollouts
             if not _explained(rollout, tasks.get(rollout["task"]))

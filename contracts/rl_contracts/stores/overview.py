@@ -79,7 +79,7 @@ def _without(stored: Stored, keys: Sequence[str]) -> Stored:
     return {key: value for key, value in stored.items() if key not in keys}
 
 
-def of_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
+def read_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
     """Run document and registrations of each run."""
     wanted = list(runs)
     if not wanted:

@@ -12,7 +12,7 @@ from typing import Any
 from pymongo.errors import BulkWriteError
 
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
-from rl_contracts.stores.claiming import COLLECTION, RETRY_LOOK_SECONDS, Claiming
+from rl_contracts.stores.claiming import COLLECTION, RETRY_CHECK_SECONDS, Claiming
 from rl_contracts.stores.clients.mongo import DUPLICATE_KEY, Mongo, Stored
 
 LONGEST_LEASE_SECONDS = 300.0
@@ -23,16 +23,16 @@ IDS_PER_WRITE = 1000
 class TaskStore:
     """Tasks of one database."""
 
-    def __init__(self, mongo: Mongo, *, retry_look_seconds: float = RETRY_LOOK_SECONDS) -> None:
+    def __init__(self, mongo: Mongo, *, retry_check_seconds: float = RETRY_CHECK_SECONDS) -> None:
         """See the class.
 
         Args:
             mongo: the database.
-            retry_look_seconds: how long it is believed that no task is to be retried.
+            retry_check_seconds: how long it is believed that no task is to be retried.
         """
         self._mongo = mongo
         self._tasks = mongo.collection(COLLECTION)
-        self._claiming = Claiming(mongo, retry_look_seconds=retry_look_seconds)
+        self._claiming = Claiming(mongo, retry_check_seconds=retry_check_seconds)
 
     def insert(self, tasks: Sequence[Task]) -> int:
         """Insert tasks; those whose id is there already are left as they are.
@@ -217,7 +217,7 @@ class TaskStore:
             f"{doing} task {task.id}", lambda: self._tasks.update_one(query, {"$set": fields})
         )
         if fields.get("state") == TaskState.RETRY:
-            self._claiming.look_for_retries(task.run, queue=task.queue)
+            self._claiming.expect_retry(task.run, queue=task.queue)
         return bool(result.matched_count)
 
 

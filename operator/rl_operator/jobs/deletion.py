@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.clients.foreign import understood
+from rl_contracts.stores.clients.unexpected import unexpected_answers
 from rl_operator.kube import kinds, names
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall
@@ -123,7 +123,7 @@ def proceed(snapshot: JobSnapshot, connections: Connections, *, now: float) -> P
         return Progress(stall=_blocked(key, str(found.refusal)))
     run = snapshot.job.meta.run
     try:
-        with understood():
+        with unexpected_answers():
             stores.objects.delete_prefix(stores.run_prefix(run))
             stores.mongo.delete_run(run)
     except RLError as error:

@@ -16,7 +16,7 @@ from rl_contracts.errors import (
     StoreUnavailableError,
 )
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.clients.foreign import ForeignAnswerError, understood
+from rl_contracts.stores.clients.unexpected import UnexpectedAnswerError, unexpected_answers
 from rl_operator.kube.redact import redacted
 
 
@@ -64,7 +64,7 @@ class Reading:
 def reach(ask: Callable[[], None]) -> Reach:
     """Ask a store something and tell how it went."""
     try:
-        with understood():
+        with unexpected_answers():
             ask()
     except StoreUnavailableError as error:
         reason = "StorageUnreachable" if error.store == "bucket" else "StateStoreUnreachable"
@@ -75,7 +75,7 @@ def reach(ask: Callable[[], None]) -> Reach:
         return Reach("False", "BucketNotFound", str(error))
     except SchemaTooNewError as error:
         return Reach("False", error.refusal.reason, str(error))
-    except ForeignAnswerError as error:
+    except UnexpectedAnswerError as error:
         return Reach("False", "Refused", plain(str(error)))
     return REACHED
 

@@ -21,7 +21,7 @@ from rl_contracts.errors import (
 )
 from rl_contracts.spec.data import HUB_SCHEME, DatasetSource
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.clients.foreign import ForeignAnswerError, understood
+from rl_contracts.stores.clients.unexpected import UnexpectedAnswerError, unexpected_answers
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects, split_uri
 from rl_operator.state.progress import plain
@@ -62,7 +62,7 @@ class InputChecks:
         bucket, key = split_uri(source.uri)
         objects = stores.objects.of_bucket(bucket)
         try:
-            with understood():
+            with unexpected_answers():
                 found = objects.stat(key)
                 known = (field, source.model_dump_json(), f"{found.etag} {skip}")
                 verdict = self._parsed.get(known)
@@ -142,12 +142,12 @@ def _beginning(chunks: Iterator[bytes]) -> Iterator[RawRecord]:
 
 def _stores(stores: Stores) -> tuple[Refusal, ...]:
     try:
-        with understood():
+        with unexpected_answers():
             stores.mongo.ensure_indexes()
-    except (StoreUnavailableError, AccessDeniedError, ForeignAnswerError) as error:
+    except (StoreUnavailableError, AccessDeniedError, UnexpectedAnswerError) as error:
         return (_refused(error, SECRET, "mongoUri", what="StateStore"),)
     try:
-        with understood():
+        with unexpected_answers():
             stores.objects.check()
     except RLError as error:
         return (_refused(error, SECRET, stores.objects.bucket, what="Bucket"),)
@@ -174,7 +174,7 @@ def _folder(
     bucket, key = split_uri(uri)
     prefix = key.rstrip("/") + "/"
     try:
-        with understood():
+        with unexpected_answers():
             listed = stores.objects.of_bucket(bucket).list(prefix)
         found = {one.key[len(prefix) :] for one in listed}
     except RLError as error:
@@ -205,7 +205,7 @@ def _refused(error: RLError, field: str, value: str, *, what: str) -> Refusal:
     elif isinstance(error, StoreUnavailableError):
         reason = f"{what}Unreachable"
         remedy = error.remedy or "Mend the address in the stores' Secret, or bring the server up."
-    elif isinstance(error, ForeignAnswerError):
+    elif isinstance(error, UnexpectedAnswerError):
         reason, remedy = f"{what}Refused", "Mend what the store names, there or in its Secret."
     else:
         reason, remedy = f"{what}Unreadable", "Upload it again."

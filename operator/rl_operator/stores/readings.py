@@ -171,7 +171,7 @@ class ProgressReader:
 
         def ask() -> None:
             times.append(stores.mongo.now())
-            found.update(overview.of_runs(stores.mongo, runs))
+            found.update(overview.read_runs(stores.mongo, runs))
 
         store = reach(ask)
         now = times[-1] if times else 0.0

@@ -17,7 +17,7 @@ from rl_contracts.model_files import (
     read_header,
     weight_files,
 )
-from rl_contracts.stores.model_folder import BasePlaces, ModelFolder, Place
+from rl_contracts.stores.model_folder import BaseLocations, ModelFolder, ModelLocation
 from rl_contracts.stores.objects import Objects
 
 WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
@@ -27,7 +27,7 @@ TOKENIZER_FIELD = "spec.model.tokenizerUri"
 def stage_base(
     objects: Objects,
     *,
-    places: BasePlaces,
+    places: BaseLocations,
     folder: Path,
     free: Callable[[Path], int] = free_bytes,
 ) -> None:
@@ -58,11 +58,11 @@ def stage_base(
     partial.mkdir()
     for source in sources:
         source.download(partial)
-    _check_model(partial, places.model.named, tokenizer.named if tokenizer else None)
+    _check_model(partial, places.model.manifest_uri, tokenizer.manifest_uri if tokenizer else None)
     partial.rename(folder)
 
 
-def _model(objects: Objects, place: Place, *, own: bool) -> ModelFolder:
+def _model(objects: Objects, place: ModelLocation, *, own: bool) -> ModelFolder:
     def wanted(name: str) -> bool:
         chosen = any(fnmatch.fnmatchcase(name, pattern) for pattern in WANTED)
         return chosen and (own or name not in TOKENIZER_FILES)
@@ -70,15 +70,15 @@ def _model(objects: Objects, place: Place, *, own: bool) -> ModelFolder:
     try:
         return ModelFolder(objects, place, wanted)
     except ObjectMissingError as error:
-        raise _refused(place.named, "ModelNotFound", f"{error}.") from error
+        raise _refused(place.manifest_uri, "ModelNotFound", f"{error}.") from error
 
 
-def _tokenizer(objects: Objects, place: Place) -> ModelFolder:
+def _tokenizer(objects: Objects, place: ModelLocation) -> ModelFolder:
     try:
         return ModelFolder(objects, place, TOKENIZER_FILES.__contains__)
     except ObjectMissingError as error:
         raise _refused(
-            place.named, "TokenizerNotFound", f"{error}.", field=TOKENIZER_FIELD
+            place.manifest_uri, "TokenizerNotFound", f"{error}.", field=TOKENIZER_FIELD
         ) from error
 
 

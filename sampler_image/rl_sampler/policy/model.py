@@ -9,7 +9,7 @@ from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import model_of_hub
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BasePlaces, Place
+from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
 from rl_sampler.engine.assignment import Assignment
 
 logger = logging.getLogger(__name__)
@@ -34,27 +34,28 @@ class _Log:
         """The container's first process dies of SIGTERM by itself."""
 
 
-def base_places(assignment: Assignment, stores: Stores) -> BasePlaces:
+def base_places(assignment: Assignment, stores: Stores) -> BaseLocations:
     """Where model and tokenizer lie in buckets.
 
     What the hub refuses is told by a registration that stands until it is mended, so that the
     operator can name the field: no trainer is there yet.
 
     Raises:
-        IntegrityError, StoreUnavailableError: see ``Bringer``.
+        IntegrityError, StoreUnavailableError: see ``ModelImporter``.
     """
     model = assignment.spec.model
     if not model_of_hub(model):
         own = model.tokenizer_uri
-        return BasePlaces(
-            model=Place.own(model.uri), tokenizer=None if own is None else Place.own(own)
+        return BaseLocations(
+            model=ModelLocation.own(model.uri),
+            tokenizer=None if own is None else ModelLocation.own(own),
         )
     # Their client takes a while to load, and most models are in the bucket.
-    from rl_contracts.hub.bring import Bringer
+    from rl_contracts.hub.model_import import ModelImporter
     from rl_contracts.hub.models import HubModels
 
     env, refused = assignment.env, False
-    bringer = Bringer(
+    bringer = ModelImporter(
         stores=stores,
         hub=HubModels(assignment.spec.data.hub.endpoint, token_file=env.hub_token_file),
         run=assignment.run,

@@ -86,7 +86,7 @@ def adapter_signature(
     Raises:
         IntegrityError: a file of the model is malformed.
     """
-    entry = adapters.entry_of(folder, uri=uri, section=section)
+    entry = adapters.adapter_entry(folder, uri=uri, section=section)
     shapes = adapters.shapes(adapters.model_tensors(folder), entry)
     kinds = {name: TensorKind(PRECISIONS[precision], shape) for name, shape in shapes.items()}
     return Signature(kinds, adapter=entry)

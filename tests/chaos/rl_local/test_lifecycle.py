@@ -14,8 +14,7 @@ import pytest
 from rl_local import progress
 from rl_local.control_plane import processes
 from rl_local.control_plane.components import port_free
-from rl_local.control_plane.render import BRIDGE
-from rl_local.layout import ROOT, Layout
+from rl_local.layout import BRIDGE, ROOT, Layout
 from rl_local.system import network, teardown
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": "local"}

@@ -118,7 +118,7 @@ class Actor:
 
     def restart(self) -> None:
         """Forget what is under way."""
-        self.tasks = TaskStore(self.mongo, retry_look_seconds=0)  # no clock in the model
+        self.tasks = TaskStore(self.mongo, retry_check_seconds=0)  # no clock in the model
         self.claims, self.hidden = [], []
 
     def begin(self) -> None:

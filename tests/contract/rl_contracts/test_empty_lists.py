@@ -28,8 +28,8 @@ CALLS: dict[str, tuple[Callable[[Stores], object], object]] = {
     "read tasks": (lambda stores: stores.tasks.get([]), {}),
     "delete tasks": (lambda stores: stores.tasks.delete([]), None),
     "drop tasks": (lambda stores: stores.tasks.drop([], reason="", cause=Cause.OVER), None),
-    "measure rollouts": (lambda stores: listing.sizes_of(stores.mongo, "rollouts", []), {}),
-    "overview": (lambda stores: overview.of_runs(stores.mongo, []), {}),
+    "measure rollouts": (lambda stores: listing.measure_sizes(stores.mongo, "rollouts", []), {}),
+    "overview": (lambda stores: overview.read_runs(stores.mongo, []), {}),
 }
 
 

@@ -13,12 +13,12 @@ import pytest
 from huggingface_hub import close_session, snapshot_download
 
 from rl_contracts.errors import IntegrityError, RefusedError, StoreUnavailableError
-from rl_contracts.hub import bring
-from rl_contracts.hub.bring import Bringer
+from rl_contracts.hub import model_import
+from rl_contracts.hub.model_import import ModelImporter
 from rl_contracts.hub.models import HubModels
 from rl_contracts.spec.data import ModelSource
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BasePlaces, ModelFolder
+from rl_contracts.stores.model_folder import BaseLocations, ModelFolder
 from tests.authority import Authority
 from tests.hub import REPO, FakeHub, commit, files_in, serving
 from tests.tiny_model import save_tiny
@@ -68,15 +68,17 @@ class Pods:
     hub: FakeHub
     folder: Path
 
-    def pod(self, name: str = "a", *, run: str = RUN, **options: Any) -> Bringer:
+    def pod(self, name: str = "a", *, run: str = RUN, **options: Any) -> ModelImporter:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         token = options.pop("token_file", None)
         values: dict[str, Any] = {"telling": Words(), "wait_seconds": 60.0} | options
         hub = HubModels(self.hub.url, token_file=token, patience_seconds=3)
-        return Bringer(stores=self.stores, hub=hub, run=run, holder=name, folder=folder, **values)
+        return ModelImporter(
+            stores=self.stores, hub=hub, run=run, holder=name, folder=folder, **values
+        )
 
-    def refusal(self, pod: Bringer, uri: str = URI, **source: str) -> str:
+    def refusal(self, pod: ModelImporter, uri: str = URI, **source: str) -> str:
         with pytest.raises(RefusedError) as refused:
             pod.base(ModelSource(uri=uri, **source))
         found = refused.value.refusal
@@ -90,7 +92,7 @@ def pods(stores: Stores, hub: FakeHub, tmp_path: Path) -> Pods:
     return Pods(stores, hub, tmp_path)
 
 
-def content(stores: Stores, places: BasePlaces, folder: Path) -> dict[str, bytes]:
+def content(stores: Stores, places: BaseLocations, folder: Path) -> dict[str, bytes]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     ModelFolder(stores.objects, places.model).download(folder)
@@ -114,7 +116,7 @@ def test_a_model_is_read_from_the_hub_once_by_commit(
     pods: Pods, hub: FakeHub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     first = pods.pod("a").base(ModelSource(uri=URI))
-    assert (first.model.named, first.model.commit, first.tokenizer) == (URI, OLD, None)
+    assert (first.model.manifest_uri, first.model.commit, first.tokenizer) == (URI, OLD, None)
     assert content(pods.stores, first, tmp_path / "base") == loadable(files)
     asked = len(hub.requests)
     assert not any(path.endswith((".md", ".py")) for _, path, _ in hub.requests)
@@ -163,9 +165,9 @@ def test_two_that_both_believe_to_hold_the_lease_do_no_harm(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bring, "LEASE_SECONDS", -1.0)
+    monkeypatch.setattr(model_import, "LEASE_SECONDS", -1.0)
     other = pods.pod("b")
-    found: list[BasePlaces] = []
+    found: list[BaseLocations] = []
 
     def overtake() -> None:
         hub.branches["main"] = NEW

@@ -170,7 +170,7 @@ def test_orphans_are_found_and_spare_members_are_none(stores: Stores) -> None:
     assert lapsed is not None
     spare, missing = a_rollout(done, 0), a_rollout(done, 1)
     stores.rollouts.put([spare])
-    assert find_orphans(stores.mongo, RUN).claims == [lapsed.id]
+    assert find_orphans(stores.mongo, RUN).expired_claims == [lapsed.id]
     stores.tasks.reap(RUN)
     assert not find_orphans(stores.mongo, RUN)
     stores.tasks.complete(done, rollouts=[spare.id, missing.id])
@@ -178,8 +178,8 @@ def test_orphans_are_found_and_spare_members_are_none(stores: Stores) -> None:
     of_nothing = a_rollout(a_task(9, attempt=1), 0)
     stores.rollouts.put([unclaimed, of_nothing])
     found = find_orphans(stores.mongo, RUN)
-    assert found.promises == [missing.id]
-    assert found.strangers == sorted([unclaimed.id, of_nothing.id])
+    assert found.missing_rollouts == [missing.id]
+    assert found.unclaimed_rollouts == sorted([unclaimed.id, of_nothing.id])
 
 
 def test_queues_and_runs_are_apart(stores: Stores) -> None:

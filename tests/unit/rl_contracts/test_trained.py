@@ -96,7 +96,7 @@ def test_each_sequence_of_a_rollout_has_its_part_of_everything() -> None:
     member = BatchMember(
         rollout=rollout.id, advantage=0.0, token_advantages=pack_float32([1, 2, 3])
     )
-    first, last = trained.of_rollout(rollout, member)  # nothing was generated in the second
+    first, last = trained.rollout_sequences(rollout, member)  # nothing was generated in the second
     assert unpack_int32(first.tokens + last.tokens) == [5, 6, 7, 5, 3, 4]
     assert unpack_int32(first.positions + last.positions) == [0, 1, 2, 0, 1, 2]
     assert unpack_int32(first.policy_steps + last.policy_steps) == [0, 0, 1, 0, 2, 2]
@@ -127,9 +127,9 @@ def test_whatever_changes_the_update_changes_the_digest(change: Any) -> None:
     changed = trained.digest(trained.sequences(*change(batch, rollouts)))
     assert changed.sha256 != digest.sha256
     kept = batch.model_copy(update={"digest": digest})
-    trained.check(kept, digest)
+    trained.check_digest(kept, digest)
     with pytest.raises(IntegrityError, match=changed.sha256) as error:
-        trained.check(kept, changed)
+        trained.check_digest(kept, changed)
     assert digest.sha256 in str(error.value)
 
 
@@ -143,10 +143,10 @@ def test_what_does_not_reach_the_learner_does_not_change_the_digest() -> None:
 def test_a_batch_without_a_digest_and_one_of_another_format() -> None:
     batch, rollouts = a_pair()
     digest = trained.digest(trained.sequences(batch, rollouts))
-    trained.check(batch, digest)
+    trained.check_digest(batch, digest)
     other = digest.model_copy(update={"format": "rl-operator/trained/9"})
     with pytest.raises(IntegrityError, match="trained/9"):
-        trained.check(batch.model_copy(update={"digest": other}), digest)
+        trained.check_digest(batch.model_copy(update={"digest": other}), digest)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def _samples(rollout: Rollout, member: BatchMember) -> list[Sample]:
             else None,
             returns=_tensor(one.returns, FLOAT32, torch.float32) if one.returns else None,
         )
-        for one in trained.of_rollout(rollout, member)
+        for one in trained.rollout_sequences(rollout, member)
     ]
 
 

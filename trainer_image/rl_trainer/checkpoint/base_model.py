@@ -12,11 +12,11 @@ from transformers import AutoTokenizer
 from rl_contracts.disk import check_room
 from rl_contracts.documents.run import Run, RunBase
 from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
-from rl_contracts.hub.bring import MODEL_FIELD, TOKENIZER_FIELD, Bringer
-from rl_contracts.hub.choice import LOADED_SUFFIXES
+from rl_contracts.hub.model_import import MODEL_FIELD, TOKENIZER_FIELD, ModelImporter
 from rl_contracts.hub.models import HubModels
+from rl_contracts.hub.selection import LOADED_SUFFIXES
 from rl_contracts.model_files import TOKENIZER_FILES
-from rl_contracts.stores.model_folder import BasePlaces, ModelFolder, Place
+from rl_contracts.stores.model_folder import BaseLocations, ModelFolder, ModelLocation
 from rl_contracts.stores.objects import Objects
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job
@@ -24,7 +24,7 @@ from rl_trainer.model import loading
 from rl_trainer.model.loading import UNLOADABLE
 
 
-def places(job: Job, run: Run) -> BasePlaces:
+def places(job: Job, run: Run) -> BaseLocations:
     """Where model and tokenizer lie, those of the hub brought into the bucket; for rank 0 alone.
 
     Their commits stand in the run document from the first attempt on.
@@ -33,7 +33,7 @@ def places(job: Job, run: Run) -> BasePlaces:
         RefusedError: the hub has no such model, or the run began with another one.
         FencedOutError, IntegrityError, StoreUnavailableError, TerminatedError: see there.
     """
-    bringer = Bringer(
+    bringer = ModelImporter(
         stores=job.stores,
         hub=HubModels(job.spec.data.hub.endpoint, token_file=job.hub_token_file),
         run=job.run,
@@ -47,7 +47,7 @@ def places(job: Job, run: Run) -> BasePlaces:
     return found
 
 
-def pinned(job: Job, base: BasePlaces) -> Job:
+def pinned(job: Job, base: BaseLocations) -> Job:
     """The job with its model's commit in place of what the manifest calls it."""
     if not base.model.commit:
         return job
@@ -55,12 +55,12 @@ def pinned(job: Job, base: BasePlaces) -> Job:
     return replace(job, spec=job.spec.model_copy(update={"model": exact}))
 
 
-def _record(job: Job, run: Run, found: BasePlaces) -> None:
-    tokenizer = found.tokenizer or Place.own("")
+def _record(job: Job, run: Run, found: BaseLocations) -> None:
+    tokenizer = found.tokenizer or ModelLocation.own("")
     wanted = RunBase(
-        uri=found.model.named,
+        uri=found.model.manifest_uri,
         commit=found.model.commit,
-        tokenizer_uri=tokenizer.named,
+        tokenizer_uri=tokenizer.manifest_uri,
         tokenizer_commit=tokenizer.commit,
     )
     if run.base is not None and run.base != wanted:
@@ -68,7 +68,7 @@ def _record(job: Job, run: Run, found: BasePlaces) -> None:
         raise RefusedError(
             Refusal(
                 field=MODEL_FIELD,
-                value=found.model.named[:200],
+                value=found.model.manifest_uri[:200],
                 reason="ModelChanged",
                 message=message[:500],
                 remedy="Name what it began with, or choose another spec.runId.",
@@ -78,7 +78,7 @@ def _record(job: Job, run: Run, found: BasePlaces) -> None:
         job.stores.runs.record_base(job.run, epoch=job.epoch, base=wanted)
 
 
-def fetch_base(objects: Objects, base: BasePlaces, folder: Path) -> None:
+def fetch_base(objects: Objects, base: BaseLocations, folder: Path) -> None:
     """Download the policy's model and its tokenizer.
 
     Raises:
@@ -92,8 +92,8 @@ def fetch_base(objects: Objects, base: BasePlaces, folder: Path) -> None:
     if tokenizer is not None:
         parts.append(_listed(objects, tokenizer, TOKENIZER_FIELD, TOKENIZER_FILES.__contains__))
     _download(parts, folder)
-    _check_model(folder, base.model.named, MODEL_FIELD)
-    check_tokenizer(folder, parts[-1].place.named, field=parts[-1].field)
+    _check_model(folder, base.model.manifest_uri, MODEL_FIELD)
+    check_tokenizer(folder, parts[-1].place.manifest_uri, field=parts[-1].field)
 
 
 def fetch_beside(objects: Objects, uri: str, folder: Path, *, field: str) -> None:
@@ -101,7 +101,7 @@ def fetch_beside(objects: Objects, uri: str, folder: Path, *, field: str) -> Non
 
     Errors as of ``fetch_base``, of config and weights alone.
     """
-    _download([_listed(objects, Place.own(uri), field, lambda name: True)], folder)
+    _download([_listed(objects, ModelLocation.own(uri), field, lambda name: True)], folder)
     _check_model(folder, uri, field)
 
 
@@ -120,12 +120,14 @@ def check_tokenizer(folder: Path, uri: str, *, field: str) -> None:
 class _Part:
     """What is to be downloaded, and the field that names it."""
 
-    place: Place
+    place: ModelLocation
     field: str
     folder: ModelFolder
 
 
-def _listed(objects: Objects, place: Place, field: str, wanted: Callable[[str], bool]) -> _Part:
+def _listed(
+    objects: Objects, place: ModelLocation, field: str, wanted: Callable[[str], bool]
+) -> _Part:
     def loaded(name: str) -> bool:
         return PurePosixPath(name).suffix in LOADED_SUFFIXES and wanted(name)
 
@@ -138,15 +140,15 @@ def _listed(objects: Objects, place: Place, field: str, wanted: Callable[[str], 
 
 def _download(parts: Sequence[_Part], folder: Path) -> None:
     needed = sum(part.folder.size_bytes for part in parts)
-    check_room(needed, folder, what=parts[0].place.named)
+    check_room(needed, folder, what=parts[0].place.manifest_uri)
     for part in parts:
         with _refusing(part.place, part.field):
             part.folder.download(folder)
 
 
-def _refusing(place: Place, field: str) -> AbstractContextManager[None]:
+def _refusing(place: ModelLocation, field: str) -> AbstractContextManager[None]:
     what = "Tokenizer" if field == TOKENIZER_FIELD else "Model"
-    return refusing(field, place.named, missing=f"{what}NotFound")
+    return refusing(field, place.manifest_uri, missing=f"{what}NotFound")
 
 
 def _check_model(folder: Path, uri: str, field: str) -> None:

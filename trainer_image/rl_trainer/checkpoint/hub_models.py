@@ -11,7 +11,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
 from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.hub.asking import DENIED, PATIENCE_SECONDS, ask
+from rl_contracts.hub.calls import DENIED, PATIENCE_SECONDS, ask
 from rl_trainer.context.job import Job
 
 log = logging.getLogger(__name__)

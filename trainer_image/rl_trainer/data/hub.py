@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
 )
 
 from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.hub.asking import DENIED, TIMEOUT_SECONDS
+from rl_contracts.hub.calls import DENIED, TIMEOUT_SECONDS
 from rl_contracts.hub.endpoint import HubEndpoint
 
 SUFFIXES = (".parquet", ".jsonl", ".json")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rl_contracts.stores.model_folder import BasePlaces
+from rl_contracts.stores.model_folder import BaseLocations
 from rl_trainer.algorithm.samples import Sample
 
 
@@ -20,7 +20,7 @@ class LoadModels:
 
     spec: str
     """The manifest's spec as JSON, with the number of steps filled in."""
-    base: BasePlaces
+    base: BaseLocations
     """Where the model that training starts from lies."""
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rl_contracts.adapters import targeted
+from rl_contracts.adapters import targeted_layers
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.training.lora import TARGETS, LoRA
@@ -100,7 +100,7 @@ def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) ->
 
 
 def _targets(module: Any, section: LoRA) -> list[str]:
-    found = targeted(quantization.linears(module), section)
+    found = targeted_layers(quantization.linears(module), section)
     missing = sorted(set(section.targets) - {one.rpartition(".")[2] for one in found})
     if missing or not found:
         raise _refused(
@@ -125,7 +125,7 @@ def check_files(module: Any, tensors: set[str], section: LoRA) -> None:
     Raises:
         RefusedError: they differ.
     """
-    other = sorted(set(targeted(tensors, section)) ^ set(_targets(module, section)))
+    other = sorted(set(targeted_layers(tensors, section)) ^ set(_targets(module, section)))
     if other:
         raise _refused(
             other[0].rpartition(".")[2],

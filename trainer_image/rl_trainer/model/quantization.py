@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from rl_contracts.adapters import targeted
+from rl_contracts.adapters import targeted_layers
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.model_files import read_header, weight_files
 from rl_contracts.spec.training.lora import LoRA, Quantization
@@ -167,8 +167,8 @@ def quantize(
         RefusedError: the model has other layers of these names, or rows that blocks do not fit.
     """
     everything = LoRA()
-    names = targeted(linears(module), everything)
-    other = sorted(set(targeted(tensors, everything)) ^ set(names))
+    names = targeted_layers(linears(module), everything)
+    other = sorted(set(targeted_layers(tensors, everything)) ^ set(names))
     if other:
         raise _refused(
             kind,

@@ -23,7 +23,7 @@ from rl_contracts.stores.clients import remedies
 from rl_contracts.stores.clients.multipart import Requests
 from rl_contracts.stores.clients.settings import StoreSettings, malformed
 from rl_contracts.stores.clients.tls import trusting
-from rl_contracts.stores.clients.waiting import Told
+from rl_contracts.stores.clients.wait_log import WaitLog
 
 T = TypeVar("T")
 STORE = "bucket"
@@ -119,7 +119,7 @@ class Bucket:
             retry=retry_if_exception_type(StoreUnavailableError),
             stop=stop_after_delay(self._patience),
             wait=wait_random_exponential(multiplier=0.1, max=2.0),
-            before_sleep=Told(STORE, doing, patience_seconds=self._patience),
+            before_sleep=WaitLog(STORE, doing, patience_seconds=self._patience),
             reraise=True,
         )
         result: T = attempts(self.send, operation, doing, key)

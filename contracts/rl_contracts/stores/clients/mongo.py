@@ -33,7 +33,7 @@ from rl_contracts.errors import AccessDeniedError, StoreUnavailableError
 from rl_contracts.stores.clients import mongo_uri, remedies
 from rl_contracts.stores.clients.settings import StoreSettings, malformed
 from rl_contracts.stores.clients.tls import pem_files
-from rl_contracts.stores.clients.waiting import Told
+from rl_contracts.stores.clients.wait_log import WaitLog
 
 T = TypeVar("T")
 Stored = dict[str, Any]
@@ -128,7 +128,7 @@ class Mongo:
             retry=retry_if_exception_type((ConnectionFailure, _RetriableServerError)),
             stop=stop_after_delay(self._patience),
             wait=wait_random_exponential(multiplier=0.05, max=2.0),
-            before_sleep=Told(STORE, doing, patience_seconds=self._patience),
+            before_sleep=WaitLog(STORE, doing, patience_seconds=self._patience),
             reraise=True,
         )
         try:

@@ -57,7 +57,7 @@ def test_one_read_serves_all_runs_of_a_namespace(
     reader: ProgressReader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[tuple[str, ...]] = []
-    ask = overview.of_runs
+    ask = overview.read_runs
 
     def counted(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
         reads.append(tuple(runs))
@@ -67,7 +67,7 @@ def test_one_read_serves_all_runs_of_a_namespace(
             )
         return ask(mongo, runs)
 
-    monkeypatch.setattr(overview, "of_runs", counted)
+    monkeypatch.setattr(overview, "read_runs", counted)
     monkeypatch.setattr(readings, "ANSWER_SECONDS", HUNG_SECONDS)
     reader.read(RUNS[0], found)
     with ThreadPoolExecutor(len(RUNS)) as threads:
@@ -89,7 +89,7 @@ def test_a_read_that_begins_anew_has_what_was_written_before_it(
     reader: ProgressReader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a recent one nor one that is under way, and looked before, will do."""
-    stores, ask = found.stores, overview.of_runs
+    stores, ask = found.stores, overview.read_runs
     assert stores is not None
     looked, goes_on = Event(), Event()
 
@@ -110,7 +110,7 @@ def test_a_read_that_begins_anew_has_what_was_written_before_it(
     assert steps(anew=False) == 1
     write(77)
     assert [steps(anew=False), steps(anew=True)] == [1, 77]
-    monkeypatch.setattr(overview, "of_runs", slow)
+    monkeypatch.setattr(overview, "read_runs", slow)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(steps, anew=True)
         assert looked.wait(HUNG_SECONDS)

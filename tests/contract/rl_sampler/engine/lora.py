@@ -31,7 +31,7 @@ def entry_of(folder: Path, stores: Stores, section: LoRA = SECTION) -> AdapterEn
     """What the trainer of the run says of its adapters."""
     objects = stores.objects
     uri = f"s3://{objects.bucket}/{objects.prefix}{MODEL_KEY}"
-    return adapters.entry_of(folder, uri=uri, section=section)
+    return adapters.adapter_entry(folder, uri=uri, section=section)
 
 
 def adapter(folder: Path, entry: AdapterEntry, seed: int) -> Tensors:
@@ -92,7 +92,7 @@ def model(folder: Path, targets: tuple[Target, ...], rank: int, alpha: float, se
     """The tiny model with an adapter merged into it."""
     state = load_file(folder / "model.safetensors")
     section = LoRA(rank=rank, alpha=alpha, targets=[*targets])
-    entry = adapters.entry_of(folder, uri="", section=section)
+    entry = adapters.adapter_entry(folder, uri="", section=section)
     found = adapter(folder, entry, seed)
     for name in state:
         layer = name.removesuffix(".weight")

@@ -11,7 +11,7 @@ import pytest
 from rl_contracts.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_contracts.errors import IntegrityError, ObjectMissingError, RefusedError
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BasePlaces, Place
+from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
 from rl_contracts.stores.objects import Objects
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy.base import stage_base
@@ -139,9 +139,9 @@ def test_staging_that_nobody_waits_for_ends(
     assert staged_names(weights) == [second.name], "what the first attempt left is cleared away"
 
 
-def places(model: str, tokenizer: str | None = None) -> BasePlaces:
-    own = None if tokenizer is None else Place.own(tokenizer)
-    return BasePlaces(model=Place.own(model), tokenizer=own)
+def places(model: str, tokenizer: str | None = None) -> BaseLocations:
+    own = None if tokenizer is None else ModelLocation.own(tokenizer)
+    return BaseLocations(model=ModelLocation.own(model), tokenizer=own)
 
 
 def put_model(objects: Objects, name: str, folder: Path) -> str:

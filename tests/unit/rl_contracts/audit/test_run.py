@@ -120,9 +120,12 @@ ERRORS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
         changed_run(totals=Totals(rollouts_trained=3, tokens_trained=31)),
         "counts 31 trained tokens, its lineage holds 30",
     ),
-    "a finished task's rollout is gone": (orphans(promises=["r4"]), "list rollouts that are gone"),
-    "a lease nobody takes back": (orphans(claims=["t5"]), "were not taken back"),
-    "a rollout of nobody": (orphans(strangers=["r9"]), "belong to no task"),
+    "a finished task's rollout is gone": (
+        orphans(missing_rollouts=["r4"]),
+        "list rollouts that are gone",
+    ),
+    "a lease nobody takes back": (orphans(expired_claims=["t5"]), "were not taken back"),
+    "a rollout of nobody": (orphans(unclaimed_rollouts=["r9"]), "belong to no task"),
     "a policy of no catalogue": (
         lambda facts: replace(facts, policies=()),
         "is in no catalogue",

@@ -56,7 +56,7 @@ def test_it_is_what_pytorch_counts(
     policy, section = load_policy(), None if rank is None else LoRA(rank=rank)
     config, trained = policy.module.config, None
     if section is not None:
-        entry = adapters.entry_of(tiny_folder, uri="s3://models/tiny", section=section)
+        entry = adapters.adapter_entry(tiny_folder, uri="s3://models/tiny", section=section)
         policy = lora.adapted(policy, section, entry, seed=0)
         trained = sum(parameter.numel() for parameter in policy.parameters().values())
     work = work_of(config, adapter_parameters=trained)

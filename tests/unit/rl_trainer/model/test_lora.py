@@ -32,7 +32,9 @@ MakeAdapted = Callable[..., Learner]
 
 @pytest.fixture
 def entry(tiny_folder: Path) -> Callable[[LoRA], AdapterEntry]:
-    return lambda section: adapters.entry_of(tiny_folder, uri="s3://models/tiny", section=section)
+    return lambda section: adapters.adapter_entry(
+        tiny_folder, uri="s3://models/tiny", section=section
+    )
 
 
 @pytest.fixture
@@ -302,7 +304,7 @@ def test_other_weights_have_another_digest(tiny_folder: Path, tmp_path: Path) ->
     content[-1] ^= 1
     path.write_bytes(bytes(content))
     first, second = (
-        adapters.entry_of(folder, uri="s3://m/t", section=LoRA())
+        adapters.adapter_entry(folder, uri="s3://m/t", section=LoRA())
         for folder in (tiny_folder, tmp_path / "other")
     )
     assert first.base_sha256 != second.base_sha256

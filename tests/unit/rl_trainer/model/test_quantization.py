@@ -66,7 +66,7 @@ def make_quantized(wide_folder: Path, make_spec: MakeSpec) -> MakeQuantized:
         assert section is not None
         precision = spec.training.precision
         policy = loading.load(folder, precision=precision, uri="s3://models/wide", quantize=kind)
-        entry = adapters.entry_of(folder, uri="s3://models/wide", section=section)
+        entry = adapters.adapter_entry(folder, uri="s3://models/wide", section=section)
         return Learner(policy, spec, adapter=entry)
 
     return make

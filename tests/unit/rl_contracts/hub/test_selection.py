@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rl_contracts.documents.model import Part
-from rl_contracts.hub.choice import ModelAddress, NoModelError, files_of
+from rl_contracts.hub.selection import ModelAddress, NoModelError, select_files
 
 CONFIG = ["config.json", "generation_config.json"]
 TOKENIZER = ["merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
@@ -53,7 +53,7 @@ def test_an_address_is_parsed(uri: str, revision: str | None, repo: str, found: 
     ],
 )
 def test_files_of_a_model(names: list[str], part: Part, own: bool, found: list[str]) -> None:
-    assert files_of(names, part, own_tokenizer=own) == sorted(found)
+    assert select_files(names, part, own_tokenizer=own) == sorted(found)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_is_no_model_is_refused(
     names: list[str], part: Part, reason: str, message: str
 ) -> None:
     with pytest.raises(NoModelError) as refused:
-        files_of(names, part)
+        select_files(names, part)
     assert refused.value.reason == reason
     assert message in str(refused.value)
     assert refused.value.remedy

@@ -44,12 +44,12 @@ class ModelAddress:
         return cls(repo=match["repo"], revision=revision or match["revision"] or DEFAULT_REVISION)
 
 
-def of_hub(uri: str | None) -> bool:
+def is_hub_uri(uri: str | None) -> bool:
     """Whether a model, or a tokenizer, comes from the hub."""
     return uri is not None and uri.startswith(HUB_SCHEME)
 
 
-def files_of(names: Iterable[str], part: Part, *, own_tokenizer: bool = True) -> list[str]:
+def select_files(names: Iterable[str], part: Part, *, own_tokenizer: bool = True) -> list[str]:
     """The files of a repository's top level that a model, or a tokenizer, is made of, by name.
 
     Args:

@@ -15,14 +15,14 @@ from pymongo.errors import PyMongoError
 from rl_contracts.errors import RLError
 
 
-class ForeignAnswerError(RLError):
+class UnexpectedAnswerError(RLError):
     """A store refused a command in words that no part of this product knows."""
 
 
 @contextlib.contextmanager
-def understood() -> Iterator[None]:
-    """Raises ForeignAnswerError in place of what a client raises that no store's call knows."""
+def unexpected_answers() -> Iterator[None]:
+    """Raises UnexpectedAnswerError in place of what a client raises that no store's call knows."""
     try:
         yield
     except (PyMongoError, MinioException) as error:
-        raise ForeignAnswerError(str(error)) from error
+        raise UnexpectedAnswerError(str(error)) from error

@@ -27,12 +27,12 @@ from rl_contracts.errors import (
     RLError,
     StoreUnavailableError,
 )
-from rl_contracts.hub.asking import STORE
-from rl_contracts.hub.choice import ModelAddress, of_hub
-from rl_contracts.hub.models import HubFile, HubModels, Wanted
+from rl_contracts.hub.calls import STORE
+from rl_contracts.hub.models import HubFile, HubModels, HubSource
+from rl_contracts.hub.selection import ModelAddress, is_hub_uri
 from rl_contracts.spec.data import ModelSource
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BasePlaces, Place
+from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
 from rl_contracts.stores.models import ModelKey
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Telling(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bringer:
+class ModelImporter:
     """One pod that needs a run's models."""
 
     stores: Stores
@@ -71,7 +71,7 @@ class Bringer:
     clock: Callable[[], float] = time.monotonic
     _never: threading.Event = field(default_factory=threading.Event, init=False)
 
-    def base(self, model: ModelSource) -> BasePlaces:
+    def base(self, model: ModelSource) -> BaseLocations:
         """Where a manifest's model and tokenizer lie, those of the hub in the run's bucket.
 
         Raises:
@@ -81,15 +81,15 @@ class Bringer:
         """
         own = model.tokenizer_uri is None
         places = [
-            self._place(wanted) if isinstance(wanted, Wanted) else Place.own(wanted)
+            self._place(wanted) if isinstance(wanted, HubSource) else ModelLocation.own(wanted)
             for wanted in (
                 _wanted(MODEL_FIELD, model.uri, model.revision, own=own),
                 *([] if own else [_wanted(TOKENIZER_FIELD, f"{model.tokenizer_uri}", None)]),
             )
         ]
-        return BasePlaces(model=places[0], tokenizer=None if own else places[1])
+        return BaseLocations(model=places[0], tokenizer=None if own else places[1])
 
-    def _place(self, wanted: Wanted) -> Place:
+    def _place(self, wanted: HubSource) -> ModelLocation:
         key = ModelKey(
             run=self.run,
             endpoint=self.hub.endpoint,
@@ -115,7 +115,7 @@ class Bringer:
             self._never.wait(POLL_SECONDS)
 
     def _hold(self, key: ModelKey) -> bool:
-        name = f"bring.{key.word}"
+        name = f"bring.{key.short_name}"
         return self.stores.leases.hold(self.run, name, holder=self.holder, seconds=LEASE_SECONDS)
 
     @contextmanager
@@ -137,7 +137,7 @@ class Bringer:
         finally:
             ended.set()
 
-    def _bring(self, wanted: Wanted, key: ModelKey, pinned: PinnedModel | None) -> Place:
+    def _bring(self, wanted: HubSource, key: ModelKey, pinned: PinnedModel | None) -> ModelLocation:
         """Ask the hub; the commit that counts is pinned before anything of it is read."""
         self.telling.say(f"asking the hub for {wanted.uri}")
         commit, described = self.hub.describe(wanted, commit=pinned.commit if pinned else "")
@@ -161,7 +161,7 @@ class Bringer:
         return self._found(wanted, commit, files)
 
     def _copied(
-        self, wanted: Wanted, commit: str, described: list[HubFile], prefix: str
+        self, wanted: HubSource, commit: str, described: list[HubFile], prefix: str
     ) -> list[ModelFile]:
         """Copy the hub's files, but those of large file storage that an earlier try has copied."""
         sizes = {
@@ -180,7 +180,7 @@ class Bringer:
             done += file.size_bytes
         return copied
 
-    def _copy(self, wanted: Wanted, commit: str, file: HubFile, prefix: str) -> str:
+    def _copy(self, wanted: HubSource, commit: str, file: HubFile, prefix: str) -> str:
         folder = self.folder / "from-hub"
         try:
             path = self.hub.download(wanted, file, commit=commit, folder=folder)
@@ -190,7 +190,7 @@ class Bringer:
             shutil.rmtree(folder, ignore_errors=True)
         return sha256
 
-    def _there(self, wanted: Wanted, pinned: PinnedModel) -> ModelFiles | None:
+    def _there(self, wanted: HubSource, pinned: PinnedModel) -> ModelFiles | None:
         """The files, where all of them are in the bucket."""
         if not pinned.files_sha256:
             return None
@@ -207,26 +207,26 @@ class Bringer:
         whole = all(sizes.get(prefix + file.name) == file.size_bytes for file in files.files)
         return files if whole else None
 
-    def _prefix(self, wanted: Wanted, commit: str) -> str:
+    def _prefix(self, wanted: HubSource, commit: str) -> str:
         host = re.sub(r"[^A-Za-z0-9.-]+", "-", self.hub.endpoint.partition("://")[2])
         repo = wanted.address.repo
         return f"{self.stores.objects.prefix}{ROOT}{host}/{repo}/{commit}/{wanted.part}/"
 
-    def _found(self, wanted: Wanted, commit: str, files: ModelFiles) -> Place:
-        return Place(
-            named=wanted.uri,
+    def _found(self, wanted: HubSource, commit: str, files: ModelFiles) -> ModelLocation:
+        return ModelLocation(
+            manifest_uri=wanted.uri,
             uri=self.stores.objects.uri(self._prefix(wanted, commit)),
             commit=commit,
             files={file.name: file for file in files.files},
         )
 
 
-def _wanted(field: str, uri: str, revision: str | None, *, own: bool = True) -> Wanted | str:
-    if not of_hub(uri):
+def _wanted(field: str, uri: str, revision: str | None, *, own: bool = True) -> HubSource | str:
+    if not is_hub_uri(uri):
         return uri
     part: Part = "model" if field == MODEL_FIELD else "tokenizer"
     address = ModelAddress.parse(uri, revision)
-    return Wanted(field=field, uri=uri, address=address, part=part, own_tokenizer=own)
+    return HubSource(field=field, uri=uri, address=address, part=part, own_tokenizer=own)
 
 
 def _list_name(sha256: str) -> str:

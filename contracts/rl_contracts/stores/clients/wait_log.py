@@ -12,7 +12,7 @@ QUIET_SECONDS = 5.0
 """A shorter hiccup is not worth a line; a longer one gets a line this often, then more rarely."""
 
 
-class Told:
+class WaitLog:
     """Tenacity's ``before_sleep`` of one call: names store, command, cause and patience."""
 
     def __init__(self, store: str, doing: str, *, patience_seconds: float) -> None:
