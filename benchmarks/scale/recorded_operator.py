@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from rl_operator.kube import unread_models
-
-unread_models.leave_out()  # as the operator does
-
-from benchmarks.scale.recorded import (  # noqa: E402 - imports the client
-    PassedPreflight,
-    RecordedConnections,
-    RecordedReader,
-)
-from rl_operator import app, wiring  # noqa: E402
-from rl_operator.kube import logs, settings  # noqa: E402
+from benchmarks.scale.recorded import PassedPreflight, RecordedConnections, RecordedReader
+from rl_operator import app, wiring
+from rl_operator.kube import logs, settings
 
 
 def main() -> int:

@@ -48,12 +48,12 @@ def started(*options: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def test_while_it_imports() -> None:
-    """As the first process of a container it would not be sent what it has not asked for."""
+def test_sigterm_while_the_process_imports_ends_it_with_status_0() -> None:
+    """A container's first process receives no signal without a handler."""
     process = started("-X", "importtime", KUBECONFIG="/dev/null")
     assert process.stderr is not None
     for line in process.stderr:
-        if line.rstrip().endswith("rl_operator.kube.unread_models"):
+        if line.rstrip().endswith("rl_operator.cache"):
             break
     process.send_signal(signal.SIGTERM)
     _, left = process.communicate(timeout=HUNG_SECONDS)
@@ -61,7 +61,7 @@ def test_while_it_imports() -> None:
     assert "Traceback" not in left
 
 
-def test_while_an_api_server_hangs(tmp_path: Path) -> None:
+def test_sigterm_while_the_api_server_hangs_ends_the_process_with_status_0(tmp_path: Path) -> None:
     with hanging() as (url, asked):
         process = started(KUBECONFIG=str(a_kubeconfig(tmp_path, url)))
         try:
