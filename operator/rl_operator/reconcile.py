@@ -28,7 +28,7 @@ from rl_operator.kube.settings import Images
 from rl_operator.kueue.gate import Gate
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.pools.shared_pool import SharedPools
-from rl_operator.process.events import Journal
+from rl_operator.process.events import EventRecorder
 from rl_operator.state import attempt_records, observe
 from rl_operator.state.decisions import Begin, Ended
 from rl_operator.state.snapshot import JobSnapshot
@@ -49,7 +49,7 @@ class JobReconciler:
     statuses: StatusWriter
     inputs: InputsReader
     queueing: Queueing
-    journal: Journal
+    events: EventRecorder
     images: Images
     progress_seconds: float
     pace: Pace
@@ -231,14 +231,14 @@ class JobReconciler:
     @property
     def _maker(self) -> JobMaker:
         return JobMaker(
-            cluster=self.cluster, applier=self.applier, journal=self.journal, images=self.images
+            cluster=self.cluster, applier=self.applier, events=self.events, images=self.images
         )
 
     @property
     def _teller(self) -> JobTeller:
         return JobTeller(
             statuses=self.statuses,
-            journal=self.journal,
+            events=self.events,
             pace=self.pace,
             wake=self.wake,
         )

@@ -26,7 +26,7 @@ from rl_operator.pools.scaling import PoolScaler
 from rl_operator.pools.shared_pool import SharedPools
 from rl_operator.pools.status import NOTHING_LOST, Scaled
 from rl_operator.pools.status_reporter import PoolTeller
-from rl_operator.process.events import Journal
+from rl_operator.process.events import EventRecorder
 from rl_operator.render import deployment
 from rl_operator.state import observe
 from rl_operator.state.progress import Reading
@@ -48,7 +48,7 @@ class PoolReconciler:
     statuses: StatusWriter
     connections: Connections
     reader: ProgressReader
-    journal: Journal
+    events: EventRecorder
     images: Images
     progress_seconds: float
     pace: Pace
@@ -200,7 +200,7 @@ class PoolReconciler:
     def _removal(self) -> PodRemoval:
         return PodRemoval(
             cluster=self.cluster,
-            journal=self.journal,
+            events=self.events,
             now=self.now,
             clock=self.clock,
             faulty_since=self.faulty_since,
@@ -208,9 +208,7 @@ class PoolReconciler:
 
     @property
     def _teller(self) -> PoolTeller:
-        return PoolTeller(
-            statuses=self.statuses, journal=self.journal, pace=self.pace, now=self.now
-        )
+        return PoolTeller(statuses=self.statuses, events=self.events, pace=self.pace, now=self.now)
 
 
 def _goes(pool: Pool) -> bool:

@@ -1,4 +1,4 @@
-"""Puts the reconcilers together from their parts."""
+"""Builds the reconcilers from their parts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rl_operator.apply.unchanged_check import Stillness
 from rl_operator.cache.cached_reader import Looks
 from rl_operator.jobs.inputs import InputsReader
 from rl_operator.kube import kinds
-from rl_operator.kube.api_errors import ApiMissingError, ApiUnavailableError
 from rl_operator.kube.cluster import Cluster
-from rl_operator.kube.kinds import Key, Kind
+from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import Settings
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.pools.scaling import PoolScaler
-from rl_operator.process.events import Journal, Later
+from rl_operator.process.event_queue import EventQueue
+from rl_operator.process.events import EventRecorder
 from rl_operator.process.worker import Reconcile
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
@@ -29,7 +29,6 @@ from rl_operator.stores.connections import Connections
 from rl_operator.stores.preflight import Preflight
 from rl_operator.stores.readings import ProgressReader
 from rl_operator.validation.dry_run import DryRun
-from rl_operator.watch.watches import others_kinds
 
 SECRET_SECONDS = 30.0
 """A change of the stores' Secret is seen after so long at most."""
@@ -42,10 +41,9 @@ def reconcilers(
     settings: Settings,
     *,
     looks: Looks,
-    wake: Callable[[Key], None],
+    enqueue: Callable[[Key], None],
     seen: Callable[[Key], None],
-    later: Later,
-    given_up: Callable[[str], object],
+    events: EventQueue,
     now: Callable[[], float],
 ) -> dict[str, Reconcile]:
     """What reconciles each of our kinds, by the kind's name.
@@ -54,17 +52,18 @@ def reconcilers(
         cluster: for writes, by the leader alone.
         settings: of the process.
         looks: what is read of the cluster.
-        wake: asks for another turn of an object.
-        seen: told that one which has its turn is about to be looked at anew.
-        later: does what nothing waits for: events.
-        given_up: told which of these was not posted, and why.
+        enqueue: asks for a reconcile of an object.
+        seen: called when an object that is being reconciled is about to be read again.
+        events: posts the events.
         now: seconds since 1970, as the API server counts them.
     """
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
     reader = ProgressReader(connections, clock=time.monotonic)
     applier = Applier(cluster, trust_seconds=TRUST_SECONDS, jitter=random.random)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
-    journal = Journal(cluster, identity=settings.identity, now=now, later=later, given_up=given_up)
+    recorder = EventRecorder(
+        cluster, identity=settings.identity, now=now, submit=events.put, dropped=events.drop
+    )
     stillness = Stillness(
         looks,
         gist=lambda of: reader.gist(of.run, connections.of(of.namespace, of.secret)),
@@ -74,15 +73,15 @@ def reconcilers(
         cluster=cluster,
         applier=applier,
         statuses=statuses,
-        inputs=_inputs(cluster, settings, connections, reader, wake=wake, now=now),
+        inputs=_inputs(cluster, settings, connections, reader, wake=enqueue, now=now),
         queueing=Queueing(cluster=cluster, images=settings.images, enabled=settings.kueue, now=now),
-        journal=journal,
+        events=recorder,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
         pace=Pace(settings.progress_seconds),
         looks=looks,
         stillness=stillness,
-        wake=wake,
+        wake=enqueue,
         seen=seen,
         now=now,
     )
@@ -92,7 +91,7 @@ def reconcilers(
         statuses=statuses,
         connections=connections,
         reader=reader,
-        journal=journal,
+        events=recorder,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
         pace=Pace(settings.progress_seconds),
@@ -125,26 +124,3 @@ def _inputs(
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
         now=now,
     )
-
-
-def require_kinds(cluster: Cluster, settings: Settings) -> list[Kind]:
-    """Kinds of others that are missing; raises ApiMissingError without our own definitions."""
-    for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
-        if not cluster.serves(kind, _some_namespace(settings)):
-            message = f"there is no {kind.name}: install the definitions of rl-operator"
-            raise ApiMissingError(doing="starting", status=404, message=message)
-    wanted = others_kinds(settings)
-    return [one for one in wanted if not cluster.serves(one, _some_namespace(settings))]
-
-
-def is_served(cluster: Cluster, kind: Kind, settings: Settings) -> bool:
-    """Whether a kind can be made; no, while the API server does not answer."""
-    try:
-        return cluster.serves(kind, _some_namespace(settings))
-    except ApiUnavailableError:
-        return False
-
-
-def _some_namespace(settings: Settings) -> str:
-    """One that the operator may read."""
-    return (*settings.watch_namespaces, settings.namespace)[0]

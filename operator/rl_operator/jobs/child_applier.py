@@ -17,7 +17,7 @@ from rl_operator.kube.metadata import Child
 from rl_operator.kube.plan import Wanted
 from rl_operator.kube.settings import Images
 from rl_operator.kueue.gate import Gate
-from rl_operator.process.events import Journal, of_actions
+from rl_operator.process.events import EventRecorder, of_actions
 from rl_operator.render import job as desired
 from rl_operator.render import objects
 from rl_operator.state import observe
@@ -33,7 +33,7 @@ class JobMaker:
 
     cluster: Cluster
     applier: Applier
-    journal: Journal
+    events: EventRecorder
     images: Images
 
     def make(
@@ -120,7 +120,7 @@ class JobMaker:
             new=new,
             settled=settled,
         )
-        self.journal.post(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
+        self.events.record(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
         return made
 
 

@@ -13,7 +13,7 @@ from rl_operator.apply.status_writer import StatusWriter, is_urgent_for_job
 from rl_operator.kube import kinds, logs
 from rl_operator.kube.conditions import is_true
 from rl_operator.kube.kinds import Key
-from rl_operator.process.events import Journal, of_change
+from rl_operator.process.events import EventRecorder, of_change
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.status import job_conditions
@@ -27,7 +27,7 @@ class JobTeller:
     """Tells it where it has changed."""
 
     statuses: StatusWriter
-    journal: Journal
+    events: EventRecorder
     pace: Pace
     wake: Callable[[Key], None]
     """Asks for another object to be reconciled."""
@@ -51,7 +51,7 @@ class JobTeller:
             return wait
         if before.observed_generation != after.observed_generation:
             self._wake_pools(snapshot)
-        self.journal.post(job.meta, kinds.RLJOB, of_change(before, after))
+        self.events.record(job.meta, kinds.RLJOB, of_change(before, after))
         _log(before, after)
         return RESYNC_SECONDS
 

@@ -49,9 +49,9 @@ WATCH_SILENCE = Gauge(
     ["path"],
     registry=REGISTRY,
 )
-EVENTS_GIVEN_UP = Counter(
-    "rl_operator_events_given_up",
-    "Events that were not posted: refused, too many, or too late at the end of the process.",
+EVENTS_DROPPED = Counter(
+    "rl_operator_events_dropped",
+    "Events that were not posted: refused, too many, or no time left when the process stopped.",
     registry=REGISTRY,
 )
 QUEUED = Gauge("rl_operator_queue_length", "Objects that wait for a worker.", registry=REGISTRY)

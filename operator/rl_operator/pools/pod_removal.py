@@ -14,7 +14,7 @@ from rl_operator.pools import removal_plan, runs
 from rl_operator.pools.removal_plan import Fault
 from rl_operator.pools.runs import Served
 from rl_operator.pools.status import NOTHING_LOST, Lost
-from rl_operator.process.events import Journal, Note
+from rl_operator.process.events import EventNote, EventRecorder
 from rl_operator.state.snapshot import PoolSnapshot
 
 
@@ -23,7 +23,7 @@ class PodRemoval:
     """Marks the ones, and deletes the others."""
 
     cluster: Cluster
-    journal: Journal
+    events: EventRecorder
     now: Callable[[], float]
     """Seconds since 1970."""
     clock: Callable[[], float]
@@ -80,5 +80,5 @@ class PodRemoval:
         pod = faulty.pod
         self.cluster.delete(kinds.POD, snapshot.key.namespace, pod.name, uid=pod.uid)
         told = f"Pod {pod.name} is replaced: {faulty.message}"
-        note = Note(f"Sampler{faulty.reason}", told, "Warning")
-        self.journal.post(snapshot.pool.meta, kinds.SAMPLER_POOL, [note])
+        note = EventNote(f"Sampler{faulty.reason}", told, "Warning")
+        self.events.record(snapshot.pool.meta, kinds.SAMPLER_POOL, [note])

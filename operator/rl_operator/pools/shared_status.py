@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rl_contracts.spec.status import SamplerPoolStatus
 from rl_operator.kube.conditions import ConditionUpdate
 from rl_operator.pools.assignment import Allocation
-from rl_operator.process.events import Note
+from rl_operator.process.events import EventNote
 
 SERVED = ("serving", "version", "target_version", "lag", "lagging")
 """Counters of the run that is served: none while there is no run."""
@@ -57,16 +57,20 @@ def _handing_on(others: Sequence[ConditionUpdate], message: str) -> list[Conditi
     ]
 
 
-def notes(before: SamplerPoolStatus, after: SamplerPoolStatus) -> list[Note]:
+def notes(before: SamplerPoolStatus, after: SamplerPoolStatus) -> list[EventNote]:
     """Events of a change of hands."""
     if before.assignment_epoch == after.assignment_epoch:
         return []
     had, have = _jobs(before), _jobs(after)
-    released = [Note("PoolReleased", f"Taken from RLJob {had[key]}.") for key in had.keys() - have]
-    assigned = [Note("PoolAssigned", f"Given to RLJob {have[key]}.") for key in have.keys() - had]
+    released = [
+        EventNote("PoolReleased", f"Taken from RLJob {had[key]}.") for key in had.keys() - have
+    ]
+    assigned = [
+        EventNote("PoolAssigned", f"Given to RLJob {have[key]}.") for key in have.keys() - had
+    ]
     if released or assigned:
         return sorted([*released, *assigned], key=lambda one: (one.reason, one.message))
-    return [Note("PoolReleased", "Taken from a run that is not known.")]
+    return [EventNote("PoolReleased", "Taken from a run that is not known.")]
 
 
 def _jobs(status: SamplerPoolStatus) -> dict[str, str]:

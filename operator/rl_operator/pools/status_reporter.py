@@ -14,7 +14,7 @@ from rl_operator.kube.conditions import Stall, is_true
 from rl_operator.pools import shared_status, status
 from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.status import NOTHING_LOST, Lost, Scaled
-from rl_operator.process.events import Journal, Note
+from rl_operator.process.events import EventNote, EventRecorder
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import PoolSnapshot
 
@@ -24,7 +24,7 @@ class PoolTeller:
     """Tells it where it has changed."""
 
     statuses: StatusWriter
-    journal: Journal
+    events: EventRecorder
     pace: Pace
     now: Callable[[], float]
     """Seconds since 1970."""
@@ -63,7 +63,7 @@ class PoolTeller:
         notes = _notes(snapshot.pool.status, after, stall, allocation) if wait is None else []
         if scaled.record is not None:
             notes.append(_scaled(scaled.record))
-        self.journal.post(snapshot.pool.meta, kinds.SAMPLER_POOL, notes)
+        self.events.record(snapshot.pool.meta, kinds.SAMPLER_POOL, notes)
         return RESYNC_SECONDS if wait is None else wait
 
     def _write(
@@ -85,16 +85,16 @@ def _notes(
     after: SamplerPoolStatus,
     stall: Stall | None,
     allocation: Allocation | None,
-) -> list[Note]:
+) -> list[EventNote]:
     """What the change of a status tells."""
     notes = []
     if stall is not None and before != after:
-        notes.append(Note(stall.reason, stall.message, "Warning"))
+        notes.append(EventNote(stall.reason, stall.message, "Warning"))
     if allocation is not None:
         notes += shared_status.notes(before, after)
     return notes
 
 
-def _scaled(record: ScaleStatus) -> Note:
+def _scaled(record: ScaleStatus) -> EventNote:
     change = f"From {record.before} to {record.after} pods ({record.reason}). {record.message}"
-    return Note("Scaled", change.strip())
+    return EventNote("Scaled", change.strip())

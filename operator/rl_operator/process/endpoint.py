@@ -12,7 +12,7 @@ from rl_operator.kube.metrics import REGISTRY
 
 
 class Endpoint:
-    """Serves in a thread of its own, so that a stuck event loop shows."""
+    """Serves in a thread of its own, so that it still answers when the event loop is stuck."""
 
     def __init__(
         self, port: int, *, healthy: Callable[[], bool], ready: Callable[[], bool]
@@ -21,8 +21,8 @@ class Endpoint:
 
         Args:
             port: TCP port on all addresses.
-            healthy: whether the process is worth keeping.
-            ready: whether it does its work, or stands by for it.
+            healthy: False asks the kubelet to restart the process.
+            ready: whether the process works, or stands by as a follower.
         """
         checks = {"/healthz": healthy, "/readyz": ready}
 
@@ -31,8 +31,8 @@ class Endpoint:
                 if self.path == "/metrics":
                     self._answer(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
                 elif self.path in checks:
-                    good = checks[self.path]()
-                    self._answer(200 if good else 503, b"ok\n" if good else b"not ok\n")
+                    passed = checks[self.path]()
+                    self._answer(200 if passed else 503, b"ok\n" if passed else b"not ok\n")
                 else:
                     self._answer(404, b"not found\n")
 
@@ -44,7 +44,7 @@ class Endpoint:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Probes are not worth a line."""
+                """Log nothing: probes come every few seconds."""
 
         self._server = ThreadingHTTPServer(("", port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)

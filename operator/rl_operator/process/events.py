@@ -1,4 +1,4 @@
-"""Events: the story of an object as `kubectl describe` tells it, one line per turn."""
+"""Kubernetes Events: what `kubectl describe` lists about an object."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "rl-operator"
 NOTE_BYTES = 1024
-"""The API server takes no longer note, and counts bytes."""
+"""The API server refuses a longer note. It counts bytes, not characters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """One turn of the story."""
+class EventNote:
+    """What one event says."""
 
     reason: str
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
 
 
-def of_actions(actions: Iterable[Action]) -> list[Note]:
-    """What the first creation of pools and trainers tells."""
+def of_actions(actions: Iterable[Action]) -> list[EventNote]:
+    """Events for the pools and trainers that were created."""
     notes = []
     for action in actions:
         if not isinstance(action, Create):
@@ -44,61 +44,65 @@ def of_actions(actions: Iterable[Action]) -> list[Note]:
         name = action.manifest["metadata"]["name"]
         if action.kind == kinds.SAMPLER_POOL:
             replicas = action.manifest["spec"]["replicas"]
-            notes.append(Note("PoolCreated", f"Sampler pool {name} starts with {replicas} pods."))
+            notes.append(
+                EventNote("PoolCreated", f"Created sampler pool {name} with {replicas} pods.")
+            )
         if action.kind == kinds.PYTORCH_JOB:
             attempt = action.manifest["metadata"]["labels"][names.ATTEMPT_LABEL]
-            notes.append(Note("AttemptStarted", f"Attempt {attempt}: trainer {name} is created."))
+            notes.append(EventNote("AttemptStarted", f"Attempt {attempt}: created trainer {name}."))
     return notes
 
 
-def of_change(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
-    """What a change of the status tells; how often the same was told, the Event counts."""
+def of_change(before: RLJobStatus, after: RLJobStatus) -> list[EventNote]:
+    """Events for a change of a job's status. The API server's Event counts repetitions."""
     notes = [
         *_stalls(before.conditions, after.conditions),
         *_outages(before.conditions, after.conditions),
     ]
-    if _turned(before.conditions, after.conditions, "PolicyPublished"):
+    if _became_true(before.conditions, after.conditions, "PolicyPublished"):
         notes.append(
-            Note("PolicyPublished", f"Policy version {after.weights.version} is published.")
+            EventNote("PolicyPublished", f"Policy version {after.weights.version} is published.")
         )
     if after.last_failure is not None and after.last_failure != before.last_failure:
         failure = after.last_failure
         message = f"Attempt {failure.attempt}: {failure.reason}. {failure.message}"
-        notes.append(Note("AttemptFailed", message, "Warning"))
+        notes.append(EventNote("AttemptFailed", message, "Warning"))
     if after.trainer.restarts > before.trainer.restarts:
-        notes.append(Note("TrainerRestarted", "The trainer has started again."))
+        notes.append(EventNote("TrainerRestarted", "The trainer has restarted."))
     if after.samplers.restarts > before.samplers.restarts:
-        notes.append(Note("SamplerLost", "A sampler pod ended unasked.", "Warning"))
+        notes.append(EventNote("SamplerLost", "A sampler pod terminated unexpectedly.", "Warning"))
     notes += _of_suspension(before, after)
     notes += _of_queue(before.conditions, after.conditions)
-    if _turned(before.conditions, after.conditions, "Complete"):
-        notes.append(Note("Completed", _completed(after)))
-    if _turned(before.conditions, after.conditions, "Failed"):
+    if _became_true(before.conditions, after.conditions, "Complete"):
+        notes.append(EventNote("Completed", _completed(after)))
+    if _became_true(before.conditions, after.conditions, "Failed"):
         failed = find(after.conditions, "Failed")
         assert failed is not None
-        notes.append(Note("Failed", f"{failed.reason}: {failed.message}", "Warning"))
+        notes.append(EventNote("Failed", f"{failed.reason}: {failed.message}", "Warning"))
     return notes
 
 
-def _of_suspension(before: RLJobStatus, after: RLJobStatus) -> list[Note]:
+def _of_suspension(before: RLJobStatus, after: RLJobStatus) -> list[EventNote]:
     was, now = find(before.conditions, "Suspended"), find(after.conditions, "Suspended")
-    if now is not None and _turned(before.conditions, after.conditions, "Suspended"):
+    if now is not None and _became_true(before.conditions, after.conditions, "Suspended"):
         if now.reason == "NotAdmitted":
-            return [Note("Queued", "The job has no pods and waits for its queue.")]
-        return [Note("Suspended", f"All pods are gone; {after.progress.step} steps are done.")]
-    resumed = _turned(after.conditions, before.conditions, "Suspended")
+            return [
+                EventNote("Queued", "The job has no pods and waits for admission by its queue.")
+            ]
+        return [EventNote("Suspended", f"All pods are gone; {after.progress.step} steps are done.")]
+    resumed = _became_true(after.conditions, before.conditions, "Suspended")
     if was is not None and resumed and was.reason != "NotAdmitted":
-        return [Note("Resumed", "The run goes on.")]
+        return [EventNote("Resumed", "The run continues.")]
     return []
 
 
-def _of_queue(before: list[Condition], after: list[Condition]) -> list[Note]:
+def _of_queue(before: list[Condition], after: list[Condition]) -> list[EventNote]:
     notes = []
     admitted, evicted = find(after, "Admitted"), find(after, "Evicted")
-    if admitted is not None and _turned(before, after, "Admitted"):
-        notes.append(Note("Admitted", admitted.message or "The queue has admitted the job."))
-    if evicted is not None and _turned(before, after, "Evicted"):
-        notes.append(Note("Evicted", f"{evicted.reason}: {evicted.message}", "Warning"))
+    if admitted is not None and _became_true(before, after, "Admitted"):
+        notes.append(EventNote("Admitted", admitted.message or "The queue has admitted the job."))
+    if evicted is not None and _became_true(before, after, "Evicted"):
+        notes.append(EventNote("Evicted", f"{evicted.reason}: {evicted.message}", "Warning"))
     return notes
 
 
@@ -110,41 +114,41 @@ def _completed(after: RLJobStatus) -> str:
     return complete.message
 
 
-def _stalls(before: list[Condition], after: list[Condition]) -> list[Note]:
+def _stalls(before: list[Condition], after: list[Condition]) -> list[EventNote]:
     notes = []
     old, new = find(before, "Stalled"), find(after, "Stalled")
     changed = old is None or new is None or (old.reason, old.message) != (new.reason, new.message)
     if new is not None and changed and not is_true(after, "Failed"):
-        notes.append(Note(new.reason, new.message, "Warning"))
+        notes.append(EventNote(new.reason, new.message, "Warning"))
     if old is not None and new is None:
-        notes.append(Note("Mended", f"{old.reason} is mended; the job goes on."))
+        notes.append(EventNote("Resolved", f"{old.reason} is resolved; the job continues."))
     for kind in ("StateStoreReachable", "StorageReachable"):
         was, now = find(before, kind), find(after, kind)
         if was is None or now is None or {was.status, now.status} != {"True", "False"}:
             continue
         if now.status == "False":
-            notes.append(Note(now.reason, now.message, "Warning"))
+            notes.append(EventNote(now.reason, now.message, "Warning"))
         else:
-            notes.append(Note(kind, "It answers again."))
+            notes.append(EventNote(kind, "It is reachable again."))
     return notes
 
 
-def _outages(before: list[Condition], after: list[Condition]) -> list[Note]:
+def _outages(before: list[Condition], after: list[Condition]) -> list[EventNote]:
     outage = find(after, "ScorerUnavailable")
-    if outage is not None and _turned(before, after, "ScorerUnavailable"):
-        return [Note("ScorerUnavailable", outage.message, "Warning")]
-    if _turned(after, before, "ScorerUnavailable"):
-        return [Note("ScorerAvailable", "Samplers score and claim again.")]
+    if outage is not None and _became_true(before, after, "ScorerUnavailable"):
+        return [EventNote("ScorerUnavailable", outage.message, "Warning")]
+    if _became_true(after, before, "ScorerUnavailable"):
+        return [EventNote("ScorerAvailable", "Samplers score rollouts and claim tasks again.")]
     return []
 
 
-def _turned(before: list[Condition], after: list[Condition], kind: str) -> bool:
+def _became_true(before: list[Condition], after: list[Condition], kind: str) -> bool:
     return is_true(after, kind) and not is_true(before, kind)
 
 
 @dataclass(frozen=True, slots=True)
-class _About:
-    """Whom an event regards: thousands may wait, and metadata take ten times as much."""
+class _Regarding:
+    """The object of an event. Thousands may wait, and whole metadata take ten times the memory."""
 
     kind: Kind
     namespace: str
@@ -152,15 +156,15 @@ class _About:
     uid: str
 
 
-class Later(Protocol):
-    """Does what it is given when there is time for it."""
+class Submit(Protocol):
+    """Has a task done, now or later."""
 
-    def __call__(self, task: Callable[[], None], /, *, urgent: bool) -> object:
-        """Do it by and by, and before others if it is urgent."""
+    def __call__(self, task: Callable[[], None], /, *, warning: bool) -> object:
+        """Have it done; ``warning`` says that it posts a warning."""
 
 
-class Journal:
-    """Posts events; the same turn told twice becomes one event with a count."""
+class EventRecorder:
+    """Posts Kubernetes Events. A note that is posted again becomes one Event with a count."""
 
     def __init__(
         self,
@@ -168,46 +172,55 @@ class Journal:
         *,
         identity: str,
         now: Callable[[], float],
-        later: Later = lambda task, *, urgent: task(),
-        given_up: Callable[[str], object] = log.warning,
+        submit: Submit = lambda task, *, warning: task(),
+        dropped: Callable[[str], object] = log.warning,
     ) -> None:
-        """Prepare.
+        """Make a recorder.
 
         Args:
-            cluster: where to.
+            cluster: where events are posted.
             identity: of this operator process.
             now: seconds since 1970.
-            later: does what it is given, one at a time and in its order, but what is urgent first;
-                by default at once.
-            given_up: told which event was not posted, and why.
+            submit: does the posting, one task at a time; by default at once.
+            dropped: called with a text about each event that the API server did not take.
         """
         self._cluster = cluster
         self._identity = identity
         self._now = now
-        self._later, self._given_up = later, given_up
+        self._submit, self._dropped = submit, dropped
 
-    def post(self, about: Meta, kind: Kind, notes: Iterable[Note]) -> None:
-        """Post notes about an object, warnings before others; what cannot be posted is given up."""
-        regarding = _About(kind, about.namespace, about.name, about.uid)
+    def record(self, meta: Meta, kind: Kind, notes: Iterable[EventNote]) -> None:
+        """Post notes about an object. An event that cannot be posted is dropped."""
+        regarding = _Regarding(kind, meta.namespace, meta.name, meta.uid)
         for note in notes:
             task = functools.partial(self._try, regarding, note, self._now())
-            self._later(task, urgent=note.type == "Warning")
+            self._submit(task, warning=note.type == "Warning")
 
-    def _try(self, about: _About, note: Note, at: float) -> None:
+    def _try(self, regarding: _Regarding, note: EventNote, at: float) -> None:
         try:
-            self._post(about, note, at)
+            self._post(regarding, note, at)
         except (ClusterError, NotLeaderError) as error:
-            self._given_up(f"{note.reason} of {about.namespace}/{about.name}: {error}")
+            self._dropped(f"{note.reason} of {regarding.namespace}/{regarding.name}: {error}")
 
-    def _post(self, about: _About, note: Note, at: float) -> None:
-        name = f"{about.name}.{names.digest([about.uid, note.type, note.reason, note.message])}"
-        time = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        metadata: dict[str, Any] = {"name": name, "namespace": about.namespace}
-        event = {
+    def _post(self, regarding: _Regarding, note: EventNote, at: float) -> None:
+        event = self._event(regarding, note, at)
+        try:
+            self._cluster.create(kinds.EVENT, event)
+        except ApiConflictError:
+            metadata, time = event["metadata"], event["eventTime"]
+            known = self._cluster.get(kinds.EVENT, regarding.namespace, metadata["name"]) or {}
+            count = (known.get("series") or {}).get("count", 1) + 1
+            series = {"count": count, "lastObservedTime": time}
+            self._cluster.merge(kinds.EVENT, {"metadata": metadata, "series": series})
+
+    def _event(self, regarding: _Regarding, note: EventNote, at: float) -> dict[str, Any]:
+        """An Event whose name is the same for the same note about the same object."""
+        digest = names.digest([regarding.uid, note.type, note.reason, note.message])
+        return {
             "apiVersion": kinds.EVENT.api_version,
             "kind": kinds.EVENT.name,
-            "metadata": metadata,
-            "eventTime": time,
+            "metadata": {"name": f"{regarding.name}.{digest}", "namespace": regarding.namespace},
+            "eventTime": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": note.type,
             "reason": note.reason[:128],
             "note": note.message.encode()[:NOTE_BYTES].decode(errors="ignore"),
@@ -215,17 +228,10 @@ class Journal:
             "reportingController": COMPONENT,
             "reportingInstance": self._identity[:128],
             "regarding": {
-                "apiVersion": about.kind.api_version,
-                "kind": about.kind.name,
-                "namespace": about.namespace,
-                "name": about.name,
-                "uid": about.uid,
+                "apiVersion": regarding.kind.api_version,
+                "kind": regarding.kind.name,
+                "namespace": regarding.namespace,
+                "name": regarding.name,
+                "uid": regarding.uid,
             },
         }
-        try:
-            self._cluster.create(kinds.EVENT, event)
-        except ApiConflictError:
-            there = self._cluster.get(kinds.EVENT, about.namespace, name) or {}
-            count = (there.get("series") or {}).get("count", 1) + 1
-            series = {"count": count, "lastObservedTime": time}
-            self._cluster.merge(kinds.EVENT, {"metadata": metadata, "series": series})

@@ -1,10 +1,11 @@
 """Leadership by a Lease: at most one operator writes.
 
-The holder renews every 2 s and stops writing 10 s after its last renewal began; others wait until
-the Lease has not changed for 15 s by their own clock. Clocks of different machines never meet.
+The holder renews every 2 s and stops writing 10 s after its last renewal began; the others take
+over once the Lease has not changed for 15 s by their own clock. Clocks of different machines are
+never compared.
 
-It is also what every process reads all the time: an older version of it than was read before says
-that the API server has been given an older copy of its data.
+Every process reads the Lease all the time, which also detects a restored backup: a version that is
+older than one read before says that the API server has been given an older copy of its data.
 """
 
 from __future__ import annotations
@@ -34,33 +35,33 @@ class NotLeaderError(RLError):
     """This operator may not write now."""
 
     def __init__(self) -> None:
-        super().__init__("another operator may be the leader: nothing is written")
+        super().__init__("not written: another operator may be the leader")
 
 
 class DataRestoredError(RLError):
-    """What a process knows may never have been; a new one begins with what there is."""
+    """The API server's data are older than what this process has read; a new one starts afresh."""
 
     def __init__(self, version: int, known: int) -> None:
         super().__init__(
-            f"the API server shows version {version} of the Lease, and has shown {known}: its data "
-            "come from a backup. The process ends, for the next one begins with what there is now"
+            f"the API server returned version {version} of the Lease after version {known}: its "
+            "data were restored from a backup; restarting to read them afresh"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """A state of the Lease and when it was first seen, in monotonic seconds."""
+class LeaseState:
+    """A state of the Lease and when it was first read, in monotonic seconds."""
 
     holder: str
     version: str
     seen_at: float
 
 
-def may_take(sighting: Sighting, *, identity: str, now: float) -> bool:
-    """Whether a Lease may be taken: it is ours, nobody's, or has not changed for its duration."""
-    if sighting.holder in ("", identity):
+def may_take(state: LeaseState, *, identity: str, now: float) -> bool:
+    """Whether a Lease may be taken: it is ours, free, or has not changed for its duration."""
+    if state.holder in ("", identity):
         return True
-    return now - sighting.seen_at >= DURATION_SECONDS
+    return now - state.seen_at >= DURATION_SECONDS
 
 
 class Leadership:
@@ -69,23 +70,23 @@ class Leadership:
     def __init__(
         self, cluster: Cluster, *, namespace: str, identity: str, clock: Callable[[], float]
     ) -> None:
-        """Prepare; ``run`` does the work.
+        """Make a candidate; ``run`` acquires the Lease.
 
         Args:
-            cluster: an API server whose writes are not fenced by this very Lease.
-            namespace: where the Lease is.
-            identity: of this process, unique.
+            cluster: its writes must not be fenced by this Lease.
+            namespace: of the Lease.
+            identity: of this process; unique.
             clock: monotonic seconds.
         """
         self._cluster = cluster
         self._namespace = namespace
         self._identity = identity
         self._clock = clock
-        self._sighting = Sighting(holder="?", version="", seen_at=clock())
+        self._state = LeaseState(holder="?", version="", seen_at=clock())
         self._newest = 0
-        """Version of the Lease that was read last."""
+        """Newest version of the Lease that was read."""
         self._writes_until: float | None = None
-        self._turn = threading.Lock()
+        self._writing = threading.Lock()
         self.gained = asyncio.Event()
         """Set while this process is the leader."""
 
@@ -96,10 +97,10 @@ class Leadership:
             raise NotLeaderError
 
     async def run(self) -> None:
-        """Acquire and renew for ever; returns when leadership was lost, raises on cancellation.
+        """Acquire and renew the Lease until leadership is lost.
 
         Raises:
-            DataRestoredError: the API server's data are older than they were.
+            DataRestoredError: the API server's data were restored from a backup.
         """
         while True:
             held = await asyncio.to_thread(self._try)
@@ -113,9 +114,9 @@ class Leadership:
             await asyncio.sleep(RETRY_SECONDS)
 
     def release(self) -> None:
-        """Give the Lease up, so that the next operator need not wait."""
+        """Release the Lease, so that the next operator need not wait."""
         self._writes_until = None
-        with self._turn:  # what is under way would take the Lease later, or make this a conflict
+        with self._writing:  # a renewal that is under way could take the Lease again after this
             self._writes_until = None
             self._give_up()
 
@@ -126,7 +127,7 @@ class Leadership:
             self._cluster.replace(LEASE, lease)
 
     def _try(self) -> bool:
-        with self._turn:
+        with self._writing:
             return self._renew()
 
     def _renew(self) -> bool:
@@ -151,15 +152,15 @@ class Leadership:
         self._note(lease)
         holder = lease["spec"].get("holderIdentity", "")
         version = lease["metadata"]["resourceVersion"]
-        if version != self._sighting.version:
-            self._sighting = Sighting(holder=holder, version=version, seen_at=now)
-        if not may_take(self._sighting, identity=self._identity, now=now):
+        if version != self._state.version:
+            self._state = LeaseState(holder=holder, version=version, seen_at=now)
+        if not may_take(self._state, identity=self._identity, now=now):
             return False
         self._note(self._cluster.replace(LEASE, self._lease(lease["metadata"], lease["spec"])))
         return True
 
     def _note(self, lease: Manifest) -> None:
-        """Versions of one object grow, those of its successors too, while nobody turns back."""
+        """Note the version that was read. Versions only grow, also after a deletion."""
         version = int(lease["metadata"]["resourceVersion"])
         if version < self._newest:
             self._writes_until = None

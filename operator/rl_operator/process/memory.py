@@ -1,4 +1,4 @@
-"""What the process keeps of memory that it needs no more."""
+"""Memory settings: fewer garbage collections, one C arena, and unused pages given back."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import ctypes
 import gc
 
 COLLECTIONS = (20_000, 20, 20)
-"""Objects that come in before the youngest are searched for garbage, and so on.
+"""Thresholds of the garbage collector's generations.
 
-One parsed pod has hundreds of parts, hardly any of which is ever in a cycle: to search after each
-700 took a sixth of the processor time.
+One parsed pod has hundreds of parts, and hardly any of them is ever in a cycle: with the default of
+700 the collector took a sixth of the processor time.
 """
 SECONDS = 30.0
-"""Between two times that memory is given back."""
+"""Between two calls of ``give_back``."""
 M_ARENA_MAX = -8
 """Option of glibc's ``mallopt``."""
 _LIBRARY = ctypes.CDLL(None)
 
 
 def prepare() -> None:
-    """Before any thread starts.
+    """Call before any thread starts.
 
-    All threads take memory from one arena, where the C library has several: each thread's own keeps
-    what it once needed for a large answer, 65 of 450 MB among 5,000 jobs.
+    All threads share one arena of the C library. An arena per thread keeps what the thread once
+    needed for a large answer: 65 of 450 MB at 5,000 jobs.
     """
-    gc.freeze()  # what was imported stays: else each full collection goes through all of it
+    gc.freeze()  # full collections need not go through everything that was imported
     gc.set_threshold(*COLLECTIONS)
-    found = getattr(_LIBRARY, "mallopt", None)
-    if found is not None:
-        found(M_ARENA_MAX, 1)
+    mallopt = getattr(_LIBRARY, "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, 1)
 
 
 def give_back() -> None:
-    """Let the system have the pages that nothing is in, where the C library can.
+    """Return unused pages to the system, if the C library supports it.
 
-    It gives back by itself what lies above all else alone; a third of what it held among 700 jobs
-    at work was free. For any thread; takes milliseconds.
+    By itself the library returns only the free memory at the end of its heap; with 700 running jobs
+    a third of what it held was free. Safe for any thread; takes milliseconds.
     """
-    found = getattr(_LIBRARY, "malloc_trim", None)
-    if found is not None:
-        found(0)
+    malloc_trim = getattr(_LIBRARY, "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)

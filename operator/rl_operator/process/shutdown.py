@@ -1,4 +1,4 @@
-"""The end of the process: what still has to be done is waited for, and nothing for ever."""
+"""The end of the process: unfinished work gets a limited time, and nothing can hold it up."""
 
 from __future__ import annotations
 
@@ -19,39 +19,41 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-STOP_SECONDS, LAST_LOOKS_SECONDS, LAST_WORDS_SECONDS = 10.0, 3.0, 5.0
-"""For all that has to end, and of that for the looks under way and for the events that wait."""
+STOP_SECONDS = 10.0
+"""For all tasks to end."""
+LAST_RECONCILES_SECONDS, LAST_EVENTS_SECONDS = 3.0, 5.0
+"""Of these, for the reconciles that are under way and for the events that wait."""
 RELEASE_SECONDS, LEAVE_SECONDS = 3.0, 2.0
-"""For the Lease after that, and for threads that wait for answers still: in all within 20 s."""
+"""After that, to release the Lease, and for threads that still wait for answers: 15 s in all."""
 EXIT_SECONDS = 20.0
-"""From the first failure to the end of the process; within a pod's grace."""
+"""From the first failure to the end of the process; less than a pod's grace period."""
 ASKED_EXIT_SECONDS = 120.0
-"""From the wish that it stops to its end, where the kubelet does not set a limit."""
+"""From a request to stop to the end of the process, where no kubelet sets a limit."""
 
 
-def on_signals(tell: Callable[[], None]) -> None:
-    """From now on, instead of whoever had them, be told of the signals that end a process."""
+def on_signals(stop: Callable[[], None]) -> None:
+    """Call ``stop`` on SIGTERM and SIGINT from now on, in place of any earlier handler."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, tell)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
-async def unless(stop: asyncio.Event, asking: Coroutine[Any, Any, T]) -> T | None:
-    """What an API server says, or None where one is told to stop before it has said so."""
-    asked, stopping = asyncio.create_task(asking), asyncio.create_task(stop.wait())
-    await asyncio.wait({asked, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not asked.done():
+async def unless(stop: asyncio.Event, request: Coroutine[Any, Any, T]) -> T | None:
+    """The result of a request, or None if ``stop`` is set before there is one."""
+    requesting, stopping = asyncio.create_task(request), asyncio.create_task(stop.wait())
+    await asyncio.wait({requesting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not requesting.done():
         log.info("stopping", extra={"because_of": "stop"})
         return None
     stopping.cancel()
-    return await asked
+    return await requesting
 
 
 def end_in_time(status: int) -> None:
-    """End the process, whatever hangs: one that has lost its Lease must not linger."""
+    """End the process after a while whatever hangs: without the Lease it must not linger."""
     seconds = EXIT_SECONDS if status else ASKED_EXIT_SECONDS
 
     def end() -> None:
-        log.error("something did not stop within %.0f s: the process ends", seconds)
+        log.error("some task did not stop within %.0f s: exiting", seconds)
         os._exit(status or 1)
 
     timer = threading.Timer(seconds, end)
@@ -60,8 +62,8 @@ def end_in_time(status: int) -> None:
 
 
 async def ended(executor: ThreadPoolExecutor, *, seconds: float) -> None:
-    """Wait for what an executor has to do, for a while; what is not begun then never is."""
-    # No task: kopf, which ends meanwhile, cancels those that are younger than itself.
+    """Wait a while for an executor's tasks; cancel those that have not begun by then."""
+    # Not a task: kopf, which is ending, cancels tasks that were started after it.
     waiting = asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
     _, late = await asyncio.wait({waiting}, timeout=seconds)
     if late:
@@ -69,7 +71,7 @@ async def ended(executor: ThreadPoolExecutor, *, seconds: float) -> None:
 
 
 async def end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> None:
-    """Cancel what goes on, wait for it for a while, and tell what has failed."""
+    """Cancel the pending tasks, wait for them a while, and log what has failed."""
     for task in pending:
         if task.get_name() != "watches":
             task.cancel()
@@ -83,20 +85,23 @@ async def end(done: set[asyncio.Task[Any]], pending: set[asyncio.Task[Any]]) -> 
         elif error is not None:
             log.error("%s ended", task.get_name(), exc_info=error)
         elif task.cancelled() and task in done:
-            log.error("%s was cancelled, and not by us", task.get_name())
+            log.error("%s was cancelled by another task", task.get_name())
 
 
 def failed(done: set[asyncio.Task[Any]]) -> bool:
-    """Whether one has failed; kopf, when it fails, cancels what is younger than itself."""
+    """Whether a task has failed; a failing kopf cancels the tasks that were started after it."""
     return any(task.cancelled() or task.exception() is not None for task in done)
 
 
 async def released(release: Callable[[], None]) -> None:
-    """Give the Lease up; an API server that does not answer is waited for for a while."""
+    """Release the Lease; wait only a while for an API server that does not answer."""
     releasing = asyncio.get_running_loop().run_in_executor(None, release)
     _, late = await asyncio.wait({releasing}, timeout=RELEASE_SECONDS)
     if late:
-        log.warning("lease not released within %.0f s: the next one waits for it", RELEASE_SECONDS)
+        log.warning(
+            "lease not released within %.0f s: the next leader waits until it expires",
+            RELEASE_SECONDS,
+        )
         return
     try:
         releasing.result()
@@ -105,12 +110,13 @@ async def released(release: Callable[[], None]) -> None:
 
 
 def leave_in_time(status: int) -> None:
-    """End the process, whatever its threads wait for: it would wait for their answers."""
+    """End the process after a while: Python would wait for threads that still wait for answers."""
 
     def leave() -> None:
         known = (threading.main_thread(), threading.current_thread())
-        left = [one.name for one in threading.enumerate() if one not in known and not one.daemon]
-        log.warning("the process ends while these wait for answers: %s", ", ".join(sorted(left)))
+        threads = [thread for thread in threading.enumerate() if thread not in known]
+        left = sorted(thread.name for thread in threads if not thread.daemon)
+        log.warning("exiting while these threads wait for answers: %s", ", ".join(left))
         os._exit(status)
 
     timer = threading.Timer(LEAVE_SECONDS, leave)

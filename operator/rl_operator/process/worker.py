@@ -1,4 +1,4 @@
-"""Works the queue: errors are counted and tried again later."""
+"""Worker threads: take a key, reconcile it, requeue it; failures are counted and retried later."""
 
 from __future__ import annotations
 
@@ -8,40 +8,48 @@ from collections.abc import Callable, Mapping
 from rl_operator.kube import logs, metrics
 from rl_operator.kube.api_errors import ApiConflictError, ApiMissingError, ApiUnavailableError
 from rl_operator.kube.kinds import Key
-from rl_operator.process.blocking_queue import BlockingWorkQueue
 from rl_operator.process.leadership import NotLeaderError
+from rl_operator.process.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
 
 Reconcile = Callable[[Key], float | None]
-OTHERS = (ApiUnavailableError, ApiMissingError, NotLeaderError)
-"""No defects of ours: no answer, a kind or a namespace that has just gone, another leader."""
+"""Reconciles an object; returns the seconds until its next reconcile, None if only a change asks
+for one."""
+EXPECTED = (ApiUnavailableError, ApiMissingError, NotLeaderError)
+"""Not our defects: no answer, a kind or a namespace that has just gone, another leader."""
+PERIODIC_SECONDS = 2.0
+"""A requeue this far ahead, or further, is a poll; a shorter one continues unfinished work."""
 
 
-def work(queue: BlockingWorkQueue[Key], reconcilers: Mapping[str, Reconcile]) -> None:
-    """Take keys and reconcile them until the queue is closed; one of its worker threads."""
-    while (key := queue.take()) is not None:
-        words: logs.Words = {"object": str(key)}
+def work(queue: WorkQueue[Key], reconcilers: Mapping[str, Reconcile]) -> None:
+    """Reconcile keys until the queue is closed. Each worker thread runs this."""
+    while (key := queue.get()) is not None:
+        fields: logs.Words = {"object": str(key)}
         try:
-            with metrics.RECONCILE_SECONDS.labels(key.kind).time(), logs.about(words):
-                again = reconcilers[key.kind](key)
+            with metrics.RECONCILE_SECONDS.labels(key.kind).time(), logs.about(fields):
+                requeue_seconds = reconcilers[key.kind](key)
         except Exception as error:  # noqa: BLE001 - the boundary of a work item
-            _failed(queue, key, error, words)
+            _failed(queue, key, error, fields)
         else:
             metrics.RECONCILES.labels(key.kind, "ok").inc()
-            queue.done(key, again_after=again)
+            queue.forget(key)
+            if requeue_seconds is not None:
+                periodic = requeue_seconds >= PERIODIC_SECONDS
+                queue.add_after(key, requeue_seconds, periodic=periodic)
+        queue.done(key)
 
 
-def _failed(queue: BlockingWorkQueue[Key], key: Key, error: Exception, words: logs.Words) -> None:
-    delay = queue.failed(key)
+def _failed(queue: WorkQueue[Key], key: Key, error: Exception, fields: logs.Words) -> None:
+    delay = queue.add_rate_limited(key)
     metrics.RETRIES.labels(key.kind).inc()
-    told = {**words, "again_in": f"{delay:.1f} s"}
+    extra = {**fields, "retry_in": f"{delay:.1f} s"}
     if isinstance(error, ApiConflictError):
         metrics.RECONCILES.labels(key.kind, "conflict").inc()
-        log.debug("changed meanwhile: %s", error, extra=told)
+        log.debug("changed meanwhile: %s", error, extra=extra)
         return
     metrics.RECONCILES.labels(key.kind, "error").inc()
-    if isinstance(error, OTHERS):
-        log.warning("not reconciled: %s", error, extra=told)
+    if isinstance(error, EXPECTED):
+        log.warning("not reconciled: %s", error, extra=extra)
     else:
-        log.error("reconcile failed", exc_info=error, extra=told)
+        log.error("reconcile failed", exc_info=error, extra=extra)

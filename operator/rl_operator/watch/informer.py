@@ -1,4 +1,4 @@
-"""Feeds the store with what watches and our own writes tell, and asks for looks at what is news."""
+"""The informer: keeps the object cache up to date and enqueues what a change concerns."""
 
 from __future__ import annotations
 
@@ -8,105 +8,99 @@ from typing import Any
 from rl_operator.cache.object_cache import Store
 from rl_operator.cache.projection import BY_NAME, KINDS
 from rl_operator.kube.kinds import DEPLOYMENT, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
-from rl_operator.watch.event_priority import AT_ONCE, may_wait
 from rl_operator.watch.watches import keys_of
 
 OURS = (RLJOB, SAMPLER_POOL)
-MAKER = {SAMPLER_POOL: RLJOB, PYTORCH_JOB: RLJOB, DEPLOYMENT: SAMPLER_POOL}
-"""Whose look makes an object, and goes on with what it has made."""
+CREATED_BY = {SAMPLER_POOL: RLJOB, PYTORCH_JOB: RLJOB, DEPLOYMENT: SAMPLER_POOL}
+"""Whose reconcile creates an object of a kind, and already knows of it."""
 
 
-class Feed:
-    """What is told goes into the store first and is looked at then. For any thread."""
+class Informer:
+    """Puts an object into the cache first and enqueues its keys then. Safe for any thread."""
 
     def __init__(
         self,
         store: Store,
         *,
-        look: Callable[[Key, float], None],
-        born: Callable[[Key], None] = lambda key: None,
+        enqueue: Callable[[Key], None],
+        created: Callable[[Key], None] = lambda key: None,
         listed: Callable[[Key], None] = lambda key: None,
     ) -> None:
-        """Prepare.
+        """Make an informer.
 
         Args:
-            store: of what is known.
-            look: asks for a look at an object of ours, within some seconds.
-            born: told of an object of ours that was just made, before it is looked at.
-            listed: told of one that was in a list, before it is looked at.
+            store: the object cache.
+            enqueue: asks for a reconcile of a job or pool.
+            created: called with a job or pool that was just created, before it is enqueued.
+            listed: called with a job or pool that a list showed, before it is enqueued.
         """
-        self._store, self._look = store, look
-        self._born, self._listed = born, listed
+        self._store, self._enqueue = store, enqueue
+        self._created, self._listed = created, listed
 
-    def watched(self, change: str | None, raw: Mapping[str, Any]) -> None:
-        """A watch tells of an object: ``DELETED``, or anything else of one that is there.
+    def observed(self, change: str | None, raw: Mapping[str, Any]) -> None:
+        """A list or a watch shows an object.
 
-        A list tells of one without a change.
+        Args:
+            change: ``ADDED``, ``MODIFIED`` or ``DELETED``; None: a list shows the object.
+            raw: the object.
         """
         meta, kind = raw["metadata"], BY_NAME[raw["kind"]]
-        place = (kind, meta["namespace"], meta["name"])
         if change == "DELETED":
-            if self._store.end(*place, uid=meta["uid"], version=int(meta["resourceVersion"])):
-                self._look_at(raw)
+            place, version = (kind, meta["namespace"], meta["name"]), int(meta["resourceVersion"])
+            if self._store.end(*place, uid=meta["uid"], version=version):
+                self._enqueue_all(raw)
             return
-        before = self._before(*place, version=int(meta["resourceVersion"]))
         if not self._store.put(kind, raw, in_turn=True):
             return
         if change == "ADDED":
-            self._note_birth(kind, raw)
+            self._note_creation(kind, raw)
         elif change is None and kind in OURS:
             self._listed(Key(kind.name, meta["namespace"], meta["name"]))
-        for key in keys_of(raw):
-            self._look(key, may_wait(key, before, raw))
+        self._enqueue_all(raw)
 
-    def _before(
-        self, kind: Kind, namespace: str, name: str, *, version: int
-    ) -> Mapping[str, Any] | None:
-        """An object as it was known, where that decides how soon its change is looked at.
+    def list_ended(self, kind: str, namespace: str, uids: Collection[str], version: int) -> None:
+        """A list is complete: cached objects that it does not show, and that are older, are gone.
 
-        The echo of a version that is known is no change.
+        Args:
+            kind: name of the listed kind.
+            namespace: the listed namespace; empty: all of them.
+            uids: of all objects in the list.
+            version: resource version of the list.
         """
-        if kind not in OURS or self._store.version(kind, namespace, name) >= version:
-            return None
-        return self._store.get(kind, namespace, name)
-
-    def _look_at(self, raw: Mapping[str, Any]) -> None:
-        for key in keys_of(raw):
-            self._look(key, AT_ONCE)
-
-    def listed_all(self, kind: str, namespace: str, there: Collection[str], version: int) -> None:
-        """A list has ended: what it did not show, and no watch has told the end of, has gone."""
-        for raw in self._store.keep(BY_NAME[kind], namespace, there, version=version):
-            self._look_at(raw)
+        for raw in self._store.keep(BY_NAME[kind], namespace, uids, version=version):
+            self._enqueue_all(raw)
 
     def stored(self, kind: Kind, raw: Mapping[str, Any], *, subresource: str) -> None:
-        """We have written an object: others than the look that wrote it are to know.
+        """We have written an object. Enqueues all but the reconcile that has written it.
 
-        That one knows of a status, and of what it has just made.
+        That one knows the status it wrote, and the objects it has just created.
         """
         meta = raw["metadata"]
         place = meta["namespace"], meta["name"]
         is_new = self._store.seen(kind, *place) is None
-        before = self._before(kind, *place, version=int(meta["resourceVersion"]))
         if kind not in KINDS or not self._store.put(kind, raw):
             return
-        self._note_birth(kind, raw)
-        own, maker = Key(kind.name, *place), MAKER.get(kind) if is_new else None
+        self._note_creation(kind, raw)
+        own, creator = Key(kind.name, *place), CREATED_BY.get(kind) if is_new else None
         for key in keys_of(raw):
-            knows = key == own and subresource == "status"
-            if not knows and (maker is None or key.kind != maker.name):
-                self._look(key, may_wait(key, before, raw))
-
-    def _note_birth(self, kind: Kind, raw: Mapping[str, Any]) -> None:
-        """One of ours of which no generation was observed was never looked at."""
-        if kind in OURS and raw.get("status", {}).get("observedGeneration", 0) < 1:
-            meta = raw["metadata"]
-            self._born(Key(kind.name, meta["namespace"], meta["name"]))
+            wrote_status = key == own and subresource == "status"
+            if not wrote_status and (creator is None or key.kind != creator.name):
+                self._enqueue(key)
 
     def ended(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
-        """We have deleted an object."""
+        """We have deleted an object, or it was gone already."""
         if kind not in KINDS:
             return
         raw = self._store.get(kind, namespace, name)
         if self._store.end(kind, namespace, name, uid=uid) and raw is not None:
-            self._look_at(raw)
+            self._enqueue_all(raw)
+
+    def _enqueue_all(self, raw: Mapping[str, Any]) -> None:
+        for key in keys_of(raw):
+            self._enqueue(key)
+
+    def _note_creation(self, kind: Kind, raw: Mapping[str, Any]) -> None:
+        """A job or pool without an observed generation was never reconciled."""
+        if kind in OURS and raw.get("status", {}).get("observedGeneration", 0) < 1:
+            meta = raw["metadata"]
+            self._created(Key(kind.name, meta["namespace"], meta["name"]))

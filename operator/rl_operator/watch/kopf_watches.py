@@ -1,6 +1,7 @@
-"""Kopf, which is used for its lists and watches alone.
+"""Kopf, used for its lists and watches alone.
 
-What they tell is taken from their answers; its handlers do nothing, and it writes nothing.
+Objects are taken from the answers before kopf reads them; its handlers do nothing, and it writes
+nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import kopf
 
 from rl_operator.kube import kinds, names
 from rl_operator.kube.settings import Settings
-from rl_operator.watch.informer import Feed
-from rl_operator.watch.watch_interceptor import Told, Whole
-from rl_operator.watch.watchdog import Streams, session_for
+from rl_operator.watch.informer import Informer
+from rl_operator.watch.watch_interceptor import OnList, OnObject
+from rl_operator.watch.watchdog import Watchdog, session_for
 from rl_operator.watch.watches import others_kinds
 
 OWN_CHILDREN = (kinds.DEPLOYMENT, kinds.POD)
@@ -25,32 +26,34 @@ OWN_CHILDREN = (kinds.DEPLOYMENT, kinds.POD)
 async def watch(
     settings: Settings,
     *,
-    streams: Streams,
-    feed: Feed,
+    watchdog: Watchdog,
+    informer: Informer,
     ready: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
     """List and watch until told to stop.
 
     Args:
-        settings: which namespaces, and which kinds of others.
-        streams: hear of every watch.
-        feed: is told what they tell.
+        settings: which namespaces, and which kinds of other operators.
+        watchdog: hears from every watch.
+        informer: receives the objects.
         ready: set once the watches are about to begin.
         stop: ends them; cancelled, kopf may hang.
     """
 
     async def login(**known: Any) -> kopf.AiohttpSession | None:
-        found = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
-        if found is None:
+        info = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+        if info is None:
             return None
-        return _listened_to(found, streams, told=feed.watched, whole=feed.listed_all)
+        return _intercepted(
+            info, watchdog, on_object=informer.observed, on_list=informer.list_ended
+        )
 
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry, id="login")(login)
     for kind in (kinds.RLJOB, kinds.SAMPLER_POOL, *OWN_CHILDREN, *others_kinds(settings)):
         kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(
-            _nothing
+            _do_nothing
         )
     namespaces = settings.watch_namespaces
     await kopf.operator(
@@ -65,18 +68,18 @@ async def watch(
     )
 
 
-async def _nothing(**_: Any) -> None:
-    """Kopf watches the kinds that somebody handles; what it lists and watches is taken before."""
+async def _do_nothing(**_: Any) -> None:
+    """Kopf watches only kinds that have a handler. The objects are intercepted before."""
 
 
-def _listened_to(
-    info: kopf.ConnectionInfo, streams: Streams, *, told: Told, whole: Whole
+def _intercepted(
+    info: kopf.ConnectionInfo, watchdog: Watchdog, *, on_object: OnObject, on_list: OnList
 ) -> kopf.AiohttpSession:
-    """What kopf would make of its credentials, but with watches that the watchdog hears."""
+    """The session that kopf would make from its credentials, with intercepted answers."""
     session = session_for(
-        streams,
-        told=told,
-        whole=whole,
+        watchdog,
+        on_object=on_object,
+        on_list=on_list,
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         proxy=info.proxy_url,
@@ -88,31 +91,31 @@ def _listened_to(
 
 
 class _NoDifferences(kopf.DiffBaseStorage):  # type: ignore[misc]  # what mypy reads of kopf: nothing
-    """Objects without an essence: nobody asks what has changed in one since its last event.
+    """Stores no last-seen state of objects: no handler asks what has changed.
 
-    Kopf takes a deep copy of every object of every event for that, several times: more than half of
-    the processor time that bringing a job up took.
+    Kopf makes several deep copies of every object of every event for it, which took more than half
+    of the processor time of bringing a job up.
     """
 
     def build(
         self, *, body: kopf.Body, extra_fields: Iterable[Any] | None = None
     ) -> kopf.BodyEssence:
-        """Nothing."""
+        """An empty state."""
         return kopf.BodyEssence()
 
     def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
-        """Nothing was stored."""
+        """No state: none is stored."""
         return None
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
-        """Nothing is stored."""
+        """Store nothing."""
 
 
 def _kopf_settings() -> kopf.OperatorSettings:
-    """No posts, no scans of the cluster, no copies; children by our label alone."""
+    """No events, no scans of the cluster, no copies; children are selected by our label."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    settings.scanning.disabled = True  # else it lists CRDs and namespaces of the cluster
+    settings.scanning.disabled = True  # else it lists the CRDs and namespaces of the cluster
     settings.watching.chunk_size = 500
     settings.persistence.diffbase_storage = _NoDifferences()
     for kind in (*OWN_CHILDREN, kinds.PYTORCH_JOB, kinds.WORKLOAD):

@@ -1,7 +1,7 @@
-"""Whether the watches are heard of: one that is silent, or whose kind is gone, ends the process.
+"""The watchdog: a watch that falls silent, or whose kind is gone, ends the process.
 
-That a stream lives while nothing changes is told by the API server's bookmarks, about one a minute,
-so every piece of every watch's answer is noted here.
+The API server sends a bookmark to each watch about once a minute, also while nothing changes. So
+every piece of every watch's answer counts as a sign of life.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ import aiohttp
 from rl_contracts.errors import RLError
 from rl_operator.cache.projection import event_reader, list_reader
 from rl_operator.kube.transport import parsed
-from rl_operator.watch.watch_interceptor import Lists, Stream, Told, Whole
+from rl_operator.watch.watch_interceptor import ListInterceptor, OnList, OnObject, WatchInterceptor
 
 
 class WatchLostError(RLError):
-    """What ends a process in which nothing is wrong: its words are all that there is to tell."""
+    """Ends a process that has no defect. Its message is logged without a traceback."""
 
 
 class WatchSilentError(WatchLostError):
-    """Changes of some kinds may not be told any more; a new process begins with a new list."""
+    """Watches are silent, so changes may be missed; a new process begins with new lists."""
 
     def __init__(self, paths: Iterable[str], *, seconds: float) -> None:
         self.paths = tuple(sorted(paths))
-        told = ", ".join(self.paths)
-        super().__init__(f"nothing was heard from the watches of {told} for {seconds:.0f} s")
+        named = ", ".join(self.paths)
+        super().__init__(f"the watches of {named} have been silent for {seconds:.0f} s; restarting")
 
 
 class KindGoneError(WatchLostError):
-    """The API server knows a watched kind no more, and kopf would watch none of the others."""
+    """A watched kind was uninstalled. Kopf would stop watching all other kinds as well."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = tuple(sorted(paths))
         super().__init__(
-            f"the API server does not know {', '.join(self.paths)} any more: the process ends, "
-            "for the next one begins with the kinds that there are"
+            f"the API server no longer serves {', '.join(self.paths)}; restarting to watch the "
+            "kinds that are installed"
         )
 
 
-class Streams:
-    """When each watch was heard of last, by its path in the API. For any thread."""
+class Watchdog:
+    """When each watch was last heard from, by its path in the API. Safe for any thread."""
 
     def __init__(
         self, required: Iterable[str], *, clock: Callable[[], float], seconds: float
     ) -> None:
-        """Count from now.
+        """Start the silence of every required watch now.
 
         Args:
-            required: paths of watches that there must be; others count once they are heard of,
-                for a kind of others may not be installed.
+            required: paths of watches that must exist. Others count from their first sign of life,
+                because a kind of another operator may not be installed.
             clock: monotonic seconds.
-            seconds: a watch that is silent for longer is taken for dead.
+            seconds: a watch that is silent for longer is dead.
         """
         self._clock, self.seconds = clock, seconds
         self._heard = dict.fromkeys(required, clock())
@@ -64,14 +64,14 @@ class Streams:
         self._lock = threading.Lock()
 
     def hear(self, path: str) -> None:
-        """Note a sign of life; the API server may stand behind a prefix of the path."""
+        """Note a sign of life of a watch. A proxy may have put a prefix before its path."""
         known = path[path.index("/api") :]
         with self._lock:
             self._heard[known] = self._clock()
             self._begun.add(known)
 
     def lose(self, path: str) -> bool:
-        """Note that the API server knows no such path; whether it counts, for it is watched."""
+        """Note that the API server does not serve a path; return whether it is a watched one."""
         known = path[path.index("/api") :] if "/api" in path else path
         with self._lock:
             if known in self._heard:
@@ -79,18 +79,23 @@ class Streams:
             return known in self._gone
 
     def have_begun(self, paths: Iterable[str]) -> bool:
-        """Whether all of these watches have been heard of: whatever changes from now on is told."""
+        """Whether all of these watches were heard from: they show every change from now on."""
         with self._lock:
             return self._begun.issuperset(paths)
 
     def silences(self) -> dict[str, float]:
-        """Seconds since each watch was heard of."""
+        """Seconds since each watch was last heard from, by path."""
         with self._lock:
             now = self._clock()
             return {path: now - at for path, at in self._heard.items()}
 
     def check(self) -> None:
-        """Raise KindGoneError or WatchSilentError: a watch's kind is gone, or it is silent."""
+        """Raise if a watch is lost.
+
+        Raises:
+            KindGoneError: a watched kind was uninstalled.
+            WatchSilentError: a watch has been silent for too long.
+        """
         with self._lock:
             gone = set(self._gone)
         if gone:
@@ -101,31 +106,36 @@ class Streams:
 
 
 def session_for(
-    streams: Streams, *, told: Told, whole: Whole, **options: Any
+    watchdog: Watchdog, *, on_object: OnObject, on_list: OnList, **options: Any
 ) -> aiohttp.ClientSession:
-    """A session, with aiohttp's options, whose watches are listened to. For a running loop.
+    """An HTTP session for kopf, whose lists and watches are intercepted. Needs a running loop.
 
-    ``told`` is called with what is listed, and with each change that watches tell of; ``whole`` at
-    the end of each list. A request whose watched kind is gone is not answered until it is
-    cancelled: ``Streams.check`` has raised by then.
+    A request for a watched kind that is gone gets no answer until it is cancelled: kopf would take
+    the 404 for a defect, and ``Watchdog.check`` has raised by then.
+
+    Args:
+        watchdog: hears from every watch.
+        on_object: called with each object that a list or a watch shows.
+        on_list: called at the end of each list.
+        **options: of ``aiohttp.ClientSession``.
     """
-    lists = Lists(told=told, whole=whole)
+    lists = ListInterceptor(on_object=on_object, on_list=on_list)
 
     class Response(aiohttp.ClientResponse):
         async def start(self, connection: Any) -> aiohttp.ClientResponse:
             started = await super().start(connection)
-            if self.method == "GET" and self.status == 404 and streams.lose(self.url.path):
-                # Kopf takes it for a defect: it leaves its other watches alone, cancels them in no
-                # order after 5 s, and logs a traceback for each. It is told to stop instead.
+            path = self.url.path
+            if self.method == "GET" and self.status == 404 and watchdog.lose(path):
+                # Kopf would drop its other watches, cancel them in no order after 5 s, and log a
+                # traceback for each. The watchdog stops it in order instead.
                 await asyncio.Event().wait()
             if self.url.query.get("watch") == "true" and self.status == 200:
-                streams.hear(self.url.path)
-                path = self.url.path
-                body = Stream(
+                watchdog.hear(path)
+                body = WatchInterceptor(
                     started.content,
                     read=event_reader(path),
-                    heard=lambda: streams.hear(path),
-                    told=told,
+                    on_piece=lambda: watchdog.hear(path),
+                    on_object=on_object,
                 )
                 started.content = cast("aiohttp.StreamReader", body)
             return started

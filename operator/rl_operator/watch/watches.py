@@ -1,4 +1,4 @@
-"""Whom of ours an object that is watched concerns, and which watches there must be."""
+"""Which jobs and pools a watched object concerns, and which watches the operator needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl_operator.kube.settings import Settings
 
 
 def keys_of(body: Any) -> list[Key]:
-    """The objects of ours that an object concerns."""
+    """Keys of the jobs and pools that a watched object concerns."""
     meta = body["metadata"]
     namespace, labels = meta["namespace"], meta.get("labels", {})
     job, pool = labels.get(names.JOB_LABEL), labels.get(names.POOL_LABEL)
@@ -18,36 +18,36 @@ def keys_of(body: Any) -> list[Key]:
     if body["kind"] == kinds.RLJOB.name:
         job = meta["name"]
     elif body["kind"] == kinds.DEPLOYMENT.name:
-        job = None  # its pool says what a job reads of it
+        job = None  # a job reads its pool's status instead
     elif body["kind"] == kinds.SAMPLER_POOL.name:
         job, pool = body.get("spec", {}).get("job"), meta["name"]
         shared_by = _sharing(body.get("status", {}))
     elif body["kind"] == kinds.POD.name:
-        shared_by = [one for key, one in labels.items() if key.startswith(names.BESIDE_PREFIX)]
-    found = [Key(kinds.RLJOB.name, namespace, one) for one in (job, *shared_by) if one]
-    return [*found, Key(kinds.SAMPLER_POOL.name, namespace, pool)] if pool else found
+        shared_by = [name for key, name in labels.items() if key.startswith(names.BESIDE_PREFIX)]
+    keys = [Key(kinds.RLJOB.name, namespace, name) for name in (job, *shared_by) if name]
+    return [*keys, Key(kinds.SAMPLER_POOL.name, namespace, pool)] if pool else keys
 
 
 def _sharing(status: Any) -> list[str]:
-    """Of a shared pool's status: who has it and who waits for it."""
+    """Names of the jobs that a shared pool serves, or that wait for it, by its status."""
     first = status.get("assignment") or {}
-    sharing = (first, *status.get("beside", []), *status.get("waiting", []))
-    return [one["job"] for one in sharing if one]
+    entries = (first, *status.get("beside", []), *status.get("waiting", []))
+    return [entry["job"] for entry in entries if entry]
 
 
 def required_watches(settings: Settings) -> list[str]:
-    """Paths of the watches that there must be; those of others may not be installed."""
+    """Paths of the watches that must exist. Kinds of other operators may not be installed."""
     watched = (kinds.RLJOB, kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.POD)
     return [path for kind in watched for path in paths_of(kind, settings)]
 
 
 def others_kinds(settings: Settings) -> list[Kind]:
-    """Kinds of other operators that are watched where they are installed."""
+    """Kinds of other operators that are watched if they are installed."""
     return [kinds.PYTORCH_JOB, *([kinds.WORKLOAD] if settings.kueue else [])]
 
 
 def paths_of(kind: Kind, settings: Settings) -> list[str]:
-    """Paths of the watches of a kind."""
+    """Paths of the watches of a kind: one per watched namespace, or one for the cluster."""
     return [kind.path(watch_namespace) for watch_namespace in settings.watch_namespaces] or [
         kind.everywhere()
     ]

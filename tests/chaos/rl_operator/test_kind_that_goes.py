@@ -66,7 +66,7 @@ def test_the_attempt_waits_for_it_and_goes_on(
 
     until(complete, what="the job to complete", seen=lambda: world.status(job))
     assert [attempt["result"] for attempt in world.status(job)["attempts"]] == ["Succeeded"]
-    words = "watchdog ended: the API server does not know /apis/kubeflow.org/v1/pytorchjobs"
+    words = "watchdog ended: the API server no longer serves /apis/kubeflow.org/v1/pytorchjobs"
     assert [complaint.startswith(words) for complaint in operators[0].complaints()] == [True], (
         "else it is blind for minutes"
     )

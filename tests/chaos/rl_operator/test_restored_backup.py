@@ -81,7 +81,7 @@ def test_a_standby_ends_and_the_next_one_works_by_what_there_is(
     shutil.rmtree(data)
     shutil.copytree(backup, data)
     own.go_on()
-    assert "its data come from a backup" in end(standby)
+    assert "its data were restored from a backup" in end(standby)
     end(leader)
     begin("next")
     until(lambda: holder(alone) == "next", what="the next to lead", seconds=60)

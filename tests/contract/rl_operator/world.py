@@ -32,7 +32,7 @@ from rl_operator.kube.kinds import Key, Kind
 from rl_operator.kube.settings import Images
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.pools.scaling import PoolScaler
-from rl_operator.process.events import Journal
+from rl_operator.process.events import EventRecorder
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.state import observe
@@ -42,7 +42,7 @@ from rl_operator.stores.connections import Connections
 from rl_operator.stores.preflight import Preflight
 from rl_operator.stores.readings import ProgressReader
 from rl_operator.validation.dry_run import DryRun
-from rl_operator.watch.informer import Feed
+from rl_operator.watch.informer import Informer
 from tests.apiserver import ApiServer
 from tests.documents import a_run, a_sampler, a_task
 from tests.manifests import a_job
@@ -88,7 +88,7 @@ class Operator:
     ) -> None:
         self.skew = 0.0
         store = Store()
-        cluster.tells(Feed(store, look=lambda key, within: None))
+        cluster.tells(Informer(store, enqueue=lambda key: None))
         connections = self.connections = Connections(
             cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds
         )
@@ -101,7 +101,7 @@ class Operator:
             "cluster": cluster,
             "applier": Applier(cluster, trust_seconds=trust_seconds),
             "statuses": StatusWriter(cluster, clock=time.monotonic, seconds=0.0),
-            "journal": Journal(cluster, identity="test", now=time.time),
+            "events": EventRecorder(cluster, identity="test", now=time.time),
             "images": IMAGES,
             "progress_seconds": 1.0,
             "pace": Pace(1.0),

@@ -21,7 +21,7 @@ from rl_operator.kube.kinds import Key, Kind
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools import assignment
 from rl_operator.pools.status import Scaled
-from rl_operator.process.events import Journal
+from rl_operator.process.events import EventRecorder
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.state import observe
 from rl_operator.state.progress import Reading
@@ -165,7 +165,7 @@ class Turns:
             statuses=StatusWriter(api, clock=lambda: 0.0, seconds=0.0),
             connections=nobody,
             reader=nobody,
-            journal=Journal(cast(Any, _Silent()), identity="model", now=lambda: self.now),
+            events=EventRecorder(cast(Any, _Silent()), identity="model", now=lambda: self.now),
             images=IMAGES,
             progress_seconds=2.0,
             pace=Pace(2.0),

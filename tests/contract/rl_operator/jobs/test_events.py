@@ -1,4 +1,4 @@
-"""Events on a real API server: the same turn told again is one Event with a count."""
+"""Events on a real API server: the same note again is one Event with a count."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import time
 
 from rl_operator.kube import kinds
 from rl_operator.kube.metadata import Meta
-from rl_operator.process.events import Journal, Note
+from rl_operator.process.events import EventNote, EventRecorder
 from tests.contract.rl_operator.world import World
 
-LOST = Note("SamplerLost", "A sampler pod ended unasked.", "Warning")
+LOST = EventNote("SamplerLost", "A sampler pod terminated unexpectedly.", "Warning")
 
 
-def test_the_same_turn_is_counted_and_another_one_told_apart(world: World) -> None:
+def test_a_repeated_note_is_counted_and_another_note_is_another_event(world: World) -> None:
     job = world.make_job(suspend=True)
     raw = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
     assert raw is not None
     for process in ("first", "second"):  # the next process goes on counting
-        journal = Journal(world.cluster, identity=process, now=time.time)
-        journal.post(Meta.parse(raw), kinds.RLJOB, [LOST, LOST])
-    journal.post(Meta.parse(raw), kinds.RLJOB, [Note("Suspended", "All pods are gone.")])
+        events = EventRecorder(world.cluster, identity=process, now=time.time)
+        events.record(Meta.parse(raw), kinds.RLJOB, [LOST, LOST])
+    events.record(Meta.parse(raw), kinds.RLJOB, [EventNote("Suspended", "All pods are gone.")])
     told = {one["reason"]: one for one in world.objects(kinds.EVENT)}
     assert len(world.objects(kinds.EVENT)) == len(told) == 2
     assert told["SamplerLost"]["series"]["count"] == 4
@@ -28,13 +28,13 @@ def test_the_same_turn_is_counted_and_another_one_told_apart(world: World) -> No
     assert (about["kind"], about["uid"]) == ("RLJob", raw["metadata"]["uid"])
 
 
-def test_words_of_any_script_are_posted(world: World) -> None:
+def test_a_note_in_any_script_is_cut_to_the_bytes_that_the_api_server_takes(world: World) -> None:
     job = world.make_job(suspend=True)
     raw = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
     assert raw is not None
     words = "模型" * 512  # as many characters as a condition's message may have
-    journal = Journal(world.cluster, identity="it", now=time.time)
-    journal.post(Meta.parse(raw), kinds.RLJOB, [Note("AttemptFailed", words, "Warning")])
+    events = EventRecorder(world.cluster, identity="it", now=time.time)
+    events.record(Meta.parse(raw), kinds.RLJOB, [EventNote("AttemptFailed", words, "Warning")])
     (told,) = world.objects(kinds.EVENT)
     assert len(told["note"]) > 300
     assert words.startswith(told["note"])

@@ -15,7 +15,7 @@ from rl_operator.cache.object_cache import KEPT_ENDS, Store
 from rl_operator.kube.kinds import DEPLOYMENT, POD, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.kube.names import JOB_LABEL, POOL_LABEL, RUN_LABEL
 from rl_operator.state import parsed_pods
-from rl_operator.watch.informer import Feed
+from rl_operator.watch.informer import Informer
 
 NAMES = ("a", "b")
 KEY = Key("RLJob", "n", "j")
@@ -97,20 +97,20 @@ def test_ends_are_forgotten_in_their_order() -> None:
 
 def test_own_writes_are_looked_at_but_for_the_status_of_the_writer() -> None:
     looks: list[str] = []
-    feed = Feed(Store(), look=lambda key, within: looks.append(str(key)))
+    informer = Informer(Store(), enqueue=lambda key: looks.append(str(key)))
     meta = {"namespace": "n", "name": "j", "uid": "u"}
     job = {"kind": "RLJob", "spec": {}, "metadata": {**meta, "resourceVersion": "1"}}
-    feed.watched("ADDED", job)
+    informer.observed("ADDED", job)
     assert looks == ["RLJob/n/j"]
     told = {**job, "status": {"phase": "Running"}, "metadata": {**meta, "resourceVersion": "2"}}
-    feed.stored(RLJOB, told, subresource="status")
-    feed.watched("MODIFIED", told)  # its echo
+    informer.stored(RLJOB, told, subresource="status")
+    informer.observed("MODIFIED", told)  # its echo
     assert looks == ["RLJob/n/j"]
     looks.clear()
-    feed.stored(POD, a_pod("a"), subresource="")
+    informer.stored(POD, a_pod("a"), subresource="")
     assert looks == ["RLJob/n/j", "SamplerPool/n/p"]
-    feed.ended(POD, "n", "a", uid="u")
-    feed.watched("DELETED", a_pod("a", version=2))
+    informer.ended(POD, "n", "a", uid="u")
+    informer.observed("DELETED", a_pod("a", version=2))
     assert looks == ["RLJob/n/j", "SamplerPool/n/p"] * 2
 
 
@@ -126,7 +126,7 @@ def test_who_makes_an_object_knows_of_it(
     kind: Kind, fields: dict[str, Any], others: list[str]
 ) -> None:
     looks: list[str] = []
-    feed = Feed(Store(), look=lambda key, within: looks.append(str(key)))
+    informer = Informer(Store(), enqueue=lambda key: looks.append(str(key)))
 
     def one(version: int) -> dict[str, Any]:
         labels = {"rl-operator.io/job": "j", **fields.get("labels", {})}
@@ -134,29 +134,29 @@ def test_who_makes_an_object_knows_of_it(
         spec = {"spec": fields.get("spec", {})}
         return {"kind": kind.name, **spec, "metadata": {**meta, "resourceVersion": str(version)}}
 
-    feed.stored(kind, one(1), subresource="")
-    feed.watched("ADDED", one(1))  # its echo
+    informer.stored(kind, one(1), subresource="")
+    informer.observed("ADDED", one(1))  # its echo
     assert looks == others
     changed = one(2)
     changed["spec"] = {**changed["spec"], "x": 1}
     looks.clear()
-    feed.stored(kind, changed, subresource="")
+    informer.stored(kind, changed, subresource="")
     assert set(looks) > set(others)  # a later change is news to all
     looks.clear()
-    feed.watched("MODIFIED", {**one(3), "status": {"replicas": 1}})
+    informer.observed("MODIFIED", {**one(3), "status": {"replicas": 1}})
     assert set(looks) > set(others)
 
 
 def test_what_a_list_does_not_show_has_gone_and_is_looked_at() -> None:
     seen: list[str] = []
     store = Store()
-    feed = Feed(store, look=lambda key, within: seen.append(str(key)))
+    informer = Informer(store, enqueue=lambda key: seen.append(str(key)))
     for name, uid, version in (("a", "gone", 3), ("b", "there", 4), ("c", "newer", 9)):
         store.put(POD, a_pod(name, uid=uid, version=version))
-    feed.listed_all("Deployment", "", set(), 7)
-    feed.listed_all("Pod", "elsewhere", set(), 7)
+    informer.list_ended("Deployment", "", set(), 7)
+    informer.list_ended("Pod", "elsewhere", set(), 7)
     assert seen == []
-    feed.listed_all("Pod", "n", {"there"}, 7)
+    informer.list_ended("Pod", "n", {"there"}, 7)
     assert seen == ["RLJob/n/j", "SamplerPool/n/p"]
     left = store.select(POD, "n", labels=SELECTOR)
     assert [one["metadata"]["name"] for one in left] == ["b", "c"]
@@ -177,24 +177,26 @@ def test_births_are_told_before_the_look(
     change: str | None, observed: int | None, born: bool
 ) -> None:
     told: list[str] = []
-    feed = Feed(
+    informer = Informer(
         Store(),
-        look=lambda key, within: told.append("look"),
-        born=lambda key: told.append(str(key)),
+        enqueue=lambda key: told.append("look"),
+        created=lambda key: told.append(str(key)),
     )
     status = {} if observed is None else {"status": {"observedGeneration": observed}}
     meta = {"namespace": "n", "name": "j", "uid": "u", "resourceVersion": "1"}
-    feed.watched(change, {"kind": "RLJob", "spec": {}, "metadata": meta, **status})
+    informer.observed(change, {"kind": "RLJob", "spec": {}, "metadata": meta, **status})
     assert told == (["RLJob/n/j", "look"] if born else ["look"])
 
 
 def test_a_pool_that_we_make_is_born() -> None:
     born: list[str] = []
-    feed = Feed(Store(), look=lambda key, within: None, born=lambda key: born.append(str(key)))
+    informer = Informer(
+        Store(), enqueue=lambda key: None, created=lambda key: born.append(str(key))
+    )
     meta = {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"}
     pool = {"kind": "SamplerPool", "spec": {"job": "j"}, "metadata": meta}
-    feed.stored(SAMPLER_POOL, pool, subresource="")
-    feed.stored(POD, a_pod("a"), subresource="")
+    informer.stored(SAMPLER_POOL, pool, subresource="")
+    informer.stored(POD, a_pod("a"), subresource="")
     assert born == ["SamplerPool/n/p"]
 
 
@@ -212,7 +214,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.store = Store()
-        self.feed = Feed(self.store, look=lambda key, within: self.seen.append(key))
+        self.informer = Informer(self.store, enqueue=lambda key: self.seen.append(key))
         self.looks = Looks(self, clock=lambda: 0.0, seconds=1.0, store=self.store)
 
     def write(self, name: str, *, ours: bool) -> None:
@@ -237,12 +239,12 @@ class World:
         if waiting:
             change, pod = self.watched[waiting[number % len(waiting)]].pop(0)
             for _ in range(1 + twice):
-                self.feed.watched(change, pod)
+                self.informer.observed(change, pod)
 
     def answer(self, number: int) -> None:
         if self.answers:
             pod = self.answers.pop(number % len(self.answers))
-            self.feed.stored(POD, pod, subresource="")
+            self.informer.stored(POD, pod, subresource="")
             held = self.store.seen(POD, "n", pod["metadata"]["name"])
             assert held is None or held[1] >= int(pod["metadata"]["resourceVersion"])
 
@@ -261,9 +263,9 @@ class World:
         found, version = list(self.there.values()), self.version
         for pod in found:
             self.during()
-            self.feed.watched(None, pod)
+            self.informer.observed(None, pod)
         self.during()
-        self.feed.listed_all("Pod", "", {one["metadata"]["uid"] for one in found}, version)
+        self.informer.list_ended("Pod", "", {one["metadata"]["uid"] for one in found}, version)
 
     def look(self) -> None:
         self.looks.changed(KEY)

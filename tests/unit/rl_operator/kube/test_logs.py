@@ -11,7 +11,6 @@ import pytest
 from rl_operator.kube import logs, metrics
 from rl_operator.kube.api_errors import ApiConflictError, ApiMissingError, ApiUnavailableError
 from rl_operator.kube.kinds import Key
-from rl_operator.process.blocking_queue import BlockingWorkQueue
 from rl_operator.process.work_queue import WorkQueue
 from rl_operator.process.worker import Reconcile, work
 
@@ -66,7 +65,7 @@ def test_a_failed_reconcile_is_told_with_job_and_attempt_and_counted(
     looked, failed = lines
     assert (looked["job"], looked["attempt"]) == ("ns/job", 3)
     assert (failed["job"], failed["attempt"], failed["level"]) == ("ns/job", "3", "WARNING")
-    assert failed["again_in"]
+    assert failed["retry_in"]
     after = _value("rl_operator_retries_total"), _value("rl_operator_queue_seconds_count")
     assert after == (before[0] + 1, before[1] + 1)
 
@@ -103,9 +102,8 @@ def _value(name: str) -> float:
 
 def _work_once(reconcile: Reconcile) -> None:
     """Work on one key until it has failed."""
-    queue: BlockingWorkQueue[Key] = BlockingWorkQueue(
-        WorkQueue(clock=lambda: 0.0, jitter=lambda: 0.0, waited=metrics.QUEUE_SECONDS.observe),
-        clock=lambda: 0.0,
+    queue: WorkQueue[Key] = WorkQueue(
+        clock=lambda: 0.0, jitter=lambda: 0.0, waited=metrics.QUEUE_SECONDS.observe
     )
 
     def once(key: Key) -> float | None:

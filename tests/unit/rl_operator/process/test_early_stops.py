@@ -73,4 +73,4 @@ def test_sigterm_while_the_api_server_hangs_ends_the_process_with_status_0(tmp_p
     assert process.returncode == 0, said
     told = [json.loads(line)["message"] for line in said.splitlines()]
     assert told[0] == "stopping"
-    assert "while these wait for answers" in told[-1]
+    assert "while these threads wait for answers" in told[-1]

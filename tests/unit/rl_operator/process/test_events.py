@@ -1,4 +1,4 @@
-"""The story that events tell."""
+"""Which events a change of status leads to, and what becomes of those that are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_operator.kube.api_requests import Manifest
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Kind
 from rl_operator.kube.plan import Action, Apply, Create, Delete
-from rl_operator.process.events import Journal, Note, of_actions, of_change
+from rl_operator.process.events import EventNote, EventRecorder, of_actions, of_change
 from rl_operator.render import pool, trainer
 from tests.unit.rl_operator.builders import IMAGES, a_failure, a_meta, a_spec
 
@@ -50,7 +50,7 @@ TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
         a_status((*STALLED[:3], "Another.")),
         [("ModelNotFound", "Warning")],
     ),
-    "mended": (a_status(STALLED), a_status(), [("Mended", "Normal")]),
+    "resolved": (a_status(STALLED), a_status(), [("Resolved", "Normal")]),
     "published": (
         a_status(("PolicyPublished", "False", "NotYet", "")),
         a_status(("PolicyPublished", "True", "Published", ""), weights=WeightsStatus(version=1)),
@@ -97,14 +97,14 @@ TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize(("before", "after", "told"), TURNS.values(), ids=TURNS.keys())
-def test_a_turn_is_told_once(
+def test_a_change_of_status_is_recorded_once(
     before: RLJobStatus, after: RLJobStatus, told: list[tuple[str, str]]
 ) -> None:
     assert [(one.reason, one.type) for one in of_change(before, after)] == told
     assert of_change(after, after) == []
 
 
-def test_creations_are_told() -> None:
+def test_created_pools_and_trainers_are_recorded() -> None:
     meta, spec = a_meta(), a_spec()
     group = spec.samplers[0]
     first = pool.render(meta, group)
@@ -118,12 +118,12 @@ def test_creations_are_told() -> None:
         Delete(kind=kinds.PYTORCH_JOB, name="job-1", uid="u"),
     ]
     assert of_actions(made) == [
-        Note("PoolCreated", "Sampler pool job-main starts with 2 pods."),
-        Note("AttemptStarted", "Attempt 3: trainer job-3 is created."),
+        EventNote("PoolCreated", "Created sampler pool job-main with 2 pods."),
+        EventNote("AttemptStarted", "Attempt 3: created trainer job-3."),
     ]
 
 
-def test_an_event_that_is_refused_is_named_where_they_are_counted() -> None:
+def test_an_event_that_the_api_server_does_not_take_is_reported_as_dropped() -> None:
     class Away(Cluster):
         def create(self, kind: Kind, manifest: Manifest, *, manager: str = "") -> Manifest:
             raise ApiUnavailableError(doing="POST events", status=503, message="away")
@@ -131,19 +131,26 @@ def test_an_event_that_is_refused_is_named_where_they_are_counted() -> None:
     lost = list[str]()
     api = client.ApiClient(client.Configuration())
     away = Away(api, may_write=lambda: None, count=lambda verb, kind: None)
-    journal = Journal(away, identity="i", now=lambda: 0.0, given_up=lost.append)
-    journal.post(a_meta(), kinds.RLJOB, [Note("Mended", "It goes on."), Note("Resumed", "Again.")])
-    assert [one.split(" of ")[0] for one in lost] == ["Mended", "Resumed"]
+    events = EventRecorder(away, identity="i", now=lambda: 0.0, dropped=lost.append)
+    events.record(
+        a_meta(),
+        kinds.RLJOB,
+        [EventNote("Resolved", "It continues."), EventNote("Resumed", "Again.")],
+    )
+    assert [one.split(" of ")[0] for one in lost] == ["Resolved", "Resumed"]
     assert all("away" in one for one in lost)
 
 
-def test_warnings_are_urgent() -> None:
+def test_warnings_are_submitted_as_warnings() -> None:
     asked = list[bool]()
     api = client.ApiClient(client.Configuration())
     cluster = Cluster(api, may_write=lambda: None, count=lambda verb, kind: None)
-    journal = Journal(
-        cluster, identity="i", now=lambda: 0.0, later=lambda task, *, urgent: asked.append(urgent)
+    events = EventRecorder(
+        cluster,
+        identity="i",
+        now=lambda: 0.0,
+        submit=lambda task, *, warning: asked.append(warning),
     )
-    notes = [Note("Resumed", "It goes on."), Note("ChildRefused", "No.", "Warning")]
-    journal.post(a_meta(), kinds.RLJOB, notes)
+    notes = [EventNote("Resumed", "It continues."), EventNote("ChildRefused", "No.", "Warning")]
+    events.record(a_meta(), kinds.RLJOB, notes)
     assert asked == [False, True]

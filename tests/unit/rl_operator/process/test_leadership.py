@@ -18,8 +18,8 @@ from rl_operator.process import leadership as module
 from rl_operator.process.leadership import (
     DataRestoredError,
     Leadership,
+    LeaseState,
     NotLeaderError,
-    Sighting,
     may_take,
 )
 
@@ -33,8 +33,8 @@ CASES = {
 
 @pytest.mark.parametrize(("holder", "unchanged", "free"), CASES.values(), ids=CASES.keys())
 def test_may_take(holder: str, unchanged: float, free: bool) -> None:
-    sighting = Sighting(holder=holder, version="1", seen_at=100.0)
-    assert may_take(sighting, identity="me", now=100.0 + unchanged) is free
+    state = LeaseState(holder=holder, version="1", seen_at=100.0)
+    assert may_take(state, identity="me", now=100.0 + unchanged) is free
 
 
 class Slow(Cluster):
@@ -111,7 +111,7 @@ async def test_who_sees_older_data_writes_nothing_more_and_ends(
     leader = Leadership(
         Restored(forgets=forgets), namespace="n", identity="me", clock=time.monotonic
     )
-    with pytest.raises(DataRestoredError, match="has shown 8"):
+    with pytest.raises(DataRestoredError, match="after version 8"):
         await leader.run()
     assert leader.gained.is_set()
     with pytest.raises(NotLeaderError):

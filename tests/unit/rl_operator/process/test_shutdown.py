@@ -64,7 +64,9 @@ async def test_a_watch_that_is_lost_is_told_in_a_line(caplog: pytest.LogCaptureF
     done, _ = await asyncio.wait({asyncio.create_task(guard(), name="watchdog")})
     await shutdown.end(done, set())
     (told,) = caplog.records
-    assert told.getMessage().startswith("watchdog ended: the API server does not know /api/v1/pods")
+    assert told.getMessage().startswith(
+        "watchdog ended: the API server no longer serves /api/v1/pods"
+    )
     assert told.exc_info is None
 
 
@@ -89,7 +91,7 @@ async def test_what_kopf_has_cancelled_has_failed(caplog: pytest.LogCaptureFixtu
     assert shutdown.failed(done)
     await shutdown.end(done, set())
     assert [record.getMessage() for record in caplog.records] == [
-        "reconciling was cancelled, and not by us"
+        "reconciling was cancelled by another task"
     ]
 
 
@@ -121,6 +123,6 @@ def test_a_process_ends_whose_api_server_does_not_answer() -> None:
     )
     assert ended.returncode == 3
     released, left = ended.stderr.splitlines()
-    assert released == "lease not released within 3 s: the next one waits for it"
-    assert left.startswith("the process ends while these wait for answers: ")
+    assert released == "lease not released within 3 s: the next leader waits until it expires"
+    assert left.startswith("exiting while these threads wait for answers: ")
     assert "asyncio_0" in left

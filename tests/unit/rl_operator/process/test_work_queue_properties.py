@@ -1,94 +1,134 @@
-"""The work queue after any operations: no wish is lost, and no key has two workers."""
+"""The work queue beside a model of it: after any operations both agree on every key."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from dataclasses import dataclass
 
-from rl_operator.process.work_queue import RUSH, WorkQueue
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rl_operator.process.work_queue import (
+    BACKOFF_BASE_SECONDS,
+    BACKOFF_MAX_SECONDS,
+    PERIODIC_YIELD_SECONDS,
+    WorkQueue,
+)
 from tests.unit.rl_operator.process.test_work_queue import Clock
 
-OPERATIONS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["add", "may wait", "later", "take", "seen", "done", "fail", "time", "rush"]
-        ),
-        st.sampled_from("abc"),
-    ),
-    max_size=60,
-)
+KEYS = st.sampled_from("abcd")
+SECONDS = st.sampled_from([0.0, 0.5, 1.0, 3.0, 15.0])
+INTERVALS = {"a": 0.0, "b": 0.0, "c": 1.0, "d": 5.0}
+JITTER = 0.5
 
 
-class Model:
-    """A queue and what it owes."""
+@dataclass
+class Wish:
+    """What the queue owes to a key."""
 
-    def __init__(self, *, spacing: float) -> None:
+    due: float
+    rank: float
+
+
+class QueueModel(RuleBasedStateMachine):
+    """Adds, takes and ends keys at any times; the model says what must come, and what must not."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.clock = Clock()
         self.queue: WorkQueue[str] = WorkQueue(
-            clock=self.clock,
-            jitter=lambda: 0.5,
-            begins=lambda key: key == "c",
-            spacing=lambda key: spacing,
+            clock=self.clock, jitter=lambda: JITTER, min_interval=INTERVALS.__getitem__
         )
+        self.owed: dict[str, Wish] = {}
         self.working: set[str] = set()
-        self.wanted: set[str] = set()
+        self.started: dict[str, float] = {}
+        self.failures: dict[str, int] = {}
 
-    def take(self) -> str | None:
-        due_at = self.queue.due_at()
-        taken = self.queue.take()
-        if taken is not None:
-            assert due_at <= self.clock.now
-            assert taken not in self.working
-            self.working.add(taken)
-            self.wanted.discard(taken)
-        return taken
+    def owe(self, key: str, due: float, *, periodic: bool) -> None:
+        rank = due + PERIODIC_YIELD_SECONDS * periodic
+        wish = self.owed.setdefault(key, Wish(due, rank))
+        wish.due, wish.rank = min(wish.due, due), min(wish.rank, rank)
 
-    def end(self, key: str, *, failed: bool) -> None:
+    def due_keys(self) -> dict[str, Wish]:
+        now = self.clock.now
+        return {
+            key: wish
+            for key, wish in self.owed.items()
+            if wish.due <= now and key not in self.working
+        }
+
+    @rule(key=KEYS, periodic=st.booleans())
+    def add(self, key: str, periodic: bool) -> None:
+        self.queue.add(key, periodic=periodic)
+        earliest = self.started.get(key, -100.0) + INTERVALS[key]
+        self.owe(key, max(self.clock.now, earliest), periodic=periodic)
+
+    @rule(key=KEYS, seconds=SECONDS, periodic=st.booleans())
+    def add_after(self, key: str, seconds: float, periodic: bool) -> None:
+        self.queue.add_after(key, seconds, periodic=periodic)
+        self.owe(key, self.clock.now + seconds, periodic=periodic)
+
+    @rule(seconds=SECONDS)
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @rule()
+    def get(self) -> None:
+        candidates = self.due_keys()
+        key = self.queue.get(block=False)
+        if key is None:
+            assert not candidates, f"due and not handed out: {candidates}"
+            return
+        assert key not in self.working, "two workers have one key"
+        assert key in candidates, "handed out without a request or before it was due"
+        assert candidates[key].rank == min(wish.rank for wish in candidates.values())
+        del self.owed[key]
+        self.working.add(key)
+        self.started[key] = self.clock.now
+
+    @precondition(lambda self: self.working)
+    @rule(data=st.data(), failed=st.booleans())
+    def end(self, data: st.DataObject, failed: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(self.working)))
+        if failed:
+            self.fail(key)
+        else:
+            self.queue.forget(key)
+            self.failures.pop(key, None)
         self.queue.done(key)
         self.working.discard(key)
-        if failed:
-            self.queue.failed(key)
-            self.wanted.add(key)
+        if key not in self.owed:
+            self.started.pop(key, None)
 
-    def rush(self) -> None:
-        for number in range(RUSH):
-            self.queue.add(f"other {number}")
-        while (other := self.take()) is not None:
-            self.end(other, failed=False)
+    def fail(self, key: str) -> None:
+        failures = self.failures[key] = self.failures.get(key, 0) + 1
+        doubled = min(BACKOFF_BASE_SECONDS * 2 ** (failures - 1), BACKOFF_MAX_SECONDS)
+        delay = self.queue.add_rate_limited(key)
+        assert delay == doubled * (1 + JITTER / 4)
+        self.owe(key, self.clock.now + delay, periodic=False)
 
-    def perform(self, operation: str, key: str) -> None:
-        if operation in ("add", "may wait", "later"):
-            self.wanted.add(key)
-        match operation:
-            case "add":
-                self.queue.add(key)
-            case "may wait":
-                self.queue.add(key, within=2.5)
-            case "later":
-                self.queue.add_after(key, 3)
-            case "time":
-                self.clock.now += 2
-            case "rush":
-                self.rush()
-            case "take":
-                self.take()
-            case "seen":
-                self.queue.seen(key)
-                self.wanted -= {key} & self.working
-            case _ if key in self.working:
-                self.end(key, failed=operation == "fail")
+    @precondition(lambda self: self.working)
+    @rule(data=st.data())
+    def read_again(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.working)))
+        self.queue.seen(key)
+        self.owed.pop(key, None)
+        self.started[key] = self.clock.now
+
+    @invariant()
+    def the_length_counts_what_is_due(self) -> None:
+        assert len(self.queue) == len(self.due_keys())
+
+    def teardown(self) -> None:
+        """Nothing that was asked for is lost, and nothing else comes."""
+        for key in sorted(self.working):
+            self.queue.done(key)
+        self.working.clear()
+        self.clock.now += 1000.0
+        rest = [self.queue.get(block=False) for _ in range(len(self.owed) + 1)]
+        assert sorted(filter(None, rest)) == sorted(self.owed)
+        self.queue.add("a")
+        self.queue.close()
+        assert self.queue.get() is None
 
 
-@given(OPERATIONS, st.sampled_from([0.0, 1.0, 5.0]))
-def test_no_wish_is_lost_and_no_key_has_two_workers(
-    operations: list[tuple[str, str]], spacing: float
-) -> None:
-    model = Model(spacing=spacing)
-    for operation, key in operations:
-        model.perform(operation, key)
-    for key in list(model.working):
-        model.end(key, failed=False)
-    model.clock.now += 1000
-    while model.take() is not None:
-        pass
-    assert not model.wanted
+TestWorkQueue = QueueModel.TestCase

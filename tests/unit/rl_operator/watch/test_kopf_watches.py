@@ -15,8 +15,8 @@ from rl_operator.cache.object_cache import Store
 from rl_operator.kube import kinds, settings
 from rl_operator.kube.settings import Settings
 from rl_operator.watch import kopf_watches
-from rl_operator.watch.informer import Feed
-from rl_operator.watch.watchdog import KindGoneError, Streams
+from rl_operator.watch.informer import Informer
+from rl_operator.watch.watchdog import KindGoneError, Watchdog
 from rl_operator.watch.watches import required_watches
 from tests.unit.rl_operator.kopf_server import KopfServer, serving
 from tests.waiting import HUNG_SECONDS
@@ -60,7 +60,7 @@ def server(
         yield server
 
 
-class Lost(Streams):
+class Lost(Watchdog):
     """Tells when a watched kind is gone."""
 
     def __init__(self, parsed: Settings) -> None:
@@ -77,17 +77,17 @@ class Lost(Streams):
 async def test_a_kind_that_goes_makes_it_end_without_a_complaint(
     server: KopfServer, parsed: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    streams = Lost(parsed)
+    watchdog = Lost(parsed)
     ready, stop = asyncio.Event(), asyncio.Event()
-    feed = Feed(Store(), look=lambda key, within: None)
+    informer = Informer(Store(), enqueue=lambda key: None)
     watching = asyncio.create_task(
-        kopf_watches.watch(parsed, streams=streams, feed=feed, ready=ready, stop=stop)
+        kopf_watches.watch(parsed, watchdog=watchdog, informer=informer, ready=ready, stop=stop)
     )
     assert await asyncio.to_thread(server.all_watched.wait, HUNG_SECONDS)
     server.lose(kinds.PYTORCH_JOB)
-    await asyncio.wait_for(streams.event.wait(), HUNG_SECONDS)
+    await asyncio.wait_for(watchdog.event.wait(), HUNG_SECONDS)
     with pytest.raises(KindGoneError, match="pytorchjobs"):
-        streams.check()
+        watchdog.check()
     stop.set()
     done, _ = await asyncio.wait({watching}, timeout=SOON_SECONDS)
     assert done == {watching}

@@ -1,4 +1,4 @@
-"""What a watch tells reaches the feed, and kopf the bookmarks with which it goes on."""
+"""What a watch tells reaches the informer, and kopf the bookmarks with which it goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from rl_operator.cache.projection import event_reader
 from rl_operator.kube.kinds import POD
-from rl_operator.watch.watch_interceptor import CHANGES, GATHER_SECONDS, MUCH_BYTES, Lists, Stream
+from rl_operator.watch.watch_interceptor import (
+    CHANGES,
+    GATHER_SECONDS,
+    MUCH_BYTES,
+    ListInterceptor,
+    WatchInterceptor,
+)
 
 KINDS = (*CHANGES, "BOOKMARK", "ERROR")
 
@@ -48,11 +54,11 @@ def read(
 
     async def one() -> bytes:
         body: Any = Body(pieces)
-        stream = Stream(
+        stream = WatchInterceptor(
             body,
             read=event_reader(POD.path("n")),
-            heard=lambda: heard.append(None),
-            told=lambda change, raw: told.append((change, raw)),
+            on_piece=lambda: heard.append(None),
+            on_object=lambda change, raw: told.append((change, raw)),
             pause=pause,
         )
         return b"".join([piece async for piece in stream.iter_chunked(1 << 20)])
@@ -119,9 +125,9 @@ class Listing:
     wholes: list[tuple[str, str, set[str], int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lists = Lists(
-            told=lambda change, raw: self.told.append((change, raw)),
-            whole=lambda kind, namespace, there, version: self.wholes.append(
+        self.lists = ListInterceptor(
+            on_object=lambda change, raw: self.told.append((change, raw)),
+            on_list=lambda kind, namespace, there, version: self.wholes.append(
                 (kind, namespace, set(there), version)
             ),
         )

@@ -8,7 +8,7 @@ from unittest.mock import ANY
 import pytest
 from aiohttp import web
 
-from rl_operator.watch.watchdog import KindGoneError, Streams, WatchSilentError, session_for
+from rl_operator.watch.watchdog import KindGoneError, Watchdog, WatchSilentError, session_for
 
 PODS, JOBS = "/api/v1/pods", "/apis/rl-operator.io/v1alpha1/rljobs"
 
@@ -22,30 +22,30 @@ class Clock:
 
 def test_a_silent_watch_is_named_and_a_heard_one_is_not() -> None:
     clock = Clock()
-    streams = Streams([PODS, JOBS], clock=clock, seconds=180)
+    watchdog = Watchdog([PODS, JOBS], clock=clock, seconds=180)
     clock.now = 100
-    streams.hear(f"/behind/a/prefix{PODS}")
+    watchdog.hear(f"/behind/a/prefix{PODS}")
     clock.now = 180
-    streams.check()
+    watchdog.check()
     clock.now = 181
     with pytest.raises(WatchSilentError) as caught:
-        streams.check()
+        watchdog.check()
     assert caught.value.paths == (JOBS,)
-    assert streams.silences() == {PODS: 81, JOBS: 181}
+    assert watchdog.silences() == {PODS: 81, JOBS: 181}
 
 
 def test_a_kind_that_need_not_be_there_counts_once_it_was_heard_of() -> None:
     clock = Clock()
-    streams = Streams([], clock=clock, seconds=180)
+    watchdog = Watchdog([], clock=clock, seconds=180)
     clock.now = 1000
-    streams.check()
-    streams.hear("/apis/kubeflow.org/v1/pytorchjobs")
+    watchdog.check()
+    watchdog.hear("/apis/kubeflow.org/v1/pytorchjobs")
     clock.now = 1181
     with pytest.raises(WatchSilentError, match="pytorchjobs"):
-        streams.check()
+        watchdog.check()
 
 
-class Counted(Streams):
+class Counted(Watchdog):
     """Counts what it hears."""
 
     def __init__(self) -> None:
@@ -64,13 +64,13 @@ class Counted(Streams):
 
 
 def test_a_watched_kind_that_is_gone_is_named() -> None:
-    streams = Streams([PODS], clock=Clock(), seconds=180)
-    streams.lose("/apis/kubeflow.org/v1/pytorchjobs")  # nobody watches it
-    streams.lose("/elsewhere")
-    streams.check()
-    streams.lose(f"/behind/a/prefix{PODS}")
-    with pytest.raises(KindGoneError, match="begins with the kinds that there are") as caught:
-        streams.check()
+    watchdog = Watchdog([PODS], clock=Clock(), seconds=180)
+    watchdog.lose("/apis/kubeflow.org/v1/pytorchjobs")  # nobody watches it
+    watchdog.lose("/elsewhere")
+    watchdog.check()
+    watchdog.lose(f"/behind/a/prefix{PODS}")
+    with pytest.raises(KindGoneError, match="restarting to watch the kinds") as caught:
+        watchdog.check()
     assert caught.value.paths == (PODS,)
 
 
@@ -88,7 +88,7 @@ def ignored(*_: object) -> None:
 
 
 async def _read(
-    query: str, *, of: str = PODS, streams: Counted | None = None
+    query: str, *, of: str = PODS, watchdog: Counted | None = None
 ) -> tuple[bytes, Counted]:
     """What a client reads of the stream, and what was heard of the watch meanwhile."""
     application = web.Application()
@@ -98,22 +98,22 @@ async def _read(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     server = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    streams = streams or Counted()
+    watchdog = watchdog or Counted()
     try:
         async with (
-            session_for(streams, told=ignored, whole=ignored) as session,
+            session_for(watchdog, on_object=ignored, on_list=ignored) as session,
             session.get(f"{server}{of}{query}") as response,
         ):
             read = b"".join([piece async for piece in response.content.iter_chunked(1 << 20)])
     finally:
         await runner.cleanup()
-    return read, streams
+    return read, watchdog
 
 
 def test_each_piece_of_a_watch_is_heard_and_passed_on() -> None:
-    read, streams = asyncio.run(_read("?watch=true"))
+    read, watchdog = asyncio.run(_read("?watch=true"))
     assert read == b'{"type":"BOOKMARK"}\n' * 2
-    assert streams.times >= 2  # the answer's begin, and its pieces as they came
+    assert watchdog.times >= 2  # the answer's begin, and its pieces as they came
 
 
 def test_a_list_is_no_watch() -> None:
@@ -122,12 +122,12 @@ def test_a_list_is_no_watch() -> None:
 
 @pytest.mark.parametrize("query", ["", "?watch=true"])
 async def test_a_kind_that_nobody_knows_is_no_watch_any_more(query: str) -> None:
-    streams = Counted()
-    asking = asyncio.create_task(_read(query, of=JOBS, streams=streams))
-    await streams.lost.wait()
-    assert streams.times == 0
+    watchdog = Counted()
+    asking = asyncio.create_task(_read(query, of=JOBS, watchdog=watchdog))
+    await watchdog.lost.wait()
+    assert watchdog.times == 0
     with pytest.raises(KindGoneError, match="rljobs"):
-        streams.check()
+        watchdog.check()
     _, waits = await asyncio.wait({asking}, timeout=0.05)
     assert waits == {asking}  # kopf, which would fail in many words, is told nothing
     asking.cancel()
