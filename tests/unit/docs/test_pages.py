@@ -245,22 +245,66 @@ def of_trainer() -> CollectorRegistry:
     return registry
 
 
+REGISTRIES = [
+    ("rl_operator_", operator_metrics.REGISTRY),
+    ("rl_trainer_", of_trainer()),
+    ("rl_sampler_", agent_registry(serving=Serving(), tally=Tally(), problems=Problems())),
+]
+METRIC = re.compile(r"(rl_(?:operator|trainer|sampler)_\w+?)(?:\{([\w,]+)\})?")
+SERIES_ONLY = {"le"}
+"""Labels that Prometheus adds to the series of a histogram."""
+
+
 def names_of(registry: CollectorRegistry) -> set[str]:
     """As they stand in what Prometheus reads."""
     made = registry.collect()
     return {f"{one.name}_total" if one.type == "counter" else one.name for one in made}
 
 
-@pytest.mark.parametrize(
-    ("prefix", "registry"),
-    [
-        ("rl_operator_", operator_metrics.REGISTRY),
-        ("rl_trainer_", of_trainer()),
-        ("rl_sampler_", agent_registry(serving=Serving(), tally=Tally(), problems=Problems())),
-    ],
-)
-def test_metrics_are_described(prefix: str, registry: CollectorRegistry) -> None:
-    ours = {one for one in names_of(registry) if one.startswith(prefix)}
+def labels_of(registry: CollectorRegistry) -> dict[str, set[str]]:
+    """By metric, the labels of its series; a metric without any series is left out."""
+    made = [metric for metric in registry.collect() if metric.samples]
+    return {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name: {
+            label for sample in metric.samples for label in sample.labels
+        }
+        - SERIES_ONLY
+        for metric in made
+    }
+
+
+def described_metrics() -> dict[str, set[str]]:
+    """The metrics of the reference page with the labels that it gives them."""
+    page = ROOT / "docs" / "reference" / "metrics.md"
+    rows = re.findall(r"^\| (`rl_.+?) \|", page.read_text(), re.MULTILINE)
+    tokens = [token for row in rows for token in re.findall(r"`([^`]+)`", row)]
+    matches = [METRIC.fullmatch(token) for token in tokens]
+    return {match[1]: set(filter(None, (match[2] or "").split(","))) for match in matches if match}
+
+
+@pytest.mark.parametrize(("prefix", "registry"), REGISTRIES)
+def test_the_metrics_page_has_every_metric_and_no_other(
+    prefix: str, registry: CollectorRegistry
+) -> None:
+    ours = {name for name in names_of(registry) if name.startswith(prefix)}
     assert ours
-    named = (re.fullmatch(rf"({prefix}\w+)(\{{.*\}})?", one) for one in everything_quoted())
-    assert ours == {found[1] for found in named if found}
+    assert ours == {name for name in described_metrics() if name.startswith(prefix)}
+
+
+@pytest.mark.parametrize(("prefix", "registry"), REGISTRIES)
+def test_the_metrics_page_has_each_metrics_labels(prefix: str, registry: CollectorRegistry) -> None:
+    described = described_metrics()
+    wrong = {
+        name: labels
+        for name, labels in labels_of(registry).items()
+        if name.startswith(prefix) and labels != described[name]
+    }
+    assert wrong == {}
+
+
+def test_no_page_names_a_metric_that_is_not_on_the_metrics_page() -> None:
+    named = (METRIC.fullmatch(token) for token in everything_quoted())
+    programs = {"rl_operator", "rl_trainer", "rl_sampler"}
+    assert {match[1] for match in named if match and "/" not in match[1]} - programs <= set(
+        described_metrics()
+    )
