@@ -24,7 +24,8 @@ FAILED = 1
 app = typer.Typer(name="kubectl-rl", no_args_is_help=True, add_completion=False)
 
 Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", help="Default: the one of the kubeconfig's context.")
+    str,
+    typer.Option("--namespace", "-n", help="Namespace of the job. Default: that of the context."),
 ]
 
 
@@ -32,14 +33,18 @@ Namespace = Annotated[
 def connect(
     context: typer.Context,
     *,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Default: kubectl's own.")] = None,
-    kube_context: Annotated[
-        str | None, typer.Option("--context", help="Of the kubeconfig.")
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Kubeconfig file. Default: $KUBECONFIG or ~/.kube/config.")
     ] = None,
-    kubectl: Annotated[str, typer.Option(envvar="KUBECTL", help="Path of kubectl.")] = "kubectl",
-    helm: Annotated[str, typer.Option(envvar="HELM", help="Path of helm.")] = "helm",
+    kube_context: Annotated[
+        str | None, typer.Option("--context", help="Kubeconfig context to use.")
+    ] = None,
+    kubectl: Annotated[
+        str, typer.Option(envvar="KUBECTL", help="kubectl program to run.")
+    ] = "kubectl",
+    helm: Annotated[str, typer.Option(envvar="HELM", help="helm program to run.")] = "helm",
 ) -> None:
-    """Look at RL post-training runs on Kubernetes."""
+    """Watch RL post-training jobs on Kubernetes and report on them."""
     context.obj = Tools(kubectl=kubectl, helm=helm, kubeconfig=kubeconfig, context=kube_context)
 
 
@@ -53,10 +58,14 @@ def follow(
     job: str,
     *,
     namespace: Namespace = "",
-    timeout: Annotated[float, typer.Option(help="Seconds after which to give up.")] = 86400.0,
-    patience: Annotated[float, typer.Option(help="Seconds for which a stall is borne.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(help="Stop watching after this many seconds.")
+    ] = 86400.0,
+    patience: Annotated[
+        float, typer.Option(help="Exit after the job has been Stalled for this many seconds.")
+    ] = 60.0,
 ) -> None:
-    """Show a job until it has ended; the exit code is 0 only when it is complete."""
+    """Show a job until it ends. The exit code is 0 only if the job completed."""
     cluster = _cluster(context.obj)
     session = Session(
         cluster=cluster,
@@ -75,9 +84,11 @@ def report(
     job: str,
     *,
     namespace: Namespace = "",
-    out: Annotated[Path, typer.Option(help="Receives the reward curve.")] = Path("reward.png"),
+    out: Annotated[Path, typer.Option(help="PNG file to write the reward curve to.")] = Path(
+        "reward.png"
+    ),
 ) -> None:
-    """Accuracy, reward curve and final model of a finished job."""
+    """Print the evaluations and final model of a finished job, and draw its reward curve."""
     cluster = _cluster(context.obj)
     console = Console()
     finished = cluster.job(namespace or cluster.default_namespace, job)
@@ -94,13 +105,17 @@ def report(
 def demo(
     context: typer.Context,
     *,
-    images: Annotated[Path, typer.Option(help="JSON: image references by name.")],
-    cache: Annotated[Path, typer.Option(help="Keeps the model and the data.")],
-    out: Annotated[Path, typer.Option(help="Receives the results.")] = Path("out"),
-    storage_class: Annotated[str, typer.Option(help="Of the stores' volumes.")] = "",
-    started_at: Annotated[float | None, typer.Option(help="Unix time: when it began.")] = None,
+    images: Annotated[Path, typer.Option(help="JSON file: image name to image reference.")],
+    cache: Annotated[
+        Path, typer.Option(help="Folder that keeps the model and the data between demos.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path("out"),
+    storage_class: Annotated[str, typer.Option(help="StorageClass of the stores' volumes.")] = "",
+    started_at: Annotated[
+        float | None, typer.Option(help="Unix time at which the demo began.")
+    ] = None,
 ) -> None:
-    """Install everything, run the example and show what it has learned."""
+    """Install everything, run the example job and show what the model learned."""
     settings = DemoSettings(
         tools=context.obj,
         checkout=Path.cwd(),
@@ -113,7 +128,7 @@ def demo(
 
 
 def main() -> None:
-    """Run; a failure is told with condition, remedy and log, and ends with 1."""
+    """Run the command line; print a failure with its remedy and log, and exit with 1."""
     console = Console(stderr=True)
     try:
         app()

@@ -1,4 +1,4 @@
-"""The two ways a job is shown: a live table on a terminal, one line now and then elsewhere."""
+"""Displays of a job: a live table on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class LineDisplay:
     """One line every few seconds, and at once when the phase changes."""
 
     def __init__(self, console: Console, *, before: float = 0.0) -> None:
-        """Show on a console; ``before`` seconds had passed when following began."""
+        """Print to ``console``; times shown start at ``before`` seconds."""
         self._console = console
         self._before = before
-        self._told_at: float | None = None
+        self._printed_at: float | None = None
         self._phase = ""
 
     def __enter__(self) -> Self:
@@ -40,22 +40,22 @@ class LineDisplay:
         """Nothing to close."""
 
     def show(self, snapshot: Snapshot, *, elapsed: float) -> None:
-        """Print the job's line when it is time."""
+        """Print the job's line if the phase changed or the interval is over."""
         phase = snapshot.job.status.phase
         if phase != self._phase or self._due(elapsed):
             self._phase = phase
             self._print(line(snapshot), elapsed)
 
     def note(self, text: str, *, elapsed: float) -> None:
-        """Print a remark when it is time."""
+        """Print a remark if the interval is over."""
         if self._due(elapsed):
             self._print(text, elapsed)
 
     def _due(self, elapsed: float) -> bool:
-        return self._told_at is None or elapsed - self._told_at >= LINE_SECONDS
+        return self._printed_at is None or elapsed - self._printed_at >= LINE_SECONDS
 
     def _print(self, text: str, elapsed: float) -> None:
-        self._told_at = elapsed
+        self._printed_at = elapsed
         seconds = self._before + elapsed
         self._console.print(f"[{seconds:6.1f} s] {text}", markup=False, soft_wrap=True)
 
@@ -77,25 +77,25 @@ class LiveDisplay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the last table standing."""
+        """Stop drawing; the last table stays on the screen."""
         self._live.stop()
 
     def show(self, snapshot: Snapshot, *, elapsed: float) -> None:
-        """Redraw."""
+        """Redraw the table."""
         self._live.update(table(snapshot, elapsed=elapsed), refresh=True)
 
     def note(self, text: str, *, elapsed: float) -> None:
-        """Put a remark in the table's place until the next look succeeds."""
+        """Show a remark instead of the table until the next successful read."""
         self._live.update(Text(f"{duration(elapsed)}: {text}"), refresh=True)
 
 
 def display(console: Console, *, before: float = 0.0) -> LineDisplay | LiveDisplay:
-    """The display that fits the console; ``before`` seconds had passed when following began."""
+    """A live display for a terminal, else a line display; times start at ``before`` seconds."""
     return LiveDisplay(console) if console.is_terminal else LineDisplay(console, before=before)
 
 
 def table(snapshot: Snapshot, *, elapsed: float) -> Group:
-    """The job and its pools."""
+    """The job's progress bar, its fields and a row for each pool."""
     job = snapshot.job
     heading = Text(f"RLJob {job.namespace}/{job.name}, {duration(elapsed)}", style="bold")
     progress = job.status.progress

@@ -1,4 +1,4 @@
-"""What a person at the console is told when something cannot be done."""
+"""Errors of the console; each message says what was being done and why it failed."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from rl_contracts.errors import RLError
 
 
 class ClusterUnavailableError(RLError):
-    """The API server did not answer; asking again may help."""
+    """The API server did not answer; retrying may help."""
 
     def __init__(self, *, doing: str, cause: str) -> None:
         super().__init__(f"the Kubernetes API did not answer while {doing}: {cause}")
 
 
 class NotFoundError(RLError):
-    """An object is not there."""
+    """An object does not exist in the cluster."""
 
     def __init__(self, *, doing: str) -> None:
         super().__init__(f"not found while {doing}")
 
 
 class RequestRefusedError(RLError):
-    """The API server, or a tool, refused what was asked."""
+    """The API server or a tool rejected a request."""
 
     def __init__(self, *, doing: str, cause: str) -> None:
         super().__init__(f"refused while {doing}: {cause}")
 
 
 class StageFailedError(RLError):
-    """A stage ended without its result: which condition failed, what to do, what the log says."""
+    """A stage failed: the failed condition, the remedy, and the last lines of a log."""
 
     def __init__(
         self, condition: str, *, remedy: str, log_name: str = "", log: Sequence[str] = ()

@@ -1,9 +1,9 @@
-"""What to tell of a job that did not complete: condition, remedy, and the log that says why."""
+"""Explains a job that did not complete: failed condition, remedy, and the log to read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from rl_console.follow import Ending
 from rl_console.pods import ContainerView, PodView
@@ -11,22 +11,24 @@ from rl_contracts.spec.status import RLJobStatus
 
 LOG_LINES = 25
 REMEDIES = {
-    "Deadline": "Look at `kubectl describe rljob {name}` and allow more time if it was going on.",
+    "Deadline": "Run `kubectl describe rljob {name}`; if the job is still making progress, allow "
+    "more time.",
     "Deleted": "Apply the manifest again.",
-    "Unreachable": "See whether the cluster runs: `make up` starts the local one again.",
-    "Stalled": "Mend what the message names; the job then goes on by itself.",
-    "Failed": "Mend what the message and the log name, delete the job and apply it again.",
+    "Unreachable": "Check that the cluster is running; `make up` restarts the local one.",
+    "Stalled": "Fix what the message names; the job then continues by itself.",
+    "Failed": "Fix the cause that the message and the log name, then delete the job and apply it "
+    "again.",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogWanted:
-    """A container whose last lines say most."""
+    """The container whose log to show."""
 
     pod: PodView
     container: str
     previous: bool
-    """Of the run before: the container has started again since."""
+    """Show the log of the previous run: the container has restarted since it failed."""
 
 
 def describe(ending: Ending, *, name: str) -> tuple[str, str]:
@@ -53,7 +55,7 @@ def _last_failure(status: RLJobStatus) -> list[str]:
 
 
 def choose_log(pods: Sequence[PodView], operators: Sequence[PodView]) -> LogWanted | None:
-    """The log of the container that is most likely the cause.
+    """Choose the container that most likely caused the failure.
 
     A trainer that failed comes first, then a sampler container that failed or is not ready, then
     a trainer that runs, then the operator.
@@ -64,32 +66,35 @@ def choose_log(pods: Sequence[PodView], operators: Sequence[PodView]) -> LogWant
     """
     trainers = sorted((pod for pod in pods if pod.role == "trainer"), key=lambda pod: -pod.attempt)
     samplers = [pod for pod in pods if pod.role == "sampler"]
-    for group in (trainers, samplers):
-        for pod in group:
-            broken = next((container for container in pod.containers if _failed(container)), None)
-            if broken:
-                previous = broken.failed_before
-                return LogWanted(pod=pod, container=broken.name, previous=previous)
-    for pod in samplers:
-        waiting = next(
-            (
-                container
-                for container in pod.containers
-                if container.running and not container.ready
-            ),
-            None,
-        )
-        if waiting:
-            return LogWanted(pod=pod, container=waiting.name, previous=False)
-    for pod in [*trainers, *operators]:
-        started = next((container for container in pod.containers if container.running), None)
-        if started:
-            return LogWanted(pod=pod, container=started.name, previous=False)
+    broken = _first([*trainers, *samplers], _failed)
+    if broken is not None:
+        return replace(broken, previous=_container(broken).failed_before)
+    return _first(samplers, _unready) or _first([*trainers, *operators], _running)
+
+
+def _first(pods: Sequence[PodView], fits: Callable[[ContainerView], bool]) -> LogWanted | None:
+    """The first container that fits, in the order of pods and then of their containers."""
+    for pod in pods:
+        for container in pod.containers:
+            if fits(container):
+                return LogWanted(pod=pod, container=container.name, previous=False)
     return None
+
+
+def _container(wanted: LogWanted) -> ContainerView:
+    return next(view for view in wanted.pod.containers if view.name == wanted.container)
 
 
 def _failed(container: ContainerView) -> bool:
     return container.exit_code not in (None, 0) and not container.ready
+
+
+def _unready(container: ContainerView) -> bool:
+    return container.running and not container.ready
+
+
+def _running(container: ContainerView) -> bool:
+    return container.running
 
 
 def troubles(pods: Sequence[PodView]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Following a job to its end: read, judge, show, again."""
+"""Follows a job to its end: reads, shows and judges it once a second."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Kind = Literal["Complete", "Failed", "Stalled", "Deadline", "Deleted", "Unreacha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long what is borne."""
+    """How long to wait before following ends, in seconds."""
 
     total_seconds: float
     stalled_seconds: float = 60.0
-    """A stalled job recovers by itself when its cause is mended."""
+    """How long the job may be Stalled; it recovers by itself once the cause is fixed."""
     silent_seconds: float = 120.0
-    """Of the API server."""
+    """How long the API server may not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """Why following ended."""
+    """How following ended, and the last state that was read."""
 
     kind: Kind
     snapshot: Snapshot | None
@@ -38,30 +38,30 @@ class Ending:
 
     @property
     def succeeded(self) -> bool:
-        """The job is complete."""
+        """Whether the job completed."""
         return self.kind == "Complete"
 
 
 class Display(Protocol):
-    """Where the job is shown."""
+    """Shows a job to a person."""
 
     def show(self, snapshot: Snapshot, *, elapsed: float) -> None:
-        """Show the job as it is now."""
+        """Show the job's current state."""
 
     def note(self, text: str, *, elapsed: float) -> None:
-        """Show something that is not of the job itself."""
+        """Show a remark, e.g. that the API server does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """A clock and how to let it pass."""
+    """A monotonic clock and its sleep, in seconds."""
 
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]
 
 
 def follow(read: Callable[[], Snapshot], display: Display, *, limits: Limits, time: Time) -> Ending:
-    """Show a job until it has ended, one way or another.
+    """Show a job until it ends or a limit is reached.
 
     Args:
         read: reads the job; may raise ClusterUnavailableError and NotFoundError.
@@ -71,14 +71,14 @@ def follow(read: Callable[[], Snapshot], display: Display, *, limits: Limits, ti
     """
     watch = _Watch(limits, started=time.monotonic())
     while True:
-        ending = watch.look(read, display, now=time.monotonic())
+        ending = watch.poll(read, display, now=time.monotonic())
         if ending is not None:
             return ending
         time.sleep(POLL_SECONDS)
 
 
 class _Watch:
-    """What following remembers between two looks."""
+    """State that following keeps between two polls."""
 
     def __init__(self, limits: Limits, *, started: float) -> None:
         self._limits = limits
@@ -86,7 +86,7 @@ class _Watch:
         self._stalled_since: float | None = None
         self._last: Snapshot | None = None
 
-    def look(self, read: Callable[[], Snapshot], display: Display, *, now: float) -> Ending | None:
+    def poll(self, read: Callable[[], Snapshot], display: Display, *, now: float) -> Ending | None:
         elapsed = now - self._started
         try:
             snapshot = read()

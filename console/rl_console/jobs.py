@@ -1,4 +1,4 @@
-"""Objects of the API server that the console shows, as far as it needs them."""
+"""The parts of RLJobs, SamplerPools and workloads that the console shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JobObject:
 
     @property
     def run(self) -> str:
-        """Id of its run: another job's that it goes on with, or its own."""
+        """ID of its run: the run that it resumes, else its own UID."""
         return self.status.run_id or self.uid
 
 
@@ -31,11 +31,11 @@ class PoolObject:
 
     name: str
     job: str
-    """That it serves now; empty when nobody has a shared one."""
+    """Job that it serves now; empty for a shared pool that no job uses."""
     replicas: int
     status: SamplerPoolStatus
     beside: tuple[str, ...] = ()
-    """Other jobs that it serves, too."""
+    """Other jobs that it serves at the same time."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> PoolObject:

@@ -1,4 +1,4 @@
-"""The Kubernetes API as the console sees it: the only user of the client library."""
+"""Kubernetes API calls of the console; no other module uses the client library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOO_MANY_REQUESTS = 429
 
 
 class Cluster:
-    """One cluster, as one kubeconfig context reaches it."""
+    """The API of one cluster, reached by one kubeconfig context."""
 
     def __init__(self, api: Any, *, default_namespace: str) -> None:
         self._core = client.CoreV1Api(api)
@@ -34,10 +34,10 @@ class Cluster:
 
     @classmethod
     def connect(cls, kubeconfig: Path | None, *, context: str | None) -> Cluster:
-        """Use a context of a kubeconfig; defaults are kubectl's own.
+        """Connect by a context of a kubeconfig; kubectl's defaults where none is named.
 
         Raises:
-            RequestRefusedError: the kubeconfig or the context is not there.
+            RequestRefusedError: the kubeconfig or the context does not exist.
         """
         file = str(kubeconfig) if kubeconfig else None
         try:
@@ -49,7 +49,7 @@ class Cluster:
         return cls(api, default_namespace=wanted["context"].get("namespace", "default"))
 
     def job(self, namespace: str, name: str) -> JobObject:
-        """One RLJob; raises NotFoundError when it is not there."""
+        """Read an RLJob; raises NotFoundError when it does not exist."""
         raw = _call(
             f"reading RLJob {namespace}/{name}",
             lambda: self._custom.get_namespaced_custom_object(
@@ -79,7 +79,7 @@ class Cluster:
         )
 
     def pods(self, namespace: str, selector: str = "") -> list[PodView]:
-        """Pods of a namespace, by name; of all namespaces where it is empty."""
+        """Pods of a namespace sorted by name; an empty namespace means all namespaces."""
         wanted = {"label_selector": selector, "_request_timeout": REQUEST_SECONDS}
         listed = _call(
             f"listing pods of {namespace or 'all namespaces'}",
@@ -92,7 +92,7 @@ class Cluster:
         return sorted((pod_view(item) for item in listed.items), key=lambda pod: pod.name)
 
     def log_tail(self, pod: PodView, container: str, *, lines: int, previous: bool) -> list[str]:
-        """Last lines that a container wrote; none where it has not started or is gone."""
+        """Last lines of a container's log; empty when the container never started or is gone."""
         try:
             text: str = _call(
                 f"reading the log of {pod.namespace}/{pod.name}",
@@ -110,7 +110,7 @@ class Cluster:
         return text.splitlines()
 
     def secret(self, namespace: str, name: str) -> dict[str, str]:
-        """Decoded values of a Secret; raises NotFoundError when it is not there."""
+        """Decoded values of a Secret; raises NotFoundError when it does not exist."""
         raw = _call(
             f"reading Secret {namespace}/{name}",
             lambda: self._core.read_namespaced_secret(

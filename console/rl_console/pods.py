@@ -1,7 +1,8 @@
-"""Pods of a run, reduced to what a person needs to know of them."""
+"""Pods of a run, reduced to what the console shows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ Role = Literal["trainer", "sampler", "other"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerView:
-    """A container and how it last ended."""
+    """A container's state and how it last ended."""
 
     name: str
     ready: bool = False
@@ -21,9 +22,9 @@ class ContainerView:
     waiting: str = ""
     """Why it does not run, e.g. ``ImagePullBackOff``."""
     exit_code: int | None = None
-    """Of its current state, else of the run before; None when it never ended."""
+    """Exit code now, else of the previous run; None when the container never ended."""
     failed_before: bool = False
-    """An earlier run of it ended with an error: its log is the previous one."""
+    """The previous run ended with an error; its log is the one to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,47 +36,53 @@ class PodView:
     role: Role = "other"
     job: str = ""
     beside: tuple[str, ...] = ()
-    """Other jobs whose runs sample in it, too."""
+    """Other jobs whose runs sample in the same pod."""
     attempt: int = 0
     """Trainer pods only."""
     phase: str = "Pending"
     ready: bool = False
     trouble: str = ""
-    """Why it does not run, in the scheduler's or the kubelet's words."""
+    """Message of the scheduler or the kubelet when the pod does not run."""
     containers: tuple[ContainerView, ...] = ()
 
 
 def pod_view(pod: Any) -> PodView:
-    """Reduce a ``V1Pod``. A run's pods are known by the environment that the operator sets."""
-    spec, status = pod.spec, pod.status
-    variables = [
+    """Reduce a ``V1Pod``; the environment variables that the operator sets name job and role."""
+    status = pod.status
+    variables = _variables(pod.spec)
+    environ = dict(variables)
+    jobs = tuple(dict.fromkeys(value for name, value in variables if name == env.JOB))
+    statuses = [*(status.init_container_statuses or []), *(status.container_statuses or [])]
+    containers = tuple(map(_container_view, statuses))
+    conditions = status.conditions or []
+    return PodView(
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        role=_role(environ),
+        job=jobs[0] if jobs else "",
+        beside=jobs[1:],
+        attempt=int(environ.get(env.ATTEMPT, "0")),
+        phase=status.phase,
+        ready=("Ready", "True") in [(condition.type, condition.status) for condition in conditions],
+        trouble=_trouble(conditions, containers),
+        containers=containers,
+    )
+
+
+def _variables(spec: Any) -> list[tuple[str, str]]:
+    """Names and values of the environment variables of all containers, in order."""
+    return [
         (variable.name, variable.value)
         for container in [*(spec.init_containers or []), *spec.containers]
         for variable in container.env or []
         if variable.value
     ]
-    environ = dict(variables)
-    jobs = tuple(dict.fromkeys(value for name, value in variables if name == env.JOB))
-    role: Role = "other"
-    if env.JOB in environ:
-        role = "sampler" if env.POOL in environ else "trainer"
-    statuses = [*(status.init_container_statuses or []), *(status.container_statuses or [])]
-    containers = tuple(_container_view(container_status) for container_status in statuses)
-    conditions = status.conditions or []
-    return PodView(
-        name=pod.metadata.name,
-        namespace=pod.metadata.namespace,
-        role=role,
-        job=jobs[0] if jobs else "",
-        beside=jobs[1:],
-        attempt=int(environ.get(env.ATTEMPT, "0")),
-        phase=status.phase,
-        ready=any(
-            condition.type == "Ready" and condition.status == "True" for condition in conditions
-        ),
-        trouble=_trouble(conditions, containers),
-        containers=containers,
-    )
+
+
+def _role(environ: Mapping[str, str]) -> Role:
+    if env.JOB not in environ:
+        return "other"
+    return "sampler" if env.POOL in environ else "trainer"
 
 
 def _container_view(status: Any) -> ContainerView:

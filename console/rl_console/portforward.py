@@ -1,4 +1,4 @@
-"""A Service of the cluster on a local port, through ``kubectl port-forward``."""
+"""Forwards a local port to a Service with ``kubectl port-forward``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rl_console import programs
 from rl_console.errors import RequestRefusedError
-from rl_console.tools import Tools
+from rl_console.tools import Tools, end
 
 READY_SECONDS = 30.0
 POLL_SECONDS = 0.05
@@ -37,21 +36,21 @@ def port_forward(tools: Tools, *, namespace: str, service: str, port: int) -> It
         f"service/{service}",
         f":{port}",
     )
-    # A file, not a pipe: kubectl tells of every connection, and a full pipe would stop it.
+    # A file, not a pipe: kubectl logs every connection, and a full pipe would block it.
     with tempfile.NamedTemporaryFile(prefix="rl-port-forward-") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             yield _await_port(process, Path(log.name), service)
         finally:
-            programs.end(process)
+            end(process)
 
 
 def _await_port(process: subprocess.Popen[bytes], log: Path, service: str) -> int:
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         ended = process.poll() is not None
-        said = log.read_text()
-        match = FORWARDING.search(said)
+        written = log.read_text()
+        match = FORWARDING.search(written)
         if match:
             return int(match.group(1))
         if ended:

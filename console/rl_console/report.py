@@ -1,4 +1,4 @@
-"""What a finished run says of itself: accuracy before and after, and its reward curve."""
+"""The report of a finished run: evaluations, reward curve and final model."""
 
 from __future__ import annotations
 
@@ -71,23 +71,13 @@ def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: 
     axes.plot(steps, rewards, color="tab:blue", alpha=0.35, label="training reward")
     mean = smoothed(rewards, window=SMOOTHING_STEPS)
     axes.plot(steps, mean, color="tab:blue", label=f"mean of {SMOOTHING_STEPS} steps")
-    several = len({evaluation.dataset for evaluation in evaluations}) > 1
-    for dataset, temperature in dict.fromkeys(
-        (evaluation.dataset, evaluation.temperature) for evaluation in evaluations
-    ):
-        points = [
-            (evaluation.step, evaluation.accuracy)
-            for evaluation in evaluations
-            if (evaluation.dataset, evaluation.temperature) == (dataset, temperature)
-            and evaluation.accuracy is not None
-        ]
-        named = f"{dataset}: " if several else ""
+    for label, points in _accuracy_curves(evaluations).items():
         axes.plot(
             [step for step, _ in points],
             [accuracy for _, accuracy in points],
             marker="o",
             linestyle="--",
-            label=f"{named}held-out accuracy, temperature {temperature:g}",
+            label=label,
         )
     axes.set(xlabel="training step", ylabel="reward", ylim=(0, 1.02))
     axes.grid(alpha=0.3)
@@ -96,8 +86,21 @@ def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: 
     figure.savefig(path)
 
 
+def _accuracy_curves(evaluations: list[EvaluationResult]) -> dict[str, list[tuple[int, float]]]:
+    """Step and accuracy of each evaluation, by the label of its dataset and temperature."""
+    several = len({evaluation.dataset for evaluation in evaluations}) > 1
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for evaluation in evaluations:
+        dataset = f"{evaluation.dataset}: " if several else ""
+        label = f"{dataset}held-out accuracy, temperature {evaluation.temperature:g}"
+        points = curves.setdefault(label, [])
+        if evaluation.accuracy is not None:
+            points.append((evaluation.step, evaluation.accuracy))
+    return curves
+
+
 def table(report: Report) -> Table:
-    """Evaluations of a run, one row each; of supervised ones the loss."""
+    """Evaluations of a run as a table; supervised runs show the loss instead of accuracy."""
     if any(evaluation.loss is not None for evaluation in report.evaluations):
         return _losses(report)
     rows = _empty(

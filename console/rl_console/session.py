@@ -1,4 +1,4 @@
-"""Following one job on one cluster, and telling of it when it did not complete."""
+"""Follows a job on a cluster, and explains its failure."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ OPERATOR_SELECTOR = "app.kubernetes.io/part-of=rl-operator,app.kubernetes.io/com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One job on one cluster."""
+    """A job on a cluster, and the console to show it on."""
 
     cluster: Cluster
     console: Console
     namespace: str
     job: str
     before: float = 0.0
-    """Seconds that had passed when following began, for the lines that tell the time."""
+    """Seconds that had passed when following began; added to the times shown."""
 
     def follow(self, limits: Limits) -> Ending:
-        """Show the job until it has ended."""
+        """Show the job until it ends or a limit is reached."""
         with display(self.console, before=self.before) as shown:
             time_ = Time(monotonic=time.monotonic, sleep=time.sleep)
             return follow(self._read, shown, limits=limits, time=time_)
@@ -45,7 +45,7 @@ class Session:
         return Snapshot(job=job, pools=tuple(self.cluster.pools(self.namespace, self.job)))
 
     def explain(self, ending: Ending) -> StageFailedError:
-        """Why the job did not complete: condition, remedy and the log that says most."""
+        """Build the error of a job that did not complete: condition, remedy and log."""
         condition, remedy = describe(ending, name=self.job)
         try:
             pods = self._pods()

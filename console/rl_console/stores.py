@@ -1,4 +1,4 @@
-"""The stores of a namespace from outside of the cluster: forwarded where they are Services."""
+"""Connects to a namespace's stores from outside the cluster, by port-forward where needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """A Service inside of the cluster."""
+    """A Service of the cluster and its port."""
 
     name: str
     namespace: str
@@ -31,7 +31,7 @@ class ServiceAddress:
 
 
 def service_of(url: str, *, default_namespace: str) -> ServiceAddress | None:
-    """The Service that a URL names, e.g. ``http://minio.rl.svc:9000``; None for one outside."""
+    """The Service that a URL names, e.g. ``http://minio.rl.svc:9000``; None for another host."""
     parts = urlsplit(url)
     labels = (parts.hostname or "").split(".")
     inside = len(labels) <= 2 or labels[2] == "svc"
@@ -55,17 +55,17 @@ def read_settings(cluster: Cluster, namespace: str, name: str = STORES_SECRET) -
 
 @contextlib.contextmanager
 def bucket(cluster: Cluster, tools: Tools, namespace: str) -> Iterator[Objects]:
-    """The bucket of a namespace, reachable while the context lasts."""
+    """Open a namespace's bucket; a port-forward lasts as long as the context."""
     settings = read_settings(cluster, namespace)
     with _reachable(tools, settings.s3_endpoint, namespace) as endpoint:
         yield objects_behind(settings, endpoint)
 
 
 def objects_behind(settings: StoreSettings, endpoint: str) -> Objects:
-    """The bucket at ``endpoint``, which may be a tunnel to that of the settings."""
+    """The bucket at ``endpoint``, which may be a port-forward to the one in the settings."""
     if endpoint == settings.s3_endpoint:
         return Objects(settings, patience_seconds=PATIENCE_SECONDS)
-    # A tunnel has one name: no bucket's name before it, and not that of the certificate.
+    # The forwarded address carries no bucket name, and the certificate names the real host.
     update = {"s3_endpoint": endpoint, "s3_addressing_style": "path"}
     return Objects(
         settings.model_copy(update=update),
@@ -76,7 +76,7 @@ def objects_behind(settings: StoreSettings, endpoint: str) -> Objects:
 
 @contextlib.contextmanager
 def stores(cluster: Cluster, tools: Tools, namespace: str) -> Iterator[Stores]:
-    """All stores of a namespace, reachable while the context lasts."""
+    """Open all stores of a namespace; port-forwards last as long as the context."""
     settings = read_settings(cluster, namespace)
     mongo_uri = settings.mongo_uri.get_secret_value()
     with (

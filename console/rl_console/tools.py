@@ -1,4 +1,4 @@
-"""kubectl and helm as subprocesses, for what only they do."""
+"""Runs kubectl and helm, for what the API client cannot do."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from rl_console.errors import RequestRefusedError
 
 CALL_SECONDS = 60.0
+END_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """Paths of the tools, and which cluster they are to reach."""
+    """Paths of kubectl and helm, and the cluster that they connect to."""
 
     kubectl: str = "kubectl"
     helm: str = "helm"
@@ -54,3 +55,15 @@ def run(
     if done.returncode:
         raise RequestRefusedError(doing=doing, cause=done.stderr.strip() or done.stdout.strip())
     return done.stdout
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process: SIGTERM first, SIGKILL after END_SECONDS."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

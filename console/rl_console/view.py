@@ -1,4 +1,4 @@
-"""What a job's status says, in a person's words. Pure: status in, text out."""
+"""Formats a job's status for a person. Pure: status in, text out."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def condition(status: RLJobStatus, kind: str) -> Condition | None:
 
 
 def is_true(status: RLJobStatus, kind: str) -> bool:
-    """Whether a condition is there and True."""
+    """Whether a condition exists and is True."""
     current = condition(status, kind)
     return current is not None and current.status == "True"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them, e.g. ``1 m 30 s``."""
+    """Seconds as text, e.g. ``1 m 30 s``."""
     whole = round(seconds)
     if whole < MINUTE:
         return f"{whole} s"
@@ -41,22 +41,22 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float | None, digits: int) -> str:
-    """A number with ``digits`` decimals, or a dash where there is none yet."""
+    """A number with ``digits`` decimals; a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
 def count(value: int | None) -> str:
-    """A count, or a dash where nobody knows it now."""
+    """A count; a dash for None."""
     return "–" if value is None else str(value)
 
 
 def rate(value: float | None) -> str:
-    """A rate in whole numbers, or a dash where nobody knows it now."""
+    """A rate rounded to a whole number; a dash for None."""
     return "–" if value is None else f"{value:,.0f}"
 
 
 def fields(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Label and text of everything that is shown of a running job, in order."""
+    """Labels and texts that describe a running job, in display order."""
     status = snapshot.job.status
     progress, weights, samplers = status.progress, status.weights, status.samplers
     left = "–" if progress.seconds_left is None else duration(progress.seconds_left)
@@ -80,7 +80,7 @@ def fields(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def doing(status: RLJobStatus) -> str:
-    """The trainer's own words, else why the job is not ready."""
+    """The phase that the trainer reports, else why the job is not Ready."""
     if status.progress.phase:
         return status.progress.phase
     ready = condition(status, "Ready")
@@ -88,7 +88,7 @@ def doing(status: RLJobStatus) -> str:
 
 
 def line(snapshot: Snapshot) -> str:
-    """The job in one line, for logs."""
+    """The job's status as a single line."""
     status = snapshot.job.status
     progress, samplers = status.progress, status.samplers
     parts = [

@@ -1,4 +1,4 @@
-"""A program that runs beside the demo, with its output in a file."""
+"""Runs a program in the background with its output in a file."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rl_console import programs
 from rl_console.demo.stages import Stages
 from rl_console.errors import StageFailedError
+from rl_console.tools import end
 
 LOG_LINES = 25
 LINE_CHARACTERS = 160
 
 
 class Background:
-    """A running program."""
+    """A program that was started, and its log."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process = process
@@ -24,17 +24,17 @@ class Background:
 
     @property
     def ended(self) -> bool:
-        """It runs no longer."""
+        """Whether the program has ended."""
         return self._process.poll() is not None
 
     def lines(self) -> list[str]:
-        """What it has written, line by line, long lines cut."""
+        """Lines of the log without empty ones, each cut to LINE_CHARACTERS."""
         lines = self.log.read_text(errors="replace").splitlines()
         return [line[:LINE_CHARACTERS] for line in lines if line.strip()]
 
     def last_line(self) -> str:
-        """The last line that it has written."""
-        return (self.lines() or ["no word yet"])[-1]
+        """The last line of the log."""
+        return (self.lines() or ["no output yet"])[-1]
 
     def wait(
         self,
@@ -45,14 +45,14 @@ class Background:
         remedy: str,
         describe: Callable[[], str] | None = None,
     ) -> None:
-        """Wait for its end, telling meanwhile how far it is.
+        """Wait for the program to end, and print its progress meanwhile.
 
         Args:
-            stages: tells.
-            what: it does.
+            stages: prints the progress.
+            what: what the program does, for messages.
             seconds: longest time.
             remedy: what to do when it fails.
-            describe: how far it is; its last line by default.
+            describe: returns the progress; default: the last line of the log.
 
         Raises:
             StageFailedError: it failed or did not end in time.
@@ -80,11 +80,11 @@ class Background:
 
 @contextlib.contextmanager
 def background(command: Sequence[str], log: Path) -> Iterator[Background]:
-    """Run a program while the context lasts; it is ended with it."""
+    """Run a program as long as the context lasts, then end it."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(list(command), stdout=output, stderr=subprocess.STDOUT)
     try:
         yield Background(process, log)
     finally:
-        programs.end(process)
+        end(process)

@@ -1,4 +1,4 @@
-"""The demo from beginning to end."""
+"""The stages of the demo in order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rl_console.stores import bucket
 def run_demo(
     settings: DemoSettings, cluster: Cluster, console: Console, *, started_at: float | None
 ) -> None:
-    """Install, run the example, and write what it has learned into ``settings.out``.
+    """Install the product, run the example and write the results into ``settings.out``.
 
     Args:
-        settings: what and where.
-        cluster: on which.
-        console: receives the progress.
+        settings: paths, images and tools.
+        cluster: the cluster to install into.
+        console: where to print the progress.
         started_at: Unix time at which the demo began, if that was before this call.
 
     Raises:
@@ -31,14 +31,14 @@ def run_demo(
     before = max(0.0, time.time() - started_at) if started_at is not None else 0.0
     stages = Stages(console, started=time.monotonic() - before)
     settings.out.mkdir(parents=True, exist_ok=True)
-    wanted = inputs.located(settings)
-    with inputs.making(settings, wanted) as model:
+    paths = inputs.paths(settings)
+    with inputs.start_model(settings, paths) as model:
         with stages.stage("installing the operator and the stores"):
             install.install(settings, cluster, stages, namespaces=[NAMESPACE])
         with stages.stage("making the model and the data"):
-            inputs.finish(settings, wanted, model, stages)
+            inputs.finish(settings, paths, model, stages)
     with stages.stage("filling the bucket"), bucket(cluster, settings.tools, NAMESPACE) as objects:
-        stages.say(f"{inputs.upload(objects, wanted)} objects in s3://{objects.bucket}")
+        stages.say(f"{inputs.upload(objects, paths)} objects in s3://{objects.bucket}")
     with stages.stage("removing an earlier run"):
         run.remove_earlier(settings)
     with stages.stage("running examples/arithmetic.yaml"):
@@ -48,7 +48,7 @@ def run_demo(
         with bucket(cluster, settings.tools, NAMESPACE) as objects:
             prefix = f"{objects.prefix}runs/{job.run}/"
             report, folder = results.fetch(objects, prefix, settings.out)
-        said = results.answers(settings, folder, wanted.data)
+        said = results.answers(settings, folder, paths.data)
     values = results.summary(report, seconds=stages.elapsed)
     results.write_summary(settings.out / "demo.json", values)
     console.print(results.answers_table(said))

@@ -1,4 +1,4 @@
-"""The model and the data of the example: made by its scripts."""
+"""Makes the example's model and data with its scripts, and uploads them."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from rl_contracts.stores.objects import Objects
 
 MODEL_SECONDS = 1500.0
 DATA_SECONDS = 60.0
-REMEDY = "Read the log; the scripts in examples/arithmetic can be run by hand as well."
+REMEDY = "Read the log; the scripts in examples/arithmetic can also be run by hand."
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Folders with what goes into the bucket."""
+    """Folders whose files go into the bucket."""
 
     model: Path
     data: Path
 
 
-def located(settings: DemoSettings) -> Inputs:
-    """Where the inputs will be."""
+def paths(settings: DemoSettings) -> Inputs:
+    """The folders that the scripts write to."""
     folder = settings.cache / JOB
     return Inputs(folder / "model", folder / "data")
 
 
 @contextlib.contextmanager
-def making(settings: DemoSettings, inputs: Inputs) -> Iterator[Background]:
-    """Make the model beside whatever else goes on; its script trains it once and keeps it."""
-    with background(_script(settings, "make_model.py", inputs.model), _log(inputs.model)) as made:
-        yield made
+def start_model(settings: DemoSettings, inputs: Inputs) -> Iterator[Background]:
+    """Train the model in the background as long as the context lasts."""
+    with background(_script(settings, "make_model.py", inputs.model), _log(inputs.model)) as model:
+        yield model
 
 
 def finish(settings: DemoSettings, inputs: Inputs, model: Background, stages: Stages) -> None:
-    """Wait for the model, and make the data."""
+    """Wait for the model, then make the data."""
     model.wait(stages, what="making the model", seconds=MODEL_SECONDS, remedy=REMEDY)
     with background(_script(settings, "make_data.py", inputs.data), _log(inputs.data)) as data:
         data.wait(stages, what="making the data", seconds=DATA_SECONDS, remedy=REMEDY)
 
 
 def upload(objects: Objects, inputs: Inputs) -> int:
-    """Put the inputs where the manifest expects them; return how many files they are."""
+    """Upload the inputs to where the manifest expects them; return the number of files."""
     files = {
         f"{prefix}/{JOB}/{path.name}": path
         for prefix, folder in (("models", inputs.model), ("datasets", inputs.data))

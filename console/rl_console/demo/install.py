@@ -17,17 +17,17 @@ from rl_console.tools import Tools
 
 HELM_SECONDS = 400.0
 HELM_GRACE_SECONDS = 20.0
-"""helm ends by itself when its own time is over."""
+"""helm ends by itself at its own timeout; this much later it is killed."""
 READY_SECONDS = 300.0
 LOG_LINES = 25
 REMEDY = (
-    f"Look at `kubectl -n {RELEASE_NAMESPACE} get pods` and `kubectl -n {RELEASE_NAMESPACE} "
-    "describe pods`: images that cannot be pulled and volumes that cannot be bound show there."
+    f"Run `kubectl -n {RELEASE_NAMESPACE} get pods` and `kubectl -n {RELEASE_NAMESPACE} "
+    "describe pods`: they show images that cannot be pulled and volumes that cannot be bound."
 )
 
 
 def namespace_manifest(name: str) -> dict[str, Any]:
-    """A namespace in which only restricted pods may run."""
+    """A Namespace that enforces the restricted pod security standard."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -38,7 +38,7 @@ def namespace_manifest(name: str) -> dict[str, Any]:
 def chart_values(
     settings: DemoSettings, *, namespaces: Sequence[str], current: dict[str, Any]
 ) -> dict[str, Any]:
-    """Values for the chart. Namespaces that an earlier installation serves stay served."""
+    """Chart values; namespaces that an earlier installation serves are kept."""
     served = current.get("stores", {}).get("namespaces", [])
     return {
         "images": settings.images,
@@ -62,7 +62,7 @@ def install(
     for name in (RELEASE_NAMESPACE, *namespaces):
         apply(settings.tools, namespace_manifest(name))
     release = _release(settings.tools)
-    _mend_interrupted(settings.tools, release)
+    _repair_interrupted(settings.tools, release)
     current = release.get("config") or {}
     values = chart_values(settings, namespaces=namespaces, current=current)
     path = settings.cache / "chart-values.json"
@@ -92,14 +92,14 @@ def install(
 
 
 def apply(kubectl: Tools, manifest: dict[str, Any]) -> None:
-    """Apply one object by kubectl, on the server's side."""
+    """Apply an object with server-side apply."""
     command = kubectl.kubectl_command("apply", "--server-side", "--force-conflicts", "-f", "-")
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     tools.run(command, stdin=json.dumps(manifest), doing=f"applying {kind} {name}")
 
 
 def _release(chosen: Tools) -> dict[str, Any]:
-    """What helm knows of the release; empty where there is none."""
+    """Helm's record of the release and its values; empty when it is not installed."""
     command = chosen.helm_command(
         "list",
         "--namespace",
@@ -120,8 +120,8 @@ def _release(chosen: Tools) -> dict[str, Any]:
     return {**releases[0], "config": values}
 
 
-def _mend_interrupted(chosen: Tools, release: dict[str, Any]) -> None:
-    """Free a release that an interrupted helm has left pending."""
+def _repair_interrupted(chosen: Tools, release: dict[str, Any]) -> None:
+    """Uninstall or roll back a release that an interrupted helm left pending."""
     status = release.get("status", "")
     if status == "pending-install":
         command = chosen.helm_command("uninstall", RELEASE, "--namespace", RELEASE_NAMESPACE)
@@ -129,11 +129,11 @@ def _mend_interrupted(chosen: Tools, release: dict[str, Any]) -> None:
         command = chosen.helm_command("rollback", RELEASE, "--namespace", RELEASE_NAMESPACE)
     else:
         return
-    tools.run(command, seconds=HELM_SECONDS, doing=f"mending a release that was {status}")
+    tools.run(command, seconds=HELM_SECONDS, doing=f"repairing a release with status {status}")
 
 
 def _unready(cluster: Cluster) -> str:
-    """What of the release is not ready yet, and why."""
+    """Workloads of the release that are not ready, and why."""
     try:
         waiting = [
             workload for workload in cluster.workloads(RELEASE_NAMESPACE) if not workload.settled
@@ -148,7 +148,7 @@ def _unready(cluster: Cluster) -> str:
 
 
 def _await_ready(cluster: Cluster, stages: Stages) -> None:
-    def look() -> bool | None:
+    def ready() -> bool | None:
         try:
             workloads = cluster.workloads(RELEASE_NAMESPACE)
         except ClusterUnavailableError:
@@ -171,7 +171,7 @@ def _await_ready(cluster: Cluster, stages: Stages) -> None:
         )
 
     stages.wait(
-        look,
+        ready,
         what="the operator and the stores",
         seconds=READY_SECONDS,
         describe=lambda: _unready(cluster),

@@ -1,4 +1,4 @@
-"""What the demo leaves behind: numbers, a picture, the final model and a few of its answers."""
+"""Results of the demo: figures, reward curve, final model and a few of its answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUM_QUESTIONS = 6
 
 
 def fetch(objects: Objects, run_prefix: str, out: Path) -> tuple[Report, Path]:
-    """Get report, metrics and final model; return the report and the model's folder.
+    """Download report, metrics and final model; return the report and the model's folder.
 
     Writes ``reward.png`` and ``model/`` into ``out``.
     """
@@ -30,7 +30,7 @@ def fetch(objects: Objects, run_prefix: str, out: Path) -> tuple[Report, Path]:
 
 
 def fetch_model(objects: Objects, uri: str, folder: Path) -> Path:
-    """Get a model's files, in place of what the folder held before."""
+    """Download a model into ``folder``, replacing what the folder held."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     bucket, key = split_uri(uri)
@@ -64,10 +64,12 @@ def write_summary(path: Path, values: dict[str, Any]) -> None:
 
 
 def answers(settings: DemoSettings, model: Path, data: Path) -> list[tuple[str, str, str]]:
-    """What the final model says to the first held-out questions, and what is right.
+    """Ask the final model the first held-out questions.
+
+    Returns question, expected answer and the model's response for each.
 
     Args:
-        settings: where the script is that asks.
+        settings: names the folder of the script that asks.
         model: folder of the model.
         data: folder with ``test.jsonl``.
     """
@@ -82,17 +84,17 @@ def answers(settings: DemoSettings, model: Path, data: Path) -> list[tuple[str, 
         *(record["query"] for record in asked),
     ]
     printed = tools.run(command, seconds=ANSWER_SECONDS, doing="asking the final model")
-    said = [json.loads(line)["response"] for line in printed.splitlines()]
+    responses = [json.loads(line)["response"] for line in printed.splitlines()]
     return [
         (record["query"], record["answer"], response)
-        for record, response in zip(asked, said, strict=True)
+        for record, response in zip(asked, responses, strict=True)
     ]
 
 
-def answers_table(said: list[tuple[str, str, str]]) -> Table:
-    """Questions, right answers and the model's own, side by side."""
-    title = "held-out questions to the final model, by transformers"
+def answers_table(answered: list[tuple[str, str, str]]) -> Table:
+    """Questions, expected answers and the model's responses as a table."""
+    title = "held-out questions, answered by the final model with transformers"
     rows = Table("question", "right", "answer", title=title)
-    for row in said:
+    for row in answered:
         rows.add_row(*row)
     return rows

@@ -1,4 +1,4 @@
-"""The example's RLJob, from apply to its end."""
+"""Applies the example's RLJob and follows it to its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN_SECONDS = 1500.0
 
 
 def remove_earlier(settings: DemoSettings) -> None:
-    """Delete an earlier job of the same name, and wait until it is gone."""
+    """Delete an earlier job of the same name and wait until it is gone."""
     command = settings.tools.kubectl_command(
         "delete",
         "rljob",
@@ -31,7 +31,7 @@ def remove_earlier(settings: DemoSettings) -> None:
 
 
 def apply_job(settings: DemoSettings) -> None:
-    """Apply the manifest as a user would."""
+    """Apply the example's manifest with kubectl."""
     command = settings.tools.kubectl_command(
         "apply", "--namespace", NAMESPACE, "-f", str(settings.manifest)
     )
@@ -39,7 +39,7 @@ def apply_job(settings: DemoSettings) -> None:
 
 
 def follow_job(cluster: Cluster, stages: Stages) -> JobObject:
-    """Follow the job; raises StageFailedError unless it completes."""
+    """Follow the job to its end; raises StageFailedError unless it completes."""
     session = Session(
         cluster=cluster,
         console=stages.console,

@@ -1,4 +1,4 @@
-"""What the demo is told, and the names that it uses."""
+"""Settings of the demo and the names of its objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESTRICTED = {
 
 
 def read_images(path: Path) -> dict[str, str]:
-    """References of the chart's images, from a JSON file that may name more of them.
+    """Read the references of the chart's images from a JSON file; other images are ignored.
 
     Raises:
         StageFailedError: one is missing.
@@ -36,19 +36,19 @@ def read_images(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """Where everything is."""
+    """Paths, images and tools that the demo uses."""
 
     tools: Tools
     checkout: Path
-    """Holds ``charts`` and ``examples``."""
+    """Root of the checkout, which holds ``charts`` and ``examples``."""
     images: dict[str, str]
-    """Full references by the names of ``IMAGES``."""
+    """Full image references by name; the names are ``IMAGES``."""
     cache: Path
-    """Outlives the demo: the model and the data are made once."""
+    """Folder that is kept after the demo, so that model and data are made only once."""
     out: Path
-    """Receives the results."""
+    """Folder to write the results to."""
     storage_class: str = ""
-    """Of the stores' volumes; empty: the cluster's default."""
+    """StorageClass of the stores' volumes; empty means the cluster's default."""
 
     @property
     def example(self) -> Path:

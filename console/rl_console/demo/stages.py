@@ -1,4 +1,4 @@
-"""Telling how the demo goes, with the time that has passed."""
+"""Prints the demo's progress with the elapsed time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rl_console.errors import StageFailedError
 
 T = TypeVar("T")
 POLL_SECONDS = 0.25
-TELL_SECONDS = 5.0
+REPORT_SECONDS = 5.0
 
 
 class Stages:
     """Lines on a console, each with the seconds since the demo began."""
 
     def __init__(self, console: Console, *, started: float) -> None:
-        """Begin.
+        """Print to a console.
 
         Args:
             console: where to print.
@@ -40,7 +40,7 @@ class Stages:
 
     @contextlib.contextmanager
     def stage(self, title: str) -> Iterator[None]:
-        """Say that a stage begins, and how long it took once it is done."""
+        """Print that a stage begins, and how long it took when it is done."""
         self.say(f"{title} …")
         began = time.monotonic()
         yield
@@ -48,31 +48,31 @@ class Stages:
 
     def wait(
         self,
-        look: Callable[[], T | None],
+        poll: Callable[[], T | None],
         *,
         what: str,
         seconds: float,
         describe: Callable[[], str],
         failed: Callable[[], StageFailedError],
     ) -> T:
-        """Look again and again until there is something, and return it.
+        """Poll until there is a result, and return it.
 
         Args:
-            look: returns what is waited for, or None.
-            what: is waited for.
+            poll: returns the result, or None while there is none.
+            what: what is awaited, for messages.
             seconds: longest time.
-            describe: how far it is, for the line that is printed every few seconds.
-            failed: what to raise when the time is over.
+            describe: returns the progress, printed every few seconds.
+            failed: builds the error to raise when the time is over.
         """
         began = reported = time.monotonic()
         while True:
-            result = look()
+            result = poll()
             if result is not None:
                 return result
             now = time.monotonic()
             if now - began > seconds:
                 raise failed()
-            if now - reported >= TELL_SECONDS:
+            if now - reported >= REPORT_SECONDS:
                 reported = now
                 self.say(f"waiting {now - began:.0f} s for {what}: {describe()}")
             time.sleep(POLL_SECONDS)

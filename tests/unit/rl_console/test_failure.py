@@ -57,4 +57,4 @@ def test_a_failure_names_condition_remedy_and_last_attempt() -> None:
     text, remedy = describe(ending, name="sums")
     assert text.startswith("Failed=True, BackoffLimitExceeded: Failed it is.")
     assert "2 (ExitedWithError, exit code 1): Boom." in text
-    assert remedy.startswith("Mend")
+    assert remedy.startswith("Fix the cause")
