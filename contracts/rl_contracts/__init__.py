@@ -1,1 +1,1 @@
-"""What every part of rl-operator agrees on: spec models, documents, stores, policy manifests."""
+"""Shared by all programs: spec models, documents, stores and policy manifests."""

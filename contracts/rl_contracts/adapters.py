@@ -1,4 +1,4 @@
-"""Adapters (LoRA, arXiv 2106.09685): of which model, which layers, and PEFT's names for them."""
+"""LoRA adapters (arXiv 2106.09685): their layers, tensor names and PEFT config."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rl_contracts.model_files import read_header, weight_files, weights_digest
 from rl_contracts.spec.training.lora import TARGETS, LoRA
 
 CONFIG_FILE, STEM = "adapter_config.json", "adapter_model"
-"""PEFT's names of an adapter's files; the latter without ``.safetensors``."""
+"""File names that PEFT uses; STEM is without its suffix ``.safetensors``."""
 PARTS = ("lora_A", "lora_B")
 WEIGHT = ".weight"
 
 
 def tensor_name(layer: str, part: str) -> str:
-    """PEFT's name of a part of a layer's adapter.
+    """PEFT's name of an adapter tensor.
 
     Example: ``base_model.model.model.layers.0.mlp.up_proj.lora_A.weight``.
     """
@@ -24,25 +24,25 @@ def tensor_name(layer: str, part: str) -> str:
 
 
 def targeted_layers(tensors: Iterable[str], section: LoRA) -> list[str]:
-    """The layers whose weights these tensors are and that get an adapter, in order of names."""
+    """Sorted names of the layers among ``tensors`` that get an adapter."""
     wanted = section.targets or TARGETS
     layers = (name.removesuffix(WEIGHT) for name in tensors if name.endswith(WEIGHT))
     return sorted(layer for layer in layers if layer.rpartition(".")[2] in wanted)
 
 
 def model_tensors(folder: Path) -> dict[str, TensorHeader]:
-    """All tensors of a model in Hugging Face layout; raises IntegrityError."""
+    """Headers of all tensors of a model in Hugging Face layout; raises IntegrityError."""
     return {
         name: header for path in weight_files(folder) for name, header in read_header(path).items()
     }
 
 
 def adapter_entry(folder: Path, *, uri: str, section: LoRA) -> AdapterEntry:
-    """What every policy of a run with adapters says of them; reads all of the model's weights.
+    """Describe the adapters of a run for its policy manifests; reads all weights of the model.
 
     Args:
-        folder: the model, in Hugging Face layout.
-        uri: where it came from.
+        folder: the base model, in Hugging Face layout.
+        uri: where the base model came from.
         section: the manifest's ``training.lora``.
 
     Raises:
@@ -72,7 +72,7 @@ def shapes(tensors: Mapping[str, TensorHeader], entry: AdapterEntry) -> dict[str
 
 
 def peft_config(entry: AdapterEntry) -> dict[str, object]:
-    """``adapter_config.json`` as PEFT and engines read it."""
+    """Contents of ``adapter_config.json``, which PEFT and the engines read."""
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -1,4 +1,4 @@
-"""Room on the disk, asked for before anything is downloaded."""
+"""Checks free disk space before a download."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from pathlib import Path
 from rl_contracts.errors import RLError
 
 SPARE_BYTES = 16 << 20
-"""Left free for whatever else the pod writes."""
+"""Kept free for other files of the pod."""
 
 
 class DiskFullError(RLError):
-    """A folder has no room for what is to be written."""
+    """A folder has too little free space for a file."""
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that can still be written."""
+    """Bytes that can still be written to the file system of ``folder``."""
     return shutil.disk_usage(folder).free
 
 
 def check_room(
     needed: int, folder: Path, *, what: str, free: Callable[[Path], int] = free_bytes
 ) -> None:
-    """See that a folder has room.
+    """Check that a folder has enough free space, with SPARE_BYTES to spare.
 
     Args:
-        needed: bytes.
-        folder: where to.
-        what: that is to be written, e.g. ``a model``.
-        free: bytes that can still be written into a folder.
+        needed: bytes to write.
+        folder: where to write them.
+        what: what is written, for the message, e.g. ``a model``.
+        free: returns the free bytes of a folder.
 
     Raises:
-        DiskFullError: with the numbers.
+        DiskFullError: too little space; the message has both numbers.
     """
     available = free(folder)
     if available < needed + SPARE_BYTES:

@@ -1,4 +1,4 @@
-"""Names of the environment variables and of the mounted paths that our pods agree on."""
+"""Environment variables that the operator sets in trainer and sampler pods."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OPTIONAL = (
     SANDBOX_SOCKET,
     CODE_FOLDER,
 )
-"""What a pod may be without; an empty one is as good as none."""
+"""Variables that may be missing; an empty value counts as missing."""
 
 
 class EnvironmentVariableError(ValueError):
@@ -64,7 +64,7 @@ def required(environ: Mapping[str, str], name: str) -> str:
     """Return a variable's value.
 
     Raises:
-        EnvironmentVariableError: when it is missing or empty.
+        EnvironmentVariableError: it is missing or empty.
     """
     value = environ.get(name, "")
     if not value:
@@ -76,7 +76,7 @@ def integer(environ: Mapping[str, str], name: str) -> int:
     """Return a variable's value as an integer.
 
     Raises:
-        EnvironmentVariableError: when it is missing or no integer.
+        EnvironmentVariableError: it is missing or not an integer.
     """
     value = required(environ, name)
     try:
@@ -86,14 +86,14 @@ def integer(environ: Mapping[str, str], name: str) -> int:
 
 
 def count(environ: Mapping[str, str], name: str) -> int:
-    """Return a variable's value as an integer ≥ 1, which 1 is where it is not set.
+    """Return a variable's value as an integer ≥ 1; 1 when it is not set.
 
     Raises:
-        EnvironmentVariableError: when it is no such integer.
+        EnvironmentVariableError: it is not an integer or is less than 1.
     """
     value = integer(environ, name) if environ.get(name) else 1
     if value < 1:
-        raise EnvironmentVariableError(f"{name}={value} is not at least 1")
+        raise EnvironmentVariableError(f"{name}={value} must be at least 1")
     return value
 
 
@@ -108,7 +108,7 @@ def _port(environ: Mapping[str, str], name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerEnv:
-    """What a trainer pod is told."""
+    """Environment of a trainer pod."""
 
     namespace: str
     job: str
@@ -117,35 +117,35 @@ class TrainerEnv:
     spec_file: Path
     stores_folder: Path
     hub_token_file: Path | None = None
-    """Holds the token for hf:// sources and models."""
+    """File with the token for hf:// sources and models."""
     tracking_folder: Path | None = None
-    """Holds the trackers' credentials, a file for each key of their Secret."""
+    """Folder with the trackers' credentials, a file for each key of their Secret."""
     replicas: int = 1
-    """Pods of the trainer."""
+    """Number of trainer pods."""
     replica: int = 0
-    """Which of them this is."""
+    """Index of this pod, from 0."""
     processes: int = 1
-    """In each pod."""
+    """Processes in each pod."""
     local_rank: int = 0
-    """Which of them this is."""
+    """Index of this process in its pod, from 0."""
     rendezvous: str = ""
-    """``host:port`` of the first pod, where there are several processes."""
+    """``host:port`` of the first pod; empty when there is a single process."""
     listen_port: int | None = None
-    """Where metrics are served; None: nowhere."""
+    """Port that serves metrics; None: no metrics."""
 
     @property
     def size(self) -> int:
-        """All processes of the trainer."""
+        """Number of processes of the whole trainer."""
         return self.replicas * self.processes
 
     @property
     def rank(self) -> int:
-        """Which of them this is; 0 leads the others."""
+        """Index of this process among all of them; rank 0 is the leader."""
         return self.replica * self.processes + self.local_rank
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> TrainerEnv:
-        """Read the variables; raises EnvironmentVariableError on a bad one."""
+        """Parse the variables; raises EnvironmentVariableError when a value is invalid."""
         replicas, processes = count(environ, REPLICAS), count(environ, PROCESSES)
         return cls(
             replicas=replicas,
@@ -167,7 +167,7 @@ class TrainerEnv:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerEnv:
-    """What a sampler pod is told."""
+    """Environment of a sampler pod."""
 
     namespace: str
     job: str
@@ -181,31 +181,31 @@ class SamplerEnv:
     engine_url: str
     listen_port: int
     drain_seconds: int
-    """How long running groups may go on after SIGTERM; less than the pod's grace period."""
+    """Seconds that running groups may continue after SIGTERM; less than the grace period."""
     tool_secrets_folder: Path
-    """Holds ``<MCP server>/token`` for each server that has one."""
+    """Folder with ``<MCP server>/token`` for each server that has a token."""
     endpoint_secrets_folder: Path
-    """Holds ``<token_folder of an endpoint>/token`` for each endpoint that has one."""
+    """Folder with ``<token_folder of an endpoint>/token`` for each endpoint with a token."""
     engine_runs: int = 1
-    """Runs whose agents stand beside the engine, this one among them."""
+    """Number of runs whose agents share the engine, this run included."""
     base_folder: Path | None = None
-    """Holds the model; None: it lies in the weights folder."""
+    """Folder with the base model; None: it is in the weights folder."""
     chat_port: int | None = None
-    """Where people may talk to the policy, on loopback; None: nowhere."""
+    """Loopback port of the chat endpoint for people; None: no chat."""
     relay_port: int | None = None
-    """Where policies are handed to other samplers; None without a relay."""
+    """Port that serves policies to other samplers; None: no relay."""
     pod_ip: str = ""
-    """Known where there is a relay."""
+    """Set only when there is a relay."""
     code_folder: Path | None = None
-    """Holds the user's modules; None where the manifest brings none."""
+    """Folder with the user's Python modules; None: the manifest has none."""
     hub_token_file: Path | None = None
-    """Holds the token for an hf:// model; known where the model is brought."""
+    """File with the token for an hf:// model."""
     sandbox_socket: Path | None = None
-    """Where programs are run; None without a sandbox."""
+    """Unix socket of the sandbox that runs programs; None: no sandbox."""
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> SamplerEnv:
-        """Read the variables; raises EnvironmentVariableError on a bad one."""
+        """Parse the variables; raises EnvironmentVariableError when a value is invalid."""
         return cls(
             namespace=required(environ, NAMESPACE),
             job=required(environ, JOB),

@@ -1,4 +1,4 @@
-"""Errors that cross a boundary between parts. Each says what was wanted and what to do."""
+"""Errors that cross a package boundary. Each message says what failed and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why something the user wrote cannot be honoured."""
+    """Why a user's input is rejected, and how to fix it."""
 
     field: str
     """Path of the field in the manifest, e.g. ``spec.data.train[0].uri``."""
@@ -21,7 +21,7 @@ class Refusal:
     """What the user can do about it, one sentence."""
 
     def __str__(self) -> str:
-        """All of it in one line."""
+        """Field, value, message and remedy as a single line."""
         return f"{self.field} = {self.value!r}: {self.message} {self.remedy}"
 
 
@@ -34,7 +34,7 @@ def _with_remedy(what: str, remedy: str) -> str:
 
 
 class RefusedError(RLError):
-    """A user's input cannot be honoured; retrying without a change is pointless."""
+    """A user's input is rejected; retrying without a change cannot help."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(str(refusal))
@@ -51,7 +51,7 @@ class StoreUnavailableError(RLError):
 
 
 class AccessDeniedError(RLError):
-    """A store answered that the credentials do not permit this."""
+    """A store rejected the credentials or denied permission."""
 
     def __init__(self, *, store: str, doing: str, cause: str, remedy: str = "") -> None:
         self.what = f"{store} refused the credentials while {doing}: {cause}"
@@ -60,7 +60,7 @@ class AccessDeniedError(RLError):
 
 
 class ObjectMissingError(RLError):
-    """A bucket or an object is not there."""
+    """A bucket or an object does not exist."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(f"{uri} does not exist")
@@ -72,7 +72,7 @@ class IntegrityError(RLError):
 
 
 class SchemaTooNewError(RefusedError):
-    """A newer release wrote a document: it is not read at all, for half of it would be lost."""
+    """A newer release wrote a document; reading it could lose fields, so it is not read."""
 
     def __init__(self, *, document: str, version: int, known: int) -> None:
         super().__init__(
@@ -88,7 +88,7 @@ class SchemaTooNewError(RefusedError):
 
 
 class SchemaUnknownError(IntegrityError):
-    """A document carries no schema version: this product did not write it."""
+    """A document has no valid schema version: this product did not write it."""
 
     def __init__(self, *, document: str, version: object) -> None:
         super().__init__(
@@ -97,7 +97,7 @@ class SchemaUnknownError(IntegrityError):
 
 
 class FencedOutError(RLError):
-    """A newer trainer has taken the run: this one's writes no longer count and it must stop."""
+    """A newer trainer took over the run: this trainer's writes are rejected and it must stop."""
 
     def __init__(self, *, run: str, epoch: int) -> None:
         super().__init__(f"run {run}: a newer trainer has taken over from epoch {epoch}")

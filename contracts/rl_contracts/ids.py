@@ -1,4 +1,4 @@
-"""Identifiers. Every id names its run; ids of one kind sort in the order of what they number."""
+"""Identifiers. Every id starts with its run; ids of a kind sort in numeric order."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def rollout_id(task: TaskId, attempt: int, member: int) -> RolloutId:
 
 
 def batch_id(run: RunId, step: int, epoch: int) -> BatchId:
-    """Id of the batch that makes training step ``step`` (≥ 1) in a trainer's epoch."""
+    """Id of the batch that produces training step ``step`` (≥ 1) in a trainer's epoch."""
     return BatchId(f"{run}.batch.{step:08d}.{epoch}")
 
 
 def policy_id(run: RunId, version: int, epoch: int) -> PolicyId:
-    """Id of a published policy."""
+    """Id of the policy ``version`` (≥ 1) that a trainer's epoch published."""
     return PolicyId(f"{run}.policy.{version:08d}.{epoch}")
 
 
 def sampler_id(run: RunId, pod_uid: str) -> SamplerId:
-    """Id of one sampler pod's registration."""
+    """Id of a sampler pod's registration."""
     return SamplerId(f"{run}.sampler.{pod_uid}")

@@ -1,4 +1,4 @@
-"""Weights in Hugging Face layout on a disk: which files they are, and what their headers say."""
+"""Model files in Hugging Face layout on disk: weight files, headers and digests."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ TOKENIZER_FILES = frozenset(
         "vocab.txt",
     }
 )
-"""What transformers makes a tokenizer from. Where a manifest names a tokenizer of its own they come
-from there, all of them, and the model's own are left where they are: halves of two make neither."""
+"""Files that transformers loads a tokenizer from. A tokenizer that the manifest names replaces all
+of them: files of two tokenizers must never be mixed."""
 
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
-"""One of them is there wherever a tokenizer is."""
+"""Every tokenizer has at least one of these files."""
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -51,10 +51,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_header(path: Path) -> dict[str, TensorHeader]:
-    """Header of a safetensors file, checked against the file's length.
+    """Read the header of a safetensors file and check it against the file's length.
 
     Raises:
-        IntegrityError: the file is not what its header says.
+        IntegrityError: the header is malformed or does not match the file.
     """
     with path.open("rb") as file:
         start = file.read(HEADER_LENGTH_BYTES)

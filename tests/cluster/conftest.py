@@ -70,9 +70,9 @@ def cluster(settings: DemoSettings) -> Cluster:
 def installed(settings: DemoSettings, cluster: Cluster) -> DemoSettings:
     """The chart is installed, and the bucket holds the example's model and data."""
     stages = Stages(Console(file=io.StringIO()), started=time.monotonic())
-    wanted = inputs.located(settings)
+    wanted = inputs.paths(settings)
     try:
-        with inputs.making(settings, wanted) as model:
+        with inputs.start_model(settings, wanted) as model:
             install.install(settings, cluster, stages, namespaces=[NAMESPACE])
             inputs.finish(settings, wanted, model, stages)
     except StageFailedError as failure:

@@ -1,1 +1,1 @@
-"""Documents of the shared state: frozen records that go to and come from MongoDB whole."""
+"""Documents of the shared state: frozen records, stored whole in MongoDB."""

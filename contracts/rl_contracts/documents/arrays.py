@@ -1,4 +1,4 @@
-"""Packed little-endian arrays: what documents hold instead of lists of numbers."""
+"""Packed little-endian arrays, which documents hold instead of lists of numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def repeat_float32(value: float, count: int) -> bytes:
 
 
 def count_int32(count: int) -> bytes:
-    """``pack_int32(range(count))``, mostly out of a cache."""
+    """``pack_int32(range(count))``, sliced from a cached array."""
     return _counted(1 << count.bit_length())[: ITEM_BYTES * count]
 
 

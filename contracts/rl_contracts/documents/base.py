@@ -1,4 +1,4 @@
-"""What all documents share: snake_case, frozen, a schema version, ``_id`` in the store."""
+"""Base classes of documents: frozen, with a schema version, stored under ``_id``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl_contracts.documents.migrations import SCHEMA_VERSION, migrate
 
 
 class Record(BaseModel):
-    """A part of a document."""
+    """A frozen part of a document; unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -19,24 +19,24 @@ class Document(Record):
     """A whole document. ``id`` is the store's ``_id``."""
 
     collection: ClassVar[str]
-    """Where documents of this kind lie."""
+    """Name of the MongoDB collection."""
 
     id: str
     schema_version: int = SCHEMA_VERSION
 
     def to_mongo(self) -> dict[str, Any]:
-        """The stored form; bytes stay bytes."""
+        """The MongoDB form: ``id`` becomes ``_id``; bytes stay bytes."""
         values = self.model_dump()
         return {"_id": values.pop("id"), **values}
 
     @classmethod
     def from_mongo(cls, stored: dict[str, Any]) -> Self:
-        """Parse the stored form, brought to the present schema version.
+        """Parse the MongoDB form after migrating it to the current schema version.
 
         Raises:
             SchemaTooNewError: a newer release wrote it.
-            SchemaUnknownError: it carries no version.
-            pydantic.ValidationError: a foreign document.
+            SchemaUnknownError: it has no valid version.
+            pydantic.ValidationError: it is not a document of this kind.
         """
         values = migrate(cls.collection, stored)
         return cls.model_validate({"id": values.pop("_id"), **values})

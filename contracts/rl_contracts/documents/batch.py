@@ -1,4 +1,4 @@
-"""A batch: what one training step consumed, in order, and with which advantages."""
+"""A batch: the rollouts that a training step consumed, in order, with their advantages."""
 
 from __future__ import annotations
 
@@ -10,64 +10,65 @@ from pydantic import Field
 from rl_contracts.documents.base import Document, Record
 
 TRAINED_FORMAT = "rl-operator/trained/1"
-"""How documents become tensors, and tensors a digest. Another way of either is another format."""
+"""Names how documents become tensors and tensors a digest; a change of either is a new format."""
 
 
 class BatchState(StrEnum):
-    """How far a batch has come."""
+    """How far a batch has progressed."""
 
     FORMED = "formed"
     TRAINED = "trained"
-    """The run document's head has passed it."""
+    """The run's head has moved to this batch or beyond."""
     DURABLE = "durable"
     """Contained in a committed checkpoint."""
 
 
 class BatchMember(Record):
-    """One rollout of a batch."""
+    """A rollout of a batch, with what the loss needs."""
 
     rollout: str
     advantage: float
-    """Of all of its generated tokens, where they have none of their own."""
+    """Advantage of every generated token, unless ``token_advantages`` is set."""
     weight: float = 1.0
-    """Factor of its tokens' loss."""
+    """Factor of the loss of its tokens."""
     token_returns: bytes = b""
-    """Packed float32, likewise: what the critic is trained to predict; empty without one."""
+    """Packed float32, one for each generated token: targets of the critic; empty: no critic."""
     token_advantages: bytes = b""
-    """Packed float32, one for each generated token in order; empty: ``advantage`` for all."""
+    """Packed float32, one for each generated token; empty: ``advantage`` for all."""
 
 
 class TrainedDigest(Record):
-    """What the learner was given, before it trained."""
+    """Digest and size of the tensors of a batch, recorded before they are trained."""
 
     format: str = TRAINED_FORMAT
     sha256: str
     sequences: int
     tokens: int
-    """Prompts included."""
+    """Prompt and generated tokens."""
     generated: int
-    """Trained tokens."""
+    """Generated tokens: those that are trained."""
 
 
 class Batch(Document):
-    """One training step's input. Members of a group are adjacent."""
+    """The input of a training step. Members of a group are adjacent."""
 
     collection: ClassVar[str] = "batches"
 
     run: str
     step: int
-    """The step that it makes: training it takes the run from ``step - 1`` to ``step``."""
+    """The step that it produces: training it takes the run from ``step - 1`` to ``step``."""
     epoch: int
     parent: str | None
-    """Batch of the step before."""
+    """Batch of the previous step."""
     state: BatchState = BatchState.FORMED
     tasks: list[str]
     members: list[BatchMember]
     baselines: list[str] = Field(default_factory=list)
-    """Greedy rollouts that rewards were compared with, in the order of ``tasks``; not trained."""
+    """Greedy rollouts that the rewards were compared with, in the order of ``tasks``; never
+    trained."""
     next_sequence: int
-    """First position of the train stream that this run has not inserted as a task yet."""
+    """First position of the train stream that is not inserted as a task yet."""
     formed_at: float
     """Store time."""
     digest: TrainedDigest | None = None
-    """Of the tensors that were trained; None: formed by a release that wrote none."""
+    """Digest of the tensors that were trained; None: written by a release without digests."""

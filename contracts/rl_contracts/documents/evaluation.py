@@ -1,4 +1,4 @@
-"""What an evaluation has found."""
+"""Results of evaluations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_contracts.documents.base import Record
 
 
 class EvaluationResult(Record):
-    """One source of data by exactly one policy version at one temperature."""
+    """Result for a data source, sampled by a single policy version at a single temperature."""
 
     step: int
     version: int
@@ -22,16 +22,16 @@ class EvaluationResult(Record):
     accuracy: float | None = None
     """Mean reward of all samples: avg@k with ``samples_per_prompt`` of them."""
     loss: float | None = None
-    """In its place where nothing is sampled (objective SFT): mean -log π of the records' tokens."""
+    """Objective SFT, which samples nothing: mean -log π of the records' tokens; else None."""
     prompts: int
     samples_per_prompt: int = 1
     pass_at: dict[str, float] = Field(default_factory=dict)
-    """Share of prompts that some of k samples answer, by k (trainer: pass_rates.py); empty in
+    """Pass@k by k, in [0, 1]: share of prompts that at least one of k samples answers; empty in
     documents of earlier releases."""
     tokens: int
     versions: dict[str, int] = Field(default_factory=dict)
-    """Generated tokens by the policy version that sampled them, as the rollouts' spans say; empty
-    in documents of earlier releases."""
+    """Generated tokens by policy version, from the rollouts' spans; empty in documents of earlier
+    releases."""
     logprob_gap_mean: float
     """Mean |trainer - sampler| log-probability over all generated tokens, equal weights."""
     logprob_gap_max: float
@@ -39,7 +39,7 @@ class EvaluationResult(Record):
 
 
 def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:
-    """Mean reward over the prompts of several sources; None without any."""
+    """Mean reward over the prompts of all sources; None when no source has an accuracy."""
     measured = [
         (result.accuracy, result.prompts) for result in results if result.accuracy is not None
     ]
@@ -48,7 +48,7 @@ def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:
 
 
 def mean_pass_rate(results: Iterable[EvaluationResult]) -> float | None:
-    """Share of the prompts that some sample answered; None where that was not measured."""
+    """Share of the prompts that at least one sample answered; None when not measured."""
     known = [result for result in results if result.pass_at]
     passed = sum(
         result.pass_at[str(result.samples_per_prompt)] * result.prompts for result in known

@@ -1,4 +1,7 @@
-"""Manifests of what lies in the bucket: written last, named by their digest."""
+"""Manifests of policies, checkpoints and models in the bucket, identified by their digest.
+
+A manifest is written after all of its files, so a prefix with a manifest is complete.
+"""
 
 from __future__ import annotations
 
@@ -19,31 +22,31 @@ DTYPE_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "U8"
 
 
 class FileEntry(Record):
-    """One object under the manifest's prefix."""
+    """An object under the manifest's prefix."""
 
     name: str
     size_bytes: int
     sha256: str = ""
-    """Of the whole file; empty where ``header_sha256`` stands for it."""
+    """Digest of the whole file; empty when ``header_sha256`` is set."""
     header_sha256: str = ""
-    """Policies' safetensors files: of all that lies before the tensors, the length field included.
-    With the tensors' own digests it covers every byte, so none is read twice."""
+    """Safetensors files of policies: digest of everything before the tensors, with the length field.
+    Together with the tensors' digests it covers every byte, so no byte is hashed twice."""
 
 
 class TensorEntry(Record):
-    """One tensor of a safetensors file; in a delta, as it is once the delta is applied."""
+    """A tensor of a safetensors file; in a delta, the tensor after the delta is applied."""
 
     name: str
     file: str
     dtype: str
-    """safetensors' own word, e.g. ``BF16``."""
+    """Data type by its safetensors name, e.g. ``BF16``."""
     shape: list[int]
     sha256: str
-    """Of the tensor's bytes."""
+    """Digest of the tensor's bytes."""
 
 
 class BasePolicy(Record):
-    """The published policy that a delta starts from, of the same epoch."""
+    """The published policy that a delta applies to; of the same epoch."""
 
     version: int
     prefix: str
@@ -52,11 +55,12 @@ class BasePolicy(Record):
 
 
 class DeltaEntry(Record):
-    """Another way to a policy: from its base, by what changed."""
+    """The changes that make a policy from its base."""
 
     base: BasePolicy
     files: list[FileEntry]
-    """In any order; none where nothing changed. Format: ``docs/reference/policy-format.md``."""
+    """Delta files in any order; empty when nothing changed. ``docs/reference/policy-format.md``
+    defines their format."""
 
     @property
     def size_bytes(self) -> int:
@@ -65,27 +69,27 @@ class DeltaEntry(Record):
 
 
 class AdapterEntry(Record):
-    """What an adapter (LoRA, arXiv 2106.09685) belongs to; PEFT's config follows from it."""
+    """Base model and settings of an adapter (LoRA, arXiv 2106.09685)."""
 
     base_uri: str
-    """Where the model came from."""
+    """URI of the base model."""
     base_sha256: str
-    """Of the model's weights, as ``rl_contracts.model_files.weights_digest`` defines it."""
+    """Digest of the base model's weights: ``rl_contracts.model_files.weights_digest``."""
     rank: int
     alpha: float
-    """What is added to a layer's output is (alpha / rank) B A x."""
+    """The adapter adds (alpha / rank) B A x to a layer's output."""
     dropout: float
     targets: list[str]
-    """Last parts of the names of all layers that have an adapter, sorted."""
+    """Sorted last name parts of the layers that have an adapter, e.g. ``q_proj``."""
 
 
 class Manifest(Record):
-    """What lies under a prefix: complete, or it is not there at all."""
+    """Everything that is stored under a prefix."""
 
     format: Literal["rl-operator/1"] = "rl-operator/1"
     kind: Literal["policy", "checkpoint", "model"]
     content: Literal["full", "delta"] = "full"
-    """``delta``: there are no files but the delta's."""
+    """``delta``: only the delta's files exist."""
     run: str
     epoch: int
     step: int
@@ -94,19 +98,19 @@ class Manifest(Record):
     files: list[FileEntry]
     tensors: list[TensorEntry] = Field(default_factory=list)
     delta: DeltaEntry | None = None
-    """Policies only; a full one may have it, too, for those who hold its base."""
+    """Policies only; a full policy may have a delta as well, for samplers that hold its base."""
     adapter: AdapterEntry | None = None
-    """Policies only: the tensors are an adapter's, by PEFT's names, and not a model's."""
+    """Policies only: the tensors are those of an adapter, by PEFT's names, not of a whole model."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.content == "delta" and (self.files or self.delta is None):
-            raise ValueError("a delta has a base and no files but its own")
+            raise ValueError("content delta needs a delta section and must list no full files")
         return self
 
     @property
     def full_bytes(self) -> int:
-        """Bytes to download without a base."""
+        """Bytes to download without holding a base."""
         return sum(file.size_bytes for file in self.files)
 
     @property
@@ -125,7 +129,7 @@ class Manifest(Record):
         """Parse a manifest.
 
         Raises:
-            IntegrityError: when the digest is another one or the text is no manifest.
+            IntegrityError: the digest differs or the text is not a manifest.
         """
         digest = hashlib.sha256(stored).hexdigest()
         if digest != sha256:
@@ -137,7 +141,7 @@ class Manifest(Record):
 
 
 class PolicyRecord(Document):
-    """Catalogue entry of a published policy, for retention and audit."""
+    """Catalogue entry of a published policy, which retention and audit read."""
 
     collection: ClassVar[str] = "policies"
 
@@ -146,7 +150,7 @@ class PolicyRecord(Document):
     epoch: int
     step: int
     parent: int
-    """Version before it; 0 for the first."""
+    """Previous version; 0 for the first."""
     prefix: str
     manifest_sha256: str
     size_bytes: int
@@ -155,13 +159,13 @@ class PolicyRecord(Document):
     publish_seconds: float
     content: Literal["full", "delta"] = "full"
     base_version: int = 0
-    """Version that this one's delta starts from; 0 when it has none."""
+    """Version that the delta applies to; 0 without a delta."""
     marked_at: float | None = None
-    """Store time at which retention found that nobody needs it; it is deleted some time later."""
+    """Store time at which retention marked it as not needed; it is deleted some time later."""
 
 
 class TensorHeader(Record):
-    """A tensor as a safetensors header declares it."""
+    """A tensor's entry in a safetensors header."""
 
     dtype: str
     shape: list[int]
@@ -178,14 +182,14 @@ def parse_safetensors_header(start: bytes, *, file_bytes: int) -> dict[str, Tens
 
     Raises:
         IntegrityError: for a malformed header, for tensors that do not fill the file exactly, or
-            whose shape and dtype do not give their size. The engine dies of such a file.
+            whose shape and dtype do not match their size. Such a file crashes the engine.
     """
     if len(start) < HEADER_LENGTH_BYTES:
         raise IntegrityError("shorter than a safetensors length field")
     (length,) = struct.unpack("<Q", start[:HEADER_LENGTH_BYTES])
     body = start[HEADER_LENGTH_BYTES : HEADER_LENGTH_BYTES + length]
     if length > MAX_HEADER_BYTES or len(body) != length:
-        raise IntegrityError(f"safetensors header of {length} bytes is not there")
+        raise IntegrityError(f"safetensors header of {length} bytes is incomplete or too long")
     try:
         declared = json.loads(body)
         entries = {
@@ -207,7 +211,7 @@ def _check_extent(entries: dict[str, TensorHeader], *, data_bytes: int) -> None:
         for dimension in entry.shape:
             size *= dimension
         if begin != position or end - begin != size or entry.dtype not in DTYPE_BYTES:
-            raise IntegrityError(f"tensor {name} does not fit its declared place and shape")
+            raise IntegrityError(f"tensor {name} does not match its declared offsets and shape")
         position = end
     if position != data_bytes:
         raise IntegrityError(f"file holds {data_bytes} bytes of tensors, header says {position}")
