@@ -29,7 +29,7 @@ class FileEntry(Record):
     sha256: str = ""
     """Digest of the whole file; empty when ``header_sha256`` is set."""
     header_sha256: str = ""
-    """Safetensors files of policies: digest of everything before the tensors, with the length field.
+    """Safetensors files of policies: digest of everything before the tensors, length included.
     Together with the tensors' digests it covers every byte, so no byte is hashed twice."""
 
 

@@ -1,8 +1,9 @@
-"""Older documents brought forward: pure functions, one for each kind and version that changed.
+"""Migrations of stored documents: a pure function for each kind and version that changed.
 
-A new field with a default needs no version: an older document parses, an older reader ignores it.
-Everything else (a field renamed, removed, required, or of another meaning) raises SCHEMA_VERSION by
-one and adds a function here for each kind that changed; fixtures of each version stay in the tests.
+A new field with a default needs no new version: an older document parses, an older reader ignores
+the field. Any other change (a field renamed, removed, made required, or with another meaning)
+increments SCHEMA_VERSION and adds a function for each kind that changed; the tests keep fixtures of
+every version.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from rl_contracts.errors import SchemaTooNewError, SchemaUnknownError
 
 Stored = dict[str, Any]
 Migration = Callable[[Stored], Stored]
-"""Takes a stored document of one version and returns that of the next; changes nothing in place
-and leaves ``_id`` and ``schema_version`` alone."""
+"""Takes a stored document and returns it in the next version; does not modify its argument and
+leaves ``_id`` and ``schema_version`` alone."""
 
 SCHEMA_VERSION = 1
-"""Of every document that this release writes."""
+"""Version of every document that this release writes."""
 
 MIGRATIONS: Mapping[str, Mapping[int, Migration]] = {
     "runs": {},
@@ -28,12 +29,13 @@ MIGRATIONS: Mapping[str, Mapping[int, Migration]] = {
     "policies": {},
     "samplers": {},
 }
-"""By collection, then by the version that is brought to the next one; a version that is not listed
-is the same in the next."""
+"""By collection, then by the version to migrate from; an unlisted version did not change in the
+next."""
 
 UPDATED_IN_PLACE = ("samplers", "tasks", "batches", "runs")
-"""Kinds that are written field by field. They are rewritten before a new release writes to a run,
-the run itself last, so that no document mixes two versions; the others are migrated when read."""
+"""Kinds that are updated field by field. They are rewritten before a new release writes to a run,
+the run itself last, so that no document mixes two versions; the other kinds are migrated when
+read."""
 
 
 def migrate(
@@ -43,17 +45,17 @@ def migrate(
     migrations: Mapping[str, Mapping[int, Migration]] | None = None,
     current: int | None = None,
 ) -> Stored:
-    """Bring a stored document to the present schema version.
+    """Migrate a stored document to the current schema version.
 
     Args:
-        collection: which kind of document.
-        stored: as it lies in the store.
+        collection: kind of the document.
+        stored: the document in its MongoDB form.
         migrations: by collection and version; default MIGRATIONS.
-        current: the version to reach; default SCHEMA_VERSION.
+        current: the version to migrate to; default SCHEMA_VERSION.
 
     Raises:
         SchemaTooNewError: a newer release wrote it; nothing of it is read.
-        SchemaUnknownError: it carries no version.
+        SchemaUnknownError: it has no valid version.
     """
     steps = (MIGRATIONS if migrations is None else migrations)[collection]
     wanted = SCHEMA_VERSION if current is None else current

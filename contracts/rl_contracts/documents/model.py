@@ -1,4 +1,4 @@
-"""A model of the hub as a run has it: which commit, and what lies of it in the bucket."""
+"""Models of the hub: the commit that a run uses and its files in the bucket."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rl_contracts.documents.base import Record
 from rl_contracts.errors import IntegrityError
 
 Part = Literal["model", "tokenizer"]
-"""Of a repository: its weights, config and tokenizer, or its tokenizer alone."""
+"""``model``: weights, config and tokenizer of a repository; ``tokenizer``: only its tokenizer."""
 
 
 class ModelFile(Record):
-    """One file of it."""
+    """A file of a model in the bucket."""
 
     name: str
     size_bytes: int
@@ -21,24 +21,24 @@ class ModelFile(Record):
 
 
 class ModelFiles(Record):
-    """All files of it in the bucket, written after them under a name made of its own digest."""
+    """List of a model's files in the bucket, written after them; its name holds its own digest."""
 
     repo: str
     commit: str
     part: Part
     files: list[ModelFile]
-    """By name."""
+    """Sorted by name."""
 
     def to_bytes(self) -> bytes:
-        """The stored form: the same for everybody who brings the same commit."""
+        """JSON; every pod that imports the same commit writes the same bytes."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes, *, sha256: str) -> ModelFiles:
-        """Parse the stored form.
+        """Parse the stored list.
 
         Raises:
-            IntegrityError: it has another digest.
+            IntegrityError: the digest differs.
         """
         digest = hashlib.sha256(data).hexdigest()
         if digest != sha256:
@@ -47,12 +47,12 @@ class ModelFiles(Record):
 
 
 class PinnedModel(Record):
-    """The commit that a run's model is, whatever its revision names by now."""
+    """The commit that a run uses for a model, even if its branch has moved since."""
 
     uri: str
-    """As the manifest names it, ``hf://org/name``."""
+    """URI in the manifest, ``hf://org/name``."""
     revision: str
-    """Branch, tag or commit that was resolved, once."""
+    """Branch, tag or commit that was resolved when the run began."""
     commit: str
     files_sha256: str = ""
-    """Digest of the list of its files; empty until all of them are in the bucket."""
+    """Digest of the list of its files; empty until all files are in the bucket."""

@@ -1,4 +1,4 @@
-"""What of a document is too large for the document store and lies in the bucket instead."""
+"""Fields that are too large for the document store and are kept in the bucket instead."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rl_contracts.documents.base import Record
 from rl_contracts.errors import IntegrityError
 
 OVERFLOW_BYTES = 8 << 20
-"""A larger array lies in the bucket; so do the largest fields of a document that is larger."""
+"""A stored document that is larger moves its largest fields to the bucket."""
 FIELD = "overflow"
-"""Of the stored document: a Piece by the name of the field that it is the value of."""
+"""Field of the stored document that maps names of moved fields to their Pieces."""
 
 
 class Piece(Record):
-    """One field's value as an object of the bucket."""
+    """A field's value that is kept as an object in the bucket."""
 
     key: str
     sha256: str
@@ -22,19 +22,19 @@ class Piece(Record):
 
     @classmethod
     def of(cls, content: bytes, *, prefix: str, field: str) -> Piece:
-        """The object for ``content``; the same content always has the same key.
+        """Describe the object for ``content``; the same content always gets the same key.
 
         Args:
-            content: the bytes.
-            prefix: of all pieces of the document; ends with a slash.
-            field: whose value it is.
+            content: the field's bytes.
+            prefix: key prefix of the document's pieces; ends with a slash.
+            field: name of the field.
         """
         digest = hashlib.sha256(content).hexdigest()
         key = f"{prefix}{field}-{digest[:16]}"
         return cls(key=key, sha256=digest, size_bytes=len(content))
 
     def check(self, content: bytes, *, uri: str) -> bytes:
-        """Return ``content``; raises IntegrityError, naming ``uri``, when it is not that."""
+        """Return ``content``; raises IntegrityError, naming ``uri``, when its digest differs."""
         digest = hashlib.sha256(content).hexdigest()
         if digest != self.sha256:
             raise IntegrityError(

@@ -1,4 +1,4 @@
-"""A rollout: one member of a group, as it was sampled and scored."""
+"""A rollout: a member of a group, as it was sampled and scored."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rl_contracts.documents.arrays import ITEM_BYTES
 from rl_contracts.documents.base import Document, Record
 
 GREEDY_TEMPERATURE = 1.0
-"""Of the distribution whose log-probabilities a greedy rollout has: the engine divides logits by a
-temperature only where it does not decode greedily."""
+"""Temperature of the log-probabilities of a greedy rollout: the engine does not divide logits by
+the temperature when it decodes greedily."""
 
 
 class StopReason(StrEnum):
@@ -24,30 +24,30 @@ class StopReason(StrEnum):
     STOP = "stop"
     """The policy ended its turn."""
     LENGTH = "length"
-    """The turn's token limit cut it."""
+    """The turn reached its token limit."""
     TURNS = "turns"
-    """The last turn that the agent allows was no answer."""
+    """The agent's last allowed turn did not give an answer."""
     CONTEXT = "context"
     """The context was full."""
     REPETITION = "repetition"
-    """The policy went round in circles."""
+    """The policy repeated itself."""
     ERROR = "error"
-    """It could not go on; ``error`` says why."""
+    """The episode could not continue; ``error`` says why."""
 
 
 class VersionSpan(Record):
-    """Generated tokens [start, end) of a rollout were sampled by one policy version."""
+    """Policy version that sampled the generated tokens among tokens [start, end) of a rollout."""
 
     version: int
     step: int
-    """Training steps that this version contains."""
+    """Training steps that the version contains."""
     start: int
     """Index into the rollout's tokens, prompt included."""
     end: int
 
 
 class RewardPart(Record):
-    """What one scorer said."""
+    """The value of a scorer and its weight in the reward."""
 
     scorer: str
     value: float
@@ -55,11 +55,11 @@ class RewardPart(Record):
 
 
 class RolloutError(Record):
-    """What went wrong: data, not an exception."""
+    """Why a rollout or turn failed, as data."""
 
     kind: Literal["infrastructure", "model", "user"]
-    """``infrastructure``: never a reward, sampled again; ``model``: the policy's own doing, which
-    its reward tells; ``user``: the manifest or the data must change."""
+    """``infrastructure``: no reward, the task is sampled again; ``model``: the policy's own
+    mistake, which its reward reflects; ``user``: the manifest or the data must change."""
     message: str
 
 
@@ -71,34 +71,34 @@ class TokenRange(Record):
 
 
 class ToolCall(Record):
-    """A call that the policy made, and what it was told."""
+    """A tool call of the policy and its result."""
 
     tool: str
     arguments: str
     """JSON as the policy wrote it."""
     outcome: Literal["answered", "failed", "refused", "down"]
-    """``failed``: by the tool's own word; ``refused``: no such tool, or malformed arguments;
-    ``down``: the tool did not work, so that the rollout is no data."""
+    """``failed``: the tool reported an error; ``refused``: unknown tool or malformed arguments;
+    ``down``: the tool was not available, so the rollout is not data."""
     result: str
     seconds: float
 
 
 class Turn(Record):
-    """One request to the policy and its response."""
+    """A request to the policy and its response."""
 
     request: TokenRange
-    """Tokens that were put before the policy since its last response in the same sequence."""
+    """Context tokens added since the previous response in the same sequence."""
     response: TokenRange
     stop_reason: StopReason
     text: str
     """The decoded response."""
     calls: list[ToolCall] = Field(default_factory=list)
     error: RolloutError | None = None
-    """What the policy did wrong, e.g. a call that cannot be read."""
+    """The policy's mistake, e.g. a tool call that cannot be parsed."""
     queue_seconds: float = 0.0
-    """Until the engine had room."""
+    """Seconds until the engine had room."""
     generate_seconds: float = 0.0
-    """Of the engine's call; the first turn's is shared by the whole group."""
+    """Seconds of the engine's call; the group shares the first turn's."""
     tool_seconds: float = 0.0
 
 
@@ -114,7 +114,7 @@ class Timings(Record):
 
 
 class Rollout(Document):
-    """One sampled episode.
+    """A sampled episode.
 
     ``tokens`` holds prompt and generated tokens as packed int32; ``mask`` one byte for each token,
     1 where the policy generated it; ``logprobs`` packed float32 of the same length, the engine's
@@ -125,7 +125,7 @@ class Rollout(Document):
 
     A turn extends the sequence of the turn before: ``[5, 6, 7, 2]`` and then the tool's result
     ``[8]`` and the second output ``[9, 2]`` → ``[5, 6, 7, 2, 8, 9, 2]`` with mask ``0 0 1 1 0 1
-    1``. Where earlier context was discarded it begins a new sequence instead, behind the others.
+    1``. When earlier context was discarded, the turn starts a new sequence after the others.
     """
 
     collection: ClassVar[str] = "rollouts"
@@ -137,20 +137,20 @@ class Rollout(Document):
     sampler: str
     temperature: float
     greedy: bool = False
-    """It took the most probable token each time: a baseline, never trained."""
+    """Decoded greedily: a baseline that is never trained."""
     tokens: bytes
     mask: bytes
     logprobs: bytes
     spans: list[VersionSpan]
     sequence_starts: list[int] = Field(default_factory=list)
-    """Where the second and further sequences begin, ascending."""
+    """Token indices at which the second and further sequences begin, ascending."""
     turns: list[Turn] = Field(default_factory=list)
     text: str
-    """The decoded last response, which is what scorers judge."""
+    """The decoded last response, which the scorers judge."""
     stop_reason: StopReason
-    """Of the episode."""
+    """Why the episode ended."""
     error: RolloutError | None = None
-    """Why there is no reward: then this is no data."""
+    """Why there is no reward; such a rollout is not data."""
     reward: float
     parts: list[RewardPart]
     timings: Timings
@@ -167,21 +167,21 @@ class Rollout(Document):
 
     @property
     def sequences(self) -> list[TokenRange]:
-        """Its sequences: attention stays within each."""
+        """Its sequences; attention never crosses their borders."""
         borders = [0, *self.sequence_starts, self.num_tokens]
         return [TokenRange(start=a, end=b) for a, b in itertools.pairwise(borders)]
 
     @property
     def oldest_step(self) -> int:
-        """Training step of the oldest policy that generated one of its tokens; -1 where none did.
+        """Training step of the oldest policy that generated a token; -1 without generated tokens.
 
-        An episode that failed early may have none, and then it is older than any bound.
+        An episode that failed early may have none, and then counts as older than any bound.
         """
         return min((span.step for span in self.spans), default=-1)
 
 
 def tokens_by_version(rollouts: Iterable[Rollout]) -> Counter[str]:
-    """Generated tokens by the policy version that sampled them, as spans say."""
+    """Generated tokens by policy version, from the rollouts' spans."""
     counted: Counter[str] = Counter()
     for span in itertools.chain.from_iterable(rollout.spans for rollout in rollouts):
         counted[str(span.version)] += span.end - span.start

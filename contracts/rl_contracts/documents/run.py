@@ -1,4 +1,4 @@
-"""The run: the only commit point. What is not reachable from it does not count."""
+"""The run document: the only commit point. What it does not lead to does not count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_contracts.errors import Refusal
 
 
 class PolicyPointer(Record):
-    """Names the published policy exactly; S3 has no fencing, so the pointer does it."""
+    """The published policy. S3 has no fencing, so only this fenced pointer decides."""
 
     version: int
     epoch: int
@@ -25,7 +25,7 @@ class PolicyPointer(Record):
 
 
 class DurablePointer(Record):
-    """Names the last committed checkpoint."""
+    """The last committed checkpoint."""
 
     step: int
     prefix: str
@@ -33,10 +33,10 @@ class DurablePointer(Record):
 
 
 class Outcome(Record):
-    """How the run ended; written by the trainer under its epoch."""
+    """How the run ended; the trainer writes it under its epoch."""
 
     kind: Literal["Succeeded", "Failed", "Refused"]
-    """``Refused``: the user must change something; ``field``, ``value``, ``remedy`` say what."""
+    """``Refused``: the user must change an input; ``field``, ``value`` and ``remedy`` name it."""
     reason: str
     """CamelCase word for conditions."""
     message: str
@@ -44,11 +44,11 @@ class Outcome(Record):
     value: str = ""
     remedy: str = ""
     final_model: str = ""
-    """``s3://`` URI of the final model in Hugging Face layout, when succeeded."""
+    """``s3://`` URI of the final model in Hugging Face layout; only when Succeeded."""
 
     @classmethod
     def refused(cls, refusal: Refusal) -> Outcome:
-        """The outcome that tells of a refusal."""
+        """The outcome for a refusal."""
         return cls(
             kind="Refused",
             reason=refusal.reason,
@@ -60,35 +60,35 @@ class Outcome(Record):
 
 
 class DatasetSummary(Record):
-    """What the trainer found in one source of data."""
+    """Records that the trainer read from a data source."""
 
     split: Literal["train", "validation", "test"]
     name: str
     uri: str
     records: int
     skipped: int = 0
-    """Bad records that were left out."""
+    """Bad records that were skipped."""
     first_skipped: list[str] = Field(default_factory=list)
-    """Where the first of them are and what is wrong with them."""
+    """Place and problem of the first skipped records."""
     revision: str = ""
-    """Commit of an hf:// source; later attempts read the same."""
+    """Commit of an hf:// source; later attempts read the same commit."""
     sha256: str = ""
-    """Of the parsed records in their order: what a position of the train stream means."""
+    """Digest of the parsed records in order; it fixes what a position of the train stream means."""
 
 
 class RunBase(Record):
-    """What a run began with, where that came from the hub; no attempt takes anything else."""
+    """The hub models that a run began with; every attempt uses the same."""
 
     uri: str
-    """As the manifest names it."""
+    """URI of the model in the manifest."""
     commit: str = ""
-    """Empty of a folder in a bucket."""
+    """Commit; empty for a folder in a bucket."""
     tokenizer_uri: str = ""
-    """Empty: the model's own."""
+    """URI of the tokenizer; empty: the model's own tokenizer."""
     tokenizer_commit: str = ""
 
     def __str__(self) -> str:
-        """In one line, e.g. ``hf://org/name at 5f3a…``."""
+        """Model and tokenizer as a single line, e.g. ``hf://org/name at 5f3a…``."""
         tokenizer = f", tokenizer {_at(self.tokenizer_uri, self.tokenizer_commit)}"
         return _at(self.uri, self.commit) + (tokenizer if self.tokenizer_uri else "")
 
@@ -98,27 +98,27 @@ def _at(uri: str, commit: str) -> str:
 
 
 class Sampled(Record):
-    """What a run that only samples has written down: objective Sampling."""
+    """Results of a run that only samples (objective Sampling)."""
 
     windows: int = 0
-    """Parts in the bucket, of ``training.promptsPerStep`` prompts each."""
+    """Files written to the bucket, of ``training.promptsPerStep`` prompts each."""
     prompts: int = 0
-    """That have rollouts."""
+    """Prompts that have rollouts."""
     given_up: int = 0
-    """That have none: their tasks are dead and say why."""
+    """Prompts without rollouts; their dead tasks hold the reason."""
     rollouts: int = 0
     reward_sum: float = 0.0
     versions: dict[str, int] = Field(default_factory=dict)
-    """Generated tokens by the policy version that sampled them."""
+    """Generated tokens by policy version."""
 
     @property
     def reward_mean(self) -> float | None:
-        """Of all rollouts; None without any."""
+        """Mean reward of all rollouts; None without rollouts."""
         return self.reward_sum / self.rollouts if self.rollouts else None
 
 
 class Totals(Record):
-    """Sums over the lineage."""
+    """Sums over all steps of the lineage."""
 
     tokens_trained: int = 0
     rollouts_trained: int = 0
@@ -130,27 +130,27 @@ class Totals(Record):
 
 
 class Deleted(Record):
-    """What retention has deleted; noted before it does."""
+    """What retention has deleted; written before the deletion."""
 
     batches_below: int = 0
-    """Batches of earlier steps are gone or going."""
+    """Batches of lower steps are deleted or being deleted."""
     tasks_below: int = 0
-    """Train tasks at earlier positions may be gone. One that turns up there again was inserted by
-    a trainer that had been replaced, and is no data."""
+    """Train tasks at lower positions may be deleted. A task that appears there again was inserted
+    by a replaced trainer and is not data."""
 
 
 class EndedSamplers(Record):
-    """Samplers whose registration was deleted a while after they had ended."""
+    """Counts samplers whose registration was deleted after they ended."""
 
     before: float = 0.0
-    """Store time: those of an earlier last heartbeat are gone or going, and counted here."""
+    """Store time: registrations with an earlier last heartbeat are deleted or being deleted."""
     died: int = 0
-    """How many of them had not drained. One that drained and was replaced counts as lost only while
-    its registration is there."""
+    """How many of them had not drained. A drained and replaced sampler counts as lost only while
+    its registration exists."""
 
 
 class Run(Document):
-    """One run. ``id`` is the run id."""
+    """A run of a job. ``id`` is the run id."""
 
     collection: ClassVar[str] = "runs"
 
@@ -158,20 +158,20 @@ class Run(Document):
     job: str
     created_at: float
     steps: int
-    """Training steps that make the run complete; 0 until epochs have become steps."""
+    """Training steps of the complete run; 0 until the trainer has converted epochs to steps."""
     epoch: int = 0
     """Fencing token of the newest trainer; 0 before the first."""
     step: int = 0
     """Committed training steps."""
     head_batch: str | None = None
-    """Batch of the last committed step; batches name their parent."""
+    """Batch of the last committed step; each batch names its parent."""
     last_version: int = 0
     """Highest policy version number ever handed out."""
     policy: PolicyPointer | None = None
     durable: DurablePointer | None = None
     outcome: Outcome | None = None
     phase: str = "Created"
-    """The trainer's own words for what it does or waits for."""
+    """What the trainer does or waits for, as text for people."""
     heartbeat_at: float = 0.0
     """Store time at which the trainer was last alive."""
     progress_at: float = 0.0
@@ -185,6 +185,6 @@ class Run(Document):
     deleted: Deleted = Deleted()
     samplers_ended: EndedSamplers = EndedSamplers()
     base: RunBase | None = None
-    """None before the first attempt has found it, and of models in a bucket."""
+    """None until the first attempt has resolved it, and for models in a bucket."""
     datasets: list[DatasetSummary] = Field(default_factory=list)
-    """As the last trainer read them."""
+    """Data sources as the latest trainer read them."""

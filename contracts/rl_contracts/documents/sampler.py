@@ -11,13 +11,13 @@ from rl_contracts.documents.base import Document
 from rl_contracts.errors import Refusal
 
 SILENT_SECONDS = 15.0
-"""A sampler beats every two seconds; one that was silent for longer is taken for dead."""
+"""A sampler sends a heartbeat every two seconds; after this silence it counts as dead."""
 SIMULATED_USER = "simulated user"
 BROWSE_MODEL = "browse model"
 TOOL_SERVER = "MCP server"
-"""Their names in ``unavailable``, the last with its own behind it; no scorer can be called so."""
+"""Keys in ``unavailable``; a server's name follows TOOL_SERVER. No scorer can have such a name."""
 CLOCK_STEP_SECONDS = 120.0
-"""A heartbeat further in the future was made before the store's clock was set back."""
+"""A heartbeat further in the future was written before the store's clock was set back."""
 
 
 class SamplerState(StrEnum):
@@ -25,14 +25,14 @@ class SamplerState(StrEnum):
 
     STARTING = "starting"
     LOADING = "loading"
-    """Staging or loading the first policy."""
+    """Downloading or loading the first policy."""
     READY = "ready"
     DRAINING = "draining"
     GONE = "gone"
 
 
 class Sampler(Document):
-    """One sampler pod of a run."""
+    """A sampler pod's registration for a run."""
 
     collection: ClassVar[str] = "samplers"
 
@@ -43,44 +43,44 @@ class Sampler(Document):
     version: int = 0
     """Policy version that the engine serves; 0 before the first."""
     step: int = 0
-    """Training steps that this version contains."""
+    """Training steps that the served version contains."""
     staging_version: int = 0
-    """Version being downloaded and verified; 0 when none."""
+    """Version being downloaded and verified; 0: none."""
     engine: str = ""
-    """Name and version that the engine reports, e.g. ``sglang 0.5.23``."""
+    """Engine name and version, e.g. ``sglang 0.5.23``."""
     relay_url: str = ""
-    """Where other samplers of the pool may take policies from; empty without a relay."""
+    """URL from which other samplers of the pool can fetch policies; empty: no relay."""
     scorers: list[str] = Field(default_factory=list)
-    """Scorer kinds that this sampler knows."""
+    """Scorer kinds that this sampler supports."""
     refusals: list[Refusal] = Field(default_factory=list)
-    """What of the manifest it cannot honour; then it claims nothing."""
+    """Parts of the manifest that it cannot honour; while there are any it claims no task."""
     unavailable: dict[str, str] = Field(default_factory=dict)
-    """Scorers, by kind, models and MCP servers that do not answer now, and why; meanwhile it claims
-    nothing."""
+    """Scorers, models and MCP servers that do not answer, with the reason; meanwhile it claims no
+    task."""
     registered_at: float
     heartbeat_at: float
-    """Store time."""
+    """Store time of the last heartbeat."""
     drained: bool = False
-    """Ended by draining, not by dying."""
+    """It ended by draining, not by a crash."""
     groups_running: int = 0
     groups_done: int = 0
     groups_failed: int = 0
     tokens_generated: int = 0
     tokens_per_second: float = 0.0
-    """Over the last heartbeat interval."""
+    """Generated tokens per second over the last heartbeat interval."""
     updates: int = 0
-    """Policies loaded."""
+    """Number of policies loaded."""
     update_failures: int = 0
     pause_seconds_last: float = 0.0
-    """How long the last update kept the engine paused."""
+    """How long the last policy update paused the engine."""
     last_error: str = ""
 
     def is_alive(self, now: float, *, silent_seconds: float = SILENT_SECONDS) -> bool:
-        """Whether its pod may be counted on; the one test for all readers.
+        """Whether the sampler counts as alive; every reader uses this test.
 
         Args:
             now: store time.
-            silent_seconds: since its last heartbeat at most.
+            silent_seconds: longest allowed time since the last heartbeat.
         """
         return is_alive(self.state, self.heartbeat_at, now, silent_seconds=silent_seconds)
 
@@ -88,6 +88,6 @@ class Sampler(Document):
 def is_alive(
     state: object, heartbeat_at: float, now: float, *, silent_seconds: float = SILENT_SECONDS
 ) -> bool:
-    """``Sampler.is_alive`` of a state and a heartbeat."""
+    """``Sampler.is_alive`` for a state and a heartbeat (store time)."""
     age = now - heartbeat_at
     return state != SamplerState.GONE and -CLOCK_STEP_SECONDS < age < silent_seconds

@@ -1,4 +1,4 @@
-"""A task: one prompt and the group of rollouts that is wanted for it."""
+"""A task: a prompt and the group of rollouts to sample for it."""
 
 from __future__ import annotations
 
@@ -11,61 +11,61 @@ from rl_contracts.documents.base import Document, Record
 
 
 class TaskState(StrEnum):
-    """Where a task is in its life."""
+    """State of a task."""
 
     PENDING = "pending"
-    """Nobody has tried it."""
+    """Not attempted yet."""
     RETRY = "retry"
-    """An attempt ended without a whole group; comes before pending ones."""
+    """An attempt ended without a whole group; claimed before pending tasks."""
     CLAIMED = "claimed"
     DONE = "done"
-    """The chosen rollouts are data."""
+    """Its group is complete: ``rollouts`` are data."""
     DEAD = "dead"
-    """Will never be data; ``reason`` says why."""
+    """It will never be data; ``reason`` says why."""
 
 
 class Queue(StrEnum):
-    """Who may claim a task, and whether it still waits for the trainer."""
+    """Which samplers may claim a task, and whether the trainer still needs it."""
 
     TRAIN = "train"
     EVALUATION = "evaluation"
-    """Claimed only by a sampler that holds the published version."""
+    """Only a sampler that serves the published version may claim it."""
     CONSUMED = "consumed"
     """Trained, evaluated or dropped: kept for the audit."""
 
 
 class ContentPart(Record):
-    """A part of a message."""
+    """A text part of a message."""
 
     type: Literal["text"] = "text"
     text: str
 
 
 class Cause(StrEnum):
-    """Why an attempt ended without data, or why a group was not trained."""
+    """Class of reasons why an attempt gave no data or a group was not trained."""
 
     FAILED = "failed"
     """A member could not be sampled or scored."""
     LEASE = "lease"
-    """Its sampler fell silent."""
+    """The sampler's lease ran out."""
     STOPPED = "stopped"
-    """Its sampler was told to stop: does not count against the attempts."""
+    """The sampler was stopped; this does not count against the attempts."""
     EXPIRED = "expired"
-    """Its oldest token could no longer be trained while it was being sampled."""
+    """Its oldest token became too stale while it was being sampled."""
     PROMPT = "prompt"
-    """No sampler could take it."""
+    """No sampler can process the prompt."""
     UNUSABLE = "unusable"
-    """The trainer found fault with a rollout."""
+    """The trainer rejected a rollout."""
     STALE = "stale"
-    """Finished, but its oldest token was too old when its turn came."""
+    """Finished, but its oldest token was too stale when the trainer got to it."""
     FILTERED = "filtered"
-    """Finished, but nothing could be learned from it."""
+    """Finished, but it carried no learning signal."""
     OVER = "over"
-    """The run, or the evaluation that wanted it, was over."""
+    """The run or the evaluation ended before it was needed."""
 
 
 class Message(Record):
-    """One chat message; a bare text is taken as its only part."""
+    """A chat message; a plain string becomes its only part."""
 
     role: str
     content: tuple[ContentPart, ...]
@@ -77,22 +77,22 @@ class Message(Record):
 
     @field_serializer("content")
     def _as_text(self, content: tuple[ContentPart, ...]) -> object:
-        """A lone text in its short form, which is that of all earlier documents."""
+        """A single text part as a string, the form of all earlier documents."""
         if len(content) == 1:
             return content[0].text
         return [part.model_dump() for part in content]
 
     @property
     def text(self) -> str:
-        """All of its text."""
+        """The text of all parts."""
         return "".join(part.text for part in self.content)
 
 
 class Task(Document):
-    """One prompt of a run.
+    """A prompt of a run and its group of rollouts.
 
-    Claims filter on ``run``, ``queue`` and ``state``: string equality, which every supported store
-    answers from an index.
+    Claims filter on ``run``, ``queue`` and ``state`` by string equality, which every supported
+    store answers from an index.
     """
 
     collection: ClassVar[str] = "tasks"
@@ -106,50 +106,50 @@ class Task(Document):
     dataset: str = ""
     """Name of the source in the manifest."""
     dataset_epoch: int = 0
-    """Passes over that source before this one."""
+    """Passes over the source before this task."""
     example: str
     """Id of the dataset record."""
     messages: list[Message]
     answer: str
     scorer: str = ""
-    """Judges this task alone; empty: the manifest's scorers do."""
+    """Scorer of this task; empty: the manifest's scorers."""
     answer_schema: str = ""
-    """Empty: the manifest's."""
+    """Answer schema of this task; empty: the manifest's."""
     scenario: list[str] = Field(default_factory=list)
-    """Of a Conversation: the user's further turns, or what the simulated user wants."""
+    """Conversation agents: the user's further turns, or the goal of the simulated user."""
     group_size: int
     baseline: bool = False
-    """One member more is wanted, number ``group_size``, sampled greedily: never trained."""
+    """Sample an additional member, number ``group_size``, greedily; it is never trained."""
     temperature: float
     evaluation_version: int = 0
-    """Evaluation only: the policy version that must sample it, exactly."""
+    """Evaluation only: the policy version that must sample it."""
     created_step: int
     attempt: int = 0
-    """Claims so far."""
+    """Number of claims so far."""
     max_attempts: int = 5
-    """Claims after which a failing task is dead, those of stopped samplers not counted."""
+    """Claims after which a failing task is dead; claims of stopped samplers do not count."""
     excused: int = 0
-    """Claims that ended because their sampler was stopped."""
+    """Claims that ended because the sampler was stopped."""
     minimum: int = 0
-    """Finished members that suffice once ``deadline_seconds`` are over; 0: all must finish. The
-    baseline is none of them: it is always waited for."""
+    """Finished members that suffice after ``deadline_seconds``; 0: all must finish. The baseline
+    does not count: it must always finish."""
     deadline_seconds: float = 0.0
-    """Since ``first_claimed_at``."""
+    """Seconds since ``first_claimed_at``."""
     first_claimed_at: float = 0.0
     """Store time."""
     owner: str = ""
     """Sampler id of the current claim."""
     claim: str = ""
-    """Names the one command that made the current claim: its owner finds it again when the reply
-    was lost."""
+    """Token of the command that made the current claim; its owner uses it to recover a claim whose
+    reply was lost."""
     lease_until: float = 0.0
-    """Store time at which the claim may be taken back."""
+    """Store time after which the claim may be taken back."""
     rollouts: list[str] = Field(default_factory=list)
-    """Ids of the chosen rollouts, in member order, when done."""
+    """Ids of the chosen rollouts in member order; set when done."""
     reason: str = ""
     """Why the last attempt failed, or why the task is dead."""
     cause: Cause | None = None
-    """The same as a class, for counting."""
+    """Class of ``reason``, for counting."""
 
     @property
     def num_members(self) -> int:
@@ -157,10 +157,10 @@ class Task(Document):
         return self.group_size + self.baseline
 
     def is_baseline(self, member: int) -> bool:
-        """Whether a member is the greedy one."""
+        """Whether a member is the greedy baseline."""
         return self.baseline and member == self.group_size
 
     @property
     def exhausted(self) -> bool:
-        """Whether the current attempt is the last one."""
+        """Whether the current attempt is the last."""
         return self.attempt - self.excused >= self.max_attempts

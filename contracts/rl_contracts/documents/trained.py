@@ -1,7 +1,7 @@
-"""What the learner is given of a batch, rebuilt from documents alone, and its digest.
+"""Rebuilds from documents the sequences that the learner trains, and their digest.
 
-The trainer makes its tensors from these very sequences and writes the digest of the tensors into
-the batch document before it trains them; whoever rebuilds the sequences later can compare.
+The trainer makes its tensors from these sequences and writes the digest into the batch document
+before it trains them, so that an audit can rebuild the sequences later and compare.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rl_contracts.errors import IntegrityError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
-    """One sequence of T tokens, G of them generated, as packed little-endian arrays.
+    """A sequence of T tokens, G of them generated, as packed little-endian arrays.
 
     Example: prompt ``[5, 6]`` and response ``[7, 2]`` with advantage 0.5 are tokens
     ``[5, 6, 7, 2]``, positions ``[0, 1, 2, 3]``, mask ``0 0 1 1``, advantages ``[0.5, 0.5]``.
@@ -32,7 +32,7 @@ class Sequence:
 
     rollout: str
     group: str
-    """Its task: sequences of a group are adjacent, and updates take whole groups."""
+    """Task of the group: sequences of a group are adjacent, and updates take whole groups."""
     temperature: float
     tokens: bytes
     """int32 ``[T]``, prompt included."""
@@ -41,15 +41,17 @@ class Sequence:
     mask: bytes
     """uint8 ``[T]``, 1 where the policy generated the token."""
     logprobs: bytes
-    """float32 ``[T]``, the sampler's own at ``temperature``; 0 where the mask is 0."""
+    """float32 ``[T]``, log-probabilities of the sampler at ``temperature``; 0 where the mask is
+    0."""
     policy_steps: bytes
-    """int32 ``[T]``, training steps of the policy that generated the token; 0 where the mask is."""
+    """int32 ``[T]``, training steps of the policy that generated the token; 0 where the mask is
+    0."""
     advantages: bytes
     """float32 ``[G]``."""
     weights: bytes
     """float32 ``[G]``, factor of the token's loss."""
     returns: bytes = b""
-    """float32 ``[G]``, what the critic is trained to predict; empty without one."""
+    """float32 ``[G]``, targets of the critic; empty without a critic."""
 
     @property
     def num_tokens(self) -> int:
@@ -63,10 +65,10 @@ class Sequence:
 
 
 def rollout_sequences(rollout: Rollout, member: BatchMember) -> list[Sequence]:
-    """What is trained of a member: its sequences, without those in which nothing was generated.
+    """The sequences of a member that are trained: those with generated tokens.
 
     Raises:
-        IntegrityError: the arrays do not belong to each other.
+        IntegrityError: the lengths of the arrays do not match.
     """
     generated, advantages = _generated(rollout), _advantages(rollout, member)
     if len(member.token_returns) not in (0, ITEM_BYTES * generated):
@@ -105,10 +107,10 @@ def rollout_sequences(rollout: Rollout, member: BatchMember) -> list[Sequence]:
 
 
 def sequences(batch: Batch, rollouts: Mapping[str, Rollout]) -> list[Sequence]:
-    """All that is trained of a batch, in its order.
+    """All trained sequences of a batch, in batch order.
 
     Raises:
-        IntegrityError: a rollout is not there, or its arrays do not belong to each other.
+        IntegrityError: a rollout is missing, or the lengths of its arrays do not match.
     """
     check_present(batch, rollouts)
     return [
@@ -119,7 +121,7 @@ def sequences(batch: Batch, rollouts: Mapping[str, Rollout]) -> list[Sequence]:
 
 
 def check_present(batch: Batch, rollouts: Mapping[str, Rollout]) -> None:
-    """Raise IntegrityError when a rollout of a batch is not there."""
+    """Raise IntegrityError when a rollout of a batch is missing."""
     missing = [member.rollout for member in batch.members if member.rollout not in rollouts]
     if missing:
         raise IntegrityError(
@@ -162,13 +164,13 @@ def digest(given: Iterable[Sequence]) -> TrainedDigest:
 
 
 def check_digest(batch: Batch, rebuilt: TrainedDigest) -> None:
-    """Compare what is about to be trained with what the batch says was trained.
+    """Compare rebuilt tensors with the digest that the batch recorded when it was trained.
 
     Raises:
-        IntegrityError: another digest, or one in a format that this release does not know.
+        IntegrityError: the digests differ, or the recorded format is unknown to this release.
     """
     wanted = batch.digest
-    if wanted is None:  # formed by a release that wrote none
+    if wanted is None:  # written by a release without digests
         return
     if wanted.format != rebuilt.format:
         raise IntegrityError(

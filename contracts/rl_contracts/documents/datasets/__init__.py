@@ -1,1 +1,1 @@
-"""Dataset records: parsed once, with errors that name file, place and field."""
+"""Parses dataset records; errors name file, place and field."""

@@ -1,4 +1,4 @@
-"""What a dataset's record becomes."""
+"""An example: a parsed record of a dataset."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rl_contracts.documents.task import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One record of a dataset."""
+    """A parsed record of a dataset."""
 
     id: str
-    """Unique within its source."""
+    """Id, unique within its source."""
     messages: tuple[Message, ...]
     """The conversation so far; ends with a user's turn."""
     answer: str
-    """The reference."""
+    """The reference answer."""
     scorer: str = ""
-    """Judges it alone; empty: the manifest's scorers do."""
+    """Scorer of this record; empty: the manifest's scorers."""
     answer_schema: str = ""
-    """Empty: the manifest's."""
+    """Answer schema of this record; empty: the manifest's."""
     scenario: tuple[str, ...] = ()
-    """The user's further turns, or what a simulated one wants."""
+    """The user's further turns, or the goal of the simulated user."""

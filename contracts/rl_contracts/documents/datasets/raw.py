@@ -1,4 +1,4 @@
-"""Records as a file holds them, before anybody knows their columns."""
+"""Records as a file holds them, before their columns are read."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecord:
-    """One record, or why there is none in its place."""
+    """A record of a file, or why it could not be decoded."""
 
     place: str
-    """Within the file, e.g. ``line 7``; counted from 1."""
+    """Place in the file, e.g. ``line 7``; counted from 1."""
     value: object = None
-    """As JSON has it."""
+    """The decoded JSON value."""
     problem: str = ""
-    """What is wrong with its encoding; empty when it could be read."""
+    """What is wrong with its encoding; empty when it was decoded."""
 
 
 class UnreadableError(ValueError):
-    """From this place on the file cannot be read: leaving out a record would not help."""
+    """The file cannot be read beyond this place, so skipping a record would not help."""

@@ -1,4 +1,4 @@
-"""A source's records as examples: bad ones refused or left out, as the manifest says."""
+"""Reads a source's records as examples; bad records are rejected or skipped."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import DatasetSource
 
 SHOWN_SKIPPED = 3
-REMEDY = "Mend the file, or set columns to the names that it uses"
+REMEDY = "Fix the file, or set columns to the column names that it uses"
 
 
 class SourceReader:
-    """Reads one source, file by file, and keeps count."""
+    """Reads a source file by file and counts good and skipped records."""
 
     def __init__(self, source: DatasetSource, *, field: str, skip: bool = False) -> None:
-        """See the class.
+        """Start with no records read.
 
         Args:
-            source: what the manifest says of it.
-            field: its path in the manifest, e.g. ``spec.data.train[0]``.
-            skip: leave bad records out rather than refuse them.
+            source: the source in the manifest.
+            field: path of the source in the manifest, e.g. ``spec.data.train[0]``.
+            skip: skip bad records instead of raising RefusedError.
         """
         self._source, self._field, self._skip = source, field, skip
         self._seen: set[str] = set()
         self.skipped = 0
         self.first_skipped: list[str] = []
-        """Where the first bad records are and what is wrong with them."""
+        """Place and problem of the first skipped records."""
         self.scorers: dict[str, str] = {}
-        """Scorers that records name, and where each is named first."""
+        """Scorers that records name, with the place where each is named first."""
 
     @property
     def records(self) -> int:
-        """Good records so far."""
+        """Number of good records so far."""
         return len(self._seen)
 
     def read(self, raw: Iterable[RawRecord], *, file: str) -> Iterator[Example]:
-        """Examples of one file.
+        """Yield the examples of a file.
 
         Args:
             raw: the file's records.
-            file: names it in messages, e.g. its URI.
+            file: name of the file in messages, e.g. its URI.
 
         Raises:
             RefusedError: the file cannot be read, or a record is bad and is not to be skipped.
@@ -57,7 +57,7 @@ class SourceReader:
             raise self._refused(f"{file}: {error}") from error
 
     def check_any(self) -> None:
-        """Raises RefusedError when there was no good record."""
+        """Raise RefusedError when no good record was read."""
         if self.records:
             return
         problem = "no record"

@@ -1,4 +1,4 @@
-"""One record by its columns: the prompt, the reference and what else it says."""
+"""Parses a record by its columns into an example."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Values = Mapping[str, object]
 
 
 class BadRecordError(ValueError):
-    """A record cannot become an example; the message names the field."""
+    """A record is invalid; the message names the field."""
 
 
 def parse_record(record: object, *, columns: Columns, place: str) -> Example:
-    """Parse one record.
+    """Parse a record.
 
     Args:
-        record: as JSON has it.
-        columns: which field holds what.
-        place: names a record that has no id, e.g. ``line 7``.
+        record: the decoded JSON value.
+        columns: which field holds which part.
+        place: id of a record that has none, e.g. ``line 7``.
 
     Raises:
-        BadRecordError: a field is missing, or is not what it should be.
+        BadRecordError: a field is missing or has a wrong type or value.
     """
     if not isinstance(record, Mapping):
         raise BadRecordError("is not a JSON object")
@@ -91,12 +91,12 @@ def _scenario(record: Values, column: str | None) -> tuple[str, ...]:
         return (_text(record, column),)
     turns = [_text({column: turn}, column) for turn in value]
     if not turns:
-        _refuse(column, "has no turn of a user")
+        _refuse(column, "has no user turn")
     return tuple(turns)
 
 
 def columns_of(columns: Columns) -> tuple[list[str], list[str]]:
-    """Columns that every record must have, and those that it may have."""
+    """Columns that every record must have, and optional ones."""
     if columns.messages is None:
         needed = [columns.query or "query", columns.answer or "answer"]
     else:
@@ -109,33 +109,35 @@ def columns_of(columns: Columns) -> tuple[list[str], list[str]]:
 def _conversation(
     record: Values, column: str, answer: str | None
 ) -> tuple[tuple[Message, ...], str]:
-    """The messages up to the last user's turn, and the reference.
+    """The messages up to the last user turn, and the reference answer.
 
-    The reference is the assistant's last turn after them, unless a column holds it.
+    The reference is the last assistant turn after them, unless a column holds it.
     """
     turns = [_message(turn, f"{column}[{at}]") for at, turn in enumerate(_list(record, column))]
     asked = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=-1)
     if asked < 0:
-        _refuse(column, "has no turn of a user")
+        _refuse(column, "has no user turn")
     if answer is not None:
         return tuple(turns[: asked + 1]), _text(record, answer)
     replies = [turn.text for turn in turns[asked + 1 :] if turn.role == "assistant"]
     if not replies or not replies[-1]:
-        _refuse(column, "has no assistant's turn after the last user's, and no column for answers")
+        _refuse(
+            column, "has no assistant turn after the last user turn, and no answer column is set"
+        )
     return tuple(turns[: asked + 1]), replies[-1]
 
 
 def _message(value: object, field: str) -> Message:
     if not isinstance(value, Mapping):
         _refuse(field, f"is {_shown(value)}, not a message")
-    # Parquet fills in what only other rows have.
+    # Parquet sets fields that only other rows have to None.
     written = {key: item for key, item in value.items() if item is not None}
     role = written.pop("role", None)
     if role not in ROLES:
         _refuse(f"{field}.role", f"is {_shown(role)}, not one of {', '.join(ROLES)}")
     content = written.pop("content", None)
     if written:
-        _refuse(f"{field}.{next(iter(written))}", "is nothing that can be handed to a model")
+        _refuse(f"{field}.{next(iter(written))}", "is not supported in a message")
     if isinstance(content, str):
         parts = [ContentPart(text=_clean(content, f"{field}.content"))]
     elif _is_list(content):
@@ -183,16 +185,16 @@ def _text(record: Values, column: str) -> str:
 
 
 def _clean(text: str, field: str) -> str:
-    """The text itself; tokenizers and stores choke on what is refused here."""
+    """Return the text; tokenizers and stores fail on the characters rejected here."""
     if "\0" in text:
         _refuse(field, "holds a NUL character")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        _refuse(field, "holds half of a surrogate pair, which is no character")
+        _refuse(field, "holds half of a surrogate pair, which is not a valid character")
     return text
 
 
 def _refuse(field: str, problem: str) -> NoReturn:
-    # A name in the record may hold half of a surrogate pair, which no status could be written with.
+    # The record may hold half of a surrogate pair, which a status cannot be written with.
     readable = problem.encode(errors="backslashreplace").decode()
     raise BadRecordError(f"field {field!r} {readable}")
 

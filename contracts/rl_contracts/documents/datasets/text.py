@@ -1,4 +1,4 @@
-"""JSON Lines and JSON arrays, read as a stream: never more than one record and one chunk."""
+"""Streams JSON Lines and JSON arrays; holds at most a record and a chunk in memory."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, NoReturn
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
 
 MAX_RECORD_BYTES = 16 << 20
-"""A longer record would not fit a task's document."""
+"""A longer record would not fit into a task document."""
 BOM = codecs.BOM_UTF8
 WHITESPACE = " \t\r\n"
 ENDS_EARLY = "the file ends within the array"
 
 
 def read_text(chunks: Iterable[bytes]) -> Iterator[RawRecord]:
-    """Records of a JSON array or of JSON Lines, whichever the first character says.
+    """Yield records of a JSON array or of JSON Lines; the first character decides which.
 
     Args:
         chunks: the file's bytes, UTF-8.
 
     Raises:
-        UnreadableError: an array is broken, which says nothing of where its next record begins.
+        UnreadableError: an array is malformed, so its next record cannot be located.
     """
     stream = iter(chunks)
     first = b""
@@ -42,7 +42,7 @@ def _chained(start: bytes, stream: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_lines(chunks: Iterable[bytes]) -> Iterator[RawRecord]:
-    """Records of JSON Lines; empty lines are left out."""
+    """Yield records of JSON Lines; empty lines are skipped."""
     for number, line in enumerate(_lines(chunks), start=1):
         place = f"line {number}"
         if line is None:
@@ -63,7 +63,7 @@ def _parsed(line: bytes, place: str) -> RawRecord:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes | None]:
-    """Lines without their ends; None in the place of one that is too long."""
+    """Yield lines without their line ends; None for a line that is too long."""
     parts: list[bytes] = []
     held, long = 0, False
     for chunk in chunks:
@@ -83,7 +83,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes | None]:
 
 
 def read_array(chunks: Iterable[bytes]) -> Iterator[RawRecord]:
-    """Records of one JSON array of objects; raises UnreadableError where it is broken."""
+    """Yield the records of a JSON array; raises UnreadableError when it is malformed."""
     text = _Text(chunks)
     text.expect("[")
     if text.peek() != "]":
@@ -93,11 +93,11 @@ def read_array(chunks: Iterable[bytes]) -> Iterator[RawRecord]:
             yield text.record()
     text.expect("]")
     if text.peek():
-        raise UnreadableError(f"line {text.line}: the array is followed by something else")
+        raise UnreadableError(f"line {text.line}: unexpected text after the array")
 
 
 class _Text:
-    """Decoded text with a position, filled from chunks as far as is needed."""
+    """Decoded text with a read position; decodes further chunks as needed."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
@@ -107,7 +107,7 @@ class _Text:
         self.line = 1
 
     def peek(self) -> str:
-        """The next character that is no white space; empty at the end."""
+        """The next character that is not white space; empty at the end."""
         while True:
             start = self._at
             while self._at < len(self._buffer) and self._buffer[self._at] in WHITESPACE:
@@ -119,15 +119,15 @@ class _Text:
                 return ""
 
     def expect(self, character: str) -> None:
-        """Step over a character, which must come next."""
+        """Consume ``character``; raises UnreadableError when it is not next."""
         following = self.peek()
         if following != character:
-            seen = f"{following!r} stands where {character!r} should" if following else ENDS_EARLY
+            seen = f"expected {character!r}, got {following!r}" if following else ENDS_EARLY
             raise UnreadableError(f"line {self.line}: {seen}")
         self._at += 1
 
     def record(self) -> RawRecord:
-        """Step over the next value."""
+        """Consume the next value."""
         if not self.peek():
             raise UnreadableError(f"line {self.line}: {ENDS_EARLY}")
         place = f"line {self.line}"
@@ -141,7 +141,7 @@ class _Text:
                 raise UnreadableError(f"{place} is nested too deeply") from None
             except ValueError as error:
                 raise UnreadableError(f"{place} is not JSON: {error}") from error
-            # A number may go on in the next chunk; what stands in braces has ended.
+            # A number may continue in the next chunk; an object or list is complete.
             if end == len(self._buffer) and not isinstance(value, dict | list) and self._fill():
                 continue
             break
@@ -160,15 +160,15 @@ class _Text:
         try:
             more = self._decoder.decode(chunk or b"", final=chunk is None)
         except UnicodeDecodeError as error:
-            raise UnreadableError(f"after line {self.line} it is not UTF-8") from error
+            raise UnreadableError(f"not UTF-8 after line {self.line}") from error
         self._buffer, self._at = self._buffer[self._at :] + more, 0
         return chunk is not None
 
 
 def loads(text: str) -> Any:
-    """Parse JSON; ValueError for what is none, ``NaN`` and infinities among it."""
+    """Parse JSON; raises ValueError for invalid JSON, ``NaN`` and infinities."""
     return json.loads(text, parse_constant=_no_number)
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")

@@ -114,18 +114,21 @@ def test_a_bad_record_names_its_field(record: Any, message: str) -> None:
     [
         (..., "field 'messages' is missing"),
         ("hello", "field 'messages' is \"hello\", not a list of messages"),
-        ([], "field 'messages' has no turn of a user"),
+        ([], "field 'messages' has no user turn"),
         (["hello"], "field 'messages[0]' is \"hello\", not a message"),
         ([turn("human", "a")], "field 'messages[0].role' is \"human\", not one of system,"),
-        ([turn("user", "a")], "no assistant's turn after the last user's"),
-        ([turn("assistant", "a"), turn("user", "b")], "no assistant's turn after"),
+        ([turn("user", "a")], "no assistant turn after the last user turn"),
+        ([turn("assistant", "a"), turn("user", "b")], "no assistant turn after"),
         ([turn("user", "")], "field 'messages[0].content' is empty"),
         ([turn("user", 3)], "field 'messages[0].content' is 3, not a text"),
         ([turn("user", None)], "field 'messages[0].content' is missing"),
         ([turn("user", ["a"])], "field 'messages[0].content[0]' is \"a\", not a part"),
         ([turn("user", [{"type": "image"}])], 'content[0].type\' is "image"; only text'),
         ([turn("user", [{"type": "text"}])], "content[0].text' is missing"),
-        ([turn("user", "a") | {"tool_calls": [1]}], "field 'messages[0].tool_calls' is nothing"),
+        (
+            [turn("user", "a") | {"tool_calls": [1]}],
+            "field 'messages[0].tool_calls' is not supported",
+        ),
     ],
 )
 def test_a_bad_conversation_names_its_field(messages: Any, message: str) -> None:

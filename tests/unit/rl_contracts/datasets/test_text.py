@@ -64,7 +64,7 @@ def test_records_are_placed_by_line() -> None:
     ("line", "problem"),
     [
         (b'{"id": "b", ', "is not JSON: "),
-        (b'{"a": NaN}', "NaN is no JSON number"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
         (b'{"a": "\xff"}', "is not UTF-8 at byte 8"),
         (b'\xff\xfe{\0"\0', "is not UTF-8 at byte 1"),
         (b'{"a": ' + b"[" * 100_000, "is nested too deeply"),
@@ -93,12 +93,12 @@ def test_a_line_without_an_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> N
         (b"[", "line 1: the file ends within the array"),
         (b'[\n{"a": 1}', "line 2: the file ends within the array"),
         (b'[{"a": 1},\n', "line 2: the file ends within the array"),
-        (b'[{"a": 1}\n{"a": 2}]', "line 2: '{' stands where ']' should"),
+        (b'[{"a": 1}\n{"a": 2}]', "line 2: expected ']', got '{'"),
         (b'[{"a": 1},\n{"a": }]', "line 2 is not JSON"),
-        (b'[{"a": 1}] {}', "line 1: the array is followed by something else"),
-        (b'[{"a": "\xff"}]', "is not UTF-8"),
+        (b'[{"a": 1}] {}', "line 1: unexpected text after the array"),
+        (b'[{"a": "\xff"}]', "not UTF-8"),
         (b"[" * 100_000, "line 1 is nested too deeply"),
-        (b'[{"a": Infinity}]', "Infinity is no JSON number"),
+        (b'[{"a": Infinity}]', "Infinity is not a JSON number"),
     ],
 )
 def test_a_broken_array_says_where(array: bytes, message: str) -> None:
