@@ -178,11 +178,10 @@ REASONS = {
     "ConditionUpdate": 2,
     "Stall": 0,
     "Reach": 1,
-    "Note": 0,
+    "EventNote": 0,
     "Refusal": 2,
     "Outcome": 1,
     "TrainingFailedError": 0,
-    "RolloutsLostError": 0,
 }
 """Where these are given their reason when it has no keyword."""
 SAID_BY = trees(
@@ -203,6 +202,15 @@ def test_each_reason_is_described() -> None:
     }
     assert len(reasons) > 40
     assert sorted(reasons - everything_quoted()) == []
+
+
+def test_each_class_that_is_given_a_reason_exists() -> None:
+    without = [
+        name
+        for name, place in REASONS.items()
+        if not arguments(SAID_BY, {name: place}, keyword="reason")
+    ]
+    assert without == []
 
 
 def test_no_reason_is_made_up() -> None:
