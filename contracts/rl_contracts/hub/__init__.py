@@ -1,1 +1,1 @@
-"""Models of the Hugging Face hub, brought into the bucket: for trainer and samplers alone."""
+"""Imports models of the Hugging Face hub into the bucket; only trainer and samplers use it."""

@@ -1,4 +1,4 @@
-"""Calls of the hub's own client, repeated while the hub does not answer."""
+"""Calls the hub's client and retries while the hub does not answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 300.0
 DENIED = (401, 403)
 FIELD = "spec.data.hub.endpoint"
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-"""OpenSSL's word in every error of this kind."""
+"""Part of every OpenSSL message about an untrusted certificate."""
 TLS = {
     **remedies.TLS,
     UNTRUSTED: "Name a file with the PEM of the authority that signed it in SSL_CERT_FILE of the "
@@ -34,12 +34,12 @@ TLS = {
 
 
 def ask(endpoint: str, doing: str, call: Callable[[], T], *, patience_seconds: float) -> T:
-    """Call the hub's client, again while the hub does not answer.
+    """Call the hub's client; retry while the hub does not answer.
 
     Raises:
-        StoreUnavailableError: it did not for so long.
-        RefusedError: its certificate is not trusted, which no waiting mends.
-        HfHubHTTPError: it answered that it will not.
+        StoreUnavailableError: it did not answer within ``patience_seconds``.
+        RefusedError: its certificate is not trusted; waiting cannot fix that.
+        HfHubHTTPError: it answered with an error.
     """
     attempts = Retrying(
         retry=retry_if_exception_type(StoreUnavailableError),

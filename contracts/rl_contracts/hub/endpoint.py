@@ -1,4 +1,4 @@
-"""One hub and whom it takes us for."""
+"""A hub endpoint and the token that is sent to it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ T = TypeVar("T")
 
 
 class HubEndpoint:
-    """One endpoint and one token; the token is shown to that endpoint alone."""
+    """An endpoint and its token; the token is sent only to this endpoint."""
 
     def __init__(
         self, endpoint: str, *, token_file: Path | None, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
-        """Nothing is asked before the first call.
+        """Create a client; nothing is sent before the first call.
 
         Args:
             endpoint: base URL.
-            token_file: holds the token; None: no token is sent, not even one that lies around.
-            patience_seconds: how long a call is repeated while the endpoint does not answer.
+            token_file: holds the token; None: no token is sent, not even a cached one of the
+                machine.
+            patience_seconds: how long a call is retried while the endpoint does not answer.
         """
         self.endpoint = endpoint.rstrip("/")
         self._token: str | bool = token_file.read_text().strip() if token_file else False
@@ -39,7 +40,7 @@ class HubEndpoint:
     def _file(
         self, repo: str, name: str, *, kind: Literal["model", "dataset"], commit: str, folder: Path
     ) -> Path:
-        """Fetch one file of a commit, going on where a connection was cut."""
+        """Download a file of a commit; continues after a broken connection."""
         doing = f"reading {name} of {repo}"
 
         def fetch() -> str:
@@ -54,7 +55,7 @@ class HubEndpoint:
                     local_dir=folder,
                     etag_timeout=TIMEOUT_SECONDS,
                 )
-            except RuntimeError as error:  # the hub's chunked storage has no errors of its own
+            except RuntimeError as error:  # the hub's chunked storage raises nothing more specific
                 cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
                 raise StoreUnavailableError(store=STORE, doing=doing, cause=cause) from error
 

@@ -1,8 +1,8 @@
-"""Brings a manifest's hf:// models into the bucket, once: all pods read them there.
+"""Imports a manifest's hf:// models into the bucket once; all pods read them there.
 
-Whoever comes first does, under a lease that only spares work: two at once write the same bytes
-under the same names. The commit is pinned for the run before anything is read, by the first who
-asks the hub; nobody asks it again once the files are there.
+The first pod imports, under a lease that only saves work: two pods at once write the same bytes
+under the same names. The first pod that reaches the hub pins the commit for the run before any file
+is downloaded. Once all files are in the bucket, no pod contacts the hub again.
 """
 
 from __future__ import annotations
@@ -41,42 +41,42 @@ MODEL_FIELD, TOKENIZER_FIELD = "spec.model.uri", "spec.model.tokenizerUri"
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 1.0
 ROOT = "models/"
-"""Below the namespace's prefix: what came from the hub, for all its runs."""
+"""Prefix of imported models, below the namespace's prefix and shared by its runs."""
 
 
-class Telling(Protocol):
-    """Where a pod says what it does, and learns that it should not."""
+class Progress(Protocol):
+    """Reports what a pod does, and interrupts it when it must stop."""
 
     def say(self, phase: str) -> None:
-        """Say what is done or waited for."""
+        """Report what the pod does or waits for."""
 
     def check(self) -> None:
-        """Raise where this pod is to stop."""
+        """Raise an error when this pod must stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelImporter:
-    """One pod that needs a run's models."""
+    """Imports the models of a run into the bucket, for a pod that needs them."""
 
     stores: Stores
     hub: HubModels
     run: str
     holder: str
-    """Name of this pod among others."""
+    """Name of this pod, unique among the run's pods."""
     folder: Path
-    """For one file at a time."""
-    telling: Telling
+    """Local folder for a file at a time."""
+    progress: Progress
     wait_seconds: float
-    """For another pod that brings a model."""
+    """How long to wait for another pod that imports a model."""
     clock: Callable[[], float] = time.monotonic
     _never: threading.Event = field(default_factory=threading.Event, init=False)
 
     def base(self, model: ModelSource) -> BaseLocations:
-        """Where a manifest's model and tokenizer lie, those of the hub in the run's bucket.
+        """Locations of a manifest's model and tokenizer; imports those of the hub.
 
         Raises:
-            RefusedError: the hub has no such model, or not for us.
-            IntegrityError: it sends something else than it describes.
+            RefusedError: the model does not exist on the hub, or access is denied.
+            IntegrityError: a downloaded file does not match the hub's description.
             StoreUnavailableError: hub or store does not answer, or another pod took too long.
         """
         own = model.tokenizer_uri is None
@@ -100,18 +100,18 @@ class ModelImporter:
         began = self.clock()
         while True:
             pinned = self.stores.models.get(key)
-            files = self._there(wanted, pinned) if pinned is not None else None
+            files = self._imported(wanted, pinned) if pinned is not None else None
             if pinned is not None and files is not None:
-                return self._found(wanted, pinned.commit, files)
+                return self._location(wanted, pinned.commit, files)
             if self._hold(key):
                 with self._holding(key):
-                    return self._bring(wanted, key, pinned)
+                    return self._import(wanted, key, pinned)
             if self.clock() - began > self.wait_seconds:
-                doing = f"another pod was to bring {wanted.uri} into the bucket"
-                cause = f"it is not there after {self.wait_seconds:.0f} s"
+                doing = f"waiting for another pod to import {wanted.uri} into the bucket"
+                cause = f"it is incomplete after {self.wait_seconds:.0f} s"
                 raise StoreUnavailableError(store=STORE, doing=doing, cause=cause)
-            self.telling.say(f"waiting for another pod to bring {wanted.uri} into the bucket")
-            self.telling.check()
+            self.progress.say(f"waiting for another pod to import {wanted.uri} into the bucket")
+            self.progress.check()
             self._never.wait(POLL_SECONDS)
 
     def _hold(self, key: ModelKey) -> bool:
@@ -120,7 +120,7 @@ class ModelImporter:
 
     @contextmanager
     def _holding(self, key: ModelKey) -> Iterator[None]:
-        """Extend the lease while a long file is under way; losing it only costs work."""
+        """Keep the lease during the import; losing it only costs duplicate work."""
         ended = threading.Event()
 
         def extend() -> None:
@@ -137,9 +137,11 @@ class ModelImporter:
         finally:
             ended.set()
 
-    def _bring(self, wanted: HubSource, key: ModelKey, pinned: PinnedModel | None) -> ModelLocation:
-        """Ask the hub; the commit that counts is pinned before anything of it is read."""
-        self.telling.say(f"asking the hub for {wanted.uri}")
+    def _import(
+        self, wanted: HubSource, key: ModelKey, pinned: PinnedModel | None
+    ) -> ModelLocation:
+        """Import a model; its commit is pinned before any file is downloaded."""
+        self.progress.say(f"asking the hub for {wanted.uri}")
         commit, described = self.hub.describe(wanted, commit=pinned.commit if pinned else "")
         if pinned is None:
             pinned = self.stores.models.pin(key, commit)
@@ -156,14 +158,14 @@ class ModelImporter:
         sha256 = hashlib.sha256(stored).hexdigest()
         self.stores.objects.put(prefix + _list_name(sha256), stored)
         if self.stores.models.complete(key, sha256).files_sha256 != sha256:
-            raise IntegrityError(f"{wanted.uri} at {commit} is not what it was when the run began")
+            raise IntegrityError(f"files of {wanted.uri} at {commit} changed since the run began")
         log.info("%s is in the bucket: commit %s", wanted.uri, commit)
-        return self._found(wanted, commit, files)
+        return self._location(wanted, commit, files)
 
     def _copied(
         self, wanted: HubSource, commit: str, described: list[HubFile], prefix: str
     ) -> list[ModelFile]:
-        """Copy the hub's files, but those of large file storage that an earlier try has copied."""
+        """Copy the hub's files, except large files that an earlier attempt already copied."""
         sizes = {
             stored_object.key.removeprefix(prefix): stored_object.size_bytes
             for stored_object in self.stores.objects.list(prefix)
@@ -172,8 +174,8 @@ class ModelImporter:
         missing = [file.size_bytes for file in described if sizes.get(file.name) != file.size_bytes]
         check_room(max(missing, default=0), self.folder, what=f"a file of {wanted.uri}")
         for file in described:
-            self.telling.say(f"bringing {wanted.uri} into the bucket: {done} of {total} bytes")
-            self.telling.check()
+            self.progress.say(f"importing {wanted.uri} into the bucket: {done} of {total} bytes")
+            self.progress.check()
             copied_before = file.sha256 and sizes.get(file.name) == file.size_bytes
             sha256 = file.sha256 if copied_before else self._copy(wanted, commit, file, prefix)
             copied.append(ModelFile(name=file.name, size_bytes=file.size_bytes, sha256=sha256))
@@ -190,8 +192,8 @@ class ModelImporter:
             shutil.rmtree(folder, ignore_errors=True)
         return sha256
 
-    def _there(self, wanted: HubSource, pinned: PinnedModel) -> ModelFiles | None:
-        """The files, where all of them are in the bucket."""
+    def _imported(self, wanted: HubSource, pinned: PinnedModel) -> ModelFiles | None:
+        """The model's files, if all of them are in the bucket."""
         if not pinned.files_sha256:
             return None
         prefix = self._prefix(wanted, pinned.commit)
@@ -212,7 +214,7 @@ class ModelImporter:
         repo = wanted.address.repo
         return f"{self.stores.objects.prefix}{ROOT}{host}/{repo}/{commit}/{wanted.part}/"
 
-    def _found(self, wanted: HubSource, commit: str, files: ModelFiles) -> ModelLocation:
+    def _location(self, wanted: HubSource, commit: str, files: ModelFiles) -> ModelLocation:
         return ModelLocation(
             manifest_uri=wanted.uri,
             uri=self.stores.objects.uri(self._prefix(wanted, commit)),

@@ -1,4 +1,4 @@
-"""The hub's client as models are read with it: by commit, each file checked by the hub's digest."""
+"""Reads models of the hub by commit; each file is checked against the hub's digest."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from rl_contracts.hub.endpoint import HubEndpoint
 from rl_contracts.hub.selection import ModelAddress, NoModelError, select_files
 
 TOKEN_FIELD = "spec.data.hub.tokenSecretRef"
-MAKE_TOKEN = f"Mend the name, or set {TOKEN_FIELD} to a token that may read it."
+MAKE_TOKEN = f"Correct the name, or set {TOKEN_FIELD} to a token that may read it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubFile:
-    """A file of a commit, as the hub describes it."""
+    """The hub's description of a file of a commit."""
 
     name: str
     size_bytes: int
     sha256: str = ""
-    """Of one in large file storage; empty: of none."""
+    """Digest of a file in large file storage; empty for other files."""
     blob: str = ""
-    """Git's own digest of another one."""
+    """Git's blob digest of a file outside large file storage."""
 
     def check(self, path: Path) -> str:
-        """Compare a downloaded file with the description; returns its SHA-256.
+        """Check a downloaded file against the description; return its SHA-256.
 
         Raises:
-            IntegrityError: it is another one.
+            IntegrityError: size or digest differs.
         """
         size = path.stat().st_size
         blob = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
@@ -63,34 +63,34 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSource:
-    """A model, or a tokenizer, of the hub and where the manifest names it."""
+    """A model or tokenizer of the hub, and the manifest field that names it."""
 
     field: str
     uri: str
     address: ModelAddress
     part: Part = "model"
     own_tokenizer: bool = True
-    """Whether the model's own tokenizer is used."""
+    """Whether the model's own tokenizer is used, so that it must exist."""
 
 
 class HubModels(HubEndpoint):
-    """Models of one endpoint."""
+    """Models of an endpoint."""
 
     def describe(self, wanted: HubSource, *, commit: str = "") -> tuple[str, list[HubFile]]:
-        """The commit that the revision names, and the files in it that a model is made of.
+        """Resolve the revision to a commit; return it with the model's files in it.
 
         Args:
-            wanted: which model.
-            commit: take this one, whatever the revision names by now.
+            wanted: the model or tokenizer.
+            commit: use this commit instead of resolving the revision.
 
         Raises:
-            RefusedError: there is no such repository, revision or model, or it is not ours.
+            RefusedError: repository, revision or model do not exist, or access is denied.
             StoreUnavailableError: the endpoint does not answer.
         """
         address = wanted.address
         with self._refusing(wanted):
             info = self._ask(
-                f"looking for {address.repo}",
+                f"resolving {address.repo}",
                 lambda: self._api.model_info(
                     address.repo,
                     revision=commit or address.revision,
@@ -112,9 +112,9 @@ class HubModels(HubEndpoint):
         ]
 
     def download(self, wanted: HubSource, file: HubFile, *, commit: str, folder: Path) -> Path:
-        """Fetch one file of a commit, going on where a connection was cut.
+        """Download a file of a commit; continues after a broken connection.
 
-        Errors as of ``describe``, and IntegrityError: it is not what the hub describes.
+        Raises the errors of ``describe``.
         """
         repo = wanted.address.repo
         with self._refusing(wanted):
@@ -132,14 +132,14 @@ class HubModels(HubEndpoint):
             ) from error
         except HFValidationError as error:
             message = str(error).splitlines()[0].rstrip(".")
-            raise _refused(wanted, f"{kind}NotFound", message, "Mend the name.") from error
+            raise _refused(wanted, f"{kind}NotFound", message, "Correct the name.") from error
         except GatedRepoError as error:
-            message = f"{where} is gated, and not open to this token"
+            message = f"{where} is gated, and this token has no access"
             remedy = f"Accept its terms on its page, and set {TOKEN_FIELD} to that account's token."
             raise _refused(wanted, f"{kind}AccessDenied", message, remedy) from error
         except RepositoryNotFoundError as error:
-            # The hub does not tell whether a repository is private or not there.
-            message = f"{where} is not there, or is not open to this token"
+            # The hub gives the same answer for a private repository and for a missing one.
+            message = f"{where} does not exist, or this token has no access"
             raise _refused(wanted, f"{kind}NotFound", message, MAKE_TOKEN) from error
         except RevisionNotFoundError as error:
             message = f"{where} has no revision {revision!r}"
@@ -154,7 +154,10 @@ class HubModels(HubEndpoint):
         if status in DENIED:
             message = f"{where} refused the token with HTTP {status}"
             return _refused(
-                wanted, f"{kind}AccessDenied", message, f"Mend the one of {TOKEN_FIELD}."
+                wanted,
+                f"{kind}AccessDenied",
+                message,
+                f"Replace the token that {TOKEN_FIELD} names.",
             )
         return _refused(wanted, f"{kind}NotFound", f"{where} answered HTTP {status}", MAKE_TOKEN)
 

@@ -1,4 +1,4 @@
-"""What an ``hf://`` URI of a model names, and which of a repository's files a model is made of."""
+"""Parses ``hf://`` URIs of models and selects the files of a repository that a model needs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rl_contracts.spec.data import HUB_SCHEME
 URI = re.compile(r"hf://(?P<repo>[^/@]+/[^/@]+)(@(?P<revision>[^@]+))?")
 DEFAULT_REVISION = "main"
 LOADED_SUFFIXES = frozenset({".json", ".jinja", ".model", ".safetensors", ".txt"})
-"""Config, tokenizer and weights; pickled weights and code are left where they are."""
+"""Suffixes of config, tokenizer and weights; pickled weights and code are not downloaded."""
 PICKLES = (".bin", ".ckpt", ".pkl", ".pt", ".pth")
 WHOLE_FILES = frozenset({INDEX_FILE, "model.safetensors"})
 DOUBLES = "consolidated"
-"""Beginning of the names of some makers' own files of the same weights."""
+"""Name prefix of a second copy of the weights that some publishers add."""
 
 
 class NoModelError(ValueError):
-    """A repository lacks what a model is made of."""
+    """A repository lacks a file that a model needs."""
 
     def __init__(self, reason: str, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -38,27 +38,27 @@ class ModelAddress:
 
     @classmethod
     def parse(cls, uri: str, revision: str | None) -> ModelAddress:
-        """Parse ``hf://org/name[@revision]``; a revision beside it is the manifest's own field."""
+        """Parse ``hf://org/name[@revision]``; ``revision`` is the manifest's field and wins."""
         match = URI.fullmatch(uri)
         assert match is not None, f"{uri!r} passed the schema"
         return cls(repo=match["repo"], revision=revision or match["revision"] or DEFAULT_REVISION)
 
 
 def is_hub_uri(uri: str | None) -> bool:
-    """Whether a model, or a tokenizer, comes from the hub."""
+    """Whether a model or tokenizer URI is one of the hub."""
     return uri is not None and uri.startswith(HUB_SCHEME)
 
 
 def select_files(names: Iterable[str], part: Part, *, own_tokenizer: bool = True) -> list[str]:
-    """The files of a repository's top level that a model, or a tokenizer, is made of, by name.
+    """Sorted names of the top-level files that a model or a tokenizer needs.
 
     Args:
-        names: of all files of the repository.
-        part: which of the two.
-        own_tokenizer: whether the model's own tokenizer is used, and so has to be there.
+        names: names of all files of the repository.
+        part: ``model`` or ``tokenizer``.
+        own_tokenizer: whether the model's own tokenizer is used, so that it must exist.
 
     Raises:
-        NoModelError: something is missing, or is there as a pickle alone.
+        NoModelError: a file is missing, or the weights exist only as pickles.
     """
     top = sorted(name for name in names if "/" not in name)
     if part == "tokenizer":
@@ -85,10 +85,9 @@ def _check_weights(names: Iterable[str]) -> None:
     if pickles and not weights:
         raise NoModelError(
             "ModelPickled",
-            f"Its weights are there as pickles alone ({pickles[0]}), which run code when they are "
-            "loaded",
-            "Name a revision that has safetensors, e.g. the hub's own conversion refs/pr/1, or "
-            "convert it and name a repository of your own.",
+            f"Its weights exist only as pickles ({pickles[0]}), which run code when loaded",
+            "Name a revision that has safetensors, e.g. the hub's conversion refs/pr/1, or convert "
+            "the weights and name your own repository.",
         )
     _check(weights, "a safetensors file", "model")
 
@@ -97,6 +96,6 @@ def _check(present: bool, what: str, part: Part) -> None:
     if not present:
         raise NoModelError(
             f"{part.capitalize()}Incomplete",
-            f"It holds no {what.removeprefix('a ')} at its top level",
-            "Name a repository, or a revision, in the layout of transformers.",
+            f"It has no {what.removeprefix('a ')} at its top level",
+            "Name a repository or revision in the layout of transformers.",
         )

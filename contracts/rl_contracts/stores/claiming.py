@@ -1,4 +1,4 @@
-"""Claims: one atomic operation each, whose task is found again where the answer was lost."""
+"""Claims tasks atomically; recovers a claim whose reply was lost."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class _Claimant(NamedTuple):
 
 
 class Claiming:
-    """Claims of one process.
+    """Claims of this process.
 
-    Each carries a token of its own. Where a claim ended in an outage nobody knows whether the
-    store carried it out, so that its token is kept for its owner's next one.
+    Each claim has its own token. When a claim ends in an outage, the store may have carried it out,
+    so its token is kept and the owner's next claim checks it.
     """
 
     def __init__(self, mongo: Mongo, *, retry_check_seconds: float) -> None:
@@ -37,18 +37,19 @@ class Claiming:
         self._retry_look_seconds = retry_check_seconds
         self._tasks = mongo.collection(COLLECTION)
         self._no_retry_at: dict[tuple[str, Queue], float] = {}
-        """When none was found to be retried, in monotonic seconds."""
+        """Monotonic time at which no task to retry was left, by run and queue."""
         self._unanswered: dict[str, _Claimant] = {}
-        """By token; set and popped whole, so that threads may share it."""
+        """Claimants by token; single dict operations, so threads may share it."""
 
     def claim(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
-        """Take one task, those to be retried first; None when there is none.
+        """Claim a task, tasks to retry first; None when there is none.
 
-        Where none was to be retried a moment ago, pending ones come first: a burst of claims asks
-        once, and a task that another process hands back waits ``RETRY_CHECK_SECONDS`` at most.
+        If there was no task to retry within the last ``RETRY_CHECK_SECONDS``, pending tasks come
+        first. So a burst of claims checks for retries only once, and a task that another process
+        hands back waits at most that long.
 
-        A claim whose answer was lost is found again, by this call or, after an outage, by the
-        owner's next one, so that it costs the task no attempt.
+        A claim whose reply was lost is recovered by this call or, after an outage, by the owner's
+        next call, so it costs the task no attempt.
         """
         recovered = self.recover(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
         if recovered is not None:
@@ -62,15 +63,15 @@ class Claiming:
             )
 
     def recover(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
-        """What an earlier claim of this owner took whose answer never came.
+        """The task of an earlier claim of this owner whose reply was lost, under a new lease.
 
-        Its attempt goes on under a new lease. None where there is nothing, or it was taken back
-        meanwhile. Nothing is asked while every claim was answered.
+        None when there is no such claim or the task was taken back meanwhile. Sends nothing to the
+        store while every claim was answered.
         """
         claimant = _Claimant(run, queue, owner)
         for token in [token for token, of in list(self._unanswered.items()) if of == claimant]:
             if self._unanswered.pop(token, None) is None:
-                continue  # another thread looks for it
+                continue  # another thread recovers it
             with self._kept(token, claimant):
                 stored = self._extend(claimant, token, lease_seconds=lease_seconds)
             if stored is not None:
@@ -78,19 +79,19 @@ class Claiming:
         return None
 
     def unanswered(self, run: str, *, owner: str) -> set[Queue]:
-        """Queues in which a claim of this owner waits to be found again."""
+        """Queues in which a claim of this owner can be recovered."""
         left = list(self._unanswered.values())
         return {
             claimant.queue for claimant in left if (claimant.run, claimant.owner) == (run, owner)
         }
 
     def expect_retry(self, run: str, *, queue: Queue) -> None:
-        """A task is to be retried: look for it at once."""
+        """A task was handed back: check for tasks to retry at the next claim."""
         self._no_retry_at.pop((run, queue), None)
 
     @contextmanager
     def _kept(self, token: str, claimant: _Claimant) -> Iterator[None]:
-        """Remember the token where nobody knows what became of its command."""
+        """Keep the token when the outcome of its command is unknown."""
         try:
             yield
         except (StoreUnavailableError, AccessDeniedError):
@@ -108,7 +109,7 @@ class Claiming:
             )
             return extended
 
-        return self._mongo.call(f"looking for a claim in run {claimant.run}", send)
+        return self._mongo.call(f"recovering a claim of run {claimant.run}", send)
 
     def _claim(self, place: Stored, fields: Stored, *, lease_seconds: float) -> Task | None:
         run, queue = place["run"], place["queue"]
@@ -121,8 +122,8 @@ class Claiming:
         return None
 
     def _order(self, run: str, queue: Queue) -> tuple[TaskState, TaskState]:
-        looked = self._no_retry_at.get((run, queue), -math.inf)
-        if time.monotonic() - looked < self._retry_look_seconds:
+        checked = self._no_retry_at.get((run, queue), -math.inf)
+        if time.monotonic() - checked < self._retry_look_seconds:
             return TaskState.PENDING, TaskState.RETRY
         return TaskState.RETRY, TaskState.PENDING
 

@@ -1,4 +1,4 @@
-"""All stores of one namespace behind one door."""
+"""Connects to all stores of a namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rl_contracts.stores.tasks import TaskStore
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Stores:
-    """The shared state."""
+    """All stores of a namespace."""
 
     mongo: Mongo
     runs: RunStore
@@ -32,11 +32,11 @@ class Stores:
 
     @classmethod
     def connect(cls, settings: StoreSettings, *, patience_seconds: float = 120.0) -> Stores:
-        """Prepare clients; nothing is sent before the first call.
+        """Create the clients; nothing is sent before the first call.
 
         Args:
-            settings: where and who.
-            patience_seconds: how long each call is repeated while its store does not answer.
+            settings: addresses and credentials.
+            patience_seconds: how long each call is retried while its store does not answer.
         """
         return cls.of(
             Mongo(settings, patience_seconds=patience_seconds),
@@ -45,7 +45,7 @@ class Stores:
 
     @classmethod
     def of(cls, mongo: Mongo, objects: Objects) -> Stores:
-        """All stores over two clients."""
+        """All stores on top of two clients."""
         return cls(
             mongo=mongo,
             runs=RunStore(mongo),
@@ -64,5 +64,5 @@ class Stores:
         self.mongo.close()
 
     def run_prefix(self, run: str) -> str:
-        """Key prefix of everything that a run keeps in the bucket; ends with a slash."""
+        """Key prefix of all objects of a run in the bucket; ends with a slash."""
         return f"{self.objects.prefix}runs/{run}/"

@@ -1,7 +1,7 @@
-"""Leases: which one of several equals does a job that only one needs to do.
+"""Leases: elect the replica that does work which only one needs to do.
 
-A lease only spares work. Whatever its holder does must be harmless beside another one, because
-clocks and pauses can make two believe that they hold it.
+A lease only saves work. What its holder does must be harmless when two holders do it at the same
+time, because clock errors and pauses can make two processes believe that they hold the lease.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ REAPER = "reaper"
 
 
 class LeaseStore:
-    """Leases of one database."""
+    """Leases of the runs in a database."""
 
     def __init__(self, mongo: Mongo) -> None:
         self._mongo = mongo
         self._leases = mongo.collection(COLLECTION)
 
     def hold(self, run: str, name: str, *, holder: str, seconds: float) -> bool:
-        """Take a run's lease, or extend it; False while somebody else has it."""
+        """Take or extend a run's lease; False while another holder has it."""
         lease = f"{run}.lease.{name}"
         until = self._mongo.now() + seconds
         if self._extend({"_id": lease, "holder": holder}, holder=holder, until=until):

@@ -1,4 +1,4 @@
-"""Some fields of all documents of a run: what audits and retention look at first."""
+"""Lists selected fields and sizes of a run's documents, for audits and retention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 
 def list_fields(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) -> list[Stored]:
-    """``_id`` and the named top-level fields of a run's documents, by id; large ones stay there."""
+    """``_id`` and the named top-level fields of a run's documents, sorted by id."""
     documents = mongo.collection(collection)
     projection = dict.fromkeys(fields, 1)
     stored = mongo.call(
@@ -22,7 +22,7 @@ def list_fields(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) 
 
 
 def measure_sizes(mongo: Mongo, collection: str, ids: Sequence[str]) -> dict[str, int]:
-    """Bytes of documents as the stores hold them, overflow included; all of them are read."""
+    """Stored size of documents in bytes, overflow included; reads the whole documents."""
     documents, wanted = mongo.collection(collection), list(ids)
     if not wanted:
         return {}

@@ -1,4 +1,4 @@
-"""A model's folder in a bucket: one that its user put there, or one that came from the hub."""
+"""A model's folder in a bucket, put there by its user or imported from the hub."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLocation:
-    """Where a model, or a tokenizer, lies."""
+    """Where a model or a tokenizer is stored."""
 
     manifest_uri: str
-    """As the manifest names it."""
+    """URI in the manifest."""
     uri: str
-    """The folder, ``s3://…``."""
+    """URI of the folder, ``s3://…``."""
     commit: str = ""
-    """Of the hub, where it came from there."""
+    """Commit of the hub; empty for a user's own folder."""
     files: Mapping[str, ModelFile] | None = None
-    """Those that came from the hub, by name; None: whatever lies there."""
+    """Files imported from the hub, by name; None: every file in the folder."""
 
     @classmethod
     def own(cls, uri: str) -> ModelLocation:
-        """A folder that its user has put into a bucket."""
+        """A folder that its user put into a bucket."""
         return cls(manifest_uri=uri, uri=uri)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseLocations:
-    """What training starts from."""
+    """Locations of the model and the tokenizer that training starts from."""
 
     model: ModelLocation
     tokenizer: ModelLocation | None = None
-    """Takes the place of the model's own."""
+    """Replaces the model's own tokenizer; None: the model's own."""
 
 
 class ModelFolder:
-    """The wanted files of its top level."""
+    """The selected top-level files of a model's folder."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class ModelFolder:
         place: ModelLocation,
         wanted: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        """List them.
+        """List the folder.
 
         Args:
             objects: any bucket of the endpoint.
-            place: the folder.
-            wanted: tells a file by its name.
+            place: location of the folder.
+            wanted: selects files by name.
 
         Raises:
-            ObjectMissingError: there is no such bucket.
+            ObjectMissingError: the bucket does not exist.
         """
         bucket, key = split_uri(place.uri)
         self._bucket, self._prefix = objects.of_bucket(bucket), key.rstrip("/") + "/"
@@ -69,30 +69,30 @@ class ModelFolder:
             for stored_object in self._bucket.list(self._prefix)
         }
         self.empty = not sizes
-        """Whether nothing lies there at all."""
+        """Whether the folder has no objects at all."""
         if place.files is not None:
             sizes = {file.name: file.size_bytes for file in place.files.values()}
         # Only the top level: subfolders hold other formats of the same weights.
         self.sizes = {
             name: size for name, size in sorted(sizes.items()) if "/" not in name and wanted(name)
         }
-        """In bytes, by name."""
+        """Sizes in bytes by file name."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all of them."""
+        """Total size in bytes."""
         return sum(self.sizes.values())
 
     def download(self, folder: Path) -> None:
-        """Put them into a local folder.
+        """Download the files into a local folder.
 
         Raises:
-            IntegrityError: a file is not what it was when it was listed, or came from the hub.
-            ObjectMissingError: one has gone.
+            IntegrityError: a file changed since it was listed or imported.
+            ObjectMissingError: a file was deleted.
         """
         for name, size in self.sizes.items():
             log.info("downloading %s (%d bytes)", name, size)
             sha256 = self._files[name].sha256 if self._files is not None else ""
             self._bucket.get_file(self._prefix + name, folder / name, sha256=sha256)
             if (folder / name).stat().st_size != size:
-                raise IntegrityError(f"{name} was replaced while it was read")
+                raise IntegrityError(f"{name} was replaced while it was being read")

@@ -1,6 +1,6 @@
-"""Which commit of the hub a run's model is: written once, by whichever pod asks first.
+"""Pins the hub commit of a run's model: written once, by the first pod that needs it.
 
-Samplers come before the trainer, and with it the run document, so this has a collection of its own.
+Samplers may start before the trainer creates the run document, so pins have their own collection.
 """
 
 from __future__ import annotations
@@ -19,60 +19,60 @@ COLLECTION = "models"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelKey:
-    """What of a manifest tells one model from another."""
+    """Identifies a model that a run uses."""
 
     run: str
     endpoint: str
-    """Base URL of the hub, without a slash behind it."""
+    """Base URL of the hub without a trailing slash."""
     uri: str
     revision: str
     part: Part
 
     @property
     def short_name(self) -> str:
-        """Short and the same for equal ones of a run, e.g. in the name of a lease."""
+        """Short name that is unique within the run, e.g. for the name of a lease."""
         identity = json.dumps([self.endpoint, self.uri, self.revision, self.part])
         return f"{self.part}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
     @property
     def id(self) -> str:
-        """Of the document."""
+        """Id of the document."""
         return f"{self.run}.{self.short_name}"
 
 
 class ModelStore:
-    """Pinned models of one database."""
+    """Pinned models of the runs in a database."""
 
     def __init__(self, mongo: Mongo) -> None:
         self._mongo = mongo
         self._models = mongo.collection(COLLECTION)
 
     def get(self, key: ModelKey) -> PinnedModel | None:
-        """What was pinned; None before that."""
+        """The pinned model, or None when it is not pinned yet."""
         stored = self._mongo.call(
             f"reading which commit {key.uri} is", lambda: self._models.find_one({"_id": key.id})
         )
         return PinnedModel.model_validate(stored) if stored else None
 
     def pin(self, key: ModelKey, commit: str) -> PinnedModel:
-        """Pin a commit; returns what counts, which is another's where that came first."""
+        """Pin a commit; returns the pin that counts, which may be another pod's earlier one."""
         model = PinnedModel(uri=key.uri, revision=key.revision, commit=commit)
         fields = {"_id": key.id, "run": key.run, **model.model_dump()}
         try:
             self._mongo.call(f"pinning {key.uri}", lambda: self._models.insert_one(fields))
         except DuplicateKeyError:
             existing = self.get(key)
-            assert existing is not None, "only the end of a run deletes it"
+            assert existing is not None, "a pin is deleted only with its run"
             return existing
         return model
 
     def complete(self, key: ModelKey, files_sha256: str) -> PinnedModel:
-        """Say that all files are in the bucket; returns what counts, as ``pin`` does."""
+        """Record that all files are in the bucket; returns the pin that counts."""
         query, update = {"_id": key.id, "files_sha256": ""}, {"files_sha256": files_sha256}
         self._mongo.call(
             f"noting that {key.uri} is in the bucket",
             lambda: self._models.update_one(query, {"$set": update}),
         )
         existing = self.get(key)
-        assert existing is not None, "only the end of a run deletes it"
+        assert existing is not None, "a pin is deleted only with its run"
         return existing

@@ -1,4 +1,4 @@
-"""The bucket: immutable objects, verified on the way in and out."""
+"""Objects of a bucket: immutable, verified when written and read."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """What the bucket says of an object."""
+    """Size, entity tag and age of an object."""
 
     key: str
     size_bytes: int
     etag: str
     modified_at: float = 0.0
-    """Seconds since 1970, by the bucket's clock."""
+    """Seconds since 1970 by the bucket's clock; 0 when unknown."""
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Bucket and key of an ``s3://`` URI; ValueError for another one."""
+    """Bucket and key of an ``s3://`` URI; raises ValueError for any other URI."""
     parts = urlsplit(uri)
     if parts.scheme != "s3" or not parts.netloc:
         raise ValueError(f"{uri!r} is not an s3:// URI")
@@ -48,10 +48,10 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 class Objects(Bucket):
-    """The objects of one bucket."""
+    """Reads, writes and lists the objects of a bucket."""
 
     def of_bucket(self, bucket: str) -> Objects:
-        """The same endpoint's other bucket."""
+        """Another bucket of the same endpoint."""
         if bucket == self.bucket:
             return self
         return Objects(
@@ -62,24 +62,22 @@ class Objects(Bucket):
         )
 
     def shared_token(self, purpose: str) -> str:
-        """A word that only holders of the bucket's secret key can make, and that does not tell it.
+        """Derive a token that only holders of the bucket's secret key can compute.
 
         Args:
-            purpose: what it is for; each has another one.
+            purpose: what the token is for; each purpose has its own token.
         """
         secret = self._settings.s3_secret_key.get_secret_value()
         return hmac.new(secret.encode(), f"rl-operator/{purpose}".encode(), "sha256").hexdigest()
 
     def check(self) -> None:
-        """Ask whether the bucket is there and ours; raises as ``call`` does."""
-        exists = self.call(
-            "looking for the bucket", lambda: self._client.bucket_exists(self.bucket)
-        )
+        """Check that the bucket exists and is accessible; raises the errors of ``call``."""
+        exists = self.call("checking the bucket", lambda: self._client.bucket_exists(self.bucket))
         if not exists:
             raise ObjectMissingError(f"s3://{self.bucket}")
 
     def make_bucket(self) -> None:
-        """Create the bucket when it is not there."""
+        """Create the bucket if it does not exist."""
 
         def make() -> None:
             if not self._client.bucket_exists(self.bucket):
@@ -88,7 +86,7 @@ class Objects(Bucket):
         self.call("creating the bucket", make)
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object whole."""
+        """Write an object in a single request."""
 
         def send() -> None:
             self._client.put_object(self.bucket, key, io.BytesIO(data), len(data))
@@ -96,7 +94,7 @@ class Objects(Bucket):
         self.call(f"writing {key}", send, key=key)
 
     def put_file(self, key: str, path: Path) -> None:
-        """Write an object from a file, in parts where it is large."""
+        """Write an object from a file; a large file is sent in parts."""
         self.call(
             f"writing {key}",
             lambda: self._client.fput_object(self.bucket, key, str(path)),
@@ -104,20 +102,20 @@ class Objects(Bucket):
         )
 
     def put_parts(self, key: str, source: Source, *, size_bytes: int, executor: Executor) -> None:
-        """Write an object straight from memory, in parts where it is large.
+        """Write an object straight from memory; a large one is sent in parallel parts.
 
         Args:
-            key: which object; it has this key only when it is complete.
-            source: the content; asked anew for a part that failed.
+            key: key of the object; it appears only when it is complete.
+            source: returns the content of a part; called again for a part that failed.
             size_bytes: length of the content.
-            executor: sends the parts; as many at a time as it has threads.
+            executor: sends the parts; its threads limit how many at a time.
         """
         doing = f"writing {key}"
         if size_bytes <= PART_BYTES:
             body = source(0, size_bytes)
             self.call(doing, lambda: self._requests.send("PUT", key, {}, body), key=key)
             return
-        # The bucket may have forgotten an upload that took long: then all of it is sent again.
+        # The bucket may drop an upload that took too long; then the whole object is sent again.
         self.call(doing, lambda: self._put_parts(key, source, size_bytes, executor), key=key)
 
     def _put_parts(self, key: str, source: Source, size_bytes: int, executor: Executor) -> None:
@@ -138,25 +136,25 @@ class Objects(Bucket):
         except S3Error as error:
             if error.code != "NoSuchUpload":
                 raise
-            cause = "the bucket forgot the upload"
+            cause = "the bucket dropped the upload"
             raise StoreUnavailableError(store=STORE, doing=key, cause=cause) from error
         except RLError:
             for job in jobs:
                 job.cancel()
             wait(jobs)
-            with contextlib.suppress(RLError):  # the first error counts
-                self.send(upload.abort, f"giving up {key}", key)
+            with contextlib.suppress(RLError):  # report the first error
+                self.send(upload.abort, f"aborting the upload of {key}", key)
             raise
 
     def read_range(
         self, key: str, *, offset: int, size_bytes: int, consume: Callable[[bytes], None]
     ) -> None:
-        """Hand an object's bytes from ``offset`` on to ``consume``, in order and each once.
+        """Pass a range of an object's bytes to ``consume``, in order and each exactly once.
 
-        Where the bucket fails on the way it goes on with the byte after the last one.
+        After a failure of the bucket it continues with the next byte.
 
         Raises:
-            IntegrityError: the object ends before that.
+            IntegrityError: the object ends before the end of the range.
         """
         position, end = offset, offset + size_bytes
 
@@ -176,24 +174,24 @@ class Objects(Bucket):
             raise IntegrityError(f"{self.uri(key)} ends before byte {end}") from error
 
     def get(self, key: str) -> bytes:
-        """Read an object whole."""
+        """Read a whole object."""
         return self.call(f"reading {key}", lambda: b"".join(self.receive(key)), key=key)
 
     def read_chunks(self, key: str, consume: Callable[[Iterator[bytes]], T]) -> T:
-        """Read an object piece by piece, without holding it whole.
+        """Read an object in chunks without holding all of it in memory.
 
         Args:
-            key: which object.
-            consume: is given the pieces, of which it need not take all; called anew when the
-                bucket fails on the way.
+            key: key of the object.
+            consume: receives the chunks and may stop early; called again from the start when the
+                bucket fails midway.
         """
         return self.call(f"reading {key}", lambda: consume(self.receive(key)), key=key)
 
     def get_file(self, key: str, path: Path, *, sha256: str = "") -> None:
-        """Read an object into a file, verified before the file has its name.
+        """Download an object to a file, which gets its name only after verification.
 
         Raises:
-            IntegrityError: the bytes have another digest.
+            IntegrityError: the digest differs.
         """
         partial = path.with_name(path.name + ".partial")
 
@@ -212,14 +210,14 @@ class Objects(Bucket):
         partial.rename(path)
 
     def stat(self, key: str) -> ObjectStat:
-        """Size and entity tag of an object; raises ObjectMissingError when it is not there."""
+        """Size and entity tag of an object; raises ObjectMissingError when it does not exist."""
         answer = self.call(
-            f"looking for {key}", lambda: self._client.stat_object(self.bucket, key), key=key
+            f"checking {key}", lambda: self._client.stat_object(self.bucket, key), key=key
         )
         return ObjectStat(key, answer.size or 0, answer.etag or "")
 
     def list(self, prefix: str) -> list[ObjectStat]:
-        """All objects under a prefix, by key."""
+        """All objects under a prefix, sorted by key."""
 
         def listed() -> list[ObjectStat]:
             listing = self._client.list_objects(self.bucket, prefix=prefix, recursive=True)
@@ -236,8 +234,8 @@ class Objects(Bucket):
         return self.call(f"listing {prefix}", listed, key=prefix)
 
     def delete_prefix(self, prefix: str) -> int:
-        """Delete everything under a prefix that ends with a slash; return how many objects."""
-        assert prefix.endswith("/"), "a prefix without its slash also matches its longer siblings"
+        """Delete all objects under a prefix that ends with a slash; return their number."""
+        assert prefix.endswith("/"), "a prefix without a slash also matches longer names"
         objects = self.list(prefix)
 
         def delete() -> None:

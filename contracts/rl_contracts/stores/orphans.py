@@ -1,4 +1,4 @@
-"""What in the stores of a run belongs to nothing: a query for audits, never for deciding."""
+"""Finds inconsistent tasks and rollouts of a run. For audits only, never to decide on."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 LEASE_GRACE_SECONDS = 30.0
-"""A reaper looks every few seconds."""
+"""A lease may have expired for this long: a reaper runs every few seconds."""
 OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
 
 
 @dataclass(slots=True)
 class Orphans:
-    """Ids by what is wrong with them; each list is empty in a sound run."""
+    """Ids by problem; each list is empty in a consistent run."""
 
     expired_claims: list[str] = field(default_factory=list)
-    """Claimed tasks whose lease ran out long ago and that nobody took back."""
+    """Claimed tasks whose lease expired and that were not taken back."""
     missing_rollouts: list[str] = field(default_factory=list)
-    """Rollouts that a finished task lists and the store does not hold."""
+    """Rollouts that a finished task lists but that are not in the store."""
     unclaimed_rollouts: list[str] = field(default_factory=list)
     """Rollouts that no claim of an existing task can have written."""
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether there is any problem."""
         return any(getattr(self, kind.name) for kind in fields(self))
 
 
 def find_orphans(mongo: Mongo, run: str) -> Orphans:
-    """Look through all tasks and rollouts of a run; token arrays stay in the store.
+    """Check all tasks and rollouts of a run; token arrays are not read.
 
-    Rollouts that an attempt wrote and no group chose are none: retention clears them away.
-    Tasks out of the queue may have lost theirs to retention.
+    Rollouts of an attempt that no group chose are not orphans: retention deletes them. Consumed
+    tasks are not checked, because retention may have deleted their rollouts.
     """
     tasks = {task.id: task for task in _tasks(mongo, run)}
     rollouts = _rollouts(mongo, run)

@@ -1,7 +1,8 @@
-"""What the operator reads of many runs at once: two queries for all of them, two counts for each.
+"""Reads the state of many runs at once: two queries for all runs, two counts for each.
 
-Equality and ``$in`` on indexed fields alone: every supported store answers these from an index. A
-``$group`` over tasks would be one query more elegant; the embedded store scans everything for it.
+The queries use only equality and ``$in`` on indexed fields, which every supported store answers
+from an index. A ``$group`` over tasks would save queries, but the embedded store would scan
+everything.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ OPEN_STATES = (TaskState.PENDING, TaskState.RETRY, TaskState.CLAIMED)
 OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
 AS_STORED = CodecOptions(document_class=RawBSONDocument)
 BEATING = ("heartbeat_at",)
-"""Of a run: what moves whether or not it gets on."""
+"""Fields of a run that change without progress."""
 SAMPLING = ("heartbeat_at", "groups_running", "groups_done", "groups_failed", "tokens_generated")
-"""Of a sampler: what moves with every heartbeat, and is not told."""
+"""Fields of a sampler that change with every heartbeat and that no status shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """A run's documents as they are stored: BSON, which takes a fifth of the memory of its data.
+    """A run's documents as raw BSON, which takes a fifth of the memory of the parsed documents.
 
-    They are parsed when they are asked for: one that cannot be read concerns its own run alone.
+    They are parsed on demand, so an unreadable document affects only its own run.
     """
 
     stored_run: bytes = b""
-    """Empty: there is none."""
+    """Empty: the run does not exist."""
     stored_samplers: tuple[bytes, ...] = ()
 
     def run(self) -> Run | None:
-        """The run; raises as ``Document.from_mongo``."""
+        """The run, or None; raises the errors of ``Document.from_mongo``."""
         return Run.from_mongo(bson.decode(self.stored_run)) if self.stored_run else None
 
     def samplers(self) -> tuple[Sampler, ...]:
-        """All registrations by id; raises as ``Document.from_mongo``."""
+        """All registrations sorted by id; raises the errors of ``Document.from_mongo``."""
         parsed = (
             Sampler.from_mongo(bson.decode(stored_sampler))
             for stored_sampler in self.stored_samplers
@@ -54,9 +55,9 @@ class Overview:
         return tuple(sorted(parsed, key=lambda sampler: sampler.id))
 
     def gist(self, now: float) -> bytes:
-        """A digest of the documents as they are stored, and of which samplers are alive.
+        """Digest of the stored documents and of which samplers are alive.
 
-        Heartbeats do not change it, nor what moves with them: ``BEATING`` and ``SAMPLING``.
+        Heartbeats and the fields in ``BEATING`` and ``SAMPLING`` do not change it.
 
         Args:
             now: store time.
@@ -80,7 +81,7 @@ def _without(stored: Stored, keys: Sequence[str]) -> Stored:
 
 
 def read_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
-    """Run document and registrations of each run."""
+    """Read the run document and the sampler registrations of each run."""
     wanted = list(runs)
     if not wanted:
         return {}
@@ -107,7 +108,7 @@ def _stored(mongo: Mongo, collection: str) -> Collection[RawBSONDocument]:
 
 
 def backlog(mongo: Mongo, run: str) -> int:
-    """Tasks of a run that wait for a sampler or are being sampled."""
+    """Number of tasks of a run that wait for a sampler or are being sampled."""
     total = 0
     for queue in OPEN_QUEUES:
         query = {"run": run, "queue": queue, "state": {"$in": list(OPEN_STATES)}}

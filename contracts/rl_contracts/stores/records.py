@@ -1,4 +1,4 @@
-"""Batches, policies and samplers: written whole under deterministic ids."""
+"""Stores of batches, policies and samplers, written whole under deterministic ids."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 D = TypeVar("D", bound=Document)
 DOCUMENTS_PER_READ = 256
-"""A rollout may have megabytes, and a read its deadline."""
+"""A rollout may have megabytes and a read has a deadline, so reads are split."""
 
 
 class RecordStore(Generic[D]):
-    """Documents of one kind; a document written twice under one id is the same document."""
+    """Documents of a kind; writing a document again under its id changes nothing."""
 
     def __init__(self, mongo: Mongo, collection: str, kind: type[D]) -> None:
         self._mongo = mongo
@@ -28,16 +28,16 @@ class RecordStore(Generic[D]):
         self._kind = kind
 
     def put(self, documents: Sequence[D]) -> None:
-        """Write documents, replacing those of the same id."""
+        """Write documents; documents with the same ids are replaced."""
         if documents:
             self._write([self._store(document) for document in documents])
 
     def get(self, ids: Sequence[str]) -> dict[str, D]:
-        """Documents by id; missing ones are left out."""
+        """Read documents by id; missing documents are left out."""
         return {document["_id"]: self._parse(document) for document in self._find_ids(ids)}
 
     def of_run(self, run: str) -> list[D]:
-        """All documents of a run, by id."""
+        """All documents of a run, sorted by id."""
         stored = self._mongo.call(
             f"listing {self._name} of run {run}", lambda: list(self._documents.find({"run": run}))
         )
@@ -46,13 +46,13 @@ class RecordStore(Generic[D]):
         )
 
     def delete(self, document: str) -> None:
-        """Delete one document; does nothing when it is not there."""
+        """Delete a document if it exists."""
         self._mongo.call(
             f"deleting {document}", lambda: self._documents.delete_one({"_id": document})
         )
 
     def delete_all(self, ids: Sequence[str]) -> int:
-        """Delete documents by id; return how many there were."""
+        """Delete documents by id; return how many existed."""
         wanted = list(ids)
         if not wanted:
             return 0
@@ -62,7 +62,7 @@ class RecordStore(Generic[D]):
         )
 
     def _find_ids(self, ids: Sequence[str]) -> Iterator[Stored]:
-        """Some at a time; none is not asked for, for which an embedded store would read all."""
+        """Read in chunks. No query for no ids: the embedded store would read everything."""
         for first in range(0, len(ids), DOCUMENTS_PER_READ):
             yield from self._find(list(ids[first : first + DOCUMENTS_PER_READ]))
 
@@ -88,16 +88,16 @@ class RecordStore(Generic[D]):
 
 
 class BatchStore(RecordStore[Batch]):
-    """Batches of one database."""
+    """Batches of the runs in a database."""
 
     def __init__(self, mongo: Mongo) -> None:
         super().__init__(mongo, "batches", Batch)
 
     def lineage(self, head: str | None, *, after_step: int = 0) -> list[Batch]:
-        """The batches that lead to ``head``, by their parents, of steps > ``after_step``, in order.
+        """Batches of steps > ``after_step`` that lead to ``head`` through their parents, in order.
 
         Raises:
-            LookupError: when a batch of the lineage is missing.
+            LookupError: a batch of the lineage is missing.
         """
         chain: list[Batch] = []
         while head is not None:
@@ -111,9 +111,9 @@ class BatchStore(RecordStore[Batch]):
         return chain[::-1]
 
     def mark(self, batch: Batch, state: BatchState) -> None:
-        """Note how far a batch has come; the run document decides, this only tells.
+        """Record a batch's state for information; only the run document decides.
 
-        A state never goes back: a trainer that was paused before it may say what is long past.
+        A state never goes back: a trainer that was paused may send an outdated state.
         """
         order = list(BatchState)
         query = {"_id": batch.id, "state": {"$in": order[: order.index(state)]}}
@@ -123,9 +123,9 @@ class BatchStore(RecordStore[Batch]):
         )
 
     def mark_durable(self, run: str, *, through: int) -> None:
-        """Note what a checkpoint of step ``through`` contains: each batch trained up to there.
+        """Mark all trained batches up to step ``through``, which a checkpoint contains.
 
-        For a trainer that ended between naming its checkpoint and noting so.
+        Repairs the states after a trainer that ended between the two writes.
         """
         query = {"run": run, "state": BatchState.TRAINED, "step": {"$lte": through}}
         self._mongo.call(
@@ -135,14 +135,14 @@ class BatchStore(RecordStore[Batch]):
 
 
 class PolicyStore(RecordStore[PolicyRecord]):
-    """Catalogue of published policies of one database."""
+    """Catalogue of published policies of the runs in a database."""
 
     def __init__(self, mongo: Mongo) -> None:
         super().__init__(mongo, "policies", PolicyRecord)
 
 
 class SamplerStore(RecordStore[Sampler]):
-    """Sampler registrations of one database."""
+    """Sampler registrations of the runs in a database."""
 
     def __init__(self, mongo: Mongo) -> None:
         super().__init__(mongo, "samplers", Sampler)

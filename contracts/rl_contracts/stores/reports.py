@@ -1,4 +1,4 @@
-"""Where a run's metrics and report lie: one folder for each epoch, since S3 has no fencing."""
+"""Keys of a run's metrics and report: a folder for each epoch, because S3 has no fencing."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ METRICS, REPORT = "metrics.jsonl", "report.json"
 
 
 def key(run_prefix: str, name: str, *, epoch: int) -> str:
-    """Key of what the trainer of an epoch writes under ``name``."""
+    """Key of the file ``name`` that the trainer of an epoch writes."""
     return f"{run_prefix}reports/{epoch}/{name}"
 
 
 def samples_key(run_prefix: str, window: int) -> str:
-    """Key of the JSON Lines of a window (from 0) of a run that only samples."""
+    """Key of the JSON Lines file of a window (from 0) of a run that only samples."""
     return f"{run_prefix}samples/{window:08d}.jsonl"
 
 
 def newest(objects: Objects, run_prefix: str, name: str) -> bytes:
-    """What the newest epoch that wrote ``name`` wrote, whatever an older one writes later.
+    """Read the file ``name`` of the newest epoch that wrote it.
+
+    A replaced trainer may still write under its older epoch; that file is ignored.
 
     Raises:
-        ObjectMissingError: none has written it yet.
+        ObjectMissingError: no epoch has written it yet.
     """
     root = f"{run_prefix}reports/"
     epochs = []

@@ -1,4 +1,4 @@
-"""Rollouts: written whole, whatever their size, and read back verified."""
+"""Store of rollouts; large fields are kept in the bucket and verified when read."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.records import RecordStore
 
 STAYING = {"_id", "schema_version", "run", "task", "attempt", "member"}
-"""Fields that never overflow: they say what it is, and filters use them."""
+"""Fields that never move to the bucket: they identify the rollout, and filters use them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Rollouts by id; and why others that are in the store cannot be had."""
+    """Result of a read: intact rollouts by id, and the problem of each damaged one."""
 
     whole: dict[str, Rollout]
     damaged: dict[str, str]
 
 
 class RolloutStore(RecordStore[Rollout]):
-    """Rollouts of one database, and what of them overflows into the bucket."""
+    """Rollouts of the runs in a database, with large fields in the bucket."""
 
     def __init__(
         self, mongo: Mongo, objects: Objects, *, overflow_bytes: int = OVERFLOW_BYTES
     ) -> None:
-        """See the class.
+        """Use two clients; nothing is sent before the first call.
 
         Args:
-            mongo: where the documents go.
-            objects: where the largest fields of large documents go.
-            overflow_bytes: what a stored document may have at most, in BSON.
+            mongo: holds the documents.
+            objects: holds the largest fields of large documents.
+            overflow_bytes: largest BSON size of a stored document.
         """
         super().__init__(mongo, "rollouts", Rollout)
         self._objects = objects
         self._overflow_bytes = overflow_bytes
 
     def read(self, ids: Sequence[str]) -> Read:
-        """Rollouts by id, those apart whose bytes are lost or damaged; missing ones are left out.
+        """Read rollouts by id; lists damaged ones separately and leaves out missing ones.
 
         Raises:
-            StoreUnavailableError: as ``get`` does.
+            StoreUnavailableError: a store does not answer.
         """
         whole: dict[str, Rollout] = {}
         damaged: dict[str, str] = {}
@@ -63,7 +63,7 @@ class RolloutStore(RecordStore[Rollout]):
         return Read(whole, damaged)
 
     def of_task(self, task: str) -> list[Rollout]:
-        """Every attempt's rollouts of a task; without those whose bytes are lost or damaged."""
+        """Intact rollouts of all attempts of a task."""
         stored = self._mongo.call(
             f"listing rollouts of {task}",
             lambda: list(self._documents.find({"task": task}, {"_id": True})),
@@ -71,13 +71,14 @@ class RolloutStore(RecordStore[Rollout]):
         return list(self.read([document["_id"] for document in stored]).whole.values())
 
     def delete(self, document: str) -> None:
-        """Delete one rollout; does nothing when it is not there."""
+        """Delete a rollout with its objects if it exists."""
         self.delete_all([document])
 
     def delete_all(self, ids: Sequence[str]) -> int:
-        """Delete rollouts with their objects; return how many documents there were.
+        """Delete rollouts with their objects; return how many documents existed.
 
-        Objects go first: what a crash leaves is found and deleted by the next call.
+        Objects are deleted first, so after a crash the next call can still find and delete the
+        rest.
         """
         if not ids:
             return 0
@@ -92,13 +93,13 @@ class RolloutStore(RecordStore[Rollout]):
         return self._mongo.call(doing, lambda: self._documents.delete_many(wanted).deleted_count)
 
     def sweep(self, run: str, *, older_than_seconds: float) -> int:
-        """Delete objects that belong to no rollout; return how many.
+        """Delete objects that belong to no rollout; return their number.
 
-        A sampler that dies between an object and its document leaves them.
+        A sampler that crashes between writing an object and its document leaves such objects.
 
         Args:
-            run: whose objects.
-            older_than_seconds: younger ones may be those of a rollout that is being written.
+            run: id of the run.
+            older_than_seconds: younger objects stay: their rollout may be being written.
         """
         root = self._prefix(run, "")[:-1]
         limit = self._mongo.now() - older_than_seconds
@@ -120,9 +121,9 @@ class RolloutStore(RecordStore[Rollout]):
         return sum(self._objects.delete_prefix(self._prefix(run, orphan)) for orphan in orphans)
 
     def _write(self, stored: Sequence[Stored]) -> None:
-        """Insert them all at once, which costs a store less than to look for each first.
+        """Insert all rollouts in a single command, which is cheaper than upserts.
 
-        Those that a command put there whose reply was lost are replaced.
+        Rollouts that an earlier command with a lost reply already wrote are replaced.
         """
         try:
             self._mongo.call(
@@ -135,7 +136,7 @@ class RolloutStore(RecordStore[Rollout]):
             super()._write(stored)
 
     def _store(self, document: Rollout) -> Stored:
-        """The stored form, after its largest fields went to the bucket."""
+        """The MongoDB form, after the largest fields were written to the bucket."""
         stored = document.to_mongo()
         excess = len(bson.encode(stored)) - self._overflow_bytes
         if excess <= 0:

@@ -1,4 +1,4 @@
-"""The run document: every write carries the writer's epoch, and counts only while it is current."""
+"""Store of run documents. Every write names the writer's epoch and fails when it is outdated."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ COLLECTION = "runs"
 
 
 class RunStore:
-    """Runs of one database."""
+    """Run documents of a database."""
 
     def __init__(self, mongo: Mongo) -> None:
         self._mongo = mongo
         self._runs = mongo.collection(COLLECTION)
 
     def get(self, run: str) -> Run | None:
-        """The run, or None where there is none yet."""
+        """Read a run; None when it does not exist."""
         stored = self._mongo.call(f"reading run {run}", lambda: self._runs.find_one({"_id": run}))
         return Run.from_mongo(stored) if stored else None
 
     def create(self, run: Run) -> None:
-        """Create the run; does nothing when it is there."""
+        """Create the run if it does not exist."""
         try:
             self._mongo.call(
                 f"creating run {run.id}", lambda: self._runs.insert_one(run.to_mongo())
@@ -50,9 +50,9 @@ class RunStore:
             return
 
     def take_epoch(self, run: str) -> Run:
-        """Fence out every earlier trainer and return the run as the new one finds it.
+        """Fence out all earlier trainers; return the run with the new epoch.
 
-        A command whose reply was lost costs an epoch number and nothing else.
+        A command whose reply was lost only skips an epoch number.
         """
         update = {"$inc": {"epoch": 1}, "$set": {"phase": "Starting"}}
         stored = self._mongo.call(
@@ -65,7 +65,7 @@ class RunStore:
         return Run.from_mongo(stored)
 
     def reserve_version(self, run: str, *, epoch: int) -> int:
-        """Hand out the next policy version number; numbers are never handed out twice."""
+        """Reserve the next policy version number; no number is reserved twice."""
         stored = self._mongo.call(
             f"reserving a policy version of run {run}",
             lambda: self._runs.find_one_and_update(
@@ -81,7 +81,7 @@ class RunStore:
     def commit_step(
         self, run: str, *, epoch: int, head_batch: str, latest: StepMetrics, totals: Totals
     ) -> None:
-        """Move the run's head to a trained batch: from here on the step has happened."""
+        """Move the run's head to a trained batch; this commits the step."""
         self._set(
             run,
             epoch,
@@ -93,11 +93,11 @@ class RunStore:
         )
 
     def publish(self, run: str, *, epoch: int, pointer: PolicyPointer) -> None:
-        """Move the policy pointer; the objects that it names must be complete."""
+        """Set the policy pointer; the objects that it names must be complete."""
         self._set(run, epoch, policy=pointer.model_dump(), progress_at=self._mongo.now())
 
     def make_durable(self, run: str, *, epoch: int, pointer: DurablePointer) -> None:
-        """Name the last committed checkpoint."""
+        """Set the pointer to the last committed checkpoint."""
         self._set(run, epoch, durable=pointer.model_dump())
 
     def record_evaluations(
@@ -108,41 +108,41 @@ class RunStore:
         self._set(run, epoch, evaluations=dumped, progress_at=self._mongo.now())
 
     def record_sampled(self, run: str, *, epoch: int, sampled: Sampled) -> None:
-        """Note that another window of a run that only samples is in the bucket."""
+        """Record the results of a run that only samples, after another window was written."""
         self._set(run, epoch, sampled=sampled.model_dump(), progress_at=self._mongo.now())
 
     def record_datasets(
         self, run: str, *, epoch: int, datasets: Sequence[DatasetSummary], steps: int
     ) -> None:
-        """Write what was found in the data, and the steps that it makes."""
+        """Record the data sources and the number of steps that they make."""
         self._set(run, epoch, datasets=[dataset.model_dump() for dataset in datasets], steps=steps)
 
     def record_base(self, run: str, *, epoch: int, base: RunBase) -> None:
-        """Write which commit of the hub the model is."""
+        """Record the hub commits of the model and the tokenizer."""
         self._set(run, epoch, base=base.model_dump())
 
     def mark_first_batch(self, run: str, *, epoch: int) -> None:
-        """Note when the first batch of the run was formed."""
+        """Record the time at which the first batch was formed."""
         self._set(run, epoch, first_batch_at=self._mongo.now())
 
     def heartbeat(self, run: str, *, epoch: int, phase: str) -> None:
-        """Say that the trainer lives and what it does or waits for."""
+        """Record that the trainer is alive, and what it does or waits for."""
         self._set(run, epoch, phase=phase, heartbeat_at=self._mongo.now())
 
     def note_deleted(self, run: str, *, epoch: int, deleted: Deleted) -> None:
-        """Say what retention is about to delete."""
+        """Record what retention is about to delete."""
         self._set(run, epoch, deleted=deleted.model_dump())
 
     def note_ended_samplers(self, run: str, *, epoch: int, ended: EndedSamplers) -> None:
-        """Say whose registrations are about to be deleted."""
+        """Record which sampler registrations are about to be deleted."""
         self._set(run, epoch, samplers_ended=ended.model_dump())
 
     def finish(self, run: str, *, epoch: int, outcome: Outcome) -> None:
-        """Write how the run ended."""
+        """Record how the run ended."""
         self._set(run, epoch, outcome=outcome.model_dump(), phase=outcome.kind)
 
     def clear_outcome(self, run: str, *, epoch: int) -> None:
-        """Forget an earlier attempt's failure or refusal, at the start of another one."""
+        """Clear the outcome of an earlier attempt when another attempt begins."""
         self._set(run, epoch, outcome=None)
 
     def _set(self, run: str, epoch: int, **fields: Any) -> None:

@@ -1,6 +1,7 @@
-"""Tasks: claimed by one atomic operation, held by a lease, never lost.
+"""Store of tasks: claimed atomically, held by a lease, never lost.
 
-Owner and attempt decide who may finish a task; lease times only decide when one is taken back.
+Owner and attempt decide which claim may finish a task; lease times only decide when it is taken
+back.
 """
 
 from __future__ import annotations
@@ -16,29 +17,29 @@ from rl_contracts.stores.claiming import COLLECTION, RETRY_CHECK_SECONDS, Claimi
 from rl_contracts.stores.clients.mongo import DUPLICATE_KEY, Mongo, Stored
 
 LONGEST_LEASE_SECONDS = 300.0
-"""A lease that ends later was given before the store's clock was set back."""
+"""A lease that ends later was granted before the store's clock was set back."""
 IDS_PER_WRITE = 1000
 
 
 class TaskStore:
-    """Tasks of one database."""
+    """Tasks of the runs in a database."""
 
     def __init__(self, mongo: Mongo, *, retry_check_seconds: float = RETRY_CHECK_SECONDS) -> None:
-        """See the class.
+        """Use a database; nothing is sent before the first call.
 
         Args:
             mongo: the database.
-            retry_check_seconds: how long it is believed that no task is to be retried.
+            retry_check_seconds: how long to assume that there is no task to retry.
         """
         self._mongo = mongo
         self._tasks = mongo.collection(COLLECTION)
         self._claiming = Claiming(mongo, retry_check_seconds=retry_check_seconds)
 
     def insert(self, tasks: Sequence[Task]) -> int:
-        """Insert tasks; those whose id is there already are left as they are.
+        """Insert tasks; tasks whose id already exists are left unchanged.
 
         Returns:
-            How many were not there. Where a reply was lost it may be fewer.
+            The number of new tasks; it may be too low when a reply was lost.
         """
         if not tasks:
             return 0
@@ -56,15 +57,15 @@ class TaskStore:
         return len(tasks)
 
     def claim(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
-        """Take one task; see ``Claiming.claim``."""
+        """Claim a task; see ``Claiming.claim``."""
         return self._claiming.claim(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
 
     def recover(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
-        """Find what an unanswered claim took; see ``Claiming.recover``."""
+        """Recover the task of a claim whose reply was lost; see ``Claiming.recover``."""
         return self._claiming.recover(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
 
     def unanswered(self, run: str, *, owner: str) -> set[Queue]:
-        """Queues in which ``recover`` has something to look for."""
+        """Queues in which ``recover`` has a claim to check."""
         return self._claiming.unanswered(run, owner=owner)
 
     def renew(self, task: Task, *, lease_seconds: float) -> bool:
@@ -74,12 +75,12 @@ class TaskStore:
     def complete(self, task: Task, *, rollouts: Sequence[str]) -> bool:
         """Finish a claim with the chosen rollouts, in member order; False when it is not ours.
 
-        Only from here on are the rollouts data.
+        This makes the rollouts data.
         """
         wanted = list(rollouts)
         if self._update(task, "completing", state=TaskState.DONE, rollouts=wanted):
             return True
-        # A reply may have been lost: the write counts when it was this very one.
+        # A reply may have been lost: the write succeeded if the document equals ours.
         stored = self.get([task.id]).get(task.id)
         return (
             stored is not None
@@ -89,22 +90,22 @@ class TaskStore:
         )
 
     def hand_back(self, task: Task, *, reason: str, cause: Cause = Cause.FAILED) -> bool:
-        """Give a claim back for another attempt, or declare it dead after the last one.
+        """Give a claim back for another attempt; after the last attempt the task is dead.
 
-        False when the claim is not ours (any more), also when an earlier sending of this very
-        command was answered and the answer lost.
+        False when the claim is not ours, also when an earlier sending of this command succeeded and
+        its reply was lost.
         """
         return self._update(task, "handing back", **_returned(task, reason=reason, cause=cause))
 
     def kill(self, task: Task, *, reason: str, cause: Cause = Cause.PROMPT) -> bool:
-        """Declare a claimed task dead: no further attempt could end otherwise."""
+        """Declare a claimed task dead, because further attempts could not succeed."""
         state = TaskState.DEAD
         return self._update(task, "ending", state=state, owner="", reason=reason, cause=cause)
 
     def reap(self, run: str) -> int:
-        """Take back claims whose lease is over; return how many.
+        """Take back claims whose lease expired; return their number.
 
-        Harmless beside other reapers and late renewals: each write names the lease that it judged.
+        Safe beside other reapers and late renewals: each write is conditional on the lease it saw.
         """
         now = self._mongo.now()
         taken = 0
@@ -131,7 +132,7 @@ class TaskStore:
         )
 
     def ids(self, run: str, *, queue: Queue, state: TaskState) -> set[str]:
-        """Which tasks ``find`` would return: for those who know most of them already."""
+        """Ids of the tasks that ``find`` would return; cheaper when most are known already."""
         query = {"run": run, "queue": queue, "state": state}
         return self._mongo.call(
             f"listing {state} tasks of run {run}",
@@ -139,7 +140,7 @@ class TaskStore:
         )
 
     def get(self, tasks: Iterable[str]) -> dict[str, Task]:
-        """Tasks by id; missing ones are left out."""
+        """Read tasks by id; missing tasks are left out."""
         wanted = list(tasks)
         if not wanted:
             return {}
@@ -150,7 +151,7 @@ class TaskStore:
         return {document["_id"]: Task.from_mongo(document) for document in stored}
 
     def count(self, run: str, *, queue: Queue) -> Counter[TaskState]:
-        """How many tasks of a queue are in each state: always a query, never a counter."""
+        """Number of tasks of a queue in each state, always counted by a query."""
         counts: Counter[TaskState] = Counter()
         for state in TaskState:
             query = {"run": run, "queue": queue, "state": state}
@@ -161,7 +162,7 @@ class TaskStore:
         return counts
 
     def total(self, run: str, *, queue: Queue) -> int:
-        """How many tasks a queue holds, whatever their state: one query, so none counts twice."""
+        """Number of tasks of a queue in any state; a single query, so no task counts twice."""
         query = {"run": run, "queue": queue}
         return self._mongo.call(
             f"counting tasks of run {run}", lambda: self._tasks.count_documents(query)

@@ -61,7 +61,7 @@ def base_places(assignment: Assignment, stores: Stores) -> BaseLocations:
         run=assignment.run,
         holder=env.pod_uid,
         folder=assignment.weights.base.parent,
-        telling=_Log(),
+        progress=_Log(),
         wait_seconds=assignment.spec.lifecycle.pending_deadline_seconds,
     )
     while True:

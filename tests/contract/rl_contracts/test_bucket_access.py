@@ -85,8 +85,8 @@ def test_objects_go_in_and_out_over_tls(
     [
         ({"s3Ca": ""}, StoreUnavailableError, "into s3Ca of the stores' Secret"),
         ({"s3Region": "us-west-2"}, AccessDeniedError, "Set s3Region"),
-        ({"s3SecretKey": "wrong-key"}, AccessDeniedError, "Mend s3AccessKey and s3SecretKey"),
-        ({"s3AccessKey": "nobody"}, AccessDeniedError, "Mend s3AccessKey and s3SecretKey"),
+        ({"s3SecretKey": "wrong-key"}, AccessDeniedError, "Correct s3AccessKey and s3SecretKey"),
+        ({"s3AccessKey": "nobody"}, AccessDeniedError, "Correct s3AccessKey and s3SecretKey"),
     ],
 )
 def test_what_the_server_does_not_take_says_what_to_do(
@@ -109,7 +109,7 @@ def test_tls_to_a_server_without_it_says_so(
     values = settings_of(store_server, minio_server).to_mapping()
     values["s3Endpoint"] = values["s3Endpoint"].replace("http:", "https:")
     objects = Objects(StoreSettings.from_mapping(values), patience_seconds=1)
-    with pytest.raises(StoreUnavailableError, match="speaks no TLS"):
+    with pytest.raises(StoreUnavailableError, match="does not use TLS"):
         objects.put("x", b"1")
 
 
@@ -149,11 +149,11 @@ def test_a_name_that_the_certificate_lacks_is_refused(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"s3Ca": "no certificate"}, "s3Ca: holds no certificate"),
+        ({"s3Ca": "no certificate"}, "s3Ca: is not a certificate"),
         ({"s3Endpoint": "http://x:1"}, "s3Endpoint is not https"),
         ({"s3AddressingStyle": "dns"}, "s3AddressingStyle"),
         ({"s3Region": "a b"}, "s3Region"),
-        ({"mongoCa": "MII"}, "mongoCa: holds no certificate"),
+        ({"mongoCa": "MII"}, "mongoCa: is not a certificate"),
         ({"mongoClientCertificate": "-----BEGIN CERTIFICATE-----"}, "its private key"),
     ],
 )

@@ -72,7 +72,7 @@ class Pods:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         token = options.pop("token_file", None)
-        values: dict[str, Any] = {"telling": Words(), "wait_seconds": 60.0} | options
+        values: dict[str, Any] = {"progress": Words(), "wait_seconds": 60.0} | options
         hub = HubModels(self.hub.url, token_file=token, patience_seconds=3)
         return ModelImporter(
             stores=self.stores, hub=hub, run=run, holder=name, folder=folder, **values
@@ -136,7 +136,7 @@ def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: FakeHub) -
         hub.branches["main"] = NEW
 
     told = [Words(at={"bringing": move}) for _ in range(4)]
-    makers = [pods.pod(f"pod-{n}", telling=one) for n, one in enumerate(told)]
+    makers = [pods.pod(f"pod-{n}", progress=one) for n, one in enumerate(told)]
     with ThreadPoolExecutor(len(makers)) as pool:
         found = list(pool.map(lambda one: one.base(ModelSource(uri=URI)), makers))
     assert {one.model.commit for one in found} == {OLD}
@@ -152,7 +152,7 @@ def test_what_another_pod_has_pinned_counts(pods: Pods, hub: FakeHub) -> None:
         raise StoreUnavailableError(store="test", doing="dying", cause="killed")
 
     with pytest.raises(StoreUnavailableError):
-        pods.pod("a", telling=Words(at={"bringing": lose})).base(ModelSource(uri=URI))
+        pods.pod("a", progress=Words(at={"importing": lose})).base(ModelSource(uri=URI))
     hub.branches["main"] = NEW
     found = pods.pod("a").base(ModelSource(uri=URI))
     assert found.model.commit == OLD
@@ -174,17 +174,19 @@ def test_two_that_both_believe_to_hold_the_lease_do_no_harm(
         if not found:
             found.append(other.base(ModelSource(uri=URI)))
 
-    mine = pods.pod("a", telling=Words(at={"asking": overtake})).base(ModelSource(uri=URI))
+    mine = pods.pod("a", progress=Words(at={"asking": overtake})).base(ModelSource(uri=URI))
     assert mine == found[0]
     assert content(pods.stores, mine, tmp_path / "base")["config.json"] == files["config.json"]
 
 
 def test_a_wait_ends_and_says_for_what(pods: Pods) -> None:
     def late() -> None:
-        with pytest.raises(StoreUnavailableError, match="another pod was to bring hf://org/tiny"):
+        with pytest.raises(
+            StoreUnavailableError, match="waiting for another pod to import hf://org/tiny"
+        ):
             pods.pod("b", wait_seconds=0.0).base(ModelSource(uri=URI))
 
-    pods.pod("a", telling=Words(at={"asking": late})).base(ModelSource(uri=URI))
+    pods.pod("a", progress=Words(at={"asking": late})).base(ModelSource(uri=URI))
 
 
 def test_cut_connections_and_stumbles_cost_time_alone(
@@ -248,7 +250,7 @@ def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
 ) -> None:
     hub.token = TOKEN
     monkeypatch.setenv("HF_TOKEN", TOKEN)  # what lies around is not used
-    assert "is not there, or is not open to this token" in pods.refusal(pods.pod())
+    assert "does not exist, or this token has no access" in pods.refusal(pods.pod())
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     opened = pods.pod(token_file=tmp_path / "token").base(ModelSource(uri=URI))
     assert opened.model.commit == OLD
@@ -256,7 +258,7 @@ def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
 
 def test_a_hub_that_is_silent_is_waited_for_and_named(pods: Pods, hub: FakeHub) -> None:
     hub.failures = 1000
-    with pytest.raises(StoreUnavailableError, match="hub did not answer while looking for"):
+    with pytest.raises(StoreUnavailableError, match="hub did not answer while resolving"):
         pods.pod().base(ModelSource(uri=URI))
 
 
@@ -324,7 +326,7 @@ REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
         "hf://org/nobody@main ModelNotFound",
         "tokenSecretRef",
     ),
-    "an impossible name": ({"uri": "hf://org/a--b..c"}, "ModelNotFound", "Mend the name."),
+    "an impossible name": ({"uri": "hf://org/a--b..c"}, "ModelNotFound", "Correct the name."),
     "pickles": ({"revision": "pickled"}, "ModelPickled", "pytorch_model.bin"),
     "a tokenizer's field": (
         {"tokenizer_uri": "hf://org/nobody"},

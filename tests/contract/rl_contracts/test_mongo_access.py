@@ -153,7 +153,7 @@ def test_an_answer_of_another_server_is_asked_for_again(reach: Any) -> None:
 def test_a_wrong_login_is_refused_at_once(reach: Any, credentials: str) -> None:
     uri = f"mongodb://{credentials}127.0.0.1:{{port}}/?authSource=admin"
     stores, _ = reach(uri, patience=60, user=(USER, PASSWORD))
-    with pytest.raises(AccessDeniedError, match="Mend user, password or authSource") as refused:
+    with pytest.raises(AccessDeniedError, match="Correct user, password or authSource") as refused:
         stores.runs.get(RUN)
     assert "wrong" not in str(refused.value)
 
@@ -187,7 +187,7 @@ def refused(words: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("mongodb://u:s3cret/with:signs@h/", "no MongoDB URI"),
+        ("mongodb://u:s3cret/with:signs@h/", "not a MongoDB URI"),
         ("mongodb://h/?tls=false", "tls=false"),
         ("mongodb://h/?w=majority&directConnection=true&replicaSet=a,b", ""),
         ("mongodb://h1,h2/?directConnection=true", "options contradict"),

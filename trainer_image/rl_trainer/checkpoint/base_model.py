@@ -39,7 +39,7 @@ def places(job: Job, run: Run) -> BaseLocations:
         run=job.run,
         holder=f"trainer of epoch {job.epoch}",
         folder=job.folder,
-        telling=job.heartbeat,
+        progress=job.heartbeat,
         wait_seconds=job.wait_seconds,
     )
     found = bringer.base(job.spec.model)

@@ -1,4 +1,4 @@
-"""A bucket's client: requests are repeated, errors are ours, bytes are handed on as they come."""
+"""S3 client of a bucket: retries requests, translates errors and streams bytes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ NO_ANSWER = (
     ParseError,
     OSError,
 )
-"""What the client raises when nothing answers, or something that is no S3 server."""
+"""Errors of the client when nothing answers, or the answer is not from an S3 server."""
 CHUNK_BYTES = 1 << 20
 
 
 class Bucket:
-    """One bucket of an S3 endpoint, as its requests see it."""
+    """Sends the requests to a bucket of an S3 endpoint."""
 
     def __init__(
         self,
@@ -60,20 +60,21 @@ class Bucket:
         patience_seconds: float = 120.0,
         server_name: str = "",
     ) -> None:
-        """Prepare a client; nothing is sent before the first call.
+        """Create a client; nothing is sent before the first call.
 
         Args:
             settings: endpoint and keys.
             bucket: another bucket of the same endpoint; default the settings' own.
-            patience_seconds: how long a call is repeated while the bucket does not answer.
-            server_name: whose certificate is wanted, where the endpoint is a tunnel's.
+            patience_seconds: how long a call is retried while the bucket does not answer.
+            server_name: host name to expect in the certificate, when the endpoint is a
+                port-forward.
 
         Raises:
-            RefusedError: the endpoint cannot be one.
+            RefusedError: the endpoint is not a valid address.
         """
         self._settings, self._server_name = settings, server_name
         self.bucket = bucket or settings.s3_bucket
-        self._may_be = _may_be(self.bucket)
+        self._valid_name = _valid_name(self.bucket)
         self.prefix = settings.s3_prefix
         self._patience = patience_seconds
         access = settings.s3_access_key.get_secret_value()
@@ -94,7 +95,7 @@ class Bucket:
                 http_client=http,
             )
         except ValueError as error:
-            raise malformed("s3Endpoint: no host with or without a port") from error
+            raise malformed("s3Endpoint: not a host with an optional port") from error
         self._requests = Requests(
             self._client, http, bucket=self.bucket, access=access, secret=secret
         )
@@ -108,11 +109,11 @@ class Bucket:
         return f"s3://{self.bucket}/{key}"
 
     def call(self, doing: str, operation: Callable[[], T], *, key: str = "") -> T:
-        """Run one request, again while the bucket does not answer.
+        """Run a request; retry while the bucket does not answer.
 
         Raises:
-            ObjectMissingError: the key or the bucket is not there.
-            AccessDeniedError: the keys are refused.
+            ObjectMissingError: the key or the bucket does not exist.
+            AccessDeniedError: the credentials are rejected.
             StoreUnavailableError: after ``patience_seconds``.
         """
         attempts = Retrying(
@@ -126,8 +127,8 @@ class Bucket:
         return result
 
     def send(self, operation: Callable[[], T], doing: str, key: str) -> T:
-        """Run one request once; raises as ``call`` does."""
-        if not self._may_be:  # such as the address of a server
+        """Run a request without retries; raises the errors of ``call``."""
+        if not self._valid_name:  # e.g. the address of a server
             raise ObjectMissingError(f"s3://{self.bucket}")
         try:
             return operation()
@@ -148,25 +149,25 @@ class Bucket:
                 ) from error
             raise
         except NO_ANSWER as error:
-            # One of the servers behind the address may be no S3 server, or not yet: a kept
-            # connection would lead every try to it.
+            # A server behind the address may not be an S3 server (yet); a kept connection would
+            # send every retry to it.
             self._http.clear()
-            said = f"{type(error).__name__}: {error}"
-            remedy = remedies.remedy(said, remedies.S3, ca="s3Ca", address="s3Endpoint")
-            # Whoever writes the Secret names the server: no page of it is shown to them.
-            cause = said.partition(", Body:")[0][:300]
+            text = f"{type(error).__name__}: {error}"
+            remedy = remedies.remedy(text, remedies.S3, ca="s3Ca", address="s3Endpoint")
+            # The writer of the Secret chose the server: never show a page of it to them.
+            cause = text.partition(", Body:")[0][:300]
             raise StoreUnavailableError(
                 store=STORE, doing=doing, cause=cause, remedy=remedy
             ) from error
 
     def receive_range(self, key: str, begin: int, end: int) -> Iterator[bytes]:
-        """The bytes of an object from ``begin`` up to ``end``, as they come."""
+        """Stream the bytes [begin, end) of an object."""
         response = self._client.get_object(self.bucket, key, offset=begin, length=end - begin)
         try:
             if int(response.headers["Content-Length"]) != end - begin:
                 raise IntegrityError(f"{self.uri(key)} ends before byte {end}")
             while begin < end:
-                # Not decoding spares a copy.
+                # Without decoding there is no extra copy.
                 chunk = response.read(min(CHUNK_BYTES, end - begin), decode_content=False)
                 if not chunk:
                     raise urllib3.exceptions.IncompleteRead(begin, end - begin)
@@ -177,7 +178,7 @@ class Bucket:
             response.release_conn()
 
     def receive(self, key: str) -> Iterator[bytes]:
-        """All bytes of an object, as they come."""
+        """Stream all bytes of an object."""
         response = self._client.get_object(self.bucket, key)
         try:
             expected = int(response.headers["Content-Length"])
@@ -192,8 +193,8 @@ class Bucket:
             response.release_conn()
 
 
-def _may_be(bucket: str) -> bool:
-    """Whether a bucket can be called so."""
+def _valid_name(bucket: str) -> bool:
+    """Whether the name is a valid bucket name."""
     try:
         check_bucket_name(bucket)
     except ValueError:

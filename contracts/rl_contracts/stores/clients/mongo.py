@@ -1,9 +1,9 @@
-"""The connection to the document store: patience with outages, its clock, its indexes.
+"""The connection to the document store: retries, store clock, indexes.
 
-One synchronous client serves all programs; asyncio programs call it in threads. Every command is
-idempotent or harmless when repeated, so that one whose reply was lost can simply be sent again; on
-a replica set the driver's own retries come first. Reads and writes are the majority's and go to the
-primary, whatever the URI says: fencing rests on it.
+All programs use this synchronous client; asyncio programs call it in threads. Every command is
+idempotent or harmless when repeated, so a command whose reply was lost can simply be sent again; on
+a replica set the driver retries first. Reads and writes use majority concerns and the primary,
+whatever the URI says: fencing depends on it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STORE = "document store"
 DUPLICATE_KEY = 11000
 ACCESS_CODES = {11, 13, 18, 8000}  # UserNotFound, Unauthorized, AuthenticationFailed, Atlas' own
 RETRIABLE_CODES = {
-    # the codes that MongoDB's specification of retryable writes lists
+    # codes of MongoDB's specification of retryable writes
     6,
     7,
     89,
@@ -63,7 +63,7 @@ RETRIABLE_CODES = {
     112,
 }
 MAJORITY_MS = 10_000
-"""How long a write may wait for the majority before it is sent again."""
+"""Milliseconds that a write may wait for the majority before it is sent again."""
 CLOCK_CHECK_SECONDS = 60.0
 
 INDEXES: dict[str, list[list[str]]] = {
@@ -78,21 +78,21 @@ INDEXES: dict[str, list[list[str]]] = {
 
 
 class _RetriableServerError(PyMongoError):
-    """A server's own word that trying again may help."""
+    """The server answered with an error that a retry may fix."""
 
 
 class Mongo:
-    """One database of the document store."""
+    """A database of the document store."""
 
     def __init__(self, settings: StoreSettings, *, patience_seconds: float = 120.0) -> None:
         """Connect lazily; nothing is sent before the first command.
 
         Args:
-            settings: where.
-            patience_seconds: how long a command is repeated while the store does not answer.
+            settings: address and credentials.
+            patience_seconds: how long a command is retried while the store does not answer.
 
         Raises:
-            RefusedError: when the URI cannot be one, or contradicts the certificates.
+            RefusedError: the URI is invalid or contradicts the certificates.
         """
         self._patience = patience_seconds
         self._client = _client(settings, timeout_seconds=max(1.0, min(5.0, patience_seconds)))
@@ -114,15 +114,15 @@ class Mongo:
         return self._database[name]
 
     def call(self, doing: str, operation: Callable[[], T]) -> T:
-        """Run one command, again and again while the store does not answer.
+        """Run a command; retry while the store does not answer.
 
         Args:
-            doing: what for, for the error, e.g. ``claiming a task``.
-            operation: sends one command; must be harmless when repeated.
+            doing: purpose of the command, for messages, e.g. ``claiming a task``.
+            operation: sends the command; must be harmless when repeated.
 
         Raises:
             StoreUnavailableError: after ``patience_seconds``.
-            AccessDeniedError: at once.
+            AccessDeniedError: at once, without a retry.
         """
         attempts = Retrying(
             retry=retry_if_exception_type((ConnectionFailure, _RetriableServerError)),
@@ -157,17 +157,17 @@ class Mongo:
             if codes & RETRIABLE_CODES:
                 raise _RetriableServerError(str(error)) from error
             raise
-        except ProtocolError as error:  # the connection is gone; the next one may reach the store
+        except ProtocolError as error:  # the connection is broken; a new connection may work
             raise _RetriableServerError(str(error)) from error
-        except ConfigurationError as error:  # of mongodb+srv: its names are looked up by now
+        except ConfigurationError as error:  # mongodb+srv resolves its names only now
             raise _RetriableServerError(f"DNS: {error}") from error
 
     def ping(self) -> None:
-        """Ask for an answer; raises as ``call`` does."""
-        self.call("asking for a sign of life", lambda: self._database.command("ping"))
+        """Check that the store answers; raises the errors of ``call``."""
+        self.call("checking whether it answers", lambda: self._database.command("ping"))
 
     def now(self) -> float:
-        """The store's clock, seconds since 1970; measured once a minute, else extrapolated."""
+        """Store time in seconds since 1970; measured once a minute and extrapolated between."""
         checked = self._offset_checked
         if checked is None or time.monotonic() - checked > CLOCK_CHECK_SECONDS:
             self._offset = self.call("reading its clock", self._measure_offset)
@@ -181,19 +181,19 @@ class Mongo:
         return float(answer["localTime"].replace(tzinfo=UTC).timestamp()) - middle
 
     def ensure_indexes(self) -> None:
-        """Create the indexes that claims and look-ups use; does nothing where they are."""
+        """Create the indexes that do not exist yet."""
         for name, indexes in INDEXES.items():
             for fields in indexes:
                 keys = [(field, ASCENDING) for field in fields]
                 self.call(f"indexing {name}", lambda: self.collection(name).create_index(keys))  # noqa: B023
 
     def drop_database(self) -> None:
-        """Delete all documents of all runs of the database."""
+        """Delete the whole database."""
         name = self._database.name
         self.call(f"dropping database {name}", lambda: self._client.drop_database(name))
 
     def delete_run(self, run: str) -> int:
-        """Delete every document of a run, the run itself last; return how many there were."""
+        """Delete all documents of a run, the run itself last; return how many existed."""
         deleted = 0
         for name in INDEXES:
             deleted += self.call(
@@ -215,7 +215,7 @@ def _client(settings: StoreSettings, *, timeout_seconds: float) -> MongoClient[S
     options: dict[str, Any] = {
         "connect": False,
         "serverSelectionTimeoutMS": milliseconds,
-        "connectTimeoutMS": milliseconds * 3 // 4,  # or no cause is known when it is over
+        "connectTimeoutMS": milliseconds * 3 // 4,  # shorter, so that the error has a cause
         "socketTimeoutMS": 30_000,
         "retryWrites": True,
         "retryReads": True,
@@ -227,23 +227,23 @@ def _client(settings: StoreSettings, *, timeout_seconds: float) -> MongoClient[S
         with pem_files(pems) as files:
             return MongoClient(uri, **(options | files))
     except InvalidURI as error:
-        raise malformed("mongoUri: no MongoDB URI, mongodb://… or mongodb+srv://…") from error
+        raise malformed("mongoUri: not a MongoDB URI (mongodb://… or mongodb+srv://…)") from error
     except ConfigurationError as error:
         raise malformed(f"mongoUri: its options contradict each other{_tls(pems)}") from error
     except ValueError as error:
-        raise malformed("mongoUri: an option in it has no such value") from error
+        raise malformed("mongoUri: an option has an invalid value") from error
 
 
 def _tls(pems: dict[str, str]) -> str:
     return (
-        ", or certificates are given beside tls=false, or do not match"
+        ", or certificates are set together with tls=false, or do not match"
         if any(pems.values())
         else ""
     )
 
 
 def _codes(error: OperationFailure) -> set[int]:
-    """The error's code and those of the single writes of a bulk."""
+    """Codes of the error and of the failed writes of a bulk command."""
     codes = {error.code} if error.code is not None else set()
     if isinstance(error, BulkWriteError):
         details = error.details

@@ -1,8 +1,8 @@
-"""What the URI of the document store may say.
+"""Checks the URI of the document store.
 
-Whoever writes the Secret of a namespace writes the URI, and the operator connects by it. So it may
-name neither files of the process that connects nor its identity: a server of the writer's own would
-be shown the operator's token.
+The writer of a namespace's Secret chooses the URI, and the operator connects with it. So the URI
+must not use files or the identity of the connecting process: the operator would show its token to a
+server of the writer's choice.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from rl_contracts.stores.clients.settings import malformed
 
 SRV = "mongodb+srv:"
 SHOWS_THE_SECRET = ("SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "MONGODB-X509")
-"""Mechanisms whose credentials stand in the URI or in ``mongoClientCertificate``. The others
-(``MONGODB-OIDC``, ``MONGODB-AWS``, ``GSSAPI``) look for those of the process."""
+"""Mechanisms with credentials in the URI or in ``mongoClientCertificate``. The others
+(``MONGODB-OIDC``, ``MONGODB-AWS``, ``GSSAPI``) use the credentials of the process."""
 FILES = ("tlsCAFile", "tlsCertificateKeyFile", "tlsCRLFile")
 
 
 def check(uri: str) -> None:
-    """Look at all that a URI says, without connecting or opening a file.
+    """Check a URI without connecting or opening a file.
 
     Raises:
-        RefusedError: it names an identity or a file of the process that connects.
-        ConfigurationError: it cannot be a URI, or its options contradict each other.
-        ValueError: an option has no such value.
+        RefusedError: it uses an identity or a file of the connecting process.
+        ConfigurationError: it is invalid, or its options contradict each other.
+        ValueError: an option has an invalid value.
     """
-    query = uri.partition("?")[2]  # as the driver parts it
+    query = uri.partition("?")[2]  # split as the driver does
     options = split_options(query, validate=False) if query else {}
     _refuse({name.lower(): str(value) for name, value in options.items()})
-    if not uri.startswith(SRV):  # whose parsing looks names up
-        parse_uri(uri, warn=False)  # the client itself would leave out what it does not know
+    if not uri.startswith(SRV):  # parsing mongodb+srv would resolve names
+        parse_uri(uri, warn=False)  # warn=False: the client would silently drop unknown options
     elif query:
         split_options(query)
 
@@ -39,12 +39,12 @@ def _refuse(options: dict[str, str]) -> None:
     mechanism = options.get("authmechanism")
     if mechanism is not None and mechanism not in SHOWS_THE_SECRET:
         raise malformed(
-            f"mongoUri: authMechanism={mechanism[:40]} does not log in by what the Secret holds; "
+            f"mongoUri: authMechanism={mechanism[:40]} does not use credentials of the Secret; "
             f"use one of {', '.join(SHOWS_THE_SECRET)}"
         )
     for name in FILES:
         if name.lower() in options:
             raise malformed(
-                f"mongoUri: {name} names a file of whichever pod connects; put certificates into "
+                f"mongoUri: {name} names a file of the connecting pod; put certificates into "
                 "mongoCa and mongoClientCertificate"
             )

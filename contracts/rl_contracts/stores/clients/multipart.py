@@ -1,8 +1,8 @@
-"""Uploads of large objects: in parts, several at a time, straight from memory.
+"""Uploads large objects from memory in parallel parts.
 
-The bytes of a part are not hashed for the request's signature (``UNSIGNED-PAYLOAD``): the digests
-of a policy's manifest, which its readers compare, prove them from end to end, and hashing is what
-the processor spends most on. A part that fails is sent again alone.
+The bytes of a part are not hashed for the request's signature (``UNSIGNED-PAYLOAD``): readers
+verify them against the digests of the policy's manifest, and hashing would cost most of the CPU
+time. Only a failed part is sent again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from minio.error import S3Error, ServerError
 from minio.signer import sign_v4_s3
 
 PART_BYTES = 32 << 20
-"""Of a large object, sent in one request; S3 wants 5 MiB at least and 10,000 parts at most."""
+"""Size of a part; S3 requires at least 5 MiB and allows at most 10,000 parts."""
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
 Source: TypeAlias = Callable[[int, int], Sequence[memoryview]]
-"""The content from an offset on, so many bytes of it, in as many pieces as it likes."""
+"""Returns ``(offset, size)`` bytes of the content, in any number of pieces."""
 
 
 class Requests:
-    """Signed requests with bodies that are sent as they lie in memory."""
+    """Sends signed requests with bodies straight from memory, without a copy."""
 
     def __init__(
         self, client: Minio, http: urllib3.PoolManager, *, bucket: str, access: str, secret: str
@@ -40,11 +40,11 @@ class Requests:
     def send(
         self, method: str, key: str, query: Mapping[str, str], body: Sequence[memoryview | bytes]
     ) -> urllib3.BaseHTTPResponse:
-        """One request and its whole answer.
+        """Send a request and read the whole answer.
 
         Raises:
-            S3Error: what the bucket says.
-            ServerError: it answers nothing that S3 would.
+            S3Error: the bucket's error.
+            ServerError: the answer is not one of S3.
         """
         url, region = self._address(method, key, query)
         now = minio_time.utcnow()
@@ -72,7 +72,7 @@ class Requests:
         raise ServerError(f"{method} was answered by {response.status}", response.status)
 
     def _address(self, method: str, key: str, query: Mapping[str, str]) -> tuple[SplitResult, str]:
-        # The client alone knows the style of addressing and the bucket's region.
+        # Only the client knows the addressing style and the bucket's region.
         url = urlsplit(
             self._client.get_presigned_url(
                 method, self._bucket, key, timedelta(hours=1), extra_query_params=dict(query)
@@ -84,12 +84,12 @@ class Requests:
 
 
 def _is_error(answer: bytes) -> bool:
-    # The end of an upload may be answered by 200 and an error all the same.
+    # Completing an upload may be answered by status 200 with an error in the body.
     return b"<Error>" in answer[:1000]
 
 
 class Multipart:
-    """One object that is uploaded in parts."""
+    """An object that is uploaded in parts."""
 
     def __init__(self, requests: Requests, key: str) -> None:
         self._requests, self._key = requests, key
@@ -97,12 +97,12 @@ class Multipart:
         self._upload = _text(answer.data, "UploadId")
 
     def put(self, number: int, body: Sequence[memoryview]) -> str:
-        """Send the part of this number, from 1 on; its entity tag."""
+        """Send part ``number`` (≥ 1); return its entity tag."""
         query = {"partNumber": str(number), "uploadId": self._upload}
         return self._requests.send("PUT", self._key, query, body).headers["ETag"]
 
     def complete(self, tags: Sequence[str]) -> None:
-        """Make the object of its parts, in order."""
+        """Complete the object from its parts, in order."""
         root = ElementTree.Element("CompleteMultipartUpload")
         for number, tag in enumerate(tags, start=1):
             part = ElementTree.SubElement(root, "Part")
@@ -112,7 +112,7 @@ class Multipart:
         self._requests.send("POST", self._key, {"uploadId": self._upload}, (body,))
 
     def abort(self) -> None:
-        """Give the parts up."""
+        """Abort the upload and delete its parts."""
         self._requests.send("DELETE", self._key, {"uploadId": self._upload}, ())
 
 

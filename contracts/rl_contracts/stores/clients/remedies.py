@@ -1,4 +1,4 @@
-"""What to do about a store that does not answer or refuses us, read off its client's words."""
+"""Remedies for store errors, chosen by the client's message or error code."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _AUTHORITY = (
     "Put the PEM of the authority that signed the server's certificate into {ca} of the stores' "
     "Secret."
 )
-_NAME = "Use a name in {address} that the server's certificate holds."
+_NAME = "Use a name in {address} that the server's certificate contains."
 _CLIENT = "The server wants a client certificate: set mongoClientCertificate."
-_NO_TLS = "The server speaks no TLS there: mend port or scheme of {address}."
+_NO_TLS = "The server does not use TLS on this port: correct the port or scheme of {address}."
 TLS: Mapping[str, str] = {
     "certificate has expired": "Renew the server's certificate: it has expired.",
     "certificate is not yet valid": "Check the clocks: the server's certificate is not valid yet.",
@@ -23,14 +23,15 @@ TLS: Mapping[str, str] = {
     "WRONG_VERSION_NUMBER": _NO_TLS,
     "wrong version number": _NO_TLS,
     "record layer failure": _NO_TLS,
-    "HTTP request to an HTTPS server": "Write https in {address}: the server speaks TLS.",
+    "HTTP request to an HTTPS server": "Use https in {address}: the server uses TLS.",
 }
-"""By what OpenSSL or the server says; ``{ca}`` and ``{address}`` are keys of the Secret."""
+"""By a part of OpenSSL's or the server's message; ``{ca}`` and ``{address}`` are keys of the
+Secret."""
 
 _HUNG_UP = "If the server wants TLS, add tls=true to mongoUri or set mongoCa."
 _NOT_PRIMARY = (
     "Name all members of the replica set and replicaSet=… in mongoUri, without directConnection; "
-    "if they are named, bring a majority of them up."
+    "if they are named, start a majority of them."
 )
 MONGO: Mapping[str, str] = {
     **TLS,
@@ -38,26 +39,26 @@ MONGO: Mapping[str, str] = {
     "not master": _NOT_PRIMARY,
     "No primary available": _NOT_PRIMARY,
     "No replica set members": _NOT_PRIMARY,
-    "replica set name": "Mend replicaSet=… in mongoUri.",
+    "replica set name": "Correct replicaSet=… in mongoUri.",
     "EOF occurred": "If the server wants a client certificate, set mongoClientCertificate.",
     "connection closed": _HUNG_UP,
     "Connection reset": _HUNG_UP,
-    "Got response id": "What answers is no MongoDB server: mend host and port of mongoUri.",
-    "DNS": "Mend the host name in mongoUri.",
+    "Got response id": "The server that answers is not MongoDB: correct host and port of mongoUri.",
+    "DNS": "Correct the host name in mongoUri.",
 }
 MONGO_CODES: Mapping[int, str] = {
-    8000: "Mend user, password or authSource in mongoUri.",
-    18: "Mend user, password or authSource in mongoUri.",
-    11: "Mend user, password or authSource in mongoUri.",
+    8000: "Correct user, password or authSource in mongoUri.",
+    18: "Correct user, password or authSource in mongoUri.",
+    11: "Correct user, password or authSource in mongoUri.",
     13: "Grant the user of mongoUri the role readWrite on the database that mongoDatabase names.",
 }
 """By the server's error code."""
 
-_NO_S3 = "What answers is no S3 server: mend host and port of {address}, or what they lead to."
+_NO_S3 = "The server that answers is not S3: correct host and port of {address}, or the server."
 S3: Mapping[str, str] = {**TLS, "non-XML response": _NO_S3, "ParseError": _NO_S3}
-_KEYS = "Mend s3AccessKey and s3SecretKey."
+_KEYS = "Correct s3AccessKey and s3SecretKey."
 S3_CODES: Mapping[str, str] = {
-    "AccessDenied": "Mend s3AccessKey and s3SecretKey, or permit them to read, write, list and "
+    "AccessDenied": "Correct s3AccessKey and s3SecretKey, or permit them to read, write, list and "
     "delete in the bucket.",
     "AuthorizationHeaderMalformed": "Set s3Region to the region of the bucket.",
     "ExpiredToken": _KEYS,
@@ -65,13 +66,13 @@ S3_CODES: Mapping[str, str] = {
     "InvalidRegion": "Set s3Region to the region of the bucket.",
     "InvalidTokenId": _KEYS,
     "PermanentRedirect": "Set s3Region and s3Endpoint to those of the bucket.",
-    "RequestTimeTooSkewed": "Check the clocks: the server's differs from ours.",
+    "RequestTimeTooSkewed": "Check the clocks: the server's clock differs from this machine's.",
     "SignatureDoesNotMatch": _KEYS,
 }
-"""By the server's error code: all of these refuse us."""
+"""By the server's error code; all of these reject the credentials or the request."""
 
 _FULL = (
-    "The bucket is full: give it more room or a larger quota, or lower weightSync.keepLast or "
+    "The bucket is full: enlarge it or its quota, or lower weightSync.keepLast or "
     "training.checkpoint.keepLast."
 )
 S3_FULL: Mapping[str, str] = dict.fromkeys(
@@ -83,12 +84,12 @@ S3_FULL: Mapping[str, str] = dict.fromkeys(
     ),
     _FULL,
 )
-"""By the server's error code: it may have room again, so these are tried again."""
+"""By the server's error code; space may become free, so these are retried."""
 
 
-def remedy(said: str, known: Mapping[str, str], *, ca: str, address: str) -> str:
-    """What ``said`` calls for, by the first of the ``known`` words in it; empty for none."""
-    for words, what in known.items():
-        if words in said:
-            return what.format(ca=ca, address=address)
+def remedy(text: str, known: Mapping[str, str], *, ca: str, address: str) -> str:
+    """The remedy of the first ``known`` phrase in ``text``; empty when there is none."""
+    for phrase, advice in known.items():
+        if phrase in text:
+            return advice.format(ca=ca, address=address)
     return ""

@@ -1,4 +1,4 @@
-"""Where the stores are and who we are there: parsed once from the namespace's Secret."""
+"""Addresses and credentials of the stores, parsed from the namespace's Secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rl_contracts.errors import Refusal, RefusedError
 class StoreSettings(BaseModel):
     """Contents of the Secret ``rl-operator-stores``; each field is a key in camelCase.
 
-    Printing or logging it shows no secret.
+    Printing or logging it never shows a secret value.
     """
 
     model_config = ConfigDict(
@@ -39,10 +39,10 @@ class StoreSettings(BaseModel):
     mongo_uri: SecretStr
     mongo_database: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
     mongo_ca: str = ""
-    """PEM certificates of the only authorities that are trusted to sign the server's; turns TLS on.
-    Empty: the system's authorities."""
+    """PEM certificates of the authorities to trust for the server's certificate, and no others;
+    enables TLS. Empty: the system's authorities."""
     mongo_client_certificate: SecretStr = SecretStr("")
-    """PEM certificate and private key that we show; turns TLS on."""
+    """PEM client certificate with private key; enables TLS."""
     s3_endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+$")]
     s3_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     s3_prefix: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+/)*$")] = ""
@@ -63,7 +63,7 @@ class StoreSettings(BaseModel):
             try:
                 ssl.create_default_context(cadata=pem)
             except ssl.SSLError:
-                raise ValueError("holds no certificate in PEM form") from None
+                raise ValueError("is not a certificate in PEM format") from None
         return pem
 
     @field_validator("s3_access_key", "s3_secret_key")
@@ -71,7 +71,7 @@ class StoreSettings(BaseModel):
     def _fits_a_header(cls, key: SecretStr) -> SecretStr:
         text = key.get_secret_value()
         if not (text and text.isascii() and text.isprintable()):
-            raise ValueError("must be printable ASCII characters, at least one")
+            raise ValueError("must be printable ASCII and not empty")
         return key
 
     @field_validator("mongo_client_certificate")
@@ -79,7 +79,7 @@ class StoreSettings(BaseModel):
     def _certificate_and_key(cls, pem: SecretStr) -> SecretStr:
         text = pem.get_secret_value()
         if text and not ("BEGIN CERTIFICATE" in text and "PRIVATE KEY-" in text):
-            raise ValueError("must hold a certificate and its private key in PEM form")
+            raise ValueError("must hold a certificate and its private key in PEM format")
         return pem
 
     @model_validator(mode="after")
@@ -90,10 +90,10 @@ class StoreSettings(BaseModel):
 
     @classmethod
     def from_folder(cls, folder: Path) -> StoreSettings:
-        """Read a mounted Secret: one file a key.
+        """Read a mounted Secret, which has a file for each key.
 
         Raises:
-            RefusedError: naming the missing or malformed key, without its value.
+            RefusedError: a key is missing or malformed; the message names it without its value.
         """
         keys = [field.alias for field in cls.model_fields.values() if field.alias]
         present = {key: folder / key for key in keys if (folder / key).is_file()}
@@ -101,17 +101,17 @@ class StoreSettings(BaseModel):
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, str]) -> StoreSettings:
-        """Parse decoded Secret data; raises as from_folder does."""
+        """Parse decoded Secret data; raises the errors of ``from_folder``."""
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
             problems = error.errors(include_input=False, include_url=False)
             raise malformed(
-                "; ".join(_told(problem["loc"], problem["msg"]) for problem in problems)
+                "; ".join(_problem(problem["loc"], problem["msg"]) for problem in problems)
             ) from error
 
     def to_mapping(self) -> dict[str, str]:
-        """The keys and values of the Secret, with its secrets: for writing it."""
+        """Keys and plain secret values, for writing the Secret."""
         fields = type(self).model_fields.items()
         values = {info.alias or name: getattr(self, name) for name, info in fields}
         return {
@@ -121,18 +121,18 @@ class StoreSettings(BaseModel):
 
 
 def malformed(problem: str) -> RefusedError:
-    """The refusal of a Secret that cannot be used; ``problem`` names keys and shows no value."""
+    """The error for an unusable Secret; ``problem`` names keys and never shows a value."""
     return RefusedError(
         Refusal(
             field="spec.storage.secretName",
             value="",
             reason="StoresSecretMalformed",
             message=f"The Secret of the stores has missing or malformed keys: {problem}.",
-            remedy="Set these keys of the Secret.",
+            remedy="Correct these keys of the Secret.",
         )
     )
 
 
-def _told(place: tuple[int | str, ...], problem: str) -> str:
-    said = problem.removeprefix("Value error, ")
-    return f"{'.'.join(map(str, place))}: {said}" if place else said
+def _problem(place: tuple[int | str, ...], problem: str) -> str:
+    text = problem.removeprefix("Value error, ")
+    return f"{'.'.join(map(str, place))}: {text}" if place else text

@@ -1,4 +1,4 @@
-"""Certificates out of the Secret, as the clients want them."""
+"""Certificates from the Secret, in the form that the clients need."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 @contextmanager
 def pem_files(pems: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Files with these PEM texts, readable by us alone, while the context lasts.
+    """Write PEM texts to files that only this user can read and that exist during the context.
 
     Args:
-        pems: by name; empty ones are left out.
+        pems: texts by name; empty texts are left out.
 
     Yields:
-        Paths by name. A client that is made meanwhile has read them.
+        Paths by name. A client that is created within the context has read them.
     """
     with tempfile.TemporaryDirectory(prefix="certificates-") as folder:
         paths = {name: Path(folder, name) for name, pem in pems.items() if pem}
@@ -28,9 +28,9 @@ def pem_files(pems: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def trusting(ca: str) -> ssl.SSLContext:
-    """A client's context that checks name and certificate.
+    """A client's TLS context that verifies certificate and host name.
 
     Args:
-        ca: PEM of the only authorities to trust; empty trusts the system's.
+        ca: PEM of the authorities to trust, and no others; empty: the system's authorities.
     """
     return ssl.create_default_context(cadata=ca or None)

@@ -1,7 +1,7 @@
-"""What a store says that nobody here expects: other products and versions have words of their own.
+"""Translates error answers of a store that this product does not know.
 
-Where single commands are sent their callers know the codes that matter to them, so that the
-clients' errors come through; who asks for a store as a whole tells such an answer as it is.
+Other products and versions of a store have their own error codes. Callers of single commands handle
+the client's errors themselves; checks of a whole store report an unknown answer as it is.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rl_contracts.errors import RLError
 
 
 class UnexpectedAnswerError(RLError):
-    """A store refused a command in words that no part of this product knows."""
+    """A store rejected a command with an error that this product does not know."""
 
 
 @contextlib.contextmanager
 def unexpected_answers() -> Iterator[None]:
-    """Raises UnexpectedAnswerError in place of what a client raises that no store's call knows."""
+    """Raise UnexpectedAnswerError instead of a client's own error."""
     try:
         yield
     except (PyMongoError, MinioException) as error:

@@ -1,4 +1,4 @@
-"""What a program says while a store does not answer: nobody waits in silence."""
+"""Logs that a program waits for a store that does not answer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tenacity import RetryCallState
 log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 5.0
-"""A shorter hiccup is not worth a line; a longer one gets a line this often, then more rarely."""
+"""A shorter wait is not logged; a longer wait is logged at this age, then at doubling intervals."""
 
 
 class WaitLog:
-    """Tenacity's ``before_sleep`` of one call: names store, command, cause and patience."""
+    """``before_sleep`` hook of tenacity for a call: logs store, command, cause and time limit."""
 
     def __init__(self, store: str, doing: str, *, patience_seconds: float) -> None:
         self._store, self._doing, self._patience = store, doing, patience_seconds
         self._next = QUIET_SECONDS
 
     def __call__(self, state: RetryCallState) -> None:
-        """Say it when it is time."""
+        """Log a line if the interval is over."""
         waited = state.seconds_since_start or 0.0
         if waited < self._next or state.outcome is None:
             return

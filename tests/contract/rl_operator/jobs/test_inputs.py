@@ -65,7 +65,7 @@ BAD: dict[str, tuple[Change, str, str, str]] = {
         secret_with(s3SecretKey="wrong"),
         "BucketAccessDenied",
         SECRET,
-        "Mend s3AccessKey",
+        "Correct s3AccessKey",
     ),
     "no bucket": (secret_with(s3Bucket="not-there"), "BucketNotFound", SECRET, "does not exist"),
     "model is incomplete": (
