@@ -184,8 +184,8 @@ def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
     migrated = upgrade.begin(stores.mongo, env.run)
     if migrated is not None:
         log.info("brought %d documents of run %s forward", migrated.written, env.run)
-    found = stores.runs.get(env.run)
-    if found is None:
+    existing = stores.runs.get(env.run)
+    if existing is None:
         stores.runs.create(
             Run(
                 id=env.run,
@@ -195,7 +195,7 @@ def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
                 steps=spec.training.steps or 0,
             )
         )
-    elif found.outcome is not None and found.outcome.kind == "Succeeded":
+    elif existing.outcome is not None and existing.outcome.kind == "Succeeded":
         return None
     run = stores.runs.take_epoch(env.run)
     if run.outcome is not None and run.outcome.kind == "Succeeded":

@@ -1,4 +1,4 @@
-"""Ends of an attempt that are no user's mistake and no other part's error."""
+"""Ends of an attempt that neither the manifest nor another part of the product caused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TrainingFailedError(RLError):
 
 
 class TerminatedError(RLError):
-    """The pod was told to stop; raised at a safe point."""
+    """The pod got SIGTERM; raised at a safe point."""
 
     def __init__(self) -> None:
-        super().__init__("told to stop by SIGTERM")
+        super().__init__("stopped by SIGTERM")

@@ -35,16 +35,15 @@ log = logging.getLogger(__name__)
 
 
 class Follower:
-    """One rank's models."""
+    """One rank's models.
+
+    Args:
+        team: of which this is a rank above 0.
+        objects: where models and checkpoints come from.
+        folder: scratch space.
+    """
 
     def __init__(self, team: Team, objects: Objects, folder: Path) -> None:
-        """See the class.
-
-        Args:
-            team: of which this is a rank above 0.
-            objects: where models and checkpoints come from.
-            folder: scratch space.
-        """
         self._team, self._objects, self._folder = team, objects, folder
         self._learner: Learner | None = None
         self._precision: Literal["BF16", "FP32"] = "FP32"

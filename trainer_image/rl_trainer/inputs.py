@@ -159,16 +159,16 @@ def critic_model(
     if critic is None or critic.model is None:
         return None
     uri = critic.model.uri
-    found = _other(objects, spec, folder, uri=uri, field=CRITIC_FIELD, limits=limits)
-    known = found.vocabulary
-    if known < limits.vocabulary:
+    model = _other(objects, spec, folder, uri=uri, field=CRITIC_FIELD, limits=limits)
+    vocabulary = model.vocabulary
+    if vocabulary < limits.vocabulary:
         raise loading.refused(
             uri,
-            f"It knows {known} tokens, the policy {limits.vocabulary}: they must be the same.",
+            f"It knows {vocabulary} tokens, the policy {limits.vocabulary}: they must be the same.",
             field=CRITIC_FIELD,
         )
     _check_ids(folder, folder.parent / BASE, uri, field=CRITIC_FIELD)
-    return found
+    return model
 
 
 def teacher_model(
@@ -189,24 +189,24 @@ def teacher_model(
     if not spec.algorithm.distils or uri is None:
         return None
     field, own = TEACHER_FIELD, folder / "teacher"
-    found = _other(objects, spec, own, uri=uri, field=field, limits=limits)
-    if found.vocabulary != limits.vocabulary:
+    model = _other(objects, spec, own, uri=uri, field=field, limits=limits)
+    if model.vocabulary != limits.vocabulary:
         raise loading.refused(
             uri,
-            f"It has {found.vocabulary} tokens, the policy {limits.vocabulary}: "
+            f"It has {model.vocabulary} tokens, the policy {limits.vocabulary}: "
             "their distributions cannot be compared.",
             field=field,
         )
     _check_ids(own, folder / BASE, uri, field=field)
-    return found
+    return model
 
 
 def _check_ids(other: Path, own: Path, uri: str, *, field: str) -> None:
     """A model that reads the policy's tokens must mean the same by their ids."""
     check_tokenizer(other, uri, field=field)
     theirs, ours = (
-        AutoTokenizer.from_pretrained(one, local_files_only=True).get_vocab()
-        for one in (other, own)
+        AutoTokenizer.from_pretrained(folder, local_files_only=True).get_vocab()
+        for folder in (other, own)
     )
     different = sorted(name for name, _ in set(theirs.items()) ^ set(ours.items()))
     if different:
@@ -220,7 +220,7 @@ def _other(
     """A model beside the policy, which must take sequences as long."""
     folder.mkdir()
     fetch_beside(objects, uri, folder, field=field)
-    found = loading.load(
+    model = loading.load(
         folder,
         precision=spec.training.precision,
         uri=uri,
@@ -229,11 +229,11 @@ def _other(
         offload=spec.training.offload_activations,
         offload_parameters=spec.training.offload_parameters,
     )
-    longest = found.max_positions
+    longest = model.max_positions
     if longest is not None and longest < limits.max_tokens:
         raise loading.refused(
             uri,
             f"It takes {longest} tokens, and sequences may have {limits.max_tokens}.",
             field=field,
         )
-    return found
+    return model

@@ -1,4 +1,4 @@
-"""The life of one training run, from its inputs to its final model."""
+"""One training run from its inputs to its final model."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 def train(job: Job, run: Run) -> Outcome:
-    """Train a run to its end, or go on where its last trainer stopped.
+    """Train a run to its end, or resume where its last trainer stopped.
 
     Args:
         job: with the epoch that this trainer holds.
-        run: as taking the epoch found it.
+        run: its document when this attempt took the epoch.
 
     Raises:
         RefusedError: an input cannot be used.
@@ -76,9 +76,9 @@ def train(job: Job, run: Run) -> Outcome:
 def _resume(
     job: Job, learner: Learner, run: Run, checkpointer: Checkpointer, *, base: Path
 ) -> Progress:
-    """Come to the head of the lineage; told to stop on the way, keep what was trained again.
+    """Replay to the head of the lineage; on SIGTERM save what was replayed so far.
 
-    An attempt that was stopped early each time would otherwise never get there.
+    Attempts that are stopped early again and again would otherwise never get there.
     """
 
     def made(batch: Batch) -> None:
@@ -115,7 +115,9 @@ def _save(checkpointer: Checkpointer, progress: Progress) -> None:
     try:
         checkpointer.save(progress)
     except RLError as error:
-        log.warning("no checkpoint at the end, the next attempt trains more again: %s", error)
+        log.warning(
+            "could not write a last checkpoint; the next attempt replays more steps: %s", error
+        )
 
 
 def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) -> Outcome:
@@ -144,7 +146,7 @@ def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) ->
 
 
 def _hand_out(job: Job, context: StepContext, progress: Progress) -> None:
-    """Publish and checkpoint where the step is one of those that ask for it."""
+    """Publish and checkpoint at the steps that the manifest names."""
     last = progress.step == job.spec.training.total_steps
     if last or progress.step % job.spec.weight_sync.every_steps == 0:
         context.publisher.submit(step=progress.step)
@@ -157,15 +159,15 @@ def _evaluate(job: Job, context: StepContext, progress: Progress) -> None:
     if not datasets:
         return
     if isinstance(context.collector, Demonstrations):
-        found = context.collector.evaluate(context.learner, datasets, step=progress.step)
+        results = context.collector.evaluate(context.learner, datasets, step=progress.step)
     else:
         pointer = context.publisher.require(step=progress.step)
         assert pointer is not None
-        found = evaluate.evaluate(
+        results = evaluate.evaluate(
             job, context.learner, datasets, pointer=pointer, limits=context.limits
         )
-    progress.evaluations += found
-    context.trackers.evaluated(found, time=job.stores.mongo.now())
+    progress.evaluations += results
+    context.trackers.evaluated(results, time=job.stores.mongo.now())
     job.stores.runs.record_evaluations(job.run, epoch=job.epoch, evaluations=progress.evaluations)
 
 

@@ -16,14 +16,14 @@ HAND_OUT, EVALUATE, EXPORT = "hand_out", "evaluate", "export"
 
 @dataclass(slots=True)
 class Phases:
-    """Seconds by phase since they were last taken."""
+    """Seconds by phase since the last ``take``."""
 
     clock: Callable[[], float]
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Count what runs inside to a phase, also where it ends by an error."""
+        """Count the time of the block to a phase, also where it ends in an error."""
         started = self.clock()
         try:
             yield
@@ -31,6 +31,6 @@ class Phases:
             self.seconds[name] = self.seconds.get(name, 0.0) + self.clock() - started
 
     def take(self) -> dict[str, float]:
-        """What was counted; counting begins anew."""
+        """Return the seconds by phase so far, and reset them."""
         taken, self.seconds = self.seconds, {}
         return taken

@@ -26,17 +26,17 @@ log = logging.getLogger(__name__)
 def replay(
     job: Job, learner: Learner, run: Run, progress: Progress, *, made: Callable[[Batch], None]
 ) -> None:
-    """Bring the learner to the head of ``run``, which is as this epoch found it.
+    """Bring the learner to the head of the run's lineage.
 
     Args:
         job: with the epoch that this trainer holds.
-        learner: as ``beginning.begin`` left it.
-        run: as taking the epoch found it.
-        progress: of these weights; at the head in the end, and that of the weights always.
-        made: told each batch that was trained again, which is not durable yet.
+        learner: as ``startup.begin`` left it.
+        run: its document when this attempt took the epoch.
+        progress: of these weights; changed with them, and at the head in the end.
+        made: called with each batch that was trained again and is not durable yet.
 
     Raises:
-        TerminatedError: told to stop, between two batches.
+        TerminatedError: SIGTERM came; raised between two batches.
         TrainingFailedError: a document of the lineage is missing.
         IntegrityError: a batch would not train again what it trained before.
     """
@@ -95,11 +95,12 @@ def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -
 
 def _rollouts(job: Job, batch: Batch) -> dict[str, Rollout]:
     wanted = [member.rollout for member in batch.members]
-    found = job.stores.rollouts.get(wanted)
-    missing = [one for one in wanted if one not in found]
+    rollouts = job.stores.rollouts.get(wanted)
+    missing = [name for name in wanted if name not in rollouts]
     if missing:
         raise TrainingFailedError(
             reason="LineageBroken",
-            message=f"Rollout {missing[0]} of batch {batch.id} is not in the store any more.",
+            message=f"Rollout {missing[0]} of batch {batch.id} is no longer in the store. "
+            "Start a new run; spec.training.checkpoint.resume can take over this run's checkpoint.",
         )
-    return found
+    return rollouts

@@ -37,8 +37,8 @@ def measure(job: Job, run: Run) -> Outcome:
     pointer = _pinned(job, learner, run)
     results = _measured(job, learner, datasets, run.evaluations, pointer=pointer, limits=limits)
     _report(job, pointer)
-    told = ", ".join(f"{result.dataset} {result.accuracy:.3f}" for result in results)
-    message = f"Policy {pointer.version} was evaluated: {told}."
+    accuracies = ", ".join(f"{result.dataset} {result.accuracy:.3f}" for result in results)
+    message = f"Policy {pointer.version} was evaluated: {accuracies}."
     return Outcome(kind="Succeeded", reason="Evaluated", message=message[:1024])
 
 

@@ -1,4 +1,4 @@
-"""What an attempt begins with: data, models, and the state that the manifest's ``resume`` names."""
+"""Startup of an attempt: fetch data, load models, restore the state that ``resume`` names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
     """Fetch data and models, on all ranks.
 
     Returns:
-        The job with its number of steps, the data by source, the learner, and what may be trained.
+        The job with its number of steps filled in, the datasets, the learner, and the limits of a
+        usable rollout.
 
     Raises:
         RefusedError: an input cannot be used.
@@ -56,12 +57,12 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
 
 
 def begin(job: Job, learner: Learner, run: Run) -> Progress:
-    """Put the state before the first batch that is to be trained (again) into the learner.
+    """Load the learner with the state before the first batch that is to be trained (again).
 
-    Under ``Auto`` that is the run's last checkpoint, or none. ``Never`` refuses to go on: it is for
-    a run that must owe nothing to an earlier attempt. ``From`` takes weights, moments,
-    coefficients, critic and reference from another run's checkpoint; steps and data begin anew, and
-    once this run has a checkpoint of its own it goes on from that.
+    Under ``Auto`` that is the run's last checkpoint, or none. ``Never`` refuses to resume:
+    it is for a run that must not depend on an earlier attempt. ``From`` takes weights, moments,
+    coefficients, critic and reference from another run's checkpoint. Steps and data start at 0, and
+    once this run has a checkpoint of its own it resumes from that.
 
     Raises:
         RefusedError: the mode forbids it, or the checkpoint cannot be used.
@@ -86,10 +87,12 @@ def _take_over(job: Job, learner: Learner, uri: str) -> None:
     with refusing(URI, uri, missing="CheckpointNotFound"):
         digest = hashlib.sha256(bucket.get(prefix + MANIFEST)).hexdigest()
         try:
-            found = checkpointer.take(job, learner, bucket, prefix=prefix, manifest_sha256=digest)
+            checkpoint = checkpointer.take(
+                job, learner, bucket, prefix=prefix, manifest_sha256=digest
+            )
         except IntegrityError as error:
             raise RefusedError(_unusable(uri, str(error), trains=learner.trains)) from error
-    log.info("beginning with the state of step %d in %s", found.state.step, uri)
+    log.info("starting from the state of step %d in %s", checkpoint.state.step, uri)
 
 
 def _has_steps(run: Run) -> Refusal:
@@ -98,7 +101,7 @@ def _has_steps(run: Run) -> Refusal:
         value="Never",
         reason="RunHasSteps",
         message=f"Run {run.id} has {run.step} steps of an earlier attempt.",
-        remedy="Choose mode Auto to go on from them, or another spec.runId.",
+        remedy="Choose mode Auto to resume from them, or another spec.runId.",
     )
 
 

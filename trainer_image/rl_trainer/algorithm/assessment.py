@@ -46,4 +46,4 @@ def by_rollout(samples: Sequence[Sample], values: Sequence[Tensor]) -> dict[str,
     parts: dict[str, list[Tensor]] = {}
     for sample, value in zip(samples, values, strict=True):
         parts.setdefault(sample.rollout, []).append(value.detach().double().cpu())
-    return {rollout: torch.cat(found) for rollout, found in parts.items()}
+    return {rollout: torch.cat(pieces) for rollout, pieces in parts.items()}

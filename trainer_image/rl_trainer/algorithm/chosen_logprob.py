@@ -20,8 +20,8 @@ def chosen_logprobs(logits: Tensor, targets: Tensor) -> Tensor:
     Returns:
         float32 ``[N]``, differentiable once: ∂/∂logits = onehot(target) - softmax(logits).
     """
-    found: Tensor = _Chosen.apply(logits, targets)
-    return found
+    logprobs: Tensor = _Chosen.apply(logits, targets)
+    return logprobs
 
 
 class _Chosen(torch.autograd.Function):

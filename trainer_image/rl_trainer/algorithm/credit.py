@@ -36,9 +36,9 @@ def members(
         context: what else advantages depend on.
         baselines: each group's greedy member, which is not trained; empty: there are none.
     """
-    found = []
-    known = baselines or [None] * len(groups)
-    every = _advantages(groups, known, algorithm, context)
+    batch_members = []
+    greedy = baselines or [None] * len(groups)
+    every = _advantages(groups, greedy, algorithm, context)
     for group, advantages in zip(groups, every, strict=True):
         episodes = _episodes(group, algorithm, context)
         for index in _kept(group, advantages, algorithm):
@@ -47,8 +47,8 @@ def members(
                 returns = gae.returns(episodes[index], algorithm.estimator)
                 packed = pack_float32(returns.tolist())
                 member = member.model_copy(update={"token_returns": packed})
-            found.append(member)
-    return found
+            batch_members.append(member)
+    return batch_members
 
 
 def no_signal(
@@ -56,7 +56,7 @@ def no_signal(
 ) -> str:
     """Why a complete group would teach nothing under the manifest; empty when it may."""
     compared = [*group, baseline] if baseline is not None else group
-    if shaping.dull([_scored(one) for one in compared], algorithm.shaping):
+    if shaping.dull([_scored(rollout) for rollout in compared], algorithm.shaping):
         return "its rewards do not differ"
     filtered = algorithm.shaping.filters_members
     if filtered and not _kept(group, _alone(group, baseline, algorithm), algorithm):
@@ -89,13 +89,13 @@ def _advantages(
         for group, baseline in zip(groups, baselines, strict=True)
     ]
     state = State(kl_coefficient=context.controls.kl_coefficient, tau=context.controls.tau)
-    found = ESTIMATORS[algorithm.estimator.kind](episodes, algorithm.estimator, state)
+    estimated = ESTIMATORS[algorithm.estimator.kind](episodes, algorithm.estimator, state)
     return [
         [
             _shaped(advantage, rollout, algorithm.shaping)
             for advantage, rollout in zip(row, group, strict=True)
         ]
-        for row, group in zip(found, groups, strict=True)
+        for row, group in zip(estimated, groups, strict=True)
     ]
 
 
@@ -105,7 +105,7 @@ def _shaped(advantage: Advantage, rollout: Rollout, section: Shaping) -> Advanta
 
 
 def _episodes(group: Sequence[Rollout], algorithm: Algorithm, context: Context) -> list[Episode]:
-    rewards = shaping.rewards([_scored(one) for one in group], algorithm.shaping)
+    rewards = shaping.rewards([_scored(rollout) for rollout in group], algorithm.shaping)
     return [
         _episode(rollout, reward, algorithm, context)
         for rollout, reward in zip(group, rewards, strict=True)
@@ -123,12 +123,12 @@ def _measured(
 
 
 def _episode(rollout: Rollout, reward: float, algorithm: Algorithm, context: Context) -> Episode:
-    known = context.assessments.get(rollout.id, Assessment())
+    assessment = context.assessments.get(rollout.id, Assessment())
     penalties, reference = None, 0.0
-    if known.divergences is not None:
-        penalties = context.controls.kl_coefficient * known.divergences
-    if known.reference is not None:
-        reference = float(known.reference.sum())
+    if assessment.divergences is not None:
+        penalties = context.controls.kl_coefficient * assessment.divergences
+    if assessment.reference is not None:
+        reference = float(assessment.reference.sum())
         if algorithm.estimator.weighting.length_normalize_reference:
             reference /= rollout.num_generated
     return Episode(
@@ -137,14 +137,14 @@ def _episode(rollout: Rollout, reward: float, algorithm: Algorithm, context: Con
         turns=_turns(rollout),
         penalties=penalties,
         reference=reference,
-        values=known.values,
+        values=assessment.values,
     )
 
 
 def _kept(
     group: Sequence[Rollout], advantages: Sequence[Advantage], algorithm: Algorithm
 ) -> list[int]:
-    scored = [_scored(one) for one in group]
+    scored = [_scored(rollout) for rollout in group]
     return shaping.kept(
         scored, [_largest(advantage) for advantage in advantages], algorithm.shaping
     )

@@ -36,24 +36,24 @@ def dropped(cause: Cause, rollouts: Sequence[Rollout] = ()) -> Drops:
     )
 
 
-def together(one: Drops, other: Drops) -> Drops:
+def together(first: Drops, other: Drops) -> Drops:
     """Both."""
     return Drops(
-        by_cause=dict(Counter(one.by_cause) + Counter(other.by_cause)),
-        by_length=dict(Counter(one.by_length) + Counter(other.by_length)),
-        rollouts=one.rollouts + other.rollouts,
-        tokens=one.tokens + other.tokens,
+        by_cause=dict(Counter(first.by_cause) + Counter(other.by_cause)),
+        by_length=dict(Counter(first.by_length) + Counter(other.by_length)),
+        rollouts=first.rollouts + other.rollouts,
+        tokens=first.tokens + other.tokens,
     )
 
 
 def faults(drops: Drops) -> int:
     """Groups that were lost against the manifest's wish."""
-    return sum(drops.by_cause.values()) - sum(drops.by_cause.get(one, 0) for one in WANTED)
+    return sum(drops.by_cause.values()) - sum(drops.by_cause.get(cause, 0) for cause in WANTED)
 
 
 def describe(drops: Drops) -> str:
     """E.g. ``12 stale, 3 lease``."""
-    ordered = sorted(drops.by_cause.items(), key=lambda one: (-one[1], one[0]))
+    ordered = sorted(drops.by_cause.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{number} {cause}" for cause, number in ordered) or "none"
 
 
@@ -68,8 +68,8 @@ class Ledger:
 
     def drop(self, cause: Cause, reason: str, rollouts: Sequence[Rollout] = ()) -> None:
         """A group is lost."""
-        one = dropped(cause, rollouts)
-        self.step, self.in_a_row = together(self.step, one), together(self.in_a_row, one)
+        lost = dropped(cause, rollouts)
+        self.step, self.in_a_row = together(self.step, lost), together(self.in_a_row, lost)
         self.last_reason = reason
 
     def keep(self) -> None:
@@ -78,7 +78,7 @@ class Ledger:
 
     def close_step(self, groups: int) -> tuple[Drops, float]:
         """End a step that trained so many groups; its drops, and the share over some steps."""
-        found, self.step, self.in_a_row = self.step, Drops(), Drops()
-        self._window.append((faults(found), groups))
-        lost = sum(one for one, _ in self._window)
-        return found, lost / (lost + sum(number for _, number in self._window))
+        drops, self.step, self.in_a_row = self.step, Drops(), Drops()
+        self._window.append((faults(drops), groups))
+        lost = sum(faults_of_step for faults_of_step, _ in self._window)
+        return drops, lost / (lost + sum(number for _, number in self._window))

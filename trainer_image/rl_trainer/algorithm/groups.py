@@ -47,12 +47,12 @@ class Limits:
 
 def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Group | str:
     """Put a finished task's group together, or say why it is unusable."""
-    missing = [one for one in task.rollouts if one not in rollouts]
+    missing = [name for name in task.rollouts if name not in rollouts]
     if missing:
         return f"rollout {missing[0]} is not in the store"
     chosen = [rollouts[fromkey] for fromkey in dict.fromkeys(task.rollouts)]
-    sampled = tuple(one for one in chosen if not one.greedy)
-    greedy = [one for one in chosen if one.greedy]
+    sampled = tuple(rollout for rollout in chosen if not rollout.greedy)
+    greedy = [rollout for rollout in chosen if rollout.greedy]
     listed, least = len(sampled), task.minimum or task.group_size
     if len(chosen) != len(task.rollouts) or not least <= listed <= task.group_size:
         wanted = str(least) if least == task.group_size else f"{least} to {task.group_size}"

@@ -44,7 +44,7 @@ def token_logprobs(
     parts = zip(torch.split(hidden, chunk_tokens), torch.split(targets, chunk_tokens), strict=True)
     for states, wanted in parts:
         if torch.is_grad_enabled():
-            one = checkpoint(
+            chunk = checkpoint(
                 _chunk,
                 states,
                 wanted,
@@ -54,8 +54,8 @@ def token_logprobs(
                 preserve_rng_state=False,
             )
         else:
-            one = _chunk(states, wanted, head, temperature)
-        chunks.append(one)
+            chunk = _chunk(states, wanted, head, temperature)
+        chunks.append(chunk)
     return torch.cat(chunks)
 
 
@@ -100,13 +100,13 @@ def token_statistics(
     )
     rows = []
     for states, wanted, other in parts:
-        given = (states, wanted, head, temperature, other, other_head)
+        arguments = (states, wanted, head, temperature, other, other_head)
         if torch.is_grad_enabled() and len(hidden) > chunk_tokens:
             rows.append(
-                checkpoint(_statistics, *given, use_reentrant=False, preserve_rng_state=False)
+                checkpoint(_statistics, *arguments, use_reentrant=False, preserve_rng_state=False)
             )
         else:
-            rows.append(_statistics(*given))
+            rows.append(_statistics(*arguments))
     logprobs, entropies, divergences = (torch.cat(column) for column in zip(*rows, strict=True))
     return TokenStatistics(
         logprobs=logprobs,

@@ -25,12 +25,12 @@ def updates(
     """
     names = list(dict.fromkeys(groups))
     size = prompts_per_update or len(names)
-    found = []
+    planned = []
     for pass_number in range(passes):
         order = list(names)
         if size < len(order):
             random.Random(f"{seed}/{step}/{pass_number}").shuffle(order)
         for first in range(0, len(order), size):
             chosen = set(order[first : first + size])
-            found.append([index for index, group in enumerate(groups) if group in chosen])
-    return found
+            planned.append([index for index, group in enumerate(groups) if group in chosen])
+    return planned

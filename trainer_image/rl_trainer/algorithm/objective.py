@@ -85,7 +85,7 @@ def evaluate(
         changes = torch.zeros_like(changes)
     gaps = changes.abs()
     measured = (outputs.clipped, gaps, kept, divergences.detach(), entropies.detach())
-    sums = torch.stack([total.detach(), *(one.sum() for one in measured)])
+    sums = torch.stack([total.detach(), *(value.sum() for value in measured)])
     return Terms(
         total=total,
         sums=sums.double().cpu(),

@@ -41,7 +41,7 @@ def pack(
     assert width <= max_tokens, f"a sequence of {width} tokens exceeds {max_tokens}"
     rows: list[list[int]] = []
     open_rows: list[tuple[int, int]] = []  # (free tokens, row), sorted
-    for index in sorted(range(len(lengths)), key=lambda one: (-lengths[one], one)):
+    for index in sorted(range(len(lengths)), key=lambda number: (-lengths[number], number)):
         at = bisect.bisect_left(open_rows, (lengths[index], -1))
         free, row = open_rows.pop(at) if at < len(open_rows) else (width, len(rows))
         if row == len(rows):
@@ -113,7 +113,9 @@ class Packed:
     @property
     def counts(self) -> list[int]:
         """Generated tokens of each sequence, in the order of ``members``."""
-        return [int(one) for one in self.sequences.bincount(minlength=len(self.members)).tolist()]
+        return [
+            int(count) for count in self.sequences.bincount(minlength=len(self.members)).tolist()
+        ]
 
     def parts(self, max_tokens: int) -> Iterator[tuple[slice, Packed]]:
         """Whole sequences, one after the other, of at most so many generated tokens together.
@@ -153,9 +155,9 @@ class Packed:
 
 
 def _all_or_none(values: Sequence[Tensor | None]) -> Tensor | None:
-    known = [value for value in values if value is not None]
-    assert len(known) in (0, len(values)), "known of some samples only"
-    return torch.cat(known) if known else None
+    present = [value for value in values if value is not None]
+    assert len(present) in (0, len(values)), "known of some samples only"
+    return torch.cat(present) if present else None
 
 
 def collate(samples: Sequence[Sample], rows: Sequence[Row], *, filler: bool = False) -> Packed:
@@ -168,30 +170,32 @@ def collate(samples: Sequence[Sample], rows: Sequence[Row], *, filler: bool = Fa
     for number, row in enumerate(rows):
         start = 0
         for index in row:
-            one = samples[index]
-            end = start + len(one)
-            tokens[number, start:end] = one.tokens
-            positions[number, start:end] = torch.arange(len(one))
-            sources.append(one.mask.nonzero()[:, 0] + number * width + start - 1)
+            sample = samples[index]
+            end = start + len(sample)
+            tokens[number, start:end] = sample.tokens
+            positions[number, start:end] = torch.arange(len(sample))
+            sources.append(sample.mask.nonzero()[:, 0] + number * width + start - 1)
             start = end
     chosen = [samples[index] for index in order]
-    counts = torch.tensor([one.num_generated for one in chosen])
+    counts = torch.tensor([sample.num_generated for sample in chosen])
     return Packed(
         tokens=tokens,
         positions=positions,
         sources=torch.cat(sources),
-        targets=torch.cat([one.tokens[one.mask] for one in chosen]),
-        logprobs=torch.cat([one.logprobs[one.mask] for one in chosen]),
-        advantages=torch.cat([one.advantages for one in chosen]),
-        weights=torch.tensor([0.0 if filler else one.weight for one in chosen]).repeat_interleave(
-            counts
-        ),
+        targets=torch.cat([sample.tokens[sample.mask] for sample in chosen]),
+        logprobs=torch.cat([sample.logprobs[sample.mask] for sample in chosen]),
+        advantages=torch.cat([sample.advantages for sample in chosen]),
+        weights=torch.tensor(
+            [0.0 if filler else sample.weight for sample in chosen]
+        ).repeat_interleave(counts),
         sequences=torch.arange(len(chosen)).repeat_interleave(counts),
-        policy_steps=torch.cat([one.policy_steps[one.mask] for one in chosen]).to(torch.int64),
+        policy_steps=torch.cat([sample.policy_steps[sample.mask] for sample in chosen]).to(
+            torch.int64
+        ),
         members=tuple(order),
         filler=filler,
-        proximal=_all_or_none([one.proximal for one in chosen]),
-        returns=_all_or_none([one.returns for one in chosen]),
-        values=_all_or_none([one.values for one in chosen]),
-        reference=_all_or_none([one.reference for one in chosen]),
+        proximal=_all_or_none([sample.proximal for sample in chosen]),
+        returns=_all_or_none([sample.returns for sample in chosen]),
+        values=_all_or_none([sample.values for sample in chosen]),
+        reference=_all_or_none([sample.reference for sample in chosen]),
     )

@@ -23,7 +23,7 @@ def pass_rates(rewards: Sequence[Sequence[float]]) -> dict[str, float]:
     """
     tries = len(rewards[0])
     assert all(len(reward) == tries for reward in rewards), "prompts were tried equally often"
-    succeeded = [sum(one > RIGHT for one in prompt) for prompt in rewards]
+    succeeded = [sum(reward > RIGHT for reward in prompt) for prompt in rewards]
     counts = [1 << power for power in range(tries.bit_length()) if 1 << power < tries]
     return {
         str(k): math.fsum(1 - math.comb(tries - c, k) / math.comb(tries, k) for c in succeeded)

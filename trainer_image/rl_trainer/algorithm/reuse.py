@@ -1,4 +1,4 @@
-"""Training a rollout more than once: how often each was, by the lineage's own batches. Pure."""
+"""Training a rollout more than once: the lineage's own batches say how often each was. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_trainer.algorithm.groups import Group
 
 @dataclass(frozen=True, slots=True)
 class Trainings:
-    """Of one rollout."""
+    """How often, and at which step last, one rollout was trained."""
 
     times: int
     last_step: int
@@ -21,14 +21,14 @@ def trainings(batches: Iterable[Batch]) -> dict[str, Trainings]:
     """How often and when each rollout was trained in batches of one lineage, in order.
 
     A rollout that may still be trained was sampled at most ``maxStaleness`` steps ago, so the
-    batches of that many steps tell of all its trainings.
+    batches of that many steps show all its trainings.
     """
-    found: dict[str, Trainings] = {}
+    by_rollout: dict[str, Trainings] = {}
     for batch in batches:
         for rollout in {member.rollout for member in batch.members}:
-            before = found.get(rollout)
-            found[rollout] = Trainings(1 + (before.times if before else 0), batch.step)
-    return found
+            before = by_rollout.get(rollout)
+            by_rollout[rollout] = Trainings(1 + (before.times if before else 0), batch.step)
+    return by_rollout
 
 
 def trainable_again(
@@ -55,9 +55,9 @@ def trainable_again(
         for group in groups
         if group.is_trainable(step=step, max_staleness=max_staleness)
         and all(
-            one.times < max_trainings and step - one.last_step >= interval
-            for one in (known.get(rollout.id) for rollout in group.rollouts)
-            if one is not None
+            past.times < max_trainings and step - past.last_step >= interval
+            for past in (known.get(rollout.id) for rollout in group.rollouts)
+            if past is not None
         )
     ]
     return sorted(able, key=lambda group: (group.oldest_step, group.task.sequence))

@@ -94,37 +94,37 @@ def digest(samples: Iterable[Sample]) -> TrainedDigest:
 def _samples(rollout: Rollout, member: BatchMember) -> list[Sample]:
     return [
         Sample(
-            tokens=_tensor(one.tokens, INT32, torch.int64),
-            mask=_tensor(one.mask, "u1", torch.bool),
-            logprobs=_tensor(one.logprobs, FLOAT32, torch.float32),
-            temperature=one.temperature,
-            policy_steps=_tensor(one.policy_steps, INT32, torch.int32),
-            rollout=one.rollout,
-            group=one.group,
+            tokens=_tensor(sequence.tokens, INT32, torch.int64),
+            mask=_tensor(sequence.mask, "u1", torch.bool),
+            logprobs=_tensor(sequence.logprobs, FLOAT32, torch.float32),
+            temperature=sequence.temperature,
+            policy_steps=_tensor(sequence.policy_steps, INT32, torch.int32),
+            rollout=sequence.rollout,
+            group=sequence.group,
             advantage=member.advantage,
             weight=member.weight,
-            token_advantages=_tensor(one.advantages, FLOAT32, torch.float32)
+            token_advantages=_tensor(sequence.advantages, FLOAT32, torch.float32)
             if member.token_advantages
             else None,
-            returns=_tensor(one.returns, FLOAT32, torch.float32) if one.returns else None,
+            returns=_tensor(sequence.returns, FLOAT32, torch.float32) if sequence.returns else None,
         )
-        for one in trained.rollout_sequences(rollout, member)
+        for sequence in trained.rollout_sequences(rollout, member)
     ]
 
 
-def _sequence(one: Sample) -> trained.Sequence:
+def _sequence(sample: Sample) -> trained.Sequence:
     return trained.Sequence(
-        rollout=one.rollout,
-        group=one.group,
-        temperature=one.temperature,
-        tokens=_bytes(one.tokens, INT32),
-        positions=_bytes(torch.arange(len(one)), INT32),
-        mask=_bytes(one.mask, "u1"),
-        logprobs=_bytes(one.logprobs, FLOAT32),
-        policy_steps=_bytes(one.policy_steps, INT32),
-        advantages=_bytes(one.advantages, FLOAT32),
-        weights=_bytes(torch.full((one.num_generated,), one.weight), FLOAT32),
-        returns=b"" if one.returns is None else _bytes(one.returns, FLOAT32),
+        rollout=sample.rollout,
+        group=sample.group,
+        temperature=sample.temperature,
+        tokens=_bytes(sample.tokens, INT32),
+        positions=_bytes(torch.arange(len(sample)), INT32),
+        mask=_bytes(sample.mask, "u1"),
+        logprobs=_bytes(sample.logprobs, FLOAT32),
+        policy_steps=_bytes(sample.policy_steps, INT32),
+        advantages=_bytes(sample.advantages, FLOAT32),
+        weights=_bytes(torch.full((sample.num_generated,), sample.weight), FLOAT32),
+        returns=b"" if sample.returns is None else _bytes(sample.returns, FLOAT32),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is done to rewards before the estimator, to advantages after it, and who is left out. Pure.
+"""Shapes rewards before the estimator and advantages after it, and filters members. Pure.
 
 The penalty for length is DAPO's (arXiv 2503.14476, equation 13); the rest is AgentRL's
 (OpenBMB/AgentCPM, ``rollout/mcp/_rewarding.py``), counted over a group of K rollouts.
@@ -39,11 +39,11 @@ class Scored:
 
 def rewards(group: Sequence[Scored], section: Shaping) -> list[float]:
     """Rewards that the estimator is given, in the order of the group."""
-    shaped = [one.reward for one in group]
+    shaped = [member.reward for member in group]
     if section.overlong is not None:
         shaped = [
-            reward + length_penalty(one.num_tokens, section.overlong)
-            for reward, one in zip(shaped, group, strict=True)
+            reward + length_penalty(member.num_tokens, section.overlong)
+            for reward, member in zip(shaped, group, strict=True)
         ]
     if section.efficient_rewarding is not None:
         bonuses = turn_bonuses(group, size=section.efficient_rewarding)
@@ -65,7 +65,7 @@ def turn_bonuses(group: Sequence[Scored], *, size: float) -> list[float]:
     """
     bonuses = [0.0] * len(group)
     for right in (True, False):
-        side = [index for index, one in enumerate(group) if (one.reward > RIGHT) == right]
+        side = [index for index, member in enumerate(group) if (member.reward > RIGHT) == right]
         turns = [group[index].num_turns for index in side]
         for index, rank in zip(side, _ranks(turns), strict=True):
             if len(side) > 1:
@@ -74,7 +74,7 @@ def turn_bonuses(group: Sequence[Scored], *, size: float) -> list[float]:
     return bonuses
 
 
-def limited(advantage: Advantage, one: Scored, section: Shaping) -> Advantage:
+def limited(advantage: Advantage, member: Scored, section: Shaping) -> Advantage:
     """AgentRL's advantage of each message, from the one of the episode.
 
     A ≤ 0 for the tokens of faulty turns under ``capFaultyTurns``; then A ≥ 0 for right answers and
@@ -82,17 +82,17 @@ def limited(advantage: Advantage, one: Scored, section: Shaping) -> Advantage:
 
     Args:
         advantage: of all generated tokens, or of each; float64 ``[T]``.
-        one: the member; its turns cover its T generated tokens.
-        section: which of the two are wanted.
+        member: its turns cover its T generated tokens.
+        section: which of the two apply.
     """
-    if section.cap_faulty_turns and any(one.faulty):
-        faulty = torch.tensor(one.faulty).repeat_interleave(torch.tensor(one.turns))
+    if section.cap_faulty_turns and any(member.faulty):
+        faulty = torch.tensor(member.faulty).repeat_interleave(torch.tensor(member.turns))
         if not isinstance(advantage, Tensor):
             advantage = torch.full((len(faulty),), advantage, dtype=torch.float64)
         advantage = torch.where(faulty, advantage.clamp(max=0.0), advantage)
     if not section.force_sign:
         return advantage
-    low, high = (0.0, math.inf) if one.reward > RIGHT else (-math.inf, 0.0)
+    low, high = (0.0, math.inf) if member.reward > RIGHT else (-math.inf, 0.0)
     if isinstance(advantage, Tensor):
         return advantage.clamp(low, high)
     return min(max(advantage, low), high)
@@ -106,7 +106,7 @@ def kept(group: Sequence[Scored], magnitudes: Sequence[float], section: Shaping)
         magnitudes: absolute advantage of each, scaled; the largest where tokens differ.
         section: what is left out.
     """
-    indices = [index for index, one in enumerate(group) if not _left_out(one, section)]
+    indices = [index for index, member in enumerate(group) if not _left_out(member, section)]
     if section.drop_zero_advantage:
         indices = [index for index in indices if magnitudes[index] > 0]
     if section.minimal_advantage is not None:
@@ -116,15 +116,18 @@ def kept(group: Sequence[Scored], magnitudes: Sequence[float], section: Shaping)
 
 
 def dull(group: Sequence[Scored], section: Shaping) -> bool:
-    """Whether dynamic sampling replaces the group (DAPO, arXiv 2503.14476, equation 11)."""
+    """Whether dynamic sampling replaces the group (DAPO, arXiv 2503.14476, equation 11).
+
+    True where all rewards are equal, or their range is below ``minRewardSpread``.
+    """
     if not section.dynamic_sampling:
         return False
-    spread = max(one.reward for one in group) - min(one.reward for one in group)
+    spread = max(member.reward for member in group) - min(member.reward for member in group)
     return spread <= 0 or spread < (section.min_reward_spread or 0.0)
 
 
-def _left_out(one: Scored, section: Shaping) -> bool:
-    return section.drop_truncated and one.truncated
+def _left_out(member: Scored, section: Shaping) -> bool:
+    return section.drop_truncated and member.truncated
 
 
 def _balanced(group: Sequence[Scored], indices: Sequence[int]) -> list[int]:

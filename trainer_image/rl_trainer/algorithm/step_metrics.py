@@ -19,7 +19,7 @@ from rl_trainer.phases import WAIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What a step's metrics tell besides its rollouts and its update."""
+    """What a step's metrics hold besides its rollouts and its update."""
 
     step: int
     epoch: int
@@ -94,11 +94,11 @@ def _ratio(log_ratio: float) -> float:
 
 def _parts(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Mean of each scorer over the rollouts that it judged."""
-    found: dict[str, list[float]] = {}
+    values_by_scorer: dict[str, list[float]] = {}
     for rollout in rollouts:
         for part in rollout.parts:
-            found.setdefault(part.scorer, []).append(part.value)
-    return {scorer: math.fsum(values) / len(values) for scorer, values in found.items()}
+            values_by_scorer.setdefault(part.scorer, []).append(part.value)
+    return {scorer: math.fsum(values) / len(values) for scorer, values in values_by_scorer.items()}
 
 
 def add(totals: Totals, metrics: StepMetrics) -> Totals:

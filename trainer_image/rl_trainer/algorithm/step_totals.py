@@ -97,9 +97,9 @@ class Tally:
         self.norms.append(norm)
         self.tokens += tokens
         self.sums += sums
-        found = [*([] if self.log_ratios is None else [self.log_ratios])]
-        found += [term.log_ratios for term in terms]
-        self.log_ratios = (min(low for low, _ in found), max(high for _, high in found))
+        extremes = [*([] if self.log_ratios is None else [self.log_ratios])]
+        extremes += [term.log_ratios for term in terms]
+        self.log_ratios = (min(low for low, _ in extremes), max(high for _, high in extremes))
         if first:
             self.first_tokens += tokens
             self.first_sums += sums

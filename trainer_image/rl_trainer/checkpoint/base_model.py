@@ -42,9 +42,9 @@ def places(job: Job, run: Run) -> BaseLocations:
         progress=job.heartbeat,
         wait_seconds=job.wait_seconds,
     )
-    found = bringer.base(job.spec.model)
-    _record(job, run, found)
-    return found
+    base = bringer.base(job.spec.model)
+    _record(job, run, base)
+    return base
 
 
 def pinned(job: Job, base: BaseLocations) -> Job:
@@ -55,11 +55,11 @@ def pinned(job: Job, base: BaseLocations) -> Job:
     return replace(job, spec=job.spec.model_copy(update={"model": exact}))
 
 
-def _record(job: Job, run: Run, found: BaseLocations) -> None:
-    tokenizer = found.tokenizer or ModelLocation.own("")
+def _record(job: Job, run: Run, base: BaseLocations) -> None:
+    tokenizer = base.tokenizer or ModelLocation.own("")
     wanted = RunBase(
-        uri=found.model.manifest_uri,
-        commit=found.model.commit,
+        uri=base.model.manifest_uri,
+        commit=base.model.commit,
         tokenizer_uri=tokenizer.manifest_uri,
         tokenizer_commit=tokenizer.commit,
     )
@@ -68,7 +68,7 @@ def _record(job: Job, run: Run, found: BaseLocations) -> None:
         raise RefusedError(
             Refusal(
                 field=MODEL_FIELD,
-                value=found.model.manifest_uri[:200],
+                value=base.model.manifest_uri[:200],
                 reason="ModelChanged",
                 message=message[:500],
                 remedy="Name what it began with, or choose another spec.runId.",
@@ -132,10 +132,10 @@ def _listed(
         return PurePosixPath(name).suffix in LOADED_SUFFIXES and wanted(name)
 
     with _refusing(place, field):
-        found = ModelFolder(objects, place, loaded)
-        if found.empty:
+        files = ModelFolder(objects, place, loaded)
+        if files.empty:
             raise ObjectMissingError(place.uri)
-    return _Part(place=place, field=field, folder=found)
+    return _Part(place=place, field=field, folder=files)
 
 
 def _download(parts: Sequence[_Part], folder: Path) -> None:

@@ -149,7 +149,7 @@ class Checkpointer:
         self._durable = pointer
         for batch in pending.batches:
             job.stores.batches.mark(batch, BatchState.DURABLE)
-        self._batches = [one for one in self._batches if one.step > step]
+        self._batches = [batch for batch in self._batches if batch.step > step]
         if step >= self._committed:
             report.write_metrics(
                 job.stores.objects, job.prefix, pending.state.metrics, epoch=job.epoch
@@ -160,13 +160,13 @@ class Checkpointer:
 
     def sweep(self) -> None:
         """Delete documents beyond ``lifecycle.retention``; nothing is being written meanwhile."""
-        found = self._sweeper.sweep(epoch=self._job.epoch)
-        if not found.empty:
+        deleted = self._sweeper.sweep(epoch=self._job.epoch)
+        if not deleted.empty:
             log.info(
                 "deleted %d batches, %d tasks and %d rollouts beyond spec.lifecycle.retention",
-                len(found.batches),
-                len(found.tasks),
-                len(found.rollouts),
+                len(deleted.batches),
+                len(deleted.tasks),
+                len(deleted.rollouts),
             )
 
     def _retire(self) -> None:
@@ -194,15 +194,15 @@ def restore(job: Job, learner: Learner, pointer: DurablePointer) -> Progress:
         ObjectMissingError: a file is gone.
     """
     objects = job.stores.objects
-    found = take(
+    checkpoint = take(
         job, learner, objects, prefix=pointer.prefix, manifest_sha256=pointer.manifest_sha256
     )
     return Progress(
-        step=found.state.step,
-        head=found.state.head,
-        next_sequence=found.state.next_sequence,
-        totals=found.state.totals,
-        metrics=found.state.metrics,
+        step=checkpoint.state.step,
+        head=checkpoint.state.head,
+        next_sequence=checkpoint.state.next_sequence,
+        totals=checkpoint.state.totals,
+        metrics=checkpoint.state.metrics,
     )
 
 
@@ -216,9 +216,11 @@ def take(
     """
 
     def own() -> Saved:
-        found = saved.read(objects, prefix, manifest_sha256=manifest_sha256, scratch=job.folder)
-        saved.put_back(found, learner)
-        return found
+        checkpoint = saved.read(
+            objects, prefix, manifest_sha256=manifest_sha256, scratch=job.folder
+        )
+        saved.put_back(checkpoint, learner)
+        return checkpoint
 
     command = RestoreCheckpoint(
         bucket=objects.bucket, prefix=prefix, manifest_sha256=manifest_sha256

@@ -118,17 +118,17 @@ def export_due(
     if every is None or step % every or step == job.spec.training.total_steps:
         return
     root = f"{EXPORTS}{step:08d}/"
-    there = [stored_object.key for stored_object in job.stores.objects.list(job.prefix + root)]
+    keys = [stored_object.key for stored_object in job.stores.objects.list(job.prefix + root)]
     nested = f"/{ADAPTER}{artifacts.MANIFEST}"
-    if any(k.endswith(f"/{artifacts.MANIFEST}") and not k.endswith(nested) for k in there):
+    if any(k.endswith(f"/{artifacts.MANIFEST}") and not k.endswith(nested) for k in keys):
         return
-    for key in there:  # of an attempt that ended while it wrote
+    for key in keys:  # of an attempt that ended while it wrote
         epoch = key.removeprefix(job.prefix + root).partition("/")[0]
         if int(epoch) < job.epoch:
             job.stores.objects.delete_prefix(f"{job.prefix}{root}{epoch}/")
     job.heartbeat.say(f"writing the model of step {step}")
-    known = [evaluation for evaluation in evaluations if evaluation.step <= step]
-    export(job, policy, base=base, step=step, evaluations=known, root=root)
+    past = [evaluation for evaluation in evaluations if evaluation.step <= step]
+    export(job, policy, base=base, step=step, evaluations=past, root=root)
 
 
 def delete_older(job: Job) -> None:
@@ -159,7 +159,7 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
         "|---|---|---|---|---|---|---|---|",
         *rows,
     ]
-    sources = ", ".join(f"`{one.uri}`" for one in spec.data.by_split["train"])
+    sources = ", ".join(f"`{source.uri}`" for source in spec.data.by_split["train"])
     commit = f" at `{spec.model.revision}`" if spec.model.revision else ""
     lines = [
         "---",

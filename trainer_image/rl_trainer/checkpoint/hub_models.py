@@ -46,12 +46,12 @@ def push(job: Job, folder: Path, *, step: int) -> None:
     job.heartbeat.say(f"pushing the final model to {name}")
     job.heartbeat.check()  # a trainer that was replaced leaves it to its successor
     api, message = _api(job), f"Run {job.run}: {step} steps"
-    found = _asked(
+    commit = _asked(
         job,
         "writing to",
         lambda: api.upload_folder(repo_id=name, folder_path=folder, commit_message=message),
     )
-    log.info("the final model is at %s", found.commit_url)
+    log.info("the final model is at %s", commit.commit_url)
 
 
 def _api(job: Job) -> HfApi:

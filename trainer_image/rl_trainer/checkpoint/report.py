@@ -39,7 +39,7 @@ def trainer_seconds(run: Run) -> float:
     between = [
         evaluation for evaluation in run.evaluations if 0 < evaluation.step < run.latest.step
     ]
-    return run.latest.time - run.first_batch_at - sum(one.seconds for one in between)
+    return run.latest.time - run.first_batch_at - sum(evaluation.seconds for evaluation in between)
 
 
 def logprob_gap_mean(evaluations: Sequence[EvaluationResult]) -> float | None:
@@ -76,8 +76,12 @@ def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str
         "job": run.job,
         "steps": run.step,
         "policyVersions": policy_versions,
-        "accuracyBefore": mean_accuracy(one for one in validation if one.step == 0),
-        "accuracyAfter": mean_accuracy(one for one in validation if one.step == run.step),
+        "accuracyBefore": mean_accuracy(
+            evaluation for evaluation in validation if evaluation.step == 0
+        ),
+        "accuracyAfter": mean_accuracy(
+            evaluation for evaluation in validation if evaluation.step == run.step
+        ),
         "evaluations": [evaluation.model_dump() for evaluation in run.evaluations],
         "trainerSeconds": seconds,
         "maxStalenessSeen": totals.max_staleness_seen,

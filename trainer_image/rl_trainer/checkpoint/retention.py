@@ -37,14 +37,14 @@ class Folder:
 def folders(objects: Iterable[ObjectStat], *, root: str) -> list[Folder]:
     """The folders right under ``root`` (which ends with a slash), by number."""
     members: dict[str, dict[str, ObjectStat]] = {}
-    for one in objects:
-        name, slash, rest = one.key.removeprefix(root).partition("/")
+    for stored in objects:
+        name, slash, rest = stored.key.removeprefix(root).partition("/")
         if slash:
-            members.setdefault(name, {})[rest] = one
-    found = []
+            members.setdefault(name, {})[rest] = stored
+    parsed = []
     for name, files in members.items():
         number, epoch, _ = name.split("-")
-        found.append(
+        parsed.append(
             Folder(
                 number=int(number),
                 epoch=int(epoch),
@@ -54,7 +54,7 @@ def folders(objects: Iterable[ObjectStat], *, root: str) -> list[Folder]:
                 size_bytes=sum(file.size_bytes for file in files.values()),
             )
         )
-    return sorted(found)
+    return sorted(parsed)
 
 
 def newest_within(
@@ -77,8 +77,8 @@ def newest_within(
         size_of: bytes that keeping these costs.
     """
     kept = min(len(newest_first), 1)
-    for number, one in enumerate(newest_first[1:keep_last], start=2):
-        age, oldest = now - time_of(one), bound.max_age_seconds
+    for number, item in enumerate(newest_first[1:keep_last], start=2):
+        age, oldest = now - time_of(item), bound.max_age_seconds
         if oldest is not None and age > oldest:
             break
         if bound.max_bytes is not None and size_of(newest_first[:number]) > bound.max_bytes:
@@ -88,7 +88,7 @@ def newest_within(
 
 
 def expired_checkpoints(
-    found: Iterable[Folder],
+    checkpoints: Iterable[Folder],
     *,
     durable: str,
     keep_last: int,
@@ -99,33 +99,33 @@ def expired_checkpoints(
     """Checkpoints to delete once ``durable`` (a prefix) is the committed one.
 
     Args:
-        found: by number.
+        checkpoints: by number.
         durable: stays, and whatever is newer.
         keep_last: so many stay at most, the durable one among them.
         epoch: folders of later ones stay.
         bound: of age and bytes.
         now: bucket time.
     """
-    ours = [one for one in found if one.epoch <= epoch]
+    ours = [folder for folder in checkpoints if folder.epoch <= epoch]
     committed = next((our for our in ours if our.prefix == durable), None)
     if committed is None:
         return []
     # Of the same step: what an earlier epoch began and a crash cut short.
     older = [our for our in ours if (our.number, our.epoch) < (committed.number, committed.epoch)]
     kept = newest_within(
-        [committed, *(one for one in reversed(older) if one.complete)],
+        [committed, *(folder for folder in reversed(older) if folder.complete)],
         keep_last=keep_last,
         bound=bound,
         now=now,
-        time_of=lambda one: one.written_at,
-        size_of=lambda some: sum(one.size_bytes for one in some),
+        time_of=lambda folder: folder.written_at,
+        size_of=lambda some: sum(folder.size_bytes for folder in some),
     )
-    return [one for one in older if one not in kept]
+    return [folder for folder in older if folder not in kept]
 
 
-def orphaned_policies(found: Iterable[Folder], *, kept: set[str], epoch: int) -> list[Folder]:
+def orphaned_policies(policies: Iterable[Folder], *, kept: set[str], epoch: int) -> list[Folder]:
     """Policies that an earlier epoch began to upload and never catalogued."""
-    return [one for one in found if one.epoch < epoch and one.prefix not in kept]
+    return [folder for folder in policies if folder.epoch < epoch and folder.prefix not in kept]
 
 
 def needed_policies(
@@ -143,27 +143,28 @@ def needed_policies(
         bound: of age, and of bytes with what deltas start from.
         now: store time.
     """
-    found = {record.version: record for record in records}
+    by_version = {record.version: record for record in records}
 
     def size_of(some: Sequence[int]) -> int:
         return sum(
-            found[with_base].size_bytes for with_base in with_bases(found.values(), set(some))
+            by_version[with_base].size_bytes
+            for with_base in with_bases(by_version.values(), set(some))
         )
 
     kept = newest_within(
-        sorted(found, reverse=True),
+        sorted(by_version, reverse=True),
         keep_last=keep_last,
         bound=bound,
         now=now,
-        time_of=lambda version: found[version].published_at,
+        time_of=lambda version: by_version[version].published_at,
         size_of=size_of,
     )
-    return with_bases(found.values(), set(kept))
+    return with_bases(by_version.values(), set(kept))
 
 
 def with_bases(records: Iterable[PolicyRecord], wanted: set[int]) -> set[int]:
     """These versions and, for each, those that lead to it from the full one before it."""
-    by_version = {one.version: one for one in records}
+    by_version = {record.version: record for record in records}
     needed: set[int] = set()
     for version in wanted:
         record = by_version.get(version)

@@ -81,7 +81,7 @@ def read(objects: Objects, prefix: str, *, manifest_sha256: str, scratch: Path) 
         )
 
 
-def put_back(found: Saved, learner: Learner) -> None:
+def put_back(checkpoint: Saved, learner: Learner) -> None:
     """Give the learner a checkpoint's weights, moments, coefficients, critic and reference.
 
     One that trains nothing takes the weights alone, of whatever algorithm they are.
@@ -89,10 +89,10 @@ def put_back(found: Saved, learner: Learner) -> None:
     Raises:
         IntegrityError: it is of another model or algorithm; the learner is then unusable.
     """
-    _check_adapter(found.state.adapter, learner.policy.adapter)
-    present, tensors = _tensors(learner), found.tensors
-    shapes = {name: one.shape for name, one in present.items()}
-    if {name: one.shape for name, one in tensors.masters.items()} != shapes:
+    _check_adapter(checkpoint.state.adapter, learner.policy.adapter)
+    present, tensors = _tensors(learner), checkpoint.tensors
+    shapes = {name: tensor.shape for name, tensor in present.items()}
+    if {name: tensor.shape for name, tensor in tensors.masters.items()} != shapes:
         raise IntegrityError("the checkpoint is of another model")
     for name, tensor in present.items():
         sharding.fill(tensor, tensors.masters[name])
@@ -105,18 +105,18 @@ def put_back(found: Saved, learner: Learner) -> None:
         raise IntegrityError(
             f"the checkpoint does not fit the algorithm's critic or reference: {error}"
         ) from error
-    if found.state.controls is not None:
-        learner.controls = found.state.controls
+    if checkpoint.state.controls is not None:
+        learner.controls = checkpoint.state.controls
 
 
-def _check_adapter(found: AdapterEntry | None, wanted: AdapterEntry | None) -> None:
-    if (found is None) != (wanted is None):
-        held, asked = ("all weights" if one is None else "adapters" for one in (found, wanted))
+def _check_adapter(saved: AdapterEntry | None, wanted: AdapterEntry | None) -> None:
+    if (saved is None) != (wanted is None):
+        held, asked = ("all weights" if entry is None else "adapters" for entry in (saved, wanted))
         raise IntegrityError(f"the checkpoint holds {held}, and {asked} are trained")
-    if found is None or wanted is None:
+    if saved is None or wanted is None:
         return
     for name in ("base_sha256", "rank", "alpha", "targets"):
-        held, asked = getattr(found, name), getattr(wanted, name)
+        held, asked = getattr(saved, name), getattr(wanted, name)
         if held != asked:
             raise IntegrityError(f"the checkpoint is of an adapter with {name} {held}, not {asked}")
 

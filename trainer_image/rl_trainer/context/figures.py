@@ -33,58 +33,61 @@ Values = Mapping[tuple[str, ...], float]
 """Of one metric, by its labels' values."""
 
 GAUGES: dict[str, tuple[str, Shown]] = {
-    "step": ("Steps that the weights contain.", lambda one: one.step),
-    "epoch": ("Fencing epoch of the attempt that made the step.", lambda one: one.epoch),
-    "policy_version": ("Newest published policy version.", lambda one: one.policy_version),
+    "step": ("Steps that the weights contain.", lambda metrics: metrics.step),
+    "epoch": ("Fencing epoch of the attempt that made the step.", lambda metrics: metrics.epoch),
+    "policy_version": ("Newest published policy version.", lambda metrics: metrics.policy_version),
     "step_timestamp_seconds": (
         "When the step ended, by the document store's clock.",
-        lambda one: one.time,
+        lambda metrics: metrics.time,
     ),
-    "reward_mean": ("Mean reward of the step's rollouts.", lambda one: one.reward_mean),
-    "reward_std": ("Standard deviation of their rewards.", lambda one: one.reward_std),
-    "reward_min": ("Smallest reward.", lambda one: one.reward_min),
-    "reward_max": ("Largest reward.", lambda one: one.reward_max),
-    "policy_loss": ("Loss of the policy.", lambda one: one.loss),
-    "value_loss": ("Loss of the critic.", lambda one: one.value_loss),
-    "kl_nats": ("Mean divergence of a token from the reference.", lambda one: one.kl),
-    "kl_coefficient": ("Weight of that divergence.", lambda one: one.kl_coefficient),
-    "entropy_nats": ("Mean entropy of the tokens' distributions.", lambda one: one.entropy),
-    "maxent_tau": ("Temperature of the MaxEnt estimator.", lambda one: one.tau),
+    "reward_mean": ("Mean reward of the step's rollouts.", lambda metrics: metrics.reward_mean),
+    "reward_std": ("Standard deviation of their rewards.", lambda metrics: metrics.reward_std),
+    "reward_min": ("Smallest reward.", lambda metrics: metrics.reward_min),
+    "reward_max": ("Largest reward.", lambda metrics: metrics.reward_max),
+    "policy_loss": ("Loss of the policy.", lambda metrics: metrics.loss),
+    "value_loss": ("Loss of the critic.", lambda metrics: metrics.value_loss),
+    "kl_nats": ("Mean divergence of a token from the reference.", lambda metrics: metrics.kl),
+    "kl_coefficient": ("Weight of that divergence.", lambda metrics: metrics.kl_coefficient),
+    "entropy_nats": ("Mean entropy of the tokens' distributions.", lambda metrics: metrics.entropy),
+    "maxent_tau": ("Temperature of the MaxEnt estimator.", lambda metrics: metrics.tau),
     "clipped_tokens_ratio": (
         "Share of tokens whose gradient the clip removed.",
-        lambda one: one.clip_fraction,
+        lambda metrics: metrics.clip_fraction,
     ),
     "policy_ratio_min": (
         "Smallest probability of a token, trainer by sampler.",
-        lambda one: one.ratio_min,
+        lambda metrics: metrics.ratio_min,
     ),
     "policy_ratio_max": (
         "Largest probability of a token, trainer by sampler.",
-        lambda one: one.ratio_max,
+        lambda metrics: metrics.ratio_max,
     ),
     "logprob_gap_nats": (
         "Mean absolute gap of log-probabilities between trainer and sampler, before the update.",
-        lambda one: one.logprob_gap_mean,
+        lambda metrics: metrics.logprob_gap_mean,
     ),
     "correction_weight": (
         "Mean weight of the off-policy correction.",
-        lambda one: one.correction_weight,
+        lambda metrics: metrics.correction_weight,
     ),
-    "gradient_norm": ("Norm of the gradient before clipping.", lambda one: one.gradient_norm),
-    "learning_rate": ("Of the step.", lambda one: one.learning_rate),
+    "gradient_norm": (
+        "Norm of the gradient before clipping.",
+        lambda metrics: metrics.gradient_norm,
+    ),
+    "learning_rate": ("Of the step.", lambda metrics: metrics.learning_rate),
     "response_tokens_mean": (
         "Mean generated tokens of a rollout.",
-        lambda one: one.response_tokens_mean,
+        lambda metrics: metrics.response_tokens_mean,
     ),
     "dropped_groups_ratio": (
         "Groups lost in the last ten steps, as a share of all.",
-        lambda one: one.dropped_share,
+        lambda metrics: metrics.dropped_share,
     ),
     "tokens_per_second": (
         "Trained tokens by the time of training.",
-        lambda one: one.tokens_per_second,
+        lambda metrics: metrics.tokens_per_second,
     ),
-    "mfu_ratio": ("Model FLOPs utilization.", lambda one: one.mfu),
+    "mfu_ratio": ("Model FLOPs utilization.", lambda metrics: metrics.mfu),
 }
 """Of the last step; a figure that the run does not have is not shown."""
 
@@ -134,9 +137,9 @@ class Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every metric that has a series."""
-        for one in (*self._of_step(), *self._of_lineage(), *self._of_evaluations()):
-            if one.samples:
-                yield one
+        for metric in (*self._of_step(), *self._of_lineage(), *self._of_evaluations()):
+            if metric.samples:
+                yield metric
 
     def _write(self) -> None:
         self.page = generate_latest(self)
@@ -191,14 +194,22 @@ class Figures(Collector):
         ]
 
     def _of_evaluations(self) -> list[Metric]:
-        known, labels = self._evaluations, ("split", "dataset", "temperature")
-        rates = {(*name, k): rate for name, one in known.items() for k, rate in one.pass_at.items()}
+        results, labels = self._evaluations, ("split", "dataset", "temperature")
+        rates = {
+            (*name, k): rate
+            for name, result in results.items()
+            for k, rate in result.pass_at.items()
+        }
         return [
             _gauge(
                 "evaluation_accuracy",
                 "Mean reward of the last evaluation.",
                 labels,
-                {name: one.accuracy for name, one in known.items() if one.accuracy is not None},
+                {
+                    name: result.accuracy
+                    for name, result in results.items()
+                    if result.accuracy is not None
+                },
             ),
             _gauge(
                 "evaluation_pass_ratio",
@@ -210,13 +221,13 @@ class Figures(Collector):
                 "evaluation_loss_nats",
                 "Mean loss of a source's tokens.",
                 labels,
-                {name: one.loss for name, one in known.items() if one.loss is not None},
+                {name: result.loss for name, result in results.items() if result.loss is not None},
             ),
             _gauge(
                 "evaluation_step",
                 "Steps of the policy that was evaluated last.",
                 labels,
-                {name: one.step for name, one in known.items()},
+                {name: result.step for name, result in results.items()},
             ),
         ]
 

@@ -45,12 +45,12 @@ class Uploader(Generic[T]):
     def withdraw(self) -> T | None:
         """Take back what waits, so that it does not lie in memory beside its successor."""
         with self._lock:
-            found, self._waiting = self._waiting, None
-        return found
+            waiting, self._waiting = self._waiting, None
+        return waiting
 
     def check(self) -> None:
         """Raise the error of an upload that failed."""
-        for job in [one for one in self._jobs if one.done()]:
+        for job in [job for job in self._jobs if job.done()]:
             self._jobs.remove(job)
             job.result()
 

@@ -66,7 +66,7 @@ def fetch_datasets(data: Data, places: Places) -> list[Dataset]:
         StoreUnavailableError: the bucket or the hub does not answer.
     """
     skip = data.on_bad_record == "Skip"
-    return [_fetch(one, places, skip=skip) for one in _wanted(data)]
+    return [_fetch(wanted, places, skip=skip) for wanted in _wanted(data)]
 
 
 def _wanted(data: Data) -> Iterator[_Wanted]:

@@ -36,26 +36,26 @@ class HubAddress:
     @classmethod
     def parse(cls, uri: str) -> HubAddress:
         """Parse ``hf://org/name[@revision][/path]``."""
-        found = URI.fullmatch(uri)
-        assert found is not None, f"{uri!r} passed the schema"
-        path = (found["path"] or "").strip("/")
-        return cls(repo=found["repo"], revision=found["revision"] or "main", path=path)
+        match = URI.fullmatch(uri)
+        assert match is not None, f"{uri!r} passed the schema"
+        path = (match["path"] or "").strip("/")
+        return cls(repo=match["repo"], revision=match["revision"] or "main", path=path)
 
 
 class NoSuchSplitError(ValueError):
-    """A repository's files do not tell which ones are meant."""
+    """A repository's files do not show which of them hold the split."""
 
 
 def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
     """The files that hold a split, in the order in which they are read.
 
-    A split is told by the hub's own conventions: a folder or a part of a file's name between
+    A split is recognised by the hub's own conventions: a folder or a part of a file's name between
     ``-``, ``_``, ``.`` or spaces is the split's name, e.g. ``data/train-00000-of-00002.parquet``.
-    Of files in several folders or formats none is guessed.
+    Where files are in several folders or formats, none is guessed.
 
     Args:
         names: of all files of the repository.
-        path: a file, which is then the only one, or a folder to look in; empty: anywhere.
+        path: a file, which is then the only result, or a folder to search; empty: all of it.
         split: name of the split.
 
     Raises:
@@ -66,20 +66,20 @@ def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
             raise NoSuchSplitError(f"{path} is none of {', '.join(SUFFIXES)}")
         return [path]
     inside = [name for name in names if not path or name.startswith(f"{path}/")]
-    data = sorted(one for one in inside if one.endswith(SUFFIXES) and not _is_metadata(one))
+    data = sorted(name for name in inside if name.endswith(SUFFIXES) and not _is_metadata(name))
     word = re.compile(rf"(^|[-._ /]){re.escape(split)}([-._ /]|$)")
-    found = [one for one in data if word.search(one.removeprefix(f"{path}/" if path else ""))]
-    if not found:
+    matching = [name for name in data if word.search(name.removeprefix(f"{path}/" if path else ""))]
+    if not matching:
         shown = ", ".join(data[:5]) or "no data file"
         raise NoSuchSplitError(f"no file of split {split!r} among {shown}"[:400])
-    folders = sorted({str(PurePosixPath(one).parent) for one in found})
+    folders = sorted({str(PurePosixPath(name).parent) for name in matching})
     if len(folders) > 1:
         raise NoSuchSplitError(
             f"split {split!r} is in several folders, {', '.join(folders[:8])}: name one in the URI"
         )
-    if len({PurePosixPath(one).suffix for one in found}) > 1:
+    if len({PurePosixPath(name).suffix for name in matching}) > 1:
         raise NoSuchSplitError(f"split {split!r} is there in several formats: name one file")
-    return found
+    return matching
 
 
 def _is_metadata(name: str) -> bool:
@@ -98,7 +98,7 @@ class HubClient(HubEndpoint):
             address: of the repository.
             split: of the data.
             field: path of the source in the manifest.
-            commit: take this one, whatever the revision names by now.
+            commit: read this commit, whatever the revision points to now.
 
         Raises:
             RefusedError: there is no such repository, revision or split, or it is not ours.
@@ -112,9 +112,9 @@ class HubClient(HubEndpoint):
                 ),
             )
             names = [sibling.rfilename for sibling in info.siblings or []]
-            found = files_of_split(names, path=address.path, split=split)
+            files = files_of_split(names, path=address.path, split=split)
         assert info.sha, "the hub names the commit that it shows"
-        return info.sha, found
+        return info.sha, files
 
     def download(
         self, address: HubAddress, name: str, *, commit: str, folder: Path, field: str
@@ -129,10 +129,10 @@ class HubClient(HubEndpoint):
         try:
             yield
         except (GatedRepoError, RepositoryNotFoundError) as error:
-            # The hub does not tell whether a repository is private or not there.
+            # The hub gives the same answer for a private and a missing repository.
             message = f"{where} is not there, or is not open to this token"
             remedy = (
-                "Mend the name, or set spec.data.hub.tokenSecretRef to a token that may read it."
+                "Correct the name, or set spec.data.hub.tokenSecretRef to a token that may read it."
             )
             raise _refused(address, field, "DatasetNotFound", message, remedy) from error
         except RevisionNotFoundError as error:
@@ -146,7 +146,7 @@ class HubClient(HubEndpoint):
             status = error.response.status_code
             if status in DENIED:
                 message = f"{where} refused the token with HTTP {status}"
-                remedy = "Mend the token of spec.data.hub.tokenSecretRef."
+                remedy = "Correct the token of spec.data.hub.tokenSecretRef."
                 raise _refused(address, field, "DatasetAccessDenied", message, remedy) from error
             message = f"{where} answered HTTP {status}"
             raise _refused(address, field, "DatasetNotFound", message) from error
@@ -157,7 +157,7 @@ def _refused(
     field: str,
     reason: str,
     message: str,
-    remedy: str = "Mend the URI.",
+    remedy: str = "Correct the URI.",
 ) -> RefusedError:
     return RefusedError(
         Refusal(

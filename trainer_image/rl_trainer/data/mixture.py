@@ -58,7 +58,7 @@ class Mixture:
         self._quotas = quotas(weights)
         self._schedule = schedule(self._quotas)
         self._turns = [
-            array("I", (at for at, one in enumerate(self._schedule) if one == source))
+            array("I", (at for at, turn in enumerate(self._schedule) if turn == source))
             for source in range(len(self._quotas))
         ]
 
@@ -87,14 +87,14 @@ def quotas(weights: Sequence[float]) -> tuple[int, ...]:
     ``MAX_PERIOD``; else they are rounded to that by largest remainder.
     """
     exact = [Fraction(str(weight)) for weight in weights]
-    scale = lcm(*(one.denominator for one in exact))
-    whole = [int(one * scale) for one in exact]
+    scale = lcm(*(share.denominator for share in exact))
+    whole = [int(share * scale) for share in exact]
     common = gcd(*whole)
-    whole = [one // common for one in whole]
+    whole = [count // common for count in whole]
     total = sum(whole)
     if total <= MAX_PERIOD:
         return tuple(whole)
-    shares = [Fraction(one * MAX_PERIOD, total) for one in whole]
+    shares = [Fraction(count * MAX_PERIOD, total) for count in whole]
     rounded = [max(1, int(share)) for share in shares]
     by_rest = sorted(range(len(shares)), key=lambda at: int(shares[at]) - shares[at])
     for at in by_rest[: max(0, MAX_PERIOD - sum(rounded))]:

@@ -26,10 +26,10 @@ def read_data(job: Job, run: Run, folder: Path) -> tuple[Job, list[Dataset]]:
     datasets = fetch_datasets(section, places)
     samplers = job.stores.samplers.of_run(job.run)
     check_scorers(datasets, samplers=samplers)
-    found = summaries(datasets, started=run)
-    records = sum(one.records for one in found if one.split == "train")
+    described = summaries(datasets, started=run)
+    records = sum(summary.records for summary in described if summary.split == "train")
     training = job.spec.training.for_records(records)
     job.stores.runs.record_datasets(
-        job.run, epoch=job.epoch, datasets=found, steps=training.total_steps
+        job.run, epoch=job.epoch, datasets=described, steps=training.total_steps
     )
     return replace(job, spec=job.spec.model_copy(update={"training": training})), datasets

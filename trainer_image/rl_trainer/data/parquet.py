@@ -30,10 +30,10 @@ def read_parquet(path: Path, *, columns: Columns) -> Iterator[RawRecord]:
         raise UnreadableError(f"is no Parquet file: {_first_line(error)}") from error
     with file:
         present = file.schema_arrow.names
-        for one in needed:
-            if one not in present:
-                raise UnreadableError(f"has no column {one!r}; it has {', '.join(present)}"[:300])
-        wanted = [one for one in [*needed, *others] if one in present]
+        for name in needed:
+            if name not in present:
+                raise UnreadableError(f"has no column {name!r}; it has {', '.join(present)}"[:300])
+        wanted = [name for name in [*needed, *others] if name in present]
         yield from _rows(file, wanted)
 
 

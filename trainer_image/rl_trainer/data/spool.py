@@ -41,7 +41,7 @@ class Spool(Sequence[Example]):
 
     def __getitem__(self, index: int | slice) -> Example | list[Example]:
         if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
+            return [self[at] for at in range(*index.indices(len(self)))]
         at = range(len(self))[index]
         with self._path.open("rb") as file:
             file.seek(self._starts[at])
@@ -63,6 +63,6 @@ def _encode(example: Example) -> bytes:
 
 def _decode(line: bytes) -> Example:
     values = json.loads(line)
-    messages = tuple(Message.model_validate(one) for one in values.pop("messages"))
+    messages = tuple(Message.model_validate(message) for message in values.pop("messages"))
     scenario = tuple(values.pop("scenario", ()))
     return Example(messages=messages, scenario=scenario, **values)

@@ -27,16 +27,16 @@ def summaries(datasets: Sequence[Dataset], *, started: Run) -> list[DatasetSumma
         RefusedError: a training source has changed since the run's first step: its positions
             would mean other records than before.
     """
-    found = [_summary(dataset) for dataset in datasets]
+    described = [_summary(dataset) for dataset in datasets]
     if started.step > 0:
         before = {
             dataset.name: dataset.sha256 for dataset in started.datasets if dataset.split == "train"
         }
-        training = [one for one in found if one.split == "train"]
-        for number, one in enumerate(training):
-            if before.get(one.name, one.sha256) != one.sha256:
-                raise _changed(one, number)
-    return found
+        training = [summary for summary in described if summary.split == "train"]
+        for number, summary in enumerate(training):
+            if before.get(summary.name, summary.sha256) != summary.sha256:
+                raise _changed(summary, number)
+    return described
 
 
 def _summary(dataset: Dataset) -> DatasetSummary:
@@ -52,11 +52,11 @@ def _summary(dataset: Dataset) -> DatasetSummary:
     )
 
 
-def _changed(found: DatasetSummary, number: int) -> RefusedError:
+def _changed(summary: DatasetSummary, number: int) -> RefusedError:
     return RefusedError(
         Refusal(
             field=f"spec.data.train[{number}].uri",
-            value=found.uri[:200],
+            value=summary.uri[:200],
             reason="DatasetChanged",
             message="Its records are not those that the run began with.",
             remedy="Put the former file back, or make a new job for the new one.",

@@ -18,10 +18,10 @@ def shares(sizes: Sequence[int], *, parts: int) -> list[list[int]]:
     Returns:
         Ascending indices of each part; some parts are empty where there are fewer indices.
     """
-    found: list[list[int]] = [[] for _ in range(parts)]
+    members: list[list[int]] = [[] for _ in range(parts)]
     sums = [0] * parts
-    for index in sorted(range(len(sizes)), key=lambda one: (-sizes[one], one)):
-        part = min(range(parts), key=lambda one: (sums[one], one))
-        found[part].append(index)
+    for index in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
+        part = min(range(parts), key=lambda number: (sums[number], number))
+        members[part].append(index)
         sums[part] += sizes[index]
-    return [sorted(one) for one in found]
+    return [sorted(indices) for indices in members]

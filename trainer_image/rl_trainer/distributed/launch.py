@@ -55,16 +55,16 @@ def _wait(
     last_seconds: float,
 ) -> None:
     """Until all have ended; the rest is killed some time after one has failed."""
-    told, left = False, last_seconds
+    signalled, remaining = False, last_seconds
     pause = threading.Event()
     while any(child.poll() is None for child in children):
-        if terminated.is_set() and not told:
-            told = True
+        if terminated.is_set() and not signalled:
+            signalled = True
             for child in children:
                 child.send_signal(signal.SIGTERM)
         if any(child.poll() for child in children):
-            left -= POLL_SECONDS
-            if left <= 0:
+            remaining -= POLL_SECONDS
+            if remaining <= 0:
                 for child in children:
                     child.kill()
         pause.wait(POLL_SECONDS)

@@ -58,12 +58,12 @@ class Team:
             self._send(command)
             failure: RLError | None = None
             try:
-                found = own()
+                result = own()
             except RLError as error:
                 failure = error
             reports = self.world.gather(Report(terminated=self.terminated.is_set()))
         self._last = self.clock()
-        if any(one.terminated for one in reports):
+        if any(report.terminated for report in reports):
             self.terminated.set()
         if failure is not None:
             raise failure
@@ -72,7 +72,7 @@ class Team:
                 raise TrainingFailedError(
                     reason="RankFailed", message=f"Rank {rank} of the trainer: {report.error}"
                 )
-        return found
+        return result
 
     def check(self) -> None:
         """See that the others are there, now and then; raises what ``call`` raises."""
@@ -87,10 +87,10 @@ class Team:
 
     def receive(self) -> RankCommand:
         """The next order of rank 0, for another rank; RuntimeError when rank 0 is gone."""
-        found: list[RankCommand | None] = [None]
-        dist.broadcast_object_list(found, src=0)
-        assert found[0] is not None
-        return found[0]
+        received: list[RankCommand | None] = [None]
+        dist.broadcast_object_list(received, src=0)
+        assert received[0] is not None
+        return received[0]
 
     def report(self, error: str = "") -> None:
         """Tell rank 0 how an order went here."""

@@ -29,9 +29,9 @@ class World:
         """The value of each rank, by rank; equal on all of them."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, value)
+        return gathered
 
     def store_for(self, purpose: str) -> dist.Store:
         """The part of the rendezvous store whose keys serve this purpose alone."""

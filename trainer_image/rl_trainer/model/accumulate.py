@@ -13,26 +13,26 @@ from rl_trainer.model.models import Models
 def accumulate(
     models: Models, packed: Packed, *, step: int, denominator: int, kl_coefficient: float
 ) -> list[Terms]:
-    """Run a microbatch forward and backward; the parameters' gradients grow by its own.
+    """Run a microbatch forward and backward; its gradient is added to the parameters'.
 
     The layers run once each way over the whole microbatch. Between the two, the output layer and
     the loss run forward and backward over whole sequences, as many at a time as have a chunk of
-    logits together: no loss looks beyond its sequence. Only a sequence longer than a chunk has its
-    logits made again (``token_logprobs``).
+    logits together: no loss depends on another sequence. Only a sequence longer than a chunk has
+    its logits made again (``token_logprobs``).
 
     Args:
         models: the policy and what it is compared with.
         packed: the microbatch.
         step: the training step that is being made, ≥ 1.
         denominator: what the update's losses are divided by.
-        kl_coefficient: β of this step.
+        kl_coefficient: β ≥ 0 of this step.
 
     Returns:
-        Terms of each part, without gradient.
+        Terms of each part, detached from the graph.
     """
     states, others = models.policy.states(packed), models.reference_states(packed)
     leaf = states.detach().requires_grad_()
-    found = []
+    parts = []
     for tokens, part in packed.parts(models.part_tokens):
         terms = objective.evaluate(
             models.statistics(
@@ -44,8 +44,8 @@ def accumulate(
             kl_coefficient=kl_coefficient,
         )
         (terms.total / denominator).backward()  # type: ignore[no-untyped-call]  # torch's
-        found.append(terms.without_gradient())
+        parts.append(terms.without_gradient())
     gradient: Tensor | None = leaf.grad
     assert gradient is not None, "a microbatch has generated tokens"
     states.backward(gradient)  # type: ignore[no-untyped-call]  # torch's
-    return found
+    return parts

@@ -39,15 +39,13 @@ class ChatTemplate:
     other, each of its turns is what the conversation with the turn has more than the one before it
     with the generation prompt, up to the token that ends a turn. Both parts are tokenized by
     themselves, as samplers do: there, too, the prompt is encoded without the response.
+
+    Args:
+        tokenizer: of transformers, with a chat template.
+        stop_tokens: ids that end a turn.
     """
 
     def __init__(self, tokenizer: Any, *, stop_tokens: Sequence[int]) -> None:
-        """See the class.
-
-        Args:
-            tokenizer: of transformers, with a chat template.
-            stop_tokens: ids that end a turn.
-        """
         self._tokenizer, self._stops = tokenizer, frozenset(stop_tokens)
         self._marks = bool(GENERATION.search(str(tokenizer.chat_template)))
 
@@ -55,12 +53,12 @@ class ChatTemplate:
     def load(cls, folder: Path) -> ChatTemplate:
         """From a model in Hugging Face layout that has both."""
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        found = {tokenizer.eos_token_id} - {None}
+        stop_tokens = {tokenizer.eos_token_id} - {None}
         for name in ("generation_config.json", "config.json"):
             path = folder / name
             named = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
-            found |= {named} if isinstance(named, int) else set(named or ())
-        return cls(tokenizer, stop_tokens=sorted(found))
+            stop_tokens |= {named} if isinstance(named, int) else set(named or ())
+        return cls(tokenizer, stop_tokens=sorted(stop_tokens))
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """Tokens of a conversation that ends with an assistant's turn.
@@ -71,26 +69,26 @@ class ChatTemplate:
         """
         chat = [{"role": message.role, "content": message.text} for message in messages]
         try:
-            found = self._marked(chat) if self._marks else self._by_turns(chat)
+            encoded = self._marked(chat) if self._marks else self._by_turns(chat)
         except (TemplateError, ValueError, TypeError) as error:
             raise UntrainableError(f"the chat template refuses it: {error}") from error
-        if not any(found.mask):
+        if not any(encoded.mask):
             raise UntrainableError("nothing of it was said by the assistant")
-        if found.mask[0]:
+        if encoded.mask[0]:
             raise UntrainableError("its first token is the assistant's: nothing predicts it")
-        return found
+        return encoded
 
     def _marked(self, chat: list[dict[str, str]]) -> Encoded:
-        found = self._tokenizer.apply_chat_template(
+        rendered = self._tokenizer.apply_chat_template(
             chat, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
-        return Encoded(list(found["input_ids"]), list(found["assistant_masks"]))
+        return Encoded(list(rendered["input_ids"]), list(rendered["assistant_masks"]))
 
     def _by_turns(self, chat: list[dict[str, str]]) -> Encoded:
         tokens: list[int] = []
         mask: list[int] = []
         before = ""
-        for index in (at for at, one in enumerate(chat) if one["role"] == "assistant"):
+        for index in (at for at, message in enumerate(chat) if message["role"] == "assistant"):
             opened = self._render(chat[:index], prompt=True)
             closed = self._render(chat[: index + 1], prompt=False)
             if not opened.startswith(before) or not closed.startswith(opened):

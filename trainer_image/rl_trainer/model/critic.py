@@ -37,8 +37,8 @@ class ValueModel(torch.nn.Module):
         hidden = self.layers(
             input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
         ).last_hidden_state
-        found: Tensor = self.head(hidden.flatten(0, 1)[packed.sources])
-        return found
+        values: Tensor = self.head(hidden.flatten(0, 1)[packed.sources])
+        return values
 
 
 class Critic:
@@ -102,8 +102,8 @@ class Critic:
         section = self._section
         if section.value_clip is not None:
             samples = [
-                dataclasses.replace(one, values=before)
-                for one, before in zip(samples, self.values(samples), strict=True)
+                dataclasses.replace(sample, values=before)
+                for sample, before in zip(samples, self.values(samples), strict=True)
             ]
         planned = minibatches.updates(
             [sample.group for sample in samples],
@@ -112,24 +112,27 @@ class Critic:
             seed=self._training.seed,
             step=step,
         )
-        losses = [self._update([samples[index] for index in one], step=step) for one in planned]
+        losses = [
+            self._update([samples[index] for index in chosen], step=step) for chosen in planned
+        ]
         return sum(losses) / len(losses)
 
     def state(self) -> dict[str, Tensor]:
         """Weights and moments on the CPU; on rank 0 alone."""
         weights = sharding.copies(
-            {f"weights/{name}": one for name, one in self.parameters.items()}, self._world
+            {f"weights/{name}": parameter for name, parameter in self.parameters.items()},
+            self._world,
         )
         moments = optimizer.state(self._optimizer, self.parameters, world=self._world)
-        return weights | {f"moments/{name}": one for name, one in moments.items()}
+        return weights | {f"moments/{name}": moment for name, moment in moments.items()}
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Put back what ``state`` returned; KeyError where a weight is missing."""
         for name, parameter in self.parameters.items():
             sharding.fill(parameter, saved[f"weights/{name}"])
         moments = {
-            name.removeprefix("moments/"): one
-            for name, one in saved.items()
+            name.removeprefix("moments/"): tensor
+            for name, tensor in saved.items()
             if name.startswith("moments/")
         }
         optimizer.restore(self._optimizer, self.parameters, moments, self._training)
@@ -148,12 +151,12 @@ class Critic:
             (part / count).backward()  # type: ignore[no-untyped-call]  # torch's
             if not packed.filler:
                 sums.append(float(part.detach()))
-                found = packed.sequences[~torch.isfinite(losses.detach())].tolist()
-                broken += [_name(samples, packed, one) for one in found]
+                broken_sequences = packed.sequences[~torch.isfinite(losses.detach())].tolist()
+                broken += [_name(samples, packed, sequence) for sequence in broken_sequences]
         parts = self._world.gather((sums, broken))
-        for name in (one for _, names in parts for one in names):
+        for name in (rollout for _, names in parts for rollout in names):
             raise _not_finite(step, f"loss of rollout {name}")
-        total = sum(one for found, _ in parts for one in found)
+        total = sum(loss for broken_sequences, _ in parts for loss in broken_sequences)
         norm = sharding.full(
             torch.nn.utils.clip_grad_norm_(
                 self.parameters.values(), self._section.max_gradient_norm

@@ -93,8 +93,8 @@ def peak(device_name: str | None, *, bf16: bool) -> float | None:
     """
     if device_name is None or not bf16:
         return None
-    known = BF16_PEAKS.items()
-    return next((flops for name, flops in known if re.search(rf"\b{name}\b", device_name)), None)
+    peaks = BF16_PEAKS.items()
+    return next((flops for name, flops in peaks if re.search(rf"\b{name}\b", device_name)), None)
 
 
 def device_name(device: torch.device) -> str | None:

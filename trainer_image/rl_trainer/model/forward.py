@@ -33,12 +33,12 @@ def microbatches(
         for share in shares(lengths, parts=world.size)
     ]
     mine, most = packed[world.rank], max(map(len, packed))
-    found = [collate(samples, rows).to(device) for rows in mine]
+    batches = [collate(samples, rows).to(device) for rows in mine]
     if len(mine) < most:
         shortest = lengths.index(min(lengths))
         filler = collate(samples, [(shortest,)], filler=True).to(device)
-        found += [filler] * (most - len(mine))
-    return found
+        batches += [filler] * (most - len(mine))
+    return batches
 
 
 def _packed(
@@ -48,7 +48,7 @@ def _packed(
     packed = pack(
         [lengths[index] for index in share], max_tokens=max_tokens, max_sequences=max_sequences
     )
-    return [tuple(tuple(share[one] for one in row) for row in rows) for rows in packed]
+    return [tuple(tuple(share[member] for member in row) for row in rows) for rows in packed]
 
 
 def values(
@@ -68,16 +68,16 @@ def values(
         compute: ``[N]`` values of a microbatch's generated tokens; runs without gradient.
         world: the ranks.
     """
-    found: dict[int, Tensor] = {}
+    own: dict[int, Tensor] = {}
     module.eval()
     with torch.no_grad():
         for packed in batches:
             computed = compute(packed)
             if not packed.filler:
-                found |= {index: part.cpu() for index, part in packed.split(computed)}
+                own |= {index: part.cpu() for index, part in packed.split(computed)}
     sharding.rest(module)
     module.train()
     together: dict[int, Tensor] = {}
-    for part in world.gather(found):
+    for part in world.gather(own):
         together |= part
     return [together[index] for index in range(len(together))]

@@ -29,7 +29,18 @@ from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
 
 
 class Learner:
-    """The policy, its optimizer, its loss, and what else changes with every step."""
+    """The policy, its optimizer, its loss, and what else changes with every step.
+
+    Args:
+        policy: with the weights that training starts from, whole on every rank; its module
+            is divided among them.
+        spec: the manifest.
+        critic: the model that the critic starts from; None: the policy.
+        teacher: the reference; None: the policy as it is now.
+        adapter: where adapters are to be trained instead of all weights: whose.
+        world: the ranks; each is given all samples and takes its share.
+        clock: seconds, for durations.
+    """
 
     def __init__(
         self,
@@ -42,18 +53,6 @@ class Learner:
         world: World = ALONE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """See the class.
-
-        Args:
-            policy: with the weights that training starts from, whole on every rank; its module
-                is divided among them.
-            spec: the manifest.
-            critic: the model that the critic starts from; None: the policy.
-            teacher: the reference; None: the policy as it is now.
-            adapter: where adapters are to be trained instead of all weights: whose.
-            world: the ranks; each is given all samples and takes its share.
-            clock: seconds, for durations.
-        """
         self.world = world
         self._algorithm = spec.algorithm
         self.training = spec.training
@@ -118,21 +117,21 @@ class Learner:
         """Compare log-probabilities of the present weights with the samplers'."""
         return model_outputs.score(self.models, samples, temperature=temperature)
 
-    def assess(self, given: Iterable[Sample]) -> dict[str, Assessment]:
+    def assess(self, samples: Iterable[Sample]) -> dict[str, Assessment]:
         """What the models say of rollouts, by id; empty where the algorithm does not ask."""
-        return model_outputs.assess(self.models, given)
+        return model_outputs.assess(self.models, samples)
 
     def auxiliary(self) -> dict[str, Tensor]:
         """Tensors of the training state besides the policy's weights and moments, on the CPU.
 
         Every rank must ask; rank 0 has them.
         """
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         if self.models.reference is not None and self._refreshes:
-            found |= _under("reference/", self.models.reference.state())
+            tensors |= _under("reference/", self.models.reference.state())
         if self.models.critic is not None:
-            found |= _under("critic/", self.models.critic.state())
-        return found
+            tensors |= _under("critic/", self.models.critic.state())
+        return tensors
 
     def restore_auxiliary(self, saved: Mapping[str, Tensor]) -> None:
         """Put back what ``auxiliary`` returned; KeyError where something is missing."""
@@ -165,12 +164,12 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         counts = [sample.num_generated for sample in samples]
         denominator = objective.denominator(counts, self._algorithm)
-        found: list[Terms] = []
+        all_terms: list[Terms] = []
         for packed in self.models.microbatches(samples):
             terms = self._accumulate(packed, step=step, denominator=denominator)
-            found += [] if packed.filler else terms
-        found = [one for part in self.world.gather(found) for one in part]
-        broken = [index for one in found for index in one.not_finite]
+            all_terms += [] if packed.filler else terms
+        all_terms = [terms for part in self.world.gather(all_terms) for terms in part]
+        broken = [index for terms in all_terms for index in terms.not_finite]
         if broken:
             raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
         self.models.rest()
@@ -183,7 +182,9 @@ class Learner:
         )
         if not math.isfinite(norm):
             raise _not_finite(step=step, what="gradient", sample=self._culprit(samples, step=step))
-        loss = tally.add(found, denominator=denominator, norm=norm, tokens=sum(counts), first=first)
+        loss = tally.add(
+            all_terms, denominator=denominator, norm=norm, tokens=sum(counts), first=first
+        )
         if not math.isfinite(loss):
             raise _not_finite(step=step, what="loss", sample=None)
         optimizers.step(self.optimizer, self.training)
@@ -200,12 +201,12 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
             for packed in self.models.microbatches([sample]):
                 self._accumulate(packed, step=step, denominator=1)
-            found = [
+            gradients = [
                 parameter.grad
                 for parameter in self.parameters.values()
                 if parameter.grad is not None
             ]
-            finite = all(bool(torch.isfinite(sharding.part(sample)).all()) for sample in found)
+            finite = all(bool(torch.isfinite(sharding.part(sample)).all()) for sample in gradients)
             if not all(self.world.gather(finite)):
                 return sample
         return None
@@ -262,12 +263,14 @@ class Learner:
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}{name}": one for name, one in tensors.items()}
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {
-        name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
     }
 
 

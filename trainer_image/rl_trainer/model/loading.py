@@ -138,29 +138,31 @@ def _check_unquantized(folder: Path, *, uri: str, field: str) -> None:
 def _check_filled(report: dict[str, Any], *, uri: str, field: str) -> None:
     """Name parameters that the weights do not fill, by what transformers reports of its loading."""
     shapes = [
-        f"{name} is {list(there)}, not {list(wanted)}"
-        for name, there, wanted in sorted(report.get("mismatched_keys") or ())
+        f"{name} is {list(shape)}, not {list(wanted)}"
+        for name, shape, wanted in sorted(report.get("mismatched_keys") or ())
     ]
-    for what, found in (
+    for what, problems in (
         ("some are missing", sorted(report.get("missing_keys") or ())),
         ("some are of other shapes", shapes),
         ("errors", report.get("error_msgs") or ()),
     ):
-        if found:
-            shown = ", ".join(map(str, found[:3]))
+        if problems:
+            shown = ", ".join(map(str, problems[:3]))
             message = f"Its weights do not fit its config ({what}): {shown}."
             raise refused(uri, message, field=field)
 
 
 def _check_finite(module: Any, *, uri: str, field: str) -> None:
     """Name a broken tensor before it is quantized or run, where its NaN would be everywhere."""
-    for name, one in module.named_parameters():
-        if not one.is_floating_point() or not one.numel():
+    for name, parameter in module.named_parameters():
+        if not parameter.is_floating_point() or not parameter.numel():
             continue
-        least, most = (float(bound) for bound in one.detach().aminmax())  # NaN where there is one
+        least, most = (
+            float(bound) for bound in parameter.detach().aminmax()
+        )  # NaN where there is one
         if not (math.isfinite(least) and math.isfinite(most)):
-            found = "NaN" if math.isnan(least) else "an infinite number"
-            message = f"Its weights are not finite: {name[:200]} holds {found}."
+            kind = "NaN" if math.isnan(least) else "an infinite number"
+            message = f"Its weights are not finite: {name[:200]} holds {kind}."
             raise refused(uri, message, field=field, remedy=UNBROKEN)
 
 
@@ -207,8 +209,8 @@ def _probe(vocabulary: int, *, length: int) -> Sample:
     )
 
 
-def _ordinary(policy: Policy, one: Sample) -> Tensor:
-    tokens = one.tokens.to(policy.device)
+def _ordinary(policy: Policy, sample: Sample) -> Tensor:
+    tokens = sample.tokens.to(policy.device)
     logits: Tensor = policy.module(input_ids=tokens[None], use_cache=False).logits[0].float()
     return logits[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
 

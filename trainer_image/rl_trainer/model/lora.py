@@ -60,17 +60,17 @@ class LoRALinear(torch.nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # torch's name
         """Outputs ``[..., out]`` of inputs ``[..., in]``."""
-        found = self._frozen(input)
+        outputs = self._frozen(input)
         if not self.on:
-            return found
+            return outputs
         kept = functional.dropout(input, self.dropout, self.training)
         low = functional.linear(kept, self.lora_A)
-        return found + self.scaling * functional.linear(low, self.lora_B)
+        return outputs + self.scaling * functional.linear(low, self.lora_B)
 
-    def _frozen(self, given: Tensor) -> Tensor:
+    def _frozen(self, inputs: Tensor) -> Tensor:
         if self.kind is None:
-            return functional.linear(given, self.weight, self.bias)
-        return quantization.linear(given, self.packed, self.scales, self.bias, kind=self.kind)
+            return functional.linear(inputs, self.weight, self.bias)
+        return quantization.linear(inputs, self.packed, self.scales, self.bias, kind=self.kind)
 
 
 def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) -> Policy:
@@ -100,15 +100,15 @@ def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) ->
 
 
 def _targets(module: Any, section: LoRA) -> list[str]:
-    found = targeted_layers(quantization.linears(module), section)
-    missing = sorted(set(section.targets) - {one.rpartition(".")[2] for one in found})
-    if missing or not found:
+    targets = targeted_layers(quantization.linears(module), section)
+    missing = sorted(set(section.targets) - {name.rpartition(".")[2] for name in targets})
+    if missing or not targets:
         raise _refused(
             ", ".join(missing or TARGETS),
             f"{type(module).__name__} has no linear layers of these names.",
             "Name layers that it has.",
         )
-    return found
+    return targets
 
 
 def check_files(module: Any, tensors: set[str], section: LoRA) -> None:
@@ -137,7 +137,7 @@ def check_files(module: Any, tensors: set[str], section: LoRA) -> None:
 
 def layers(module: Any) -> dict[str, LoRALinear]:
     """Layers with adapters by name; none where all weights are trained."""
-    return {name: one for name, one in module.named_modules() if isinstance(one, LoRALinear)}
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, LoRALinear)}
 
 
 def merged(weight: Tensor, first: Tensor, second: Tensor, *, scaling: float) -> Tensor:
@@ -155,15 +155,15 @@ def merged(weight: Tensor, first: Tensor, second: Tensor, *, scaling: float) -> 
 @contextlib.contextmanager
 def switched_off(module: Any) -> Iterator[None]:
     """The model as it was before training, without dropout; as it was again afterwards."""
-    found, was_training = layers(module).values(), module.training
+    adapted, was_training = layers(module).values(), module.training
     module.eval()
-    for one in found:
-        one.on = False
+    for layer in adapted:
+        layer.on = False
     try:
         yield
     finally:
-        for one in found:
-            one.on = True
+        for layer in adapted:
+            layer.on = True
         module.train(was_training)
 
 

@@ -25,31 +25,35 @@ def annotated(models: Models, samples: Sequence[Sample], *, proximal: bool) -> l
         samples: of the step.
         proximal: the step has several updates, so that its first weights are to be remembered.
     """
-    found = list(samples)
+    annotated_samples = list(samples)
     if proximal and objective.needs_proximal(models.algorithm):
-        values = models.values(found, lambda packed: models.logprobs(models.policy, packed))
-        found = [
-            dataclasses.replace(one, proximal=value)
-            for one, value in zip(found, values, strict=True)
+        values = models.values(
+            annotated_samples, lambda packed: models.logprobs(models.policy, packed)
+        )
+        annotated_samples = [
+            dataclasses.replace(sample, proximal=value)
+            for sample, value in zip(annotated_samples, values, strict=True)
         ]
     reference = models.reference
     if reference is not None and objective.needs_reference_logprobs(models.algorithm):
-        values = models.values(found, lambda packed: models.logprobs(reference.policy, packed))
-        found = [
-            dataclasses.replace(one, reference=value)
-            for one, value in zip(found, values, strict=True)
+        values = models.values(
+            annotated_samples, lambda packed: models.logprobs(reference.policy, packed)
+        )
+        annotated_samples = [
+            dataclasses.replace(sample, reference=value)
+            for sample, value in zip(annotated_samples, values, strict=True)
         ]
-    return found
+    return annotated_samples
 
 
-def assess(models: Models, given: Iterable[Sample]) -> dict[str, Assessment]:
+def assess(models: Models, requested: Iterable[Sample]) -> dict[str, Assessment]:
     """What the models say of rollouts, by id; empty where the algorithm does not ask.
 
-    Then ``given``, which may be lazy, is left alone.
+    Then ``requested``, which may be lazy, is left alone.
     """
     if not assessment.needed(models.algorithm):
         return {}
-    samples = annotated(models, list(given), proximal=False)
+    samples = annotated(models, list(requested), proximal=False)
     divergences: dict[str, Tensor] = {}
     if (
         models.algorithm.divergence is not None
@@ -58,8 +62,8 @@ def assess(models: Models, given: Iterable[Sample]) -> dict[str, Assessment]:
         divergences = by_rollout(samples, _divergences(models, samples))
     reference = {}
     if all(sample.reference is not None for sample in samples):
-        known = [sample.reference for sample in samples if sample.reference is not None]
-        reference = by_rollout(samples, known)
+        logprobs = [sample.reference for sample in samples if sample.reference is not None]
+        reference = by_rollout(samples, logprobs)
     values = {}
     if models.critic is not None:
         values = by_rollout(samples, models.critic.values(samples))

@@ -101,11 +101,11 @@ class Models:
         self, samples: Sequence[Sample], compute: Callable[[Packed], Tensor]
     ) -> list[Tensor]:
         """What ``compute`` gives for each sample's generated tokens, without gradient."""
-        found = forward.values(
+        computed = forward.values(
             self.policy.module, self.microbatches(samples), compute, world=self.world
         )
         self.rest()
-        return found
+        return computed
 
     def rest(self) -> None:
         """Let go of gathered parameters; before any of them is written to."""
@@ -126,9 +126,11 @@ def build(
     """All models; the policy is copied where another one begins as it is, and divided last."""
     section, low_rank = spec.algorithm.critic, spec.training.lora
     assert section is None or critic or not policy.originals, "refused: no critic is quantized"
-    found = None
+    value_critic = None
     if section is not None:
-        found = Critic(critic or policy, section, spec.training, shared=critic is None, world=world)
+        value_critic = Critic(
+            critic or policy, section, spec.training, shared=critic is None, world=world
+        )
     reference = None
     compared = spec.algorithm.divergence is not None
     if compared and (teacher is not None or low_rank is None):
@@ -142,7 +144,7 @@ def build(
     return Models(
         policy=policy,
         reference=reference,
-        critic=found,
+        critic=value_critic,
         algorithm=spec.algorithm,
         training=spec.training,
         temperature=spec.agent.sampling.temperature,

@@ -16,7 +16,7 @@ MOMENTS = frozenset({"exp_avg", "exp_avg_sq", "state1", "state2", "absmax1", "ab
 def step(optimizer: torch.optim.Optimizer) -> None:
     """Make an update, parameter by parameter; its moments are in host memory before and after.
 
-    An update of AdamW looks at one parameter at a time, so that no number is another than that of
+    An update of AdamW uses one parameter at a time, so the results are exactly those of
     ``optimizer.step()``.
     """
     groups = optimizer.param_groups
@@ -34,16 +34,16 @@ def step(optimizer: torch.optim.Optimizer) -> None:
 def _update(optimizer: torch.optim.Optimizer, parameter: Any) -> None:
     device = sharding.part(parameter).device
     held = _moments(optimizer, parameter)
-    hosts = [one.data for one in held]
-    for one, host in zip(held, hosts, strict=True):
-        one.data = host.to(device, copy=True)
+    hosts = [moment.data for moment in held]
+    for moment, host in zip(held, hosts, strict=True):
+        moment.data = host.to(device, copy=True)
     optimizer.step()
-    for one, host in zip(held, hosts, strict=True):
-        host.copy_(one)
-        one.data = host
+    for moment, host in zip(held, hosts, strict=True):
+        host.copy_(moment)
+        moment.data = host
     if not held:  # the first update made them
-        for one in _moments(optimizer, parameter):
-            to_host(one)
+        for moment in _moments(optimizer, parameter):
+            to_host(moment)
 
 
 @torch.no_grad()
@@ -58,4 +58,4 @@ def to_host(moment: Tensor) -> None:
 def _moments(optimizer: torch.optim.Optimizer, parameter: Any) -> list[Tensor]:
     """What this rank holds of a parameter's moments; none before the first update."""
     held = optimizer.state.get(parameter, {})
-    return [sharding.part(one) for name, one in held.items() if name in MOMENTS]
+    return [sharding.part(moment) for name, moment in held.items() if name in MOMENTS]

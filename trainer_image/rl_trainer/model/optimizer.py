@@ -34,7 +34,7 @@ def build(
         {"params": matrices, "weight_decay": section.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "params": [group for group in groups if group["params"]],
         "lr": section.learning_rate,
         "betas": (section.beta1, section.beta2),
@@ -43,10 +43,10 @@ def build(
     if section.kind == "AdamW8bit":
         import bitsandbytes  # takes seconds, and is asked for by few
 
-        made: torch.optim.Optimizer = bitsandbytes.optim.AdamW8bit(**given)
-        return made
+        eight_bit: torch.optim.Optimizer = bitsandbytes.optim.AdamW8bit(**settings)
+        return eight_bit
     # Fused: no copy of any parameter's size is made on the way.
-    return torch.optim.AdamW(**given, fused=True)
+    return torch.optim.AdamW(**settings, fused=True)
 
 
 def learning_rate(section: OptimizerSection, *, step: int, steps: int) -> float:

@@ -63,7 +63,7 @@ class Policy:
         named = dict(self.module.named_parameters())
         if self.adapter is None:
             return named
-        return {name: one for name, one in named.items() if one.requires_grad}
+        return {name: parameter for name, parameter in named.items() if parameter.requires_grad}
 
     def states(self, packed: Packed) -> Tensor:
         """States that predict the generated tokens, ``[N, H]``."""
@@ -84,10 +84,10 @@ class Policy:
             temperature: > 0, of the distribution.
             states: of these tokens, where they are known.
         """
-        known = self.states(packed) if states is None else states
+        hidden = self.states(packed) if states is None else states
         with self.precision():
             return token_logprobs(
-                known,
+                hidden,
                 packed.targets,
                 head=self.module.get_output_embeddings(),
                 temperature=temperature,
@@ -110,13 +110,13 @@ class Policy:
             states: of these tokens, where they are known.
             reference: it and its states of these tokens.
         """
-        known = self.states(packed) if states is None else states
+        hidden = self.states(packed) if states is None else states
         other = None
         if reference is not None:
             other = (reference[1], reference[0].module.get_output_embeddings())
         with self.precision():
             return token_statistics(
-                known,
+                hidden,
                 packed.targets,
                 head=self.module.get_output_embeddings(),
                 temperature=temperature,
@@ -143,10 +143,10 @@ class Policy:
 
 def hidden_states(module: Any, *, input_ids: Tensor, position_ids: Tensor) -> Tensor:
     """Of the last layer, ``[rows, tokens, H]``."""
-    found: Tensor = module.base_model(
+    hidden: Tensor = module.base_model(
         input_ids=input_ids, position_ids=position_ids, use_cache=False
     ).last_hidden_state
-    return found
+    return hidden
 
 
 def divided(policy: Policy, world: World) -> Policy:

@@ -61,22 +61,22 @@ class QuantizedLinear(torch.nn.Linear):
 
 
 def linear(
-    given: Tensor, packed: Tensor, scales: Tensor, bias: Tensor | None, *, kind: Quantization
+    inputs: Tensor, packed: Tensor, scales: Tensor, bias: Tensor | None, *, kind: Quantization
 ) -> Tensor:
     """``D x + b`` in the precision of autocast, or of its inputs where that is off.
 
     Args:
-        given: x ``[..., in]``.
+        inputs: x ``[..., in]``.
         packed: see ``QuantizedLinear``.
         scales: see ``QuantizedLinear``.
         bias: ``[out]``.
         kind: of ``packed``.
     """
-    place, dtype = given.device.type, given.dtype
+    place, dtype = inputs.device.type, inputs.dtype
     if torch.is_autocast_enabled(place):
         dtype = torch.get_autocast_dtype(place)
-    found: Tensor = _Product.apply(given.to(dtype), packed, scales, bias, kind)
-    return found
+    product: Tensor = _Product.apply(inputs.to(dtype), packed, scales, bias, kind)
+    return product
 
 
 class _Product(torch.autograd.Function):
@@ -85,7 +85,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        given: Tensor,
+        inputs: Tensor,
         packed: Tensor,
         scales: Tensor,
         bias: Tensor | None,
@@ -93,8 +93,8 @@ class _Product(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(packed, scales)
         ctx.kind = kind
-        whole = dequantized(packed, scales, kind, dtype=given.dtype)
-        return functional.linear(given, whole, None if bias is None else bias.to(given.dtype))
+        whole = dequantized(packed, scales, kind, dtype=inputs.dtype)
+        return functional.linear(inputs, whole, None if bias is None else bias.to(inputs.dtype))
 
     @staticmethod
     @once_differentiable
@@ -146,8 +146,8 @@ def dequantized(
         blocksize=BLOCK,
         quant_type="nf4",
     )
-    found: Tensor = kernels.dequantize_4bit(packed.reshape(-1, 1), state)
-    return found
+    weight: Tensor = kernels.dequantize_4bit(packed.reshape(-1, 1), state)
+    return weight
 
 
 def quantize(
@@ -190,7 +190,7 @@ def quantize(
 def linears(module: Any) -> set[str]:
     """Names that the weights of a module's linear layers have, or had before quantization."""
     kinds = (torch.nn.Linear, QuantizedLinear)
-    return {f"{name}.weight" for name, one in module.named_modules() if type(one) in kinds}
+    return {f"{name}.weight" for name, layer in module.named_modules() if type(layer) in kinds}
 
 
 def layers(module: Any) -> list[str]:
@@ -214,8 +214,8 @@ class Originals:
         """A layer's weight, float32 ``[out, in]``, on the CPU."""
         name = f"{layer}.weight"
         with safe_open(self._paths[name], framework="pt") as file:
-            found: Tensor = file.get_tensor(name)
-        return found.to(torch.float32)
+            weight: Tensor = file.get_tensor(name)
+        return weight.to(torch.float32)
 
 
 def _refused(value: str, message: str, remedy: str) -> RefusedError:

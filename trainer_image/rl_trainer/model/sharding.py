@@ -39,9 +39,9 @@ def shard(
     """Divide a module's parameters among the ranks; all of them hold the same ones before.
 
     Args:
-        module: on its device, or in host memory, from where its parts are taken one by one.
+        module: on its device, or in host memory, from where its parts are taken in turn.
         world: of ranks that have a mesh.
-        layers: class names of the layers that are gathered one by one.
+        layers: class names of the layers that are gathered separately.
         entry: called with the module and more; runs what has to be gathered.
         offload: what this rank holds of parameters and gradients lies in host memory.
 
@@ -52,15 +52,15 @@ def shard(
     # Pinned where a GPU reads it, so that copies run beside what is computed.
     pinned = world.mesh.device_type == "cuda"
     policy = CPUOffloadPolicy(pin_memory=pinned) if offload else OffloadPolicy()
-    parts = [one for one in module.modules() if type(one).__name__ in layers]
+    parts = [module for module in module.modules() if type(module).__name__ in layers]
     for part in parts:
         fully_shard(part, mesh=world.mesh, offload_policy=policy)
     fully_shard(module, mesh=world.mesh, reshard_after_forward=False, offload_policy=policy)
-    for one in (*parts, module):
+    for divided in (*parts, module):
         # Losses are divided by numbers of all ranks already: gradients are summed. Gloo cannot
         # multiply on the way.
-        one.set_force_sum_reduction_for_comms(True)
-        one.set_gradient_divide_factor(1.0)
+        divided.set_force_sum_reduction_for_comms(True)
+        divided.set_gradient_divide_factor(1.0)
     setattr(module, ENTRY, types.MethodType(entry, module))
     register_fsdp_forward_method(module, ENTRY)
     bound: Callable[..., Tensor] = getattr(module, ENTRY)
@@ -68,13 +68,13 @@ def shard(
 
 
 def rest(module: Any) -> None:
-    """Let go of what passes without a backward pass left gathered; later ones gather it anew."""
+    """Free the parameters that a pass without backward left gathered; the next gathers again."""
     if isinstance(module, FSDPModule):
         module.reshard()
 
 
 def full(tensor: Tensor) -> Tensor:
-    """All of a tensor; every rank of a divided one must ask."""
+    """The whole tensor. A collective for a divided tensor: every rank must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
@@ -86,32 +86,32 @@ def part(tensor: Tensor) -> Tensor:
 def copies(
     named: Mapping[str, Tensor], world: World, *, dtype: torch.dtype | None = None
 ) -> dict[str, Tensor]:
-    """Whole tensors copied to the CPU of rank 0; other ranks help and get nothing.
+    """Whole tensors copied to the CPU of rank 0; a collective call. Other ranks get none.
 
-    They are gathered one by one, so that no device holds more than its part and one tensor.
+    They are gathered in turn, so that no device holds more than its part and one tensor.
 
     Args:
         named: the same names on all ranks.
         world: the ranks.
         dtype: of the copies of floating-point tensors; None keeps theirs.
     """
-    found = {}
-    for name, one in named.items():
-        wanted = dtype if dtype is not None and one.is_floating_point() else one.dtype
-        tensor = one.detach()
+    copied = {}
+    for name, source in named.items():
+        wanted = dtype if dtype is not None and source.is_floating_point() else source.dtype
+        tensor = source.detach()
         if isinstance(tensor, DTensor):
             tensor = full(tensor.to(wanted))
         if world.leads:
-            found[name] = tensor.to("cpu", wanted, copy=True)
-    return found
+            copied[name] = tensor.to("cpu", wanted, copy=True)
+    return copied
 
 
 def own_copies(
     named: Mapping[str, Tensor], world: World, *, owners: Mapping[str, int], dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Whole tensors copied to the CPU of the rank that owns each; every rank must ask.
+    """Whole tensors copied to the CPU of the rank that owns each; a collective call.
 
-    One by one, so that no device holds more than its part and one tensor.
+    In turn, so that no device holds more than its part and one tensor.
 
     Args:
         named: the same names on all ranks.
@@ -119,23 +119,23 @@ def own_copies(
         owners: which of them gets each tensor.
         dtype: of the copies of floating-point tensors.
     """
-    found = {}
-    for name, one in named.items():
-        wanted, owner = dtype if one.is_floating_point() else one.dtype, owners[name]
-        tensor = one.detach().to(wanted)
-        whole = whole_at(tensor, world, owner=owner) if isinstance(one, DTensor) else tensor
+    copied = {}
+    for name, source in named.items():
+        wanted, owner = dtype if source.is_floating_point() else source.dtype, owners[name]
+        tensor = source.detach().to(wanted)
+        whole = whole_at(tensor, world, owner=owner) if isinstance(source, DTensor) else tensor
         if world.rank == owner:
             assert whole is not None
-            found[name] = whole.to("cpu", copy=True)
-    return found
+            copied[name] = whole.to("cpu", copy=True)
+    return copied
 
 
 def whole_at(tensor: Tensor, world: World, *, owner: int) -> Tensor | None:
-    """All of a divided tensor on one rank alone, None on the others; every rank must ask.
+    """A divided tensor whole on its owner, None on the other ranks; a collective call.
 
     Its other ranks send their rows and receive nothing.
     """
-    assert isinstance(tensor, DTensor), "who holds all of it need not ask"
+    assert isinstance(tensor, DTensor), "only a divided tensor is gathered to an owner"
     assert tensor.placements == (Shard(0),), f"divided by {tensor.placements}"
     local, rows = tensor.to_local(), -(-tensor.shape[0] // world.size)
     padded = local.new_zeros((rows, *tensor.shape[1:]))
@@ -154,11 +154,11 @@ def placed(value: Tensor, like: Tensor) -> Tensor:
     if not isinstance(like, DTensor) or value.shape != like.shape:
         return value.to(like.device, copy=True)
     assert like.placements == (Shard(0),), f"divided by {like.placements}"
-    mesh, found = like.device_mesh, torch.empty_like(like.detach(), dtype=value.dtype)
+    mesh, local = like.device_mesh, torch.empty_like(like.detach(), dtype=value.dtype)
     rows = -(-value.shape[0] // mesh.size())
     first = mesh.get_local_rank() * rows
-    part(found).copy_(value[first : first + rows])
-    return found
+    part(local).copy_(value[first : first + rows])
+    return local
 
 
 def fill(target: Tensor, value: Tensor) -> None:

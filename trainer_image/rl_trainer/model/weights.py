@@ -102,8 +102,8 @@ def _named(policy: Policy) -> dict[str, Tensor]:
             for part in (quantization.PACKED, quantization.SCALES)
         ),
     }
-    found = policy.module.state_dict().items()
-    return {name: tensor for name, tensor in found if name not in left_out}
+    tensors = policy.module.state_dict().items()
+    return {name: tensor for name, tensor in tensors if name not in left_out}
 
 
 def _owners(policy: Policy, named: Mapping[str, Tensor], *, ranks: int) -> dict[str, int]:
@@ -114,12 +114,13 @@ def _owners(policy: Policy, named: Mapping[str, Tensor], *, ranks: int) -> dict[
     kinds = frozenset(policy.module._no_split_modules or ())
     layers = [
         f"{name}."
-        for name, one in policy.module.named_modules()
-        if kinds & {each.__name__ for each in type(one).__mro__}  # FSDP2 derives classes of its own
+        for name, layer in policy.module.named_modules()
+        if kinds
+        & {each.__name__ for each in type(layer).__mro__}  # FSDP2 derives classes of its own
     ]
     units: dict[str, list[str]] = {}
     for name in named:
-        layer = next((one for one in layers if name.startswith(one)), name)
+        layer = next((layer for layer in layers if name.startswith(layer)), name)
         units.setdefault(layer, []).append(name)
     members = list(units.values())
     sizes = [sum(named[name].numel() for name in each) for each in members]
@@ -140,11 +141,11 @@ def _merged(
     named: dict[str, Tensor] = {"A": layer.lora_A, "B": layer.lora_B}
     if originals is None:
         named["W"] = layer.weight
-    found = sharding.copies(named, world, dtype=torch.float32)
-    if not found:
+    factors = sharding.copies(named, world, dtype=torch.float32)
+    if not factors:
         return {}
-    weight = found["W"] if originals is None else originals.weight(name)
-    whole = lora.merged(weight, found["A"], found["B"], scaling=layer.scaling)
+    weight = factors["W"] if originals is None else originals.weight(name)
+    whole = lora.merged(weight, factors["A"], factors["B"], scaling=layer.scaling)
     return {f"{name}.weight": whole.to(dtype)}
 
 

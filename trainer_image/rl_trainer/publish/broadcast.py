@@ -102,7 +102,9 @@ def send(
         _check_all_uploaded(objects, pointer.prefix, uploaded)
     entry = None
     if encoded is not None and base is not None:
-        entry = DeltaEntry(base=base.name, files=[one for each in uploaded for one in each.deltas])
+        entry = DeltaEntry(
+            base=base.name, files=[file for each in uploaded for file in each.deltas]
+        )
     manifest = Manifest(
         kind="policy",
         content="full" if full else "delta",
@@ -140,9 +142,9 @@ def _version(base: Base | None) -> int:
 
 
 def _responses(request_all: RequestAll, requests: Sequence[ShardRequest], kind: type[T]) -> list[T]:
-    found = [one for one in request_all(requests) if isinstance(one, kind)]
-    assert len(found) == len(requests), f"not every rank answered with {kind.__name__}"
-    return found
+    responses = [response for response in request_all(requests) if isinstance(response, kind)]
+    assert len(responses) == len(requests), f"not every rank answered with {kind.__name__}"
+    return responses
 
 
 def _encode_all(
@@ -154,8 +156,10 @@ def _encode_all(
     if expected > 1.5 * delta.max_fraction * total:  # not worth encoding; a sample may be off
         log.debug("no delta: it would have about %g of %d bytes", expected, total)
         return None
-    found = _responses(request_all, [EncodeDelta()] * len(sizes), EncodedDelta)
-    return found if sum(one.size_bytes for one in found) <= delta.max_fraction * total else None
+    deltas = _responses(request_all, [EncodeDelta()] * len(sizes), EncodedDelta)
+    return (
+        deltas if sum(delta.size_bytes for delta in deltas) <= delta.max_fraction * total else None
+    )
 
 
 def _upload_all(
@@ -168,7 +172,7 @@ def _upload_all(
     stem: str,
 ) -> list[UploadedFiles]:
     files = [report.files for report in sizes]
-    deltas = [one.files for one in encoded] if encoded is not None else [0] * len(files)
+    deltas = [delta.files for delta in encoded] if encoded is not None else [0] * len(files)
     uploads = [
         UploadFiles(
             prefix=prefix,
@@ -191,14 +195,14 @@ def _before(counts: Sequence[int]) -> list[int]:
 
 def _check_all_uploaded(objects: Objects, prefix: str, uploaded: Sequence[UploadedFiles]) -> None:
     """See with rank 0's own eyes that the files of all ranks lie in the bucket."""
-    found = {
+    sizes = {
         stored_object.key.removeprefix(prefix): stored_object.size_bytes
         for stored_object in objects.list(prefix)
     }
     for rank, each in enumerate(uploaded):
         for entry in (*each.files, *each.deltas):
-            if found.get(entry.name) != entry.size_bytes:
+            if sizes.get(entry.name) != entry.size_bytes:
                 raise IntegrityError(
                     f"rank {rank} wrote {entry.name} of {entry.size_bytes} bytes, the bucket has "
-                    f"{found.get(entry.name, 'none')}"
+                    f"{sizes.get(entry.name, 'none')}"
                 )

@@ -1,9 +1,9 @@
-"""Deletes policies that nobody needs any more: marked first, deleted after a grace.
+"""Deletes policies that are no longer needed: marks them first, deletes them after a grace period.
 
-A sampler tells in its registration which version it stages; what that version's deltas start from
-is held with it. Between the mark and the deletion lies more time than between two registrations,
-so that one which began before the mark is seen. One that is late all the same finds objects
-missing, says so, and goes to the newest version.
+A sampler's registration names the version that it stages. That version is kept, and so are the
+versions that its deltas start from. The grace period is longer than the time between two
+registrations, so a sampler that started to stage before the mark is seen. A sampler that is late
+all the same gets a missing object, reports it, and stages the newest version.
 
 ``python -m rl_trainer.publish.policy_collector`` in a trainer's pod prints what would be deleted,
 and deletes nothing.
@@ -31,16 +31,16 @@ from rl_trainer.checkpoint import retention
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 30.0
-"""Samplers register every two seconds and count as gone after twenty silent ones."""
+"""Samplers register every 2 s and count as gone after 20 s of silence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was done, or would be."""
+    """Policies by what is done with them."""
 
     marked: list[PolicyRecord]
     unmarked: list[PolicyRecord]
-    """Needed again."""
+    """Needed again: their mark is removed."""
     deleted: list[PolicyRecord]
 
 
@@ -84,7 +84,7 @@ class PolicyCollector:
             if record.version not in needed and record.marked_at is None
         ]
         return Collected(
-            marked=[one.model_copy(update={"marked_at": now}) for one in marked],
+            marked=[record.model_copy(update={"marked_at": now}) for record in marked],
             unmarked=[
                 record.model_copy(update={"marked_at": None})
                 for record in records
@@ -94,14 +94,14 @@ class PolicyCollector:
         )
 
     def collect(self) -> Collected:
-        """Mark what nobody needs, and delete what was marked long enough ago."""
-        found = self.plan()
-        self._stores.policies.put([*found.marked, *found.unmarked])
-        for record in found.deleted:
+        """Mark policies that are no longer needed; delete those whose grace period is over."""
+        plan = self.plan()
+        self._stores.policies.put([*plan.marked, *plan.unmarked])
+        for record in plan.deleted:
             self._stores.objects.delete_prefix(record.prefix)
             self._stores.policies.delete(record.id)
             log.info("deleted policy %d", record.version)
-        return found
+        return plan
 
     def _staging(self) -> set[int]:
         return {
@@ -112,20 +112,20 @@ class PolicyCollector:
         }
 
 
-def told(found: Collected) -> Iterator[str]:
-    """A plan in words, a line for each version and one for all."""
+def plan_lines(plan: Collected) -> Iterator[str]:
+    """A plan as text: a line for each version, then the totals."""
     for doing, records in (
-        ("mark", found.marked),
-        ("unmark", found.unmarked),
-        ("delete", found.deleted),
+        ("mark", plan.marked),
+        ("unmark", plan.unmarked),
+        ("delete", plan.deleted),
     ):
         for record in records:
             size = f"{record.content}, {record.size_bytes} bytes"
             yield f"would {doing} version {record.version} ({size})"
-    freed = sum(one.size_bytes for one in found.deleted)
+    freed = sum(record.size_bytes for record in plan.deleted)
     yield (
-        f"{len(found.marked)} to mark, {len(found.unmarked)} to unmark, "
-        f"{len(found.deleted)} to delete: {freed} bytes"
+        f"{len(plan.marked)} to mark, {len(plan.unmarked)} to unmark, "
+        f"{len(plan.deleted)} to delete: {freed} bytes"
     )
 
 
@@ -138,7 +138,9 @@ def main(environ: Mapping[str, str]) -> int:
         with contextlib.closing(Stores.connect(settings, patience_seconds=10.0)) as stores:
             run = stores.runs.get(env.run)
             if run is None:
-                sys.stderr.write(f"run {env.run} has not begun\n")
+                sys.stderr.write(
+                    f"run {env.run} has not started: the state store has no document of it\n"
+                )
                 return 1
             collector = PolicyCollector(
                 stores,
@@ -147,7 +149,7 @@ def main(environ: Mapping[str, str]) -> int:
                 keep_last=spec.weight_sync.keep_last,
                 bound=spec.lifecycle.retention.policies,
             )
-            for line in told(collector.plan()):
+            for line in plan_lines(collector.plan()):
                 sys.stdout.write(line + "\n")
     except (EnvironmentVariableError, RLError, OSError) as error:
         sys.stderr.write(f"{error}\n")

@@ -116,8 +116,8 @@ class PolicyShard:
 
     def __init__(self, objects: Objects, tensors: Snapshot, executor: Executor) -> None:
         self._objects, self._executor = objects, executor
-        self._state = {name: safetensors_files.flat(one) for name, one in tensors.items()}
-        self._forms = {name: safetensors_files.form(one) for name, one in tensors.items()}
+        self._state = {name: safetensors_files.flat(tensor) for name, tensor in tensors.items()}
+        self._forms = {name: safetensors_files.form(tensor) for name, tensor in tensors.items()}
         self._groups = safetensors_files.groups(self._forms, file_bytes=FILE_BYTES)
         self._deltas: list[bytes] = []
 
@@ -156,22 +156,27 @@ class PolicyShard:
             for number, members in numbered
         ]
         named = enumerate(self._deltas if request.delta else [], start=request.first_delta)
-        deltas = {f"delta-{number:05d}.zst": one for number, one in named}
+        deltas = {f"delta-{number:05d}.zst": content for number, content in named}
         digests = codec.start_digests(self._state, self._executor)
         wanted: list[tuple[str, Source, int]] = [
-            (name, partial(_slice, memoryview(one)), len(one)) for name, one in deltas.items()
+            (name, partial(_slice, memoryview(content)), len(content))
+            for name, content in deltas.items()
         ]
         if request.full:
-            wanted += [(one.name, FileContent(one, self._state), one.size_bytes) for one in layout]
+            wanted += [
+                (file.name, FileContent(file, self._state), file.size_bytes) for file in layout
+            ]
         upload(self._objects, request.prefix, wanted)
-        found = {name: one.result() for name, one in digests.items()}
+        sha256 = {name: digest.result() for name, digest in digests.items()}
         return UploadedFiles(
-            files=[one.entry for one in layout] if request.full else [],
+            files=[file.entry for file in layout] if request.full else [],
             deltas=[
-                FileEntry(name=name, size_bytes=len(one), sha256=hashlib.sha256(one).hexdigest())
-                for name, one in deltas.items()
+                FileEntry(
+                    name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest()
+                )
+                for name, content in deltas.items()
             ],
-            tensors=safetensors_files.tensor_entries(layout, self._forms, found),
+            tensors=safetensors_files.tensor_entries(layout, self._forms, sha256),
         )
 
     def drop_delta(self) -> None:

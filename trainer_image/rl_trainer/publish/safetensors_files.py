@@ -72,15 +72,15 @@ def flat(tensor: Tensor) -> Elements:
 
 def groups(forms: Mapping[str, Form], *, file_bytes: int) -> list[list[str]]:
     """Names of the tensors of each file, at most ``file_bytes`` or one tensor; by forms alone."""
-    found: list[list[str]] = []
+    files: list[list[str]] = []
     filled = 0
-    for name, one in forms.items():
-        if not found or filled + one.size_bytes > file_bytes:
-            found.append([])
+    for name, form in forms.items():
+        if not files or filled + form.size_bytes > file_bytes:
+            files.append([])
             filled = 0
-        found[-1].append(name)
-        filled += one.size_bytes
-    return found
+        files[-1].append(name)
+        filled += form.size_bytes
+    return files
 
 
 def file_name(number: int, count: int, *, stem: str) -> str:
@@ -108,8 +108,8 @@ def file_layout(file: str, forms: Mapping[str, Form], members: Sequence[str]) ->
     return FileLayout(name=file, header=start, tensors=order, size_bytes=len(start) + position)
 
 
-def _item_bytes(one: Form) -> int:
-    return next(dtype.itemsize for dtype, name in DTYPES.items() if name == one.dtype)
+def _item_bytes(form: Form) -> int:
+    return next(dtype.itemsize for dtype, name in DTYPES.items() if name == form.dtype)
 
 
 def tensor_entries(
@@ -139,15 +139,15 @@ class FileContent:
 
     def __call__(self, offset: int, size_bytes: int) -> list[memoryview]:
         """The bytes from an offset on; only small tensors are copied, to be sent together."""
-        found: list[memoryview] = []
+        pieces: list[memoryview] = []
         number = bisect.bisect_right(self._ends, offset)
         while size_bytes > 0 and number < len(self._parts):
             part = self._parts[number]
             begin = offset - (self._ends[number] - len(part))
             piece = part[begin : begin + size_bytes]
-            if found and len(found[-1]) + len(piece) <= SMALL_BYTES:
-                found.append(memoryview(b"".join([found.pop(), piece])))
+            if pieces and len(pieces[-1]) + len(piece) <= SMALL_BYTES:
+                pieces.append(memoryview(b"".join([pieces.pop(), piece])))
             else:
-                found.append(piece)
+                pieces.append(piece)
             offset, size_bytes, number = offset + len(piece), size_bytes - len(piece), number + 1
-        return found
+        return pieces

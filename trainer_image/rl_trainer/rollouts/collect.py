@@ -13,10 +13,10 @@ from rl_trainer.algorithm import reuse
 from rl_trainer.algorithm.drops import Ledger, describe
 from rl_trainer.algorithm.groups import Group, Limits, select
 from rl_trainer.context.job import Job, Progress
-from rl_trainer.context.waiting import scene
+from rl_trainer.context.waiting import queue_summary
 from rl_trainer.data.stream import TrainStream
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.rollouts.intake import Loss
+from rl_trainer.rollouts.intake import LostGroup
 from rl_trainer.rollouts.supply import Supply
 
 NO_SIGNAL_BATCHES = 20
@@ -36,19 +36,18 @@ class Collected:
 
 
 class Collector:
-    """The train queue as the trainer sees it."""
+    """The train queue as the trainer sees it.
+
+    Args:
+        job: whose queue.
+        stream: where prompts come from.
+        limits: of usable rollouts.
+        deadline_seconds: longest wait without a newly completed group.
+    """
 
     def __init__(
         self, job: Job, stream: TrainStream, *, limits: Limits, deadline_seconds: float
     ) -> None:
-        """See the class.
-
-        Args:
-            job: whose queue.
-            stream: where prompts come from.
-            limits: of usable rollouts.
-            deadline_seconds: longest wait without a newly completed group.
-        """
         self._job = job
         self._deadline = deadline_seconds
         self._supply = Supply(job, stream, limits=limits)
@@ -74,9 +73,9 @@ class Collector:
         self._batches.extend(stores.batches.lineage(progress.head, after_step=after))
         names = {task for batch in self._batches for task in batch.tasks}
         tasks = list(stores.tasks.get(names).values())
-        for task, found in zip(tasks, self._supply.intake.assemble(tasks), strict=True):
-            if isinstance(found, Group):
-                self._trained[task.id] = found
+        for task, group in zip(tasks, self._supply.intake.assemble(tasks), strict=True):
+            if isinstance(group, Group):
+                self._trained[task.id] = group
 
     def collect(self, progress: Progress) -> Collected:
         """Wait until the next step's groups are complete.
@@ -88,10 +87,10 @@ class Collector:
                 ``rollouts.maxEmptyBatches`` steps' worth of them were lost in a row.
         """
         started = news = self._job.clock()
-        self._supply.ask(progress, known=self._trained)
+        self._supply.request(progress, known=self._trained)
         while True:
             came = self._take()
-            chosen = self._choose(step=progress.step + 1, again=self._supply.answered)
+            chosen = self._choose(step=progress.step + 1, again=self._supply.caught_up)
             now = self._job.clock()
             news = now if came else news
             if len(chosen) == self._per_step:
@@ -115,7 +114,7 @@ class Collector:
 
         What takes their place is handed out when the next groups are collected.
         """
-        self._supply.hold()
+        self._supply.pause()
         self._job.stores.tasks.retire([group.task.id for group in groups])
         self._batches.append(batch)
         for group in groups:
@@ -166,27 +165,27 @@ class Collector:
         return len(self._complete.keys() - {group.task.id for group in chosen})
 
     def _forget(self, *, step: int) -> None:
-        known, wanted = reuse.trainings(self._batches), self._off_policy.max_trainings
+        trainings, max_trainings = reuse.trainings(self._batches), self._off_policy.max_trainings
         self._trained = {
             name: group
             for name, group in self._trained.items()
             if group.is_trainable(step=step, max_staleness=self._off_policy.max_staleness)
             and all(
-                known[rollout.id].times < wanted
+                trainings[rollout.id].times < max_trainings
                 for rollout in group.rollouts
-                if rollout.id in known
+                if rollout.id in trainings
             )
         }
 
     def _take(self) -> bool:
         """Take what was found; whether any whole group was among it."""
-        found = self._supply.take()
-        for loss in found.losses:
+        news = self._supply.take()
+        for loss in news.lost:
             self._count(loss)
-        self._complete |= {group.task.id: group for group in found.groups}
-        return bool(found.groups) or any(one.cause is Cause.FILTERED for one in found.losses)
+        self._complete |= {group.task.id: group for group in news.groups}
+        return bool(news.groups) or any(loss.cause is Cause.FILTERED for loss in news.lost)
 
-    def _count(self, loss: Loss) -> None:
+    def _count(self, loss: LostGroup) -> None:
         self._ledger.drop(loss.cause, loss.reason, loss.rollouts)
 
     def _publishing_lags(self, step: int) -> bool:
@@ -216,11 +215,11 @@ class Collector:
                 reason="NoSignal" if 2 * filtered > lost else "RolloutsFailing",
                 message=f"{lost} groups in a row were lost ({describe(row)}), the last one "
                 f"because: {self._ledger.last_reason}. "
-                f"{scene(self._job, queue=Queue.TRAIN)}",
+                f"{queue_summary(self._job, queue=Queue.TRAIN)}",
             )
         if silent > self._deadline:
             raise TrainingFailedError(
                 reason="NoRollouts",
                 message=f"No group was completed for {silent:.0f} s, {have} of {self._per_step} "
-                f"are there. {scene(self._job, queue=Queue.TRAIN)}",
+                f"are there. {queue_summary(self._job, queue=Queue.TRAIN)}",
             )

@@ -40,19 +40,18 @@ PASSES_WITHOUT_ANY = 4
 
 
 class Demonstrations:
-    """The train stream's records as groups of one, where others have a collector of rollouts."""
+    """The train stream's records as groups of one, where others have a collector of rollouts.
+
+    Args:
+        job: whose data.
+        stream: the order of its records.
+        template: makes tokens of them.
+        limits: of usable sequences.
+    """
 
     def __init__(
         self, job: Job, stream: TrainStream, *, template: ChatTemplate, limits: Limits
     ) -> None:
-        """See the class.
-
-        Args:
-            job: whose data.
-            stream: the order of its records.
-            template: makes tokens of them.
-            limits: of usable sequences.
-        """
         self._job, self._stream = job, stream
         self._template, self._limits = template, limits
         self._skips = job.spec.data.on_bad_record == "Skip"
@@ -124,20 +123,20 @@ class Demonstrations:
         if not samples:
             raise RefusedError(self._refusal(task, "no record of its source can"))
         # Zeros stand where samplers write log-probabilities: the gap to them is the loss.
-        found = job.team.call(
+        gap = job.team.call(
             ScoreSamples(samples=samples, temperature=TEMPERATURE),
             lambda: learner.score(samples, temperature=TEMPERATURE),
         )
-        log.info("step %d on %s: loss %.4f", step, dataset.source.name, found.mean)
+        log.info("step %d on %s: loss %.4f", step, dataset.source.name, gap.mean)
         return EvaluationResult(
             step=step,
             version=0,
             split=dataset.split,
             dataset=dataset.source.name,
             temperature=TEMPERATURE,
-            loss=found.mean,
+            loss=gap.mean,
             prompts=len(samples),
-            tokens=found.tokens,
+            tokens=gap.tokens,
             logprob_gap_mean=0.0,
             logprob_gap_max=0.0,
             seconds=job.clock() - started,
@@ -164,8 +163,8 @@ class Demonstrations:
 
     def _rollout(self, task: Task) -> Rollout:
         answer = Message.model_validate({"role": "assistant", "content": task.answer})
-        found = self._template.encode([*task.messages, answer])
-        rollout = demonstration(task, found.tokens, found.mask)
+        encoded = self._template.encode([*task.messages, answer])
+        rollout = demonstration(task, encoded.tokens, encoded.mask)
         limits = self._limits
         wrong = fault(rollout, vocabulary=limits.vocabulary, max_tokens=limits.max_tokens)
         if wrong:
@@ -200,8 +199,8 @@ def demonstration(task: Task, tokens: Sequence[int], mask: Sequence[int]) -> Rol
         mask=bytes(mask),
         logprobs=pack_float32([0.0] * len(tokens)),
         spans=[
-            VersionSpan(version=0, step=task.created_step, start=one.start(), end=one.end())
-            for one in re.finditer(b"\1+", bytes(mask))
+            VersionSpan(version=0, step=task.created_step, start=match.start(), end=match.end())
+            for match in re.finditer(b"\1+", bytes(mask))
         ],
         text=task.answer,
         stop_reason=StopReason.STOP,

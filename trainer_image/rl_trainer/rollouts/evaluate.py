@@ -17,7 +17,7 @@ from rl_trainer.algorithm.groups import Limits, assemble
 from rl_trainer.algorithm.pass_rates import pass_rates
 from rl_trainer.algorithm.samples import sequences
 from rl_trainer.context.job import Job, Progress
-from rl_trainer.context.waiting import poll_seconds, scene
+from rl_trainer.context.waiting import poll_seconds, queue_summary
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.prompts import asked
 from rl_trainer.distributed.rank_commands import ScoreSamples
@@ -96,8 +96,8 @@ def evaluate(
     job.stores.tasks.retire([task.id for task in tasks])
     seconds = (job.clock() - started) / len(tasks)
     return [
-        _result(job, learner, part, found, pointer=pointer, seconds=seconds * len(found))
-        for part, found in zip(parts, groups, strict=True)
+        _result(job, learner, part, answers, pointer=pointer, seconds=seconds * len(answers))
+        for part, answers in zip(parts, groups, strict=True)
     ]
 
 
@@ -107,8 +107,8 @@ def retire_leftovers(job: Job) -> None:
     Those of a later epoch stay: this trainer may have been replaced without knowing it.
     """
     for state in TaskState:
-        found = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=state)
-        left = [task.id for task in found if _epoch(task) < job.epoch]
+        tasks = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=state)
+        left = [task.id for task in tasks if _epoch(task) < job.epoch]
         job.stores.tasks.drop(left, reason="its trainer is gone", cause=Cause.OVER)
 
 
@@ -179,7 +179,8 @@ def _wait(job: Job, tasks: list[Task], *, pointer: PolicyPointer) -> list[Task]:
             raise TrainingFailedError(
                 reason="EvaluationTimeout",
                 message=f"Stopped {phase} after {waited:.0f} s "
-                f"(spec.training.evaluation.timeoutSeconds). {scene(job, queue=Queue.EVALUATION)}",
+                "(spec.training.evaluation.timeoutSeconds). "
+                f"{queue_summary(job, queue=Queue.EVALUATION)}",
             )
         job.heartbeat.say(f"{phase} ({waited:.0f} s)")
         job.heartbeat.pause(poll_seconds(len(tasks)))
@@ -189,13 +190,13 @@ def _groups(
     job: Job, tasks: list[Task], *, pointer: PolicyPointer, limits: Limits
 ) -> list[tuple[Rollout, ...]]:
     """Rollouts of each task, in their order, each proven to be of the version."""
-    found = job.stores.rollouts.get([rollout for task in tasks for rollout in task.rollouts])
+    rollouts = job.stores.rollouts.get([rollout for task in tasks for rollout in task.rollouts])
     groups = []
     for task in tasks:
-        group = assemble(task, found, limits)
+        group = assemble(task, rollouts, limits)
         if isinstance(group, str):
             raise TrainingFailedError(reason="EvaluationFailed", message=f"{task.id}: {group}.")
-        versions = {span.version for one in group.rollouts for span in one.spans}
+        versions = {span.version for rollout in group.rollouts for span in rollout.spans}
         if versions != {pointer.version}:
             raise TrainingFailedError(
                 reason="EvaluationFailed",
@@ -215,8 +216,8 @@ def _result(
     pointer: PolicyPointer,
     seconds: float,
 ) -> EvaluationResult:
-    rewards = [[one.reward for one in group] for group in groups]
-    rollouts = [one for group in groups for one in group]
+    rewards = [[rollout.reward for rollout in group] for group in groups]
+    rollouts = [rollout for group in groups for rollout in group]
     samples = [sequence for rollout in rollouts for sequence in sequences(rollout)]
     gap = job.team.call(
         ScoreSamples(samples=samples, temperature=part.temperature),

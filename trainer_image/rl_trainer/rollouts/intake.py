@@ -1,4 +1,4 @@
-"""Finished tasks of the train queue: read as whole groups, judged, or put out of the queue."""
+"""Finished tasks of the train queue: read as whole groups, then admitted or dropped."""
 
 from __future__ import annotations
 
@@ -16,78 +16,77 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class LostGroup:
     """A group that will not be trained, and has left the queue."""
 
     cause: Cause
     reason: str
     rollouts: tuple[Rollout, ...] = ()
-    """Where it had finished."""
+    """Of a group that had finished; else empty."""
 
 
 @dataclass(slots=True)
-class News:
-    """What was found since the last time."""
+class QueueUpdate:
+    """Groups that finished, and groups that were lost, since the last update."""
 
     groups: list[Group] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
+    lost: list[LostGroup] = field(default_factory=list)
 
-    def add(self, other: News) -> None:
-        """Append what was found later."""
+    def add(self, other: QueueUpdate) -> None:
+        """Append a later update."""
         self.groups += other.groups
-        self.losses += other.losses
+        self.lost += other.lost
 
 
 class Intake:
-    """Makes groups of finished tasks."""
+    """Makes groups of finished tasks.
+
+    Args:
+        job: whose queue.
+        limits: of usable rollouts.
+        freed: called when a task was taken out of the queue.
+    """
 
     def __init__(self, job: Job, *, limits: Limits, freed: Callable[[], None]) -> None:
-        """See the class.
-
-        Args:
-            job: whose queue.
-            limits: of usable rollouts.
-            freed: called when a task was put out of the queue.
-        """
         self._job, self._limits, self._freed = job, limits, freed
 
-    def judged(self, new: list[Task]) -> News:
-        """Whole groups that teach something; all others are put out of the queue."""
-        news = News()
-        current = self._current(new, news)
-        for task, found in zip(current, self.assemble(current), strict=True):
-            if isinstance(found, str):
-                news.losses.append(self.drop(task, Cause.UNUSABLE, f"unusable: {found}"))
+    def judge(self, new: list[Task]) -> QueueUpdate:
+        """Split finished tasks into groups to train and lost groups; the latter leave the queue."""
+        update = QueueUpdate()
+        current = self._current(new, update)
+        for task, result in zip(current, self.assemble(current), strict=True):
+            if isinstance(result, str):
+                update.lost.append(self.drop(task, Cause.UNUSABLE, f"unusable: {result}"))
                 continue
             dull = credit.no_signal(
-                found.rollouts, self._job.spec.algorithm, baseline=found.baseline
+                result.rollouts, self._job.spec.algorithm, baseline=result.baseline
             )
             if dull:
-                news.losses.append(
-                    self.drop(task, Cause.FILTERED, f"no signal: {dull}", group=found)
+                update.lost.append(
+                    self.drop(task, Cause.FILTERED, f"no signal: {dull}", group=result)
                 )
             else:
-                news.groups.append(found)
-        return news
+                update.groups.append(result)
+        return update
 
-    def _current(self, new: list[Task], news: News) -> list[Task]:
-        """Without tasks that were trained long ago, deleted, and inserted once more.
+    def _current(self, new: list[Task], update: QueueUpdate) -> list[Task]:
+        """Drop tasks that were trained long ago, deleted, and inserted once more.
 
-        A trainer that slept through its replacement may do that. Their places in the stream were
-        noted in the run before they were deleted.
+        A trainer that was replaced while it was suspended may insert them. The run notes up to
+        which sequence tasks were deleted, before it deletes them.
         """
         if not new or self._job.spec.lifecycle.retention.keeps_documents:
             return new
         run = self._job.stores.runs.get(self._job.run)
-        below = run.deleted.tasks_below if run else 0
+        trained_below = run.deleted.tasks_below if run else 0
         for task in new:
-            if task.sequence < below:
+            if task.sequence < trained_below:
                 reason = "its place in the stream was trained before"
-                news.losses.append(self.drop(task, Cause.UNUSABLE, reason))
-        return [task for task in new if task.sequence >= below]
+                update.lost.append(self.drop(task, Cause.UNUSABLE, reason))
+        return [task for task in new if task.sequence >= trained_below]
 
     def assemble(self, tasks: list[Task]) -> list[Group | str]:
-        """Read the groups of finished tasks, or why one is unusable."""
+        """The group of each finished task, or why it is unusable."""
         read = self._job.stores.rollouts.read(
             [rollout for task in tasks for rollout in task.rollouts]
         )
@@ -100,15 +99,17 @@ class Intake:
             for task in tasks
         ]
 
-    def drop(self, task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> Loss:
-        """Put a finished task out of the queue."""
+    def drop(
+        self, task: Task, cause: Cause, reason: str, *, group: Group | None = None
+    ) -> LostGroup:
+        """Take a finished task out of the queue."""
         self._job.stores.tasks.drop([task.id], reason=reason, cause=cause)
         self._freed()
-        return told(task, cause, reason, group=group)
+        return log_lost(task, cause, reason, group=group)
 
 
-def told(task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> Loss:
-    """A loss, told in the log."""
+def log_lost(task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> LostGroup:
+    """Log that a group is lost, and return the record of it."""
     level = logging.INFO if cause in (Cause.STALE, Cause.FILTERED) else logging.WARNING
     log.log(level, "group %s is lost (%s): %s", task.id, cause, reason)
-    return Loss(cause=cause, reason=reason, rollouts=group.rollouts if group else ())
+    return LostGroup(cause=cause, reason=reason, rollouts=group.rollouts if group else ())

@@ -19,9 +19,9 @@ def tidy(job: Job, run: Run) -> None:
     if run.durable is not None:
         job.stores.batches.mark_durable(job.run, through=run.durable.step)
     root = f"{job.prefix}policies/"
-    found = retention.folders(job.stores.objects.list(root), root=root)
+    folders = retention.folders(job.stores.objects.list(root), root=root)
     kept = {record.prefix for record in job.stores.policies.of_run(job.run)}
-    for folder in retention.orphaned_policies(found, kept=kept, epoch=job.epoch):
+    for folder in retention.orphaned_policies(folders, kept=kept, epoch=job.epoch):
         job.stores.objects.delete_prefix(folder.prefix)
     export.delete_older(job)
     job.stores.rollouts.sweep(job.run, older_than_seconds=STRAY_SECONDS)

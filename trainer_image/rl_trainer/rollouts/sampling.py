@@ -14,7 +14,7 @@ from rl_contracts.documents.run import PolicyPointer, Sampled
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_trainer.algorithm.groups import Group, Limits, assemble
 from rl_trainer.context.job import Job
-from rl_trainer.context.waiting import poll_seconds, scene
+from rl_trainer.context.waiting import poll_seconds, queue_summary
 from rl_trainer.data.stream import TrainStream
 from rl_trainer.errors import TrainingFailedError
 
@@ -23,19 +23,18 @@ AHEAD = 2
 
 
 class Windows:
-    """The prompts of a run, ``promptsPerStep`` at a time."""
+    """The prompts of a run, ``promptsPerStep`` at a time.
+
+    Args:
+        job: whose prompts, with its number of steps known.
+        stream: where they come from.
+        pointer: the one policy that may sample them.
+        limits: of usable rollouts.
+    """
 
     def __init__(
         self, job: Job, stream: TrainStream, *, pointer: PolicyPointer, limits: Limits
     ) -> None:
-        """See the class.
-
-        Args:
-            job: whose prompts, with its number of steps known.
-            stream: where they come from.
-            pointer: the one policy that may sample them.
-            limits: of usable rollouts.
-        """
         self._job, self._stream, self._pointer, self._limits = job, stream, pointer, limits
         self._size = job.spec.training.prompts_per_step
 
@@ -65,24 +64,24 @@ class Windows:
         return [self._stream.task(first + offset, step=0) for offset in range(self._size)]
 
     def _wait(self, names: Sequence[str], *, number: int) -> list[Task]:
-        job, known = self._job, -1
+        job, ended_before = self._job, -1
         news = job.clock()
         while True:
-            found = job.stores.tasks.get(names)
+            tasks = job.stores.tasks.get(names)
             ended = [
-                task for task in found.values() if task.state in (TaskState.DONE, TaskState.DEAD)
+                task for task in tasks.values() if task.state in (TaskState.DONE, TaskState.DEAD)
             ]
             if len(ended) == len(names):
                 return sorted(ended, key=lambda task: task.sequence)
             now = job.clock()
-            if len(ended) > known:
-                known, news = len(ended), now
+            if len(ended) > ended_before:
+                ended_before, news = len(ended), now
             phase = f"sampling: {number * self._size + len(ended)} of {self._whole} prompts"
             if now - news > job.wait_seconds:
                 raise TrainingFailedError(
                     reason="RolloutTimeout",
                     message=f"Stopped {phase} after {now - news:.0f} s without news. "
-                    f"{scene(job, queue=Queue.TRAIN)}",
+                    f"{queue_summary(job, queue=Queue.TRAIN)}",
                 )
             job.heartbeat.say(phase)
             job.heartbeat.pause(poll_seconds(len(names)))

@@ -1,8 +1,8 @@
-"""The train queue beside training: prompts handed out, finished groups read ahead.
+"""The train queue beside training: hands out prompts and reads finished groups ahead.
 
-A thread does what the document store is asked for, so that the trainer finds groups in memory when
-it forms a batch. What is read ahead is no more than what is handed out, and nothing is decided here
-that depends on time: how old a group is, is looked at when its batch is formed.
+A thread makes all requests to the document store, so that the trainer has groups in memory when it
+forms a batch. It never reads ahead more than it handed out. It decides nothing that depends on
+time: the staleness of a group is checked when its batch is formed.
 """
 
 from __future__ import annotations
@@ -16,112 +16,111 @@ from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.algorithm.prompt_budget import admissible
 from rl_trainer.context.job import Job, Progress
-from rl_trainer.context.waiting import look_seconds
+from rl_trainer.context.waiting import poll_interval
 from rl_trainer.data.stream import TrainStream
-from rl_trainer.rollouts.intake import Intake, News, told
+from rl_trainer.rollouts.intake import Intake, QueueUpdate, log_lost
 
 DEAD_SECONDS = 0.25
-"""Dead tasks are rare, and looked for so often, or at once after some were found."""
+"""Between searches for dead tasks, which are rare; after a hit the next search follows at once."""
 COUNT_SECONDS = 5.0
-"""A full queue is counted again after so long: a former trainer's last write may be late."""
+"""A full queue is counted again after this long: an earlier trainer's last write may be late."""
 WAIT_SECONDS = 0.5
-"""Longest wait for news before the trainer looks whether it was told to stop."""
+"""Longest wait for an update before the trainer checks whether it must stop."""
 
 
 class Supply:
     """Keeps samplers supplied with prompts and reads what they finish, on a thread of its own.
 
-    The trainer's own thread calls all methods. Prompts are handed out when it asks and for as long
-    as it waits: after a step not before its policy is on its way, and where many groups are lost
-    no more are tried than the trainer hears of.
+    The trainer's main thread calls all methods. Prompts are handed out from ``request`` on and
+    while the trainer waits. So none are handed out after a step before its policy is being
+    published, and where many groups are lost, no more are tried than the trainer is told about.
+
+    Args:
+        job: whose queue.
+        stream: where prompts come from.
+        limits: of usable rollouts.
     """
 
     def __init__(self, job: Job, stream: TrainStream, *, limits: Limits) -> None:
-        """See the class.
-
-        Args:
-            job: whose queue.
-            stream: where prompts come from.
-            limits: of usable rollouts.
-        """
         self._job, self._stream = job, stream
-        self.intake = Intake(job, limits=limits, freed=self._changes_queue)
+        self.intake = Intake(job, limits=limits, freed=self._recount)
         self._per_step = job.spec.training.prompts_per_step
         self._changed = threading.Condition()
-        self._news = News()
-        self._asked, self._answered = 0, 0
-        """The last question, and the last one that was there before a whole look began."""
-        self._looks = 0
+        self._update = QueueUpdate()
+        self._requested, self._met = 0, 0
+        """Number of the last request, and of the last one made before a complete poll started."""
+        self._polls = 0
         self._awaited, self._ended = False, False
         self._missing = self._per_step
-        """Groups that the step lacks that is waited for, or else the next one."""
+        """Groups that the awaited step still lacks, or the next step while none is awaited."""
         self._admitting = threading.Lock()
         self._progress: Progress | None = None
         """None while no prompts may be handed out."""
-        self._known: set[str] = set()
-        """Finished tasks that were read."""
+        self._read_ids: set[str] = set()
+        """Ids of finished tasks that were read already."""
         self._room = False
-        """Prompts may be wanted: the queue was not found full since we put tasks into it or out of
-        it."""
+        """The queue may have room: it was not seen full since tasks entered or left it."""
         self._count_from = -math.inf
-        """When it is counted in any case."""
+        """When the queue is counted in any case."""
         self._dead_from = -math.inf
-        """When dead tasks are looked for next."""
+        """When dead tasks are searched for next."""
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="supply")
         self._thread: Future[None] | None = None
 
-    def ask(self, progress: Progress, *, known: Collection[str] = ()) -> None:
-        """Ask for the next step's groups; the first question begins the thread.
+    def request(self, progress: Progress, *, known: Collection[str] = ()) -> None:
+        """Request the next step's groups; the first request starts the thread.
 
         Args:
             progress: the lineage; its ``next_sequence`` is moved on with each prompt.
-            known: tasks that are to be passed over, at the first question.
+            known: ids of tasks to skip; used by the first request.
         """
         with self._admitting:
             self._progress = progress
         with self._changed:
-            self._asked += 1
+            self._requested += 1
             self._awaited = True
             self._changed.notify_all()
         if self._thread is None:
-            self._known.update(known)
+            self._read_ids.update(known)
             self._thread = self._executor.submit(self._work)
 
-    def take(self) -> News:
-        """What was found and not taken yet."""
+    def take(self) -> QueueUpdate:
+        """The update since the last call."""
         with self._changed:
-            found, self._news = self._news, News()
-            return found
+            update, self._update = self._update, QueueUpdate()
+            return update
 
     @property
-    def answered(self) -> bool:
-        """Whether everything that was finished when ``ask`` was called has been told."""
+    def caught_up(self) -> bool:
+        """Whether everything that was finished when ``request`` was called has been told."""
         with self._changed:
-            return self._answered == self._asked and not self._news.groups
+            return self._met == self._requested and not self._update.groups
 
     def wait(self, *, missing: int | None = None) -> None:
-        """Wait for news, or for a look without any, a short time; raises what ended the thread.
+        """Wait for an update or the end of a poll, at most ``WAIT_SECONDS``.
+
+        Raises what ended the thread.
 
         Args:
-            missing: groups that the step lacks, where that is not as many as were not told.
+            missing: groups that the step still lacks, where that differs from the thread's count.
         """
         with self._changed:
-            looks = self._looks
+            polls = self._polls
             self._missing = self._missing if missing is None else missing
             self._changed.wait_for(
-                lambda: self._news.groups or self._news.losses or self._looks != looks,
+                lambda: self._update.groups or self._update.lost or self._polls != polls,
                 timeout=WAIT_SECONDS,
             )
         self.check()
 
     def served(self, *, ahead: int = 0) -> None:
-        """The step has its groups, and the next one so many: look less often."""
+        """The step has its groups, and the next step already has ``ahead``: poll less often."""
         with self._changed:
             self._awaited = False
             self._missing = self._per_step - ahead
 
-    def hold(self) -> None:
-        """Hand out no prompts until the next question."""
+    def pause(self) -> None:
+        """Hand out no prompts until the next request."""
         with self._admitting:
             self._progress = None
 
@@ -143,32 +142,30 @@ class Supply:
                 with self._changed:
                     if self._ended:
                         return
-                    asked, awaited = self._asked, self._awaited
-                    new = asked != self._answered
+                    requested, awaited = self._requested, self._awaited
+                    new = requested != self._met
                     counts = self._room or self._job.clock() >= self._count_from
                     admits = new or (awaited and counts)
                     self._room = self._room and not admits
                 if admits:
                     self._admit()
-                self._look()
+                self._poll()
                 if new or self._job.clock() >= self._dead_from:
-                    self._bury()
+                    self._bury_dead()
                 with self._changed:
-                    self._answered = asked
-                    self._looks += 1
+                    self._met = requested
+                    self._polls += 1
                     self._changed.notify_all()
-                    self._rest()
+                    self._wait_for_poll()
         finally:
             with self._changed:
-                self._looks += 1
+                self._polls += 1
                 self._changed.notify_all()
 
-    def _rest(self) -> None:
-        """Until the next look is due; the lock is held."""
-        seconds = look_seconds(self._per_step, missing=self._missing, awaited=self._awaited)
-        self._changed.wait_for(
-            lambda: self._ended or self._asked != self._answered, timeout=seconds
-        )
+    def _wait_for_poll(self) -> None:
+        """Wait until the next poll is due; the caller holds the lock."""
+        seconds = poll_interval(self._per_step, missing=self._missing, awaited=self._awaited)
+        self._changed.wait_for(lambda: self._ended or self._requested != self._met, timeout=seconds)
 
     def _admit(self) -> None:
         with self._admitting:
@@ -188,43 +185,45 @@ class Supply:
             )
             progress.next_sequence += room
         if new < room:
-            # Some may have been there before, and trained: an attempt hands out again what the one
-            # before it did, from its last batch on.
-            self._changes_queue()
+            # Some may have been in the queue before, and trained: an attempt hands out again what
+            # the attempt before it did, from its last batch on.
+            self._recount()
 
-    def _look(self) -> None:
-        """Read newly finished tasks, and tell of them."""
+    def _poll(self) -> None:
+        """Read newly finished tasks and deliver their groups."""
         tasks, run = self._job.stores.tasks, self._job.run
         done = tasks.ids(run, queue=Queue.TRAIN, state=TaskState.DONE)
-        self._known &= done
-        found = tasks.get(done - self._known).values()
+        self._read_ids &= done
+        fetched = tasks.get(done - self._read_ids).values()
         new = sorted(
-            (one for one in found if (one.queue, one.state) == (Queue.TRAIN, TaskState.DONE)),
-            key=lambda one: one.sequence,
+            (task for task in fetched if (task.queue, task.state) == (Queue.TRAIN, TaskState.DONE)),
+            key=lambda task: task.sequence,
         )
         for first in range(0, len(new), self._per_step):
             some = new[first : first + self._per_step]
-            self._tell(self.intake.judged(some))
-            self._known |= {one.id for one in some}
+            self._deliver(self.intake.judge(some))
+            self._read_ids |= {task.id for task in some}
 
-    def _bury(self) -> None:
-        """Take dead tasks out of the queue, and tell of them."""
+    def _bury_dead(self) -> None:
+        """Take dead tasks out of the queue and deliver them as lost groups."""
         tasks = self._job.stores.tasks
         dead = tasks.find(self._job.run, queue=Queue.TRAIN, state=TaskState.DEAD)
         tasks.bury([task.id for task in dead])
         self._dead_from = self._job.clock() + (0.0 if dead else DEAD_SECONDS)
         if dead:
-            self._changes_queue()
+            self._recount()
         for task in dead:
-            self._tell(News(losses=[told(task, task.cause or Cause.FAILED, task.reason)]))
+            self._deliver(
+                QueueUpdate(lost=[log_lost(task, task.cause or Cause.FAILED, task.reason)])
+            )
 
-    def _changes_queue(self) -> None:
-        """Have it counted at the next look."""
+    def _recount(self) -> None:
+        """Have the queue counted at the next poll."""
         with self._changed:
             self._room = True
 
-    def _tell(self, news: News) -> None:
+    def _deliver(self, update: QueueUpdate) -> None:
         with self._changed:
-            self._news.add(news)
-            self._missing -= len(news.groups)
+            self._update.add(update)
+            self._missing -= len(update.groups)
             self._changed.notify_all()

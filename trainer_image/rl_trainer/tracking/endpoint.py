@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 
 METRICS = "/metrics"
 CLIENT_SECONDS = 5.0
-"""For each part of a request. One is answered at a time: whoever asks slowly keeps others from
-their answers, and costs the trainer one thread that sleeps."""
-LOOK_SECONDS = 0.5
-"""Between looks at whether to end."""
+"""For each part of a request. Requests are answered in turn: a slow client delays the others, and
+costs the trainer a thread that sleeps."""
+POLL_SECONDS = 0.5
+"""Between checks for the end of serving."""
 
 
 class _Server(TCPServer):
-    """HTTP's own server asks the name service for its name first, which may take long."""
+    """A plain TCP server: HTTPServer resolves its own host name first, which may take long."""
 
     allow_reuse_address = True
-    timeout = LOOK_SECONDS
+    timeout = POLL_SECONDS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away."""
@@ -35,10 +35,10 @@ class _Server(TCPServer):
 
 @contextlib.contextmanager
 def serving(port: int | None, *, page: Callable[[], bytes]) -> Iterator[int | None]:
-    """Answer scrapes on all addresses until the block ends; gives the port, None where none is had.
+    """Answer scrapes on all addresses until the block ends; yields the port, or None.
 
-    A port that cannot be had, as on a host's network where another one has it, is told in the log
-    and stops nothing. The end of the block does not wait for a slow client.
+    A port that cannot be bound, e.g. because another process on the host's network has it, is
+    logged and stops nothing. The end of the block does not wait for a slow client.
 
     Args:
         port: 0 picks a free one; None: nothing is served.
@@ -55,7 +55,7 @@ def serving(port: int | None, *, page: Callable[[], bytes]) -> Iterator[int | No
         yield int(server.server_address[1])
     finally:
         ended.set()
-        thread.join(timeout=2 * LOOK_SECONDS)
+        thread.join(timeout=2 * POLL_SECONDS)
 
 
 def _bound(port: int, page: Callable[[], bytes]) -> _Server | None:

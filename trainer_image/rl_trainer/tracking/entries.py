@@ -1,4 +1,4 @@
-"""What trackers are told, made of the run's own documents. Pure."""
+"""Entries for trackers, made of the run's own documents. Pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What there is to tell of a step."""
+    """What trackers are sent for a step."""
 
     step: int
     time: float
@@ -84,8 +84,8 @@ def of_step(metrics: StepMetrics, rollouts: Iterable[Rollout] = ()) -> Entry:
         for name in names
         if values[name] is not None
     }
-    scalars |= {f"reward/parts/{_plain(name)}": one for name, one in metrics.reward_parts.items()}
-    scalars |= {f"time/phases/{name}": one for name, one in metrics.seconds.items()}
+    scalars |= {f"reward/parts/{_plain(name)}": mean for name, mean in metrics.reward_parts.items()}
+    scalars |= {f"time/phases/{name}": spent for name, spent in metrics.seconds.items()}
     scalars |= {
         f"rollouts/dropped/{cause}": float(count) for cause, count in metrics.drops.by_cause.items()
     }
@@ -100,14 +100,14 @@ def of_step(metrics: StepMetrics, rollouts: Iterable[Rollout] = ()) -> Entry:
 
 def of_evaluations(results: Sequence[EvaluationResult], *, time: float) -> list[Entry]:
     """Evaluations, an entry for each."""
-    found = []
+    entries = []
     for result in results:
         root = f"evaluation/{result.split}/{_plain(result.dataset)}/{result.temperature:g}"
-        known = {"accuracy": result.accuracy, "loss": result.loss, "seconds": result.seconds}
-        scalars = {f"{root}/{name}": value for name, value in known.items() if value is not None}
+        figures = {"accuracy": result.accuracy, "loss": result.loss, "seconds": result.seconds}
+        scalars = {f"{root}/{name}": value for name, value in figures.items() if value is not None}
         scalars |= {f"{root}/pass_at/{k}": rate for k, rate in result.pass_at.items()}
-        found.append(Entry(step=result.step, time=time, scalars=scalars))
-    return found
+        entries.append(Entry(step=result.step, time=time, scalars=scalars))
+    return entries
 
 
 def shown(rollout: Rollout) -> Shown:

@@ -32,7 +32,7 @@ class MLflow:
         self._run = ""
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """See Tracker."""
+        """Implement ``Tracker``."""
         try:
             client, metrics = (
                 self._begun(),
@@ -47,7 +47,7 @@ class MLflow:
         """See Tracker; the server has everything."""
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement ``Tracker``."""
         try:
             if self._client is not None and self._run:
                 self._client.set_terminated(self._run)
@@ -75,19 +75,19 @@ class MLflow:
         where = experiment.experiment_id if experiment else client.create_experiment(about.project)
         tags = {"rl.job": about.job, "rl.run": about.run, "rl.epoch": str(about.epoch)}
         same = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
-        found = client.search_runs([where], filter_string=same, max_results=1)
-        if found:
-            return str(found[0].info.run_id)
+        runs = client.search_runs([where], filter_string=same, max_results=1)
+        if runs:
+            return str(runs[0].info.run_id)
         return str(client.create_run(where, run_name=about.name, tags=tags).info.run_id)
 
 
 def flat(settings: dict[str, Any], *, under: str = "") -> dict[str, Any]:
     """Settings by their path, e.g. ``training.optimizer.kind``."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in settings.items():
         inner = isinstance(value, dict)
-        found |= flat(value, under=f"{under}{name}.") if inner else {f"{under}{name}": value}
-    return found
+        flattened |= flat(value, under=f"{under}{name}.") if inner else {f"{under}{name}": value}
+    return flattened
 
 
 def _metrics(entry: Entry) -> list[Metric]:

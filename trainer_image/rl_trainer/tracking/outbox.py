@@ -29,6 +29,12 @@ class Outbox:
 
     The trainer never waits: what the queue cannot hold pushes the oldest out, which is counted and
     logged. What a tracker refuses is given to it again, after pauses that double.
+
+    Args:
+        tracker: used by the thread alone.
+        upload: keeps its files.
+        capacity: entries that may wait.
+        clock: seconds.
     """
 
     def __init__(
@@ -39,14 +45,6 @@ class Outbox:
         capacity: int = CAPACITY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """See the class.
-
-        Args:
-            tracker: used by the thread alone.
-            upload: keeps its files.
-            capacity: entries that may wait.
-            clock: seconds.
-        """
         self._tracker, self._upload, self._clock = tracker, upload, clock
         self._capacity = capacity
         self._changed = threading.Condition()

@@ -22,7 +22,7 @@ class SampleFiles:
         self._place = folder
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """See Tracker."""
+        """Implement ``Tracker``."""
         try:
             self._place.mkdir(parents=True, exist_ok=True)
             for entry in entries:
@@ -37,4 +37,4 @@ class SampleFiles:
         """See Tracker; files are whole as they are written."""
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement ``Tracker``."""

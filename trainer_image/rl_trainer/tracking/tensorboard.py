@@ -28,7 +28,7 @@ class TensorBoard:
         self._files = 0
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """See Tracker."""
+        """Implement ``Tracker``."""
         try:
             for entry in entries:
                 _write(self._open(), entry)
@@ -36,11 +36,11 @@ class TensorBoard:
             raise TrackerError(f"event file: {error}") from error
 
     def save(self) -> None:
-        """See Tracker."""
+        """Implement ``Tracker``."""
         self.close()
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement ``Tracker``."""
         try:
             if self._writer is not None:
                 self._writer.close()

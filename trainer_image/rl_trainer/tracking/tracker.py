@@ -1,4 +1,4 @@
-"""What a tracker is."""
+"""The interface of a tracker."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rl_trainer.tracking.entries import Entry
 
 
 class TrackerError(RLError):
-    """A tracker did not take what it was given; it may later."""
+    """A tracker did not take its entries; trying again later may help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """The attempt, as trackers name it: each attempt is a run of theirs, and tells all steps."""
+    """The attempt as trackers name it. Each attempt is a run of theirs and gets all steps."""
 
     project: str
     job: str
@@ -28,7 +28,7 @@ class About:
 
     @property
     def name(self) -> str:
-        """Of the attempt."""
+        """``<job>-<first 8 characters of the run>-<epoch>``."""
         return f"{self.job}-{self.run[:8]}-{self.epoch}"
 
 
@@ -47,7 +47,7 @@ class Tracker(Protocol):
         """Take entries, in order; raises TrackerError where that may be tried again."""
 
     def save(self) -> None:
-        """Bring what was written into the folder's files; raises TrackerError."""
+        """Flush what was written to the folder's files; raises TrackerError."""
 
     def close(self) -> None:
-        """End; raises TrackerError."""
+        """Write the rest and end the run of the tracker; raises TrackerError."""

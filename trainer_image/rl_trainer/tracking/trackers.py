@@ -28,20 +28,19 @@ FOLDER = "tracking/"
 SECRET = "spec.training.tracking.secretName"
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the outbox tries again, and looks first what is there
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the outbox retries, and checks first what is there
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "WANDB_ERROR_REPORTING": "false",
 }
-"""Read by the libraries when they are imported: nothing goes to their makers unasked."""
+"""Read by the libraries on import: no telemetry is sent to their makers."""
 END_SECONDS, STOP_SECONDS = 30.0, 5.0
 """Longest waits for a tracker: when the run is complete, and when an attempt ends otherwise."""
 
 
 class Trackers:
-    """Tells every tracker the same, and Prometheus' figures always."""
+    """Sends every tracker the same entries, and updates the figures for Prometheus."""
 
     def __init__(self, outboxes: Sequence[Outbox], *, samples: int, figures: Figures) -> None:
-        """See the class; ``samples`` rollouts of each step are shown."""
         self._outboxes, self._samples, self._figures = outboxes, samples, figures
 
     @property
@@ -51,17 +50,17 @@ class Trackers:
         return {name: count for name, count in counts.items() if count}
 
     def go_on(self, progress: Progress, evaluations: Sequence[EvaluationResult]) -> None:
-        """Tell all steps and evaluations before this attempt's own."""
+        """Send the steps and evaluations of the attempts before this one."""
         self._figures.go_on(progress.metrics, evaluations)
         if not self._outboxes:
             return
-        told = [entries.of_step(metric) for metric in progress.metrics]
+        history = [entries.of_step(metric) for metric in progress.metrics]
         time = progress.metrics[-1].time if progress.metrics else 0.0
-        told += entries.of_evaluations(evaluations, time=time)
-        self._put(sorted(told, key=lambda one: one.step))
+        history += entries.of_evaluations(evaluations, time=time)
+        self._put(sorted(history, key=lambda entry: entry.step))
 
     def step(self, metrics: StepMetrics, rollouts: Sequence[Rollout]) -> None:
-        """Tell a step; of its rollouts some are shown, from all over the batch."""
+        """Send a step, with ``samples`` of its rollouts, spread evenly over the batch."""
         self._figures.step(metrics)
         if self._outboxes:
             apart = max(1, len(rollouts) // max(1, self._samples))
@@ -69,33 +68,33 @@ class Trackers:
             self._put([entries.of_step(metrics, chosen)])
 
     def evaluated(self, results: Sequence[EvaluationResult], *, time: float) -> None:
-        """Tell evaluations."""
+        """Send evaluation results."""
         self._figures.evaluated(results)
         self._put(entries.of_evaluations(results, time=time))
 
     def close(self, *, finished: bool) -> None:
-        """Give each what waits, for a short time."""
+        """Let each tracker take what waits, for at most ``END_SECONDS`` or ``STOP_SECONDS``."""
         for outbox in self._outboxes:
             outbox.close(seconds=END_SECONDS if finished else STOP_SECONDS)
 
-    def _put(self, told: Sequence[entries.Entry]) -> None:
+    def _put(self, new_entries: Sequence[entries.Entry]) -> None:
         for outbox in self._outboxes:
-            outbox.put(told)
+            outbox.put(new_entries)
 
 
 def check(job: Job) -> None:
-    """See that the trackers' credentials are there, and not in the manifest.
+    """Check that the trackers' credentials are mounted, and not written in the manifest.
 
     Raises:
-        RefusedError: they are not.
+        RefusedError: one is missing, or stands in ``spec.trainer.env``.
     """
     _credentials(job.spec, job.tracking_folder)
 
 
 def of_attempt(job: Job, run: Run) -> Trackers:
-    """The trackers that the manifest names, none of them asked yet; raises what ``check`` does."""
+    """The trackers that the manifest names, none of them contacted yet; raises as ``check``."""
     section = job.spec.training.tracking
-    known = _credentials(job.spec, job.tracking_folder)
+    credentials = _credentials(job.spec, job.tracking_folder)
     about = About(
         project=section.project or run.namespace,
         job=job.name,
@@ -103,10 +102,10 @@ def of_attempt(job: Job, run: Run) -> Trackers:
         epoch=job.epoch,
         settings=settings(job.spec),
     )
-    found = _trackers(job.spec, about, folder=job.folder / "tracking", credentials=known)
+    named = _trackers(job.spec, about, folder=job.folder / "tracking", credentials=credentials)
     outboxes = [
-        Outbox(one, upload=_uploader(job.stores.objects, f"{job.prefix}{FOLDER}{job.epoch}/"))
-        for one in found
+        Outbox(tracker, upload=_uploader(job.stores.objects, f"{job.prefix}{FOLDER}{job.epoch}/"))
+        for tracker in named
     ]
     return Trackers(outboxes, samples=section.samples, figures=job.figures)
 
@@ -118,18 +117,18 @@ def _trackers(
     section = spec.training.tracking
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    found: list[Tracker] = []
+    named: list[Tracker] = []
     if section.samples:
-        found.append(SampleFiles(folder / SampleFiles.name))
+        named.append(SampleFiles(folder / SampleFiles.name))
     if section.tensor_board:
         from rl_trainer.tracking.tensorboard import TensorBoard
 
-        found.append(TensorBoard(folder / TensorBoard.name))
+        named.append(TensorBoard(folder / TensorBoard.name))
     if section.wandb is not None:
         from rl_trainer.tracking.weights_and_biases import WeightsAndBiases
 
         place, key = folder / WeightsAndBiases.name, credentials.get(WANDB_KEY)
-        found.append(WeightsAndBiases(place, about, mode=section.wandb, key=key))
+        named.append(WeightsAndBiases(place, about, mode=section.wandb, key=key))
     if section.mlflow is not None:
         from rl_trainer.tracking.mlflow_runs import MLflow
 
@@ -140,8 +139,8 @@ def _trackers(
                 if mlflow_key in credentials
             }
         )
-        found.append(MLflow(section.mlflow, about))
-    return found
+        named.append(MLflow(section.mlflow, about))
+    return named
 
 
 def _credentials(spec: RLJobSpec, folder: Path | None) -> dict[str, str]:
@@ -150,7 +149,9 @@ def _credentials(spec: RLJobSpec, folder: Path | None) -> dict[str, str]:
     Raises:
         RefusedError: one is needed and not there, or one stands in ``trainer.env``.
     """
-    written = {one.name for one in spec.trainer.env}.intersection((WANDB_KEY, *MLFLOW_KEYS))
+    written = {variable.name for variable in spec.trainer.env}.intersection(
+        (WANDB_KEY, *MLFLOW_KEYS)
+    )
     if written:
         name = min(written)
         raise RefusedError(
@@ -162,11 +163,11 @@ def _credentials(spec: RLJobSpec, folder: Path | None) -> dict[str, str]:
                 remedy=f"Put it into a Secret under the key {name}, and name that in {SECRET}.",
             )
         )
-    found = {}
+    credentials = {}
     for name in (WANDB_KEY, *MLFLOW_KEYS):
         if folder is not None and (folder / name).is_file():
-            found[name] = (folder / name).read_text().strip()
-    if spec.training.tracking.wandb == "Online" and not found.get(WANDB_KEY):
+            credentials[name] = (folder / name).read_text().strip()
+    if spec.training.tracking.wandb == "Online" and not credentials.get(WANDB_KEY):
         raise RefusedError(
             Refusal(
                 field=SECRET,
@@ -176,7 +177,7 @@ def _credentials(spec: RLJobSpec, folder: Path | None) -> dict[str, str]:
                 remedy="Name a Secret that has it, or choose wandb Offline, which needs none.",
             )
         )
-    return found
+    return credentials
 
 
 def _uploader(objects: Objects, prefix: str) -> Callable[[Tracker], None]:

@@ -17,7 +17,15 @@ COLUMNS = ["rollout", "reward", "stop_reason", "text"]
 
 
 class WeightsAndBiases:
-    """One W&B run for the attempt, in a group for the job's run."""
+    """One W&B run for the attempt, in a group for the job's run.
+
+    Args:
+        folder: W&B's own files go below it.
+        about: the attempt.
+        mode: offline files are kept in the bucket.
+        key: for the server; not needed offline.
+        start_seconds: how long its server may take to begin a run.
+    """
 
     name = "wandb"
 
@@ -30,22 +38,13 @@ class WeightsAndBiases:
         key: str | None,
         start_seconds: int = START_SECONDS,
     ) -> None:
-        """See the class.
-
-        Args:
-            folder: W&B's own files go below it.
-            about: the attempt.
-            mode: offline files are kept in the bucket.
-            key: for the server; not needed offline.
-            start_seconds: how long its server may take to begin a run.
-        """
         self.folder: Path | None = folder if mode == "Offline" else None
         self._place, self._about, self._mode, self._key = folder, about, mode, key
         self._start_seconds = start_seconds
         self._run: Any = None
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """See Tracker."""
+        """Implement ``Tracker``."""
         try:
             run = self._begun()
             for entry in entries:
@@ -57,7 +56,7 @@ class WeightsAndBiases:
         """See Tracker; its files grow by themselves."""
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement ``Tracker``."""
         try:
             if self._run is not None:
                 self._run.finish()
@@ -106,17 +105,17 @@ class WeightsAndBiases:
 
 
 def _values(entry: Entry) -> dict[str, Any]:
-    found: dict[str, Any] = {STEP: entry.step, **entry.scalars}
+    values: dict[str, Any] = {STEP: entry.step, **entry.scalars}
     for name, counts in entry.counts.items():
         seen = sorted((int(value), count) for value, count in counts.items())
         if seen:
             edges = [seen[0][0] - 0.5, *(value + 0.5 for value, _ in seen)]
             held = ([count for _, count in seen], edges)
-            found[name] = wandb.Histogram(np_histogram=held)
+            values[name] = wandb.Histogram(np_histogram=held)
     if entry.samples:
         rows = [
             [sample.rollout, sample.reward, sample.stop_reason, sample.text]
             for sample in entry.samples
         ]
-        found["samples"] = wandb.Table(columns=COLUMNS, data=rows)
-    return found
+        values["samples"] = wandb.Table(columns=COLUMNS, data=rows)
+    return values

@@ -17,10 +17,10 @@ from rl_contracts.stores.connect import Stores
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job, Progress
-from rl_trainer.context.waiting import look_seconds
+from rl_trainer.context.waiting import poll_interval
 from rl_trainer.data.stream import TrainStream
 from rl_trainer.rollouts import supply
-from rl_trainer.rollouts.intake import News
+from rl_trainer.rollouts.intake import QueueUpdate
 from rl_trainer.rollouts.supply import Supply
 from tests.documents import a_rollout, a_run
 from tests.unit.rl_trainer.conftest import SPEC
@@ -55,7 +55,7 @@ class Side:
     stores: Stores
     supply: Supply
     progress: Progress
-    news: News
+    update: QueueUpdate
 
     def tasks(self, state: TaskState) -> list[Task]:
         return self.stores.tasks.find(RUN, queue=Queue.TRAIN, state=state)
@@ -84,13 +84,13 @@ class Side:
     def groups(self, count: int) -> list[str]:
         """Wait for so many groups in all, and name them."""
 
-        def look() -> bool:
-            self.news.add(self.supply.take())
+        def polled() -> bool:
+            self.update.add(self.supply.take())
             self.supply.check()
-            return len(self.news.groups) >= count
+            return len(self.update.groups) >= count
 
-        until(look, what=f"{count} groups")
-        return [group.task.id for group in self.news.groups]
+        until(polled, what=f"{count} groups")
+        return [group.task.id for group in self.update.groups]
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def supplying(stores: Stores, folder: Path) -> Iterator[Side]:
     stream = TrainStream(run=RUN, spec=spec, datasets=[a_dataset(*examples)])
     supply = Supply(job, stream, limits=LIMITS)
     try:
-        yield Side(stores, supply, Progress(), News())
+        yield Side(stores, supply, Progress(), QueueUpdate())
     finally:
         supply.close(wait=True)
 
@@ -115,66 +115,66 @@ def side(stores: Stores, tmp_path: Path) -> Iterator[Side]:
 
 
 def test_groups_are_read_while_the_trainer_trains(side: Side) -> None:
-    side.supply.ask(side.progress)
+    side.supply.request(side.progress)
     side.await_tasks(PER_STEP * (STALENESS + 1))
     side.answer(PER_STEP)
     first = side.groups(PER_STEP)
     side.supply.served()  # it trains from here on, and asks for nothing
     side.answer(PER_STEP)
     assert len(set(side.groups(2 * PER_STEP))) == 2 * PER_STEP, "each once"
-    assert side.news.groups[0].rollouts[0].task == first[0]
+    assert side.update.groups[0].rollouts[0].task == first[0]
     assert side.progress.next_sequence == 2 * PER_STEP
 
 
 def test_prompts_are_handed_out_when_the_trainer_asks(side: Side) -> None:
-    side.supply.ask(side.progress)
+    side.supply.request(side.progress)
     side.await_tasks(2 * PER_STEP)
     side.answer(PER_STEP)
     names = side.groups(PER_STEP)
     side.supply.served()
-    side.supply.hold()
+    side.supply.pause()
     side.stores.tasks.retire(names)
     side.answer(1)
     side.groups(PER_STEP + 1)  # a look after that
     assert len(side.tasks(TaskState.PENDING)) == PER_STEP - 1, "the policy is not out yet"
     side.progress.step = 1
-    side.supply.ask(side.progress)
+    side.supply.request(side.progress)
     side.await_tasks(PER_STEP - 1 + PER_STEP)
     assert side.progress.next_sequence == 3 * PER_STEP
 
 
 def test_what_is_lost_is_told_and_replaced_while_the_trainer_waits(side: Side) -> None:
-    side.supply.ask(side.progress)
+    side.supply.request(side.progress)
     side.await_tasks(2 * PER_STEP)
     assert side.stores.tasks.hand_back(side.claim(), reason="the judge is down")
     side.answer(1, reward=0.5)  # teaches nothing
     side.await_tasks(2 * PER_STEP)
 
-    def told() -> bool:
-        side.news.add(side.supply.take())
-        return len(side.news.losses) == 2
+    def log_lost() -> bool:
+        side.update.add(side.supply.take())
+        return len(side.update.lost) == 2
 
-    until(told, what="two losses")
-    assert {loss.cause for loss in side.news.losses} == {Cause.FAILED, Cause.FILTERED}
-    assert [len(loss.rollouts) for loss in side.news.losses if loss.cause is Cause.FILTERED] == [2]
-    assert side.news.groups == []
+    until(log_lost, what="two losses")
+    assert {loss.cause for loss in side.update.lost} == {Cause.FAILED, Cause.FILTERED}
+    assert [len(loss.rollouts) for loss in side.update.lost if loss.cause is Cause.FILTERED] == [2]
+    assert side.update.groups == []
 
 
 def test_an_answer_means_that_all_was_seen(side: Side) -> None:
-    side.supply.ask(side.progress)
+    side.supply.request(side.progress)
     side.await_tasks(2 * PER_STEP)
     side.answer(PER_STEP)
     side.groups(PER_STEP)
     side.supply.served()
     side.answer(PER_STEP)
-    side.supply.ask(side.progress)
+    side.supply.request(side.progress)
 
     def answered() -> bool:
-        side.news.add(side.supply.take())
-        return side.supply.answered
+        side.update.add(side.supply.take())
+        return side.supply.caught_up
 
     until(answered, what="an answer")
-    assert len(side.news.groups) == 2 * PER_STEP
+    assert len(side.update.groups) == 2 * PER_STEP
 
 
 def test_what_ends_the_thread_is_raised_where_the_trainer_waits(
@@ -184,7 +184,7 @@ def test_what_ends_the_thread_is_raised_where_the_trainer_waits(
         raise StoreUnavailableError(store="store", doing="listing", cause="it is away")
 
     monkeypatch.setattr(side.stores.tasks, "ids", away)
-    side.supply.ask(side.progress)
+    side.supply.request(side.progress)
 
     def raised() -> bool:
         try:
@@ -197,12 +197,12 @@ def test_what_ends_the_thread_is_raised_where_the_trainer_waits(
 
 
 def test_prompts_that_were_trained_before_leave_room_for_others(side: Side, tmp_path: Path) -> None:
-    side.supply.ask(side.progress)
+    side.supply.request(side.progress)
     side.await_tasks(2 * PER_STEP)
     side.answer(2 * PER_STEP)
     side.stores.tasks.retire(side.groups(2 * PER_STEP))
     with supplying(side.stores, tmp_path) as another:  # it hands out from the beginning
-        another.supply.ask(another.progress)
+        another.supply.request(another.progress)
         another.await_tasks(2 * PER_STEP)
     assert another.progress.next_sequence == 4 * PER_STEP
 
@@ -218,27 +218,27 @@ def test_a_queue_that_is_full_is_counted_no_more(
         return total(run, queue=queue)
 
     monkeypatch.setattr(side.stores.tasks, "total", counting)
-    side.supply.ask(side.progress)
+    side.supply.request(side.progress)
     for _ in range(5):  # looks
         side.supply.wait()
     assert counted == [RUN], "what was put into it was not there before"
 
 
-def test_it_looks_by_what_is_missing(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
-    rests: list[tuple[int, bool]] = []
+def test_supply_polls_by_missing_groups(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    polls: list[tuple[int, bool]] = []
 
-    def resting(tasks: int, *, missing: int, awaited: bool) -> float:
-        rests.append((missing, awaited))
-        return look_seconds(tasks, missing=missing, awaited=awaited)
+    def recorded(tasks: int, *, missing: int, awaited: bool) -> float:
+        polls.append((missing, awaited))
+        return poll_interval(tasks, missing=missing, awaited=awaited)
 
-    monkeypatch.setattr(supply, "look_seconds", resting)
-    side.supply.ask(side.progress)
+    monkeypatch.setattr(supply, "poll_interval", recorded)
+    side.supply.request(side.progress)
     side.await_tasks(2 * PER_STEP)
-    until(lambda: (PER_STEP, True) in rests, what="a look in vain")
+    until(lambda: (PER_STEP, True) in polls, what="a poll without a result")
     side.answer(PER_STEP + 1)
     side.groups(PER_STEP + 1)
     side.supply.served(ahead=1)
-    until(lambda: (PER_STEP - 1, False) in rests, what="a look ahead")
+    until(lambda: (PER_STEP - 1, False) in polls, what="a poll ahead")
     side.answer(PER_STEP - 1)
     side.groups(2 * PER_STEP)
-    until(lambda: (0, False) in rests, what="a look that found all of the next step")
+    until(lambda: (0, False) in polls, what="a poll with all of the next step")

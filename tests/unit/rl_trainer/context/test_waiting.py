@@ -8,7 +8,7 @@ from rl_trainer.context.waiting import (
     ENOUGH_SECONDS,
     describe_samplers,
     describe_tasks,
-    look_seconds,
+    poll_interval,
     poll_seconds,
 )
 from tests.documents import a_sampler
@@ -54,9 +54,9 @@ def test_many_tasks_are_looked_at_less_often() -> None:
 def test_looks_are_as_frequent_as_what_they_find_is_wanted(
     missing: int, awaited: bool, seconds: float
 ) -> None:
-    assert look_seconds(32, missing=missing, awaited=awaited) == pytest.approx(seconds)
+    assert poll_interval(32, missing=missing, awaited=awaited) == pytest.approx(seconds)
 
 
 def test_many_groups_are_looked_for_less_often_in_any_case() -> None:
-    found = [look_seconds(10_000, missing=one, awaited=False) for one in (0, 1)]
+    found = [poll_interval(10_000, missing=one, awaited=False) for one in (0, 1)]
     assert found == [pytest.approx(4 * poll_seconds(10_000))] * 2

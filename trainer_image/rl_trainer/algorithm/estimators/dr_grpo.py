@@ -15,6 +15,6 @@ from rl_trainer.algorithm.estimators.records import Group, weighted_mean
 def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
     assert len(group) >= 2, "Dr. GRPO compares the members of a group"
-    rewards = [one.total for one in group]
+    rewards = [episode.total for episode in group]
     mean = weighted_mean(rewards)
     return [reward - mean for reward in rewards]

@@ -29,7 +29,7 @@ from rl_trainer.algorithm.estimators.reinforce_plus_plus import (
 
 def advantages(groups: Sequence[Group], section: Estimator, state: State) -> list[list[Advantage]]:
     """Advantages of every token, normalised."""
-    return whitened([[_raw(one, section) for one in group] for group in groups])
+    return whitened([[_raw(episode, section) for episode in group] for group in groups])
 
 
 def returns(episode: Episode, section: Estimator) -> Tensor:
@@ -43,12 +43,12 @@ def _raw(episode: Episode, section: Estimator) -> Tensor:
     assert episode.values is not None, "the critic has not been asked"
     steps = episode.steps(section)
     rewards, values = step_rewards(episode, steps), [*_before(episode.values, steps), 0.0]
-    found, following = [0.0] * len(rewards), 0.0
+    estimates, following = [0.0] * len(rewards), 0.0
     for t in reversed(range(len(rewards))):
         delta = rewards[t] + section.discount * values[t + 1] - values[t]
         following = delta + section.discount * section.smoothing * following
-        found[t] = following
-    return of_each_token(found, steps)
+        estimates[t] = following
+    return of_each_token(estimates, steps)
 
 
 def _before(values: Tensor, steps: Sequence[int]) -> list[float]:

@@ -19,7 +19,7 @@ EPSILON = 1e-6
 def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
     assert len(group) >= 2, "GRPO compares the members of a group"
-    rewards = [one.total for one in group]
+    rewards = [episode.total for episode in group]
     mean = weighted_mean(rewards)
     deviations = [reward - mean for reward in rewards]
     variance = math.fsum(deviation * deviation for deviation in deviations) / (len(rewards) - 1)

@@ -19,12 +19,12 @@ from rl_trainer.algorithm.estimators.records import Group, State
 def advantages(group: Group, section: Estimator, state: State) -> list[float]:
     """K times each member's weight: all 1 when rewards and reference are equal."""
     options, size = section.weighting, len(group)
-    targets = _softmax([one.total / options.q_temperature for one in group])
+    targets = _softmax([episode.total / options.q_temperature for episode in group])
     epsilon = min(options.q_epsilon, 1 / size)
     logits = []
-    for target, one in zip(targets, group, strict=True):
+    for target, episode in zip(targets, group, strict=True):
         mixed = target * (1 - size * epsilon) + epsilon
-        pulled = state.kl_coefficient * one.reference if state.kl_coefficient else 0.0
+        pulled = state.kl_coefficient * episode.reference if state.kl_coefficient else 0.0
         logits.append((math.log(mixed) + pulled) / (state.tau + state.kl_coefficient))
     return [size * weight for weight in _softmax(logits)]
 

@@ -14,5 +14,7 @@ from rl_trainer.algorithm.estimators.records import Group, weighted_mean
 def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
     assert len(group) >= 2, "OPO compares the members of a group"
-    baseline = weighted_mean([one.total for one in group], [one.num_tokens for one in group])
-    return [one.total - baseline for one in group]
+    baseline = weighted_mean(
+        [episode.total for episode in group], [episode.num_tokens for episode in group]
+    )
+    return [episode.total - baseline for episode in group]

@@ -19,7 +19,7 @@ def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ k ≥ 2 members, each ≥ 0; all zero when the rewards are equal."""
     assert section.k is not None, "the API server asks for it"
     assert 2 <= section.k <= len(group), "the best of k needs k members"
-    rewards = [one.total for one in group]
+    rewards = [episode.total for episode in group]
     return [
         _gain(reward, sorted(rewards[:index] + rewards[index + 1 :]), k=section.k)
         for index, reward in enumerate(rewards)

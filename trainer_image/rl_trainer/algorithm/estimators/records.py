@@ -45,9 +45,9 @@ class Episode:
         """Generated tokens of each step of the decision process: of a turn, or one by one."""
         if not section.per_turn:
             return [1] * self.num_tokens
-        found = list(self.turns or (self.num_tokens,))
-        assert sum(found) == self.num_tokens, "turns cover all generated tokens"
-        return found
+        turns = list(self.turns or (self.num_tokens,))
+        assert sum(turns) == self.num_tokens, "turns cover all generated tokens"
+        return turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +70,11 @@ def weighted_mean(rewards: Sequence[float], weights: Sequence[int] | None = None
         rewards: of K ≥ 1 members.
         weights: > 0, of each; None: all count the same.
     """
-    first, known = rewards[0], weights or [1] * len(rewards)
+    first, counts = rewards[0], weights or [1] * len(rewards)
     moved = math.fsum(
-        weight * (reward - first) for reward, weight in zip(rewards, known, strict=True)
+        weight * (reward - first) for reward, weight in zip(rewards, counts, strict=True)
     )
-    return first + moved / sum(known)
+    return first + moved / sum(counts)
 
 
 Group = Sequence[Episode]

@@ -25,7 +25,7 @@ EPSILON = 1e-8
 
 def advantages(groups: Sequence[Group], section: Estimator, state: State) -> list[list[Advantage]]:
     """Advantages of every token; one number for a rollout whose tokens are all alike."""
-    returns = [[_returns(one, section) for one in group] for group in groups]
+    returns = [[_returns(episode, section) for episode in group] for group in groups]
     return whitened(returns)
 
 
@@ -45,26 +45,26 @@ def step_rewards(episode: Episode, steps: Sequence[int]) -> list[float]:
 
 def of_each_token(values: Sequence[float], steps: Sequence[int]) -> Tensor:
     """Give all tokens of a step its value, float64 ``[T]``."""
-    found = torch.tensor(values, dtype=torch.float64)
-    return found.repeat_interleave(torch.tensor(steps))
+    step_values = torch.tensor(values, dtype=torch.float64)
+    return step_values.repeat_interleave(torch.tensor(steps))
 
 
 def whitened(values: list[list[Tensor]]) -> list[list[Advantage]]:
     """Values of tokens with mean 0 and variance 1 over the step; of a single token 0."""
-    everything = torch.cat([one for group in values for one in group])
+    everything = torch.cat([tokens for group in values for tokens in group])
     variance = everything.var() if len(everything) > 1 else torch.ones((), dtype=torch.float64)
     mean, scale = everything.mean(), torch.rsqrt(variance + EPSILON)
-    return [[_compact((one - mean) * scale) for one in group] for group in values]
+    return [[_compact((tokens - mean) * scale) for tokens in group] for group in values]
 
 
 def _returns(episode: Episode, section: Estimator) -> Tensor:
     steps = episode.steps(section)
     rewards = step_rewards(episode, steps)
-    found, following = [0.0] * len(rewards), 0.0
+    returns, following = [0.0] * len(rewards), 0.0
     for t in reversed(range(len(rewards))):
         following = rewards[t] + section.discount * following
-        found[t] = following
-    return of_each_token(found, steps)
+        returns[t] = following
+    return of_each_token(returns, steps)
 
 
 def _compact(values: Tensor) -> Advantage:

@@ -22,8 +22,8 @@ def advantages(groups: Sequence[Group], section: Estimator, state: State) -> lis
     return whitened(
         [
             [
-                torch.full((one.num_tokens,), centred, dtype=torch.float64)
-                for one, centred in zip(group, dr_grpo.advantages(group, section), strict=True)
+                torch.full((episode.num_tokens,), centred, dtype=torch.float64)
+                for episode, centred in zip(group, dr_grpo.advantages(group, section), strict=True)
             ]
             for group in groups
         ]

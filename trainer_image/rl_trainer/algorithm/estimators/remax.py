@@ -14,7 +14,7 @@ from rl_trainer.algorithm.estimators.records import Group
 
 def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 1 members; zero for those that did as well as the greedy one."""
-    return [one.total - _baseline(one.baseline) for one in group]
+    return [episode.total - _baseline(episode.baseline) for episode in group]
 
 
 def _baseline(reward: float | None) -> float:

@@ -15,6 +15,6 @@ from rl_trainer.algorithm.estimators.records import Group, weighted_mean
 def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
     assert len(group) >= 2, "leaving one out needs another"
-    rewards = [one.total for one in group]
+    rewards = [episode.total for episode in group]
     mean = weighted_mean(rewards)
     return [len(rewards) / (len(rewards) - 1) * (reward - mean) for reward in rewards]
