@@ -74,7 +74,7 @@ class JobReconciler:
             return None
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
         self.inputs.keep(snapshot)
-        snapshot, gate = self.queueing.look(snapshot)
+        snapshot, gate = self.queueing.gate(snapshot)
         if again and must_be_live(snapshot.job):
             return self._look_again(key, live=True)
         if snapshot.job.meta.deleted_at is not None:
@@ -143,7 +143,7 @@ class JobReconciler:
             made = self._maker.make(snapshot, gate, turn.decision, checked=checked, new=new)
             if made.done and again:
                 snapshot = self._as_made(snapshot)
-        self.queueing.tell(gate)
+        self.queueing.update_workload(gate)
         status_input = turn.status_input(snapshot, gate, made, self.now())
         waited = self._teller.tell(status_input)
         if again and not made.done:
@@ -186,7 +186,7 @@ class JobReconciler:
         decision = unrenderable_job.decide(snapshot)
         stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
         self._maker.stop(snapshot, gate)
-        self.queueing.tell(gate)
+        self.queueing.update_workload(gate)
         status_input = StatusInput(
             snapshot=snapshot, decision=decision, stall=stall, hold=gate.hold, now=self.now()
         )

@@ -1,4 +1,4 @@
-"""Conditions: what is said, and since when."""
+"""Conditions of a status: what changes of them, and since when they hold."""
 
 from __future__ import annotations
 
@@ -11,26 +11,32 @@ from rl_contracts.spec.status import Condition
 from rl_operator.kube.timestamps import format_time
 
 Truth = Literal["True", "False", "Unknown"]
+MESSAGE_CHARACTERS = 1024
 STORE_CONDITIONS = ("StorageReachable", "StateStoreReachable")
-"""Conditions whose message is a client's own words, which differ from one attempt to the next."""
+"""Conditions whose message comes from a store's client and differs between attempts."""
 
 STARTING = "Starting"
-"""Reason of a part whose pods are not all ready; the message, if any, is what keeps one of them."""
+"""Reason of a component whose pods are not all ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionUpdate:
-    """One condition as it is now."""
+    """One condition as it is now. The message names the remedy where somebody has to act."""
 
     type: str
     status: Truth
     reason: str
-    message: str = ""
+    message: str
+
+    @classmethod
+    def unchanged(cls, before: Condition) -> ConditionUpdate:
+        """The condition as it is stored."""
+        return cls(before.type, before.status, before.reason, before.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Why a job cannot go on until somebody does something."""
+    """Why an object cannot be reconciled until somebody acts."""
 
     reason: str
     message: str
@@ -42,33 +48,27 @@ class Stall:
 
 
 def merged(
-    before: Sequence[Condition], said: Iterable[ConditionUpdate], *, generation: int, now: float
+    before: Sequence[Condition], updates: Iterable[ConditionUpdate], *, generation: int, now: float
 ) -> list[Condition]:
-    """Conditions as they are stored: the time changes only when the status does."""
-    known = {one.type: one for one in before}
-    return [_merged(known.get(one.type), one, generation, now) for one in said]
+    """Conditions as they are stored: the transition time changes only with the status."""
+    stored = {condition.type: condition for condition in before}
+    return [_merged(stored.get(update.type), update, generation, now) for update in updates]
 
 
 def _merged(
-    before: Condition | None, said: ConditionUpdate, generation: int, now: float
+    before: Condition | None, update: ConditionUpdate, generation: int, now: float
 ) -> Condition:
-    same = before is not None and before.status == said.status
-    message = said.message
-    if (
-        before is not None
-        and same
-        and before.reason == said.reason
-        and said.type in STORE_CONDITIONS
-    ):
-        message = before.message
+    message, since = update.message, format_time(now)
+    if before is not None and before.status == update.status:
+        since = before.last_transition_time
+        if before.reason == update.reason and update.type in STORE_CONDITIONS:
+            message = before.message or message
     return Condition(
-        type=said.type,
-        status=said.status,
-        reason=said.reason,
-        message=message[:1024],
-        last_transition_time=before.last_transition_time
-        if before is not None and same
-        else format_time(now),
+        type=update.type,
+        status=update.status,
+        reason=update.reason,
+        message=message[:MESSAGE_CHARACTERS],
+        last_transition_time=since,
         observed_generation=generation,
     )
 
@@ -80,5 +80,5 @@ def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
 
 def is_true(conditions: Iterable[Condition], kind: str) -> bool:
     """Whether a condition is there and True."""
-    found = find(conditions, kind)
-    return found is not None and found.status == "True"
+    condition = find(conditions, kind)
+    return condition is not None and condition.status == "True"

@@ -1,4 +1,4 @@
-"""What a queue says of a job: parsed from its Workload (Kueue, kueue.x-k8s.io/v1beta2)."""
+"""A job's place in its queue: its Workload (Kueue, kueue.x-k8s.io/v1beta2), parsed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from rl_operator.kube.timestamps import parse_time
 from rl_operator.render.workload import TRAINER_SET, group_set, missing_demand
 from rl_operator.state.snapshot import JobSnapshot
 
-TOLD = ("QuotaReserved", "Admitted", "Evicted")
-"""Conditions of a Workload that its job shows in the queue's own words."""
+SHOWN = ("QuotaReserved", "Admitted", "Evicted")
+"""Conditions of a Workload that its job shows with the queue's own reason and message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What was admitted of one pod set."""
+    """The part of an admission that is about one pod set."""
 
     count: int
     flavors: tuple[str, ...] = ()
     topology: bool = False
-    """Pods would have to be placed one by one."""
+    """The queue assigns a node to each pod, which is not supported."""
     node_selector: Mapping[str, str]
-    """With the following, of the admission checks."""
+    """This and the fields below come from the admission checks."""
     tolerations: tuple[Raw, ...] = ()
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -52,15 +52,15 @@ class Workload:
     assignments: Mapping[str, Assignment]
     """By pod set; empty without an admission."""
     checks: tuple[str, ...] = ()
-    """What admission checks that are not ready say."""
+    """State and message of each admission check that is not ready."""
 
-    def words(self, kind: str) -> tuple[str, str]:
+    def reason_of(self, kind: str) -> tuple[str, str]:
         """Reason and message of a condition; empty where there is none."""
-        found = self.conditions.get(kind, {})
-        return found.get("reason", ""), redacted(found.get("message", "")).strip()
+        condition = self.conditions.get(kind, {})
+        return condition.get("reason", ""), redacted(condition.get("message", "")).strip()
 
     def since(self, kind: str) -> float | None:
-        """When a condition turned last, seconds since 1970."""
+        """When a condition's status changed last, seconds since 1970."""
         return parse_time(self.conditions.get(kind, {}).get("lastTransitionTime"))
 
 
@@ -71,11 +71,11 @@ class Hold:
     reason: str
     message: str
     renew: bool = False
-    """The Workload is of no use: another one takes its place once the pods have gone."""
+    """The Workload cannot be used: another one replaces it once the pods have gone."""
 
 
 def of(snapshot: JobSnapshot) -> Workload | None:
-    """The Workload of a job; one that an earlier job of its name had is not."""
+    """The Workload of a job; None also for that of an earlier job of the same name."""
     child = snapshot.children.get((kinds.WORKLOAD.name, names.workload(snapshot.key.name)))
     if child is None or child.meta.owner_uid != snapshot.job.meta.uid:
         return None
@@ -116,10 +116,10 @@ def _assignments(raw: Raw, checks: Iterable[Raw]) -> dict[str, Assignment]:
     updates = [
         pod_set_update for check in checks for pod_set_update in check.get("podSetUpdates", [])
     ]
-    found = {}
+    assignments = {}
     for pod_set_assignment in raw["status"]["admission"].get("podSetAssignments", []):
         mine = [each for each in updates if each["name"] == pod_set_assignment["name"]]
-        found[pod_set_assignment["name"]] = Assignment(
+        assignments[pod_set_assignment["name"]] = Assignment(
             count=pod_set_assignment.get("count", asked.get(pod_set_assignment["name"], 0)),
             flavors=tuple(sorted(set(pod_set_assignment.get("flavors", {}).values()))),
             topology="topologyAssignment" in pod_set_assignment
@@ -129,7 +129,7 @@ def _assignments(raw: Raw, checks: Iterable[Raw]) -> dict[str, Assignment]:
             labels=_joined(mine, "labels"),
             annotations=_joined(mine, "annotations"),
         )
-    return found
+    return assignments
 
 
 def _joined(updates: Iterable[Raw], key: str) -> dict[str, str]:
@@ -145,56 +145,75 @@ def hold(workload: Workload | None, demand: Mapping[str, Any] | None, queue: str
         queue: name of the LocalQueue.
     """
     if workload is None:
-        return Hold(reason="NotQueued", message=f"The job's Workload for queue {queue} comes next.")
+        message = f"The job's Workload for LocalQueue {queue} is about to be created."
+        return Hold(reason="NotQueued", message=message)
+    name = workload.meta.name
     if workload.meta.deleted_at is not None:
-        return Hold(reason="WorkloadDeleted", message=f"Workload {workload.meta.name} is deleted.")
+        message = f"Workload {name} is being deleted; the job queues again."
+        return Hold(reason="WorkloadDeleted", message=message)
     different = missing_demand(workload.child.raw, demand) if demand is not None else ""
     if different:
-        return Hold(reason="DemandChanged", message=different, renew=True)
+        message = f"{different} The job queues again with a new Workload."
+        return Hold(reason="DemandChanged", message=message, renew=True)
     if workload.finished:
-        _, message = workload.words("Finished")
-        told = f"Workload {workload.meta.name} was declared finished: {message}"
-        return Hold(reason="WorkloadFinished", message=told, renew=True)
+        cause = workload.reason_of("Finished")[1]
+        message = f"Workload {name} was marked finished, so that the job queues again: {cause}"
+        return Hold(reason="WorkloadFinished", message=message, renew=True)
     if not workload.active:
-        told = f"spec.active of Workload {workload.meta.name} is false: set it to true to go on."
-        return Hold(reason="Deactivated", message=told)
+        message = f"Workload {name} is deactivated. Set its spec.active to true to queue again."
+        return Hold(reason="Deactivated", message=message)
     if workload.evicted and workload.reserved:
-        reason, message = workload.words("Evicted")
-        return Hold(reason=reason or "Evicted", message=message)
+        reason, message = workload.reason_of("Evicted")
+        return Hold(reason=reason or "Evicted", message=message or _silent(workload))
     return None if workload.admitted else _waiting(workload, queue)
 
 
 def _waiting(workload: Workload, queue: str) -> Hold:
     if workload.reserved:
-        told = "; ".join(workload.checks) or workload.words("Admitted")[1]
-        return Hold(reason="AdmissionChecks", message=f"Quota is reserved. {told}".strip())
-    reason, message = workload.words("QuotaReserved")
-    silent = f"Kueue has said nothing of it yet. Is there a LocalQueue {queue}?"
-    return Hold(reason=reason or "Pending", message=message or silent)
+        checks = "; ".join(workload.checks) or workload.reason_of("Admitted")[1]
+        message = f"Quota is reserved; admission checks are not ready. {checks}".strip()
+        return Hold(reason="AdmissionChecks", message=message)
+    reason, message = workload.reason_of("QuotaReserved")
+    return Hold(reason=reason or "Pending", message=message or _pending(queue))
 
 
-def said(snapshot: JobSnapshot) -> list[ConditionUpdate]:
-    """A job's conditions about its queue."""
-    queued, workload = snapshot.job.basics.queued, of(snapshot)
-    if workload is None and not queued:
+def _pending(queue: str) -> str:
+    return (
+        f"Kueue has not reported on the Workload yet. Check that LocalQueue {queue} exists and "
+        "that Kueue is running."
+    )
+
+
+def _silent(workload: Workload) -> str:
+    return f"Kueue gives no message; see Workload {workload.meta.name}."
+
+
+def conditions(snapshot: JobSnapshot) -> list[ConditionUpdate]:
+    """A job's conditions about its queue; none without a queue."""
+    basics, workload = snapshot.job.basics, of(snapshot)
+    if workload is None and not basics.queued:
         return []
     if workload is None:
-        return [ConditionUpdate(kind, "False", "NoWorkload") for kind in TOLD[:2]]
-    found = []
-    for kind in TOLD:
-        there = workload.conditions.get(kind)
-        if there is not None:
-            truth: Truth = "True" if there["status"] == "True" else "False"
-            found.append(ConditionUpdate(kind, truth, *workload.words(kind)))
+        message = "The job's Workload does not exist; the operator creates it after its checks."
+        return [ConditionUpdate(kind, "False", "NoWorkload", message) for kind in SHOWN[:2]]
+    updates = []
+    for kind in SHOWN:
+        condition = workload.conditions.get(kind)
+        if condition is not None:
+            truth: Truth = "True" if condition["status"] == "True" else "False"
+            reason, message = workload.reason_of(kind)
+            updates.append(ConditionUpdate(kind, truth, reason, message or _silent(workload)))
         elif kind != "Evicted":
-            found.append(ConditionUpdate(kind, "False", "Pending"))
-    return found
+            message = _pending(basics.queue_name)
+            updates.append(ConditionUpdate(kind, "False", "Pending", message))
+    return updates
 
 
 def sizes(spec: RLJobSpec, workload: Workload | None) -> dict[str, int]:
     """Sampler pods that each group may have: those that were admitted.
 
-    With a ``samplerQuota`` below the most, others may come unasked: as many as /scale allows.
+    With a ``samplerQuota`` below ``MaxReplicas`` extra samplers run outside the quota: then only
+    /scale limits them.
     """
     granted = workload.assignments if workload is not None else {}
     if workload is not None and spec.scheduling.sampler_quota != "MaxReplicas":
@@ -208,5 +227,5 @@ def sizes(spec: RLJobSpec, workload: Workload | None) -> dict[str, int]:
 
 
 def trainers(workload: Workload) -> int:
-    """Trainer pods that were admitted."""
+    """Number of trainer pods that were admitted."""
     return workload.assignments[TRAINER_SET].count

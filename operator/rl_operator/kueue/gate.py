@@ -1,6 +1,6 @@
-"""What a job may have now, as its queue says: nothing before it is admitted.
+"""What a job may have now by its queue: nothing before it is admitted.
 
-A job that is held back is stopped as a suspended one is. Its Workload is told once that is done.
+A job that is held back is stopped like a suspended one. Its Workload is updated once that is done.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Manifest = dict[str, Any]
 
 SWITCHED_OFF = Stall(
     reason="KueueSwitchedOff",
-    message="spec.scheduling.provider = 'Kueue': this operator has no rights to Workloads. Set "
+    message="spec.scheduling.provider = 'Kueue': This operator may not access Workloads. Set "
     "kueue.enabled in the values of its chart, or spec.scheduling.provider to None.",
 )
 NO_KUEUE = Stall(
     reason="KueueMissing",
-    message="spec.scheduling.provider = 'Kueue': the cluster has no Workload kind of "
-    "kueue.x-k8s.io/v1beta2. Install Kueue 0.15 or later; it is looked for all the time.",
+    message="spec.scheduling.provider = 'Kueue': The cluster has no kind Workload of "
+    "kueue.x-k8s.io/v1beta2. Install Kueue 0.15 or later; the operator notices it by itself.",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
-    """What a ResourceFlavor says of the pods that use it."""
+    """The part of a ResourceFlavor that concerns pods."""
 
     node_labels: Mapping[str, str]
     tolerations: tuple[Raw, ...] = ()
@@ -46,22 +46,22 @@ class Gate:
     """What a job may have now."""
 
     spec: RLJobSpec | None
-    """With what its admission says of nodes and numbers of pods; None: it cannot be read."""
+    """With the nodes and pod counts of its admission; None: it cannot be parsed."""
     hold: Hold | None = None
-    """Why it may have no pods."""
+    """Why it may have no pods; None: it may."""
     stall: Stall | None = None
     sizes: Mapping[str, int] | None = None
     """Sampler pods by group; None: there is no queue."""
     make: Manifest | None = None
-    """The Workload to be made, once inputs are in order."""
+    """The Workload to create once inputs are checked."""
     drop: Child | None = None
-    """The Workload that ought to go."""
+    """The Workload to delete."""
     status: Manifest | None = None
-    """A change of the Workload's status that is due."""
+    """The change of the Workload's status to write now."""
 
     @property
     def token(self) -> tuple[object, ...]:
-        """Changes with whatever a job's objects are made from."""
+        """Changes whenever anything here changes that a job's objects are rendered from."""
         sizes = tuple(sorted(self.sizes.items())) if self.sizes is not None else None
         spec = self.spec if sizes is not None else None
         placed = repr((spec.trainer, spec.samplers)) if spec is not None else ""
@@ -69,23 +69,23 @@ class Gate:
 
 
 def without_queue(snapshot: JobSnapshot, spec: RLJobSpec | None) -> Gate:
-    """The gate of a job that asks no queue, or not any more."""
+    """The gate of a job that uses no queue, or no longer does."""
     stray, job = admission.of(snapshot), snapshot.job
     ends = job.basics.suspend and not is_at_rest(snapshot, job.status)
     return Gate(spec=spec, drop=stray.child if stray is not None and not ends else None)
 
 
 def shut(spec: RLJobSpec | None, stall: Stall) -> Gate:
-    """The gate of a job that no queue can be asked for."""
+    """The gate of a job whose queue cannot be used."""
     hold = Hold(reason=stall.reason, message=stall.message)
     sizes = admission.sizes(spec, None) if spec is not None else None
     return Gate(spec=spec, hold=hold, stall=stall, sizes=sizes)
 
 
 def unrendered(snapshot: JobSnapshot) -> Gate:
-    """The gate of a job of which nothing can be made: it keeps the pods that were admitted.
+    """The gate of a job whose spec cannot be rendered: it keeps the pods that were admitted.
 
-    Once it has been suspended and has none it leaves the queue, as any other does.
+    Once it is suspended and has none, it leaves the queue like any other job.
     """
     job, workload = snapshot.job, admission.of(snapshot)
     hold = admission.hold(workload, None, job.basics.queue_name)
@@ -106,10 +106,10 @@ def of_queue(
     """The gate of a job whose pods a queue admits.
 
     Args:
-        snapshot: what is there.
+        snapshot: of the job.
         spec: of the job.
-        demand: its Workload as it would be made now.
-        flavors: those that its admission names; None: one that is not there.
+        demand: its Workload as it would be rendered now.
+        flavors: those that its admission names, by name; None for one that does not exist.
         now: seconds since 1970.
     """
     workload = admission.of(snapshot)
@@ -145,31 +145,48 @@ def unusable(
 ) -> Stall | None:
     """Why an admission cannot be carried out; None: it can."""
     asked = {pod_set["name"]: pod_set["template"]["spec"] for pod_set in demand["spec"]["podSets"]}
+    queue = f"spec.scheduling.queueName = {spec.scheduling.queue_name!r}: "
     for name, pod in asked.items():
-        found = workload.assignments.get(name)
-        if found is None:
-            told = f"Workload {workload.meta.name} is admitted without its pod set {name}."
-            return Stall(reason="AdmissionIncomplete", message=told)
-        if found.topology:
-            told = (
-                f"{', '.join(found.flavors)} of pod set {name} places pods by topology, which is "
-                f"not supported. Use a ResourceFlavor without spec.topologyName in the ClusterQueue"
-                f" of spec.scheduling.queueName = {spec.scheduling.queue_name!r}."
+        assignment = workload.assignments.get(name)
+        if assignment is None:
+            message = (
+                f"{queue}Workload {workload.meta.name} was admitted without its pod set {name}. "
+                "Delete the Workload, so that the job queues again."
             )
-            return Stall(reason="TopologyUnsupported", message=told)
-        missing = [flavor for flavor in found.flavors if flavors.get(flavor) is None]
+            return Stall(reason="AdmissionIncomplete", message=message)
+        if assignment.topology:
+            message = (
+                f"{queue}{', '.join(assignment.flavors)} of pod set {name} places pods by "
+                "topology, which is not supported. Use a ResourceFlavor without spec.topologyName "
+                "in the ClusterQueue."
+            )
+            return Stall(reason="TopologyUnsupported", message=message)
+        missing = [flavor for flavor in assignment.flavors if flavors.get(flavor) is None]
         if missing:
-            told = f"Pod set {name} was admitted with ResourceFlavor {missing[0]}: there is none."
-            return Stall(reason="FlavorNotFound", message=told)
-        wanted, wish = node_selector(found, flavors), pod.get("nodeSelector", {})
-        clash = next((key for key in wanted if wish.get(key, wanted[key]) != wanted[key]), None)
-        if clash is not None:
-            told = (
-                f"nodeSelector {clash} = {wish[clash]!r} of pod set {name}: it was admitted for "
-                f"nodes with {wanted[clash]!r}. Remove it, or change it."
+            message = (
+                f"{queue}Pod set {name} was admitted with ResourceFlavor {missing[0]}, which does "
+                "not exist. Create it, or correct the ClusterQueue."
             )
-            return Stall(reason="FlavorConflict", message=told)
+            return Stall(reason="FlavorNotFound", message=message)
+        conflict = _selector_conflict(name, pod, node_selector(assignment, flavors))
+        if conflict is not None:
+            return conflict
     return None
+
+
+def _selector_conflict(
+    pod_set: str, pod: Mapping[str, Any], admitted: Mapping[str, str]
+) -> Stall | None:
+    """The stall of pods whose own node selector excludes the nodes of their admission."""
+    own = pod.get("nodeSelector", {})
+    key = next((key for key in admitted if own.get(key, admitted[key]) != admitted[key]), None)
+    if key is None:
+        return None
+    message = (
+        f"nodeSelector {key} = {own[key]!r} of pod set {pod_set}: The queue admitted it to nodes "
+        f"with {admitted[key]!r}. Remove the key, or change it."
+    )
+    return Stall(reason="FlavorConflict", message=message)
 
 
 def granted(spec: RLJobSpec, workload: Workload, flavors: Mapping[str, Flavor | None]) -> RLJobSpec:
@@ -184,9 +201,9 @@ def granted(spec: RLJobSpec, workload: Workload, flavors: Mapping[str, Flavor | 
     trainer = spec.trainer.model_copy(update={**placed, **sized})
     samplers = [
         sampler
-        if (found := workload.assignments.get(group_set(sampler.name))) is None
+        if (assignment := workload.assignments.get(group_set(sampler.name))) is None
         else sampler.resolved(
-            sampler.template.model_copy(update=_placed(sampler.template, found, flavors))
+            sampler.template.model_copy(update=_placed(sampler.template, assignment, flavors))
         )
         for sampler in spec.samplers
     ]
@@ -197,7 +214,10 @@ def node_selector(assignment: Assignment, flavors: Mapping[str, Flavor | None]) 
     """Labels that a node must have."""
     chosen = (flavors.get(name) for name in assignment.flavors)
     of_flavors = {
-        key: value for one in chosen if one is not None for key, value in one.node_labels.items()
+        key: value
+        for flavor in chosen
+        if flavor is not None
+        for key, value in flavor.node_labels.items()
     }
     return {**of_flavors, **assignment.node_selector}
 
@@ -208,7 +228,7 @@ def _placed(
     tolerations = [dict(toleration) for toleration in placement.tolerations]
     for name in assignment.flavors:
         flavor = flavors[name]
-        assert flavor is not None  # else the admission is of no use
+        assert flavor is not None  # else the admission is unusable
         tolerations += [
             dict(toleration)
             for toleration in flavor.tolerations
@@ -219,20 +239,20 @@ def _placed(
         for toleration in assignment.tolerations
         if dict(toleration) not in tolerations
     ]
-    found: dict[str, object] = {
+    placed: dict[str, object] = {
         "node_selector": {**placement.node_selector, **node_selector(assignment, flavors)},
         "tolerations": tolerations,
     }
     if assignment.labels or assignment.annotations:
-        found["pod_template"] = _marked(placement.pod_template or {}, assignment)
-    return found
+        placed["pod_template"] = _marked(placement.pod_template or {}, assignment)
+    return placed
 
 
 def _marked(template: Mapping[str, Any], assignment: Assignment) -> Manifest:
     metadata = template.get("metadata") or {}
     marks = {
-        key: {**(metadata.get(key) or {}), **there}
-        for key, there in (
+        key: {**(metadata.get(key) or {}), **added}
+        for key, added in (
             ("labels", assignment.labels),
             ("annotations", assignment.annotations),
         )

@@ -1,4 +1,4 @@
-"""Looks at a job's place in its queue, and reads what an admission refers to."""
+"""Reads a job's place in its queue and the objects that an admission refers to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEPT_FLAVORS = 5000
 
 
 class QueueObjects(Protocol):
-    """Reads of what a queue refers to, and writes to a Workload."""
+    """Reads the objects that a queue refers to, and writes Workloads."""
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """One object, or None."""
@@ -35,7 +35,7 @@ class QueueObjects(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queueing:
-    """Looks at jobs' places in queues."""
+    """Decides by the queues what jobs may have."""
 
     cluster: QueueObjects
     images: Images
@@ -44,19 +44,18 @@ class Queueing:
     now: Callable[[], float]
     """Seconds since 1970."""
     flavors: dict[Admitted, Mapping[str, Flavor | None]] = field(default_factory=dict)
-    """As they were read for an admission: pods of a later minute must not differ."""
+    """As they were read for an admission: pods that are created later must not differ."""
 
-    def look(self, snapshot: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
-        """A snapshot that says whether its job is held back, and what the job may have now.
+    def gate(self, snapshot: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
+        """The snapshot with ``held`` set, and what the job may have now.
 
-        There is no gate for a job that is over or being deleted.
+        The gate is None for a job that is over or being deleted.
         """
         job = snapshot.job
         if job.finished or job.meta.deleted_at is not None:
             return snapshot, None
-        found = self._gate(snapshot, job.spec)
-        held = replace(job, held=found.hold is not None)
-        return replace(snapshot, job=held), found
+        opened = self._gate(snapshot, job.spec)
+        return replace(snapshot, job=replace(job, held=opened.hold is not None)), opened
 
     def _gate(self, snapshot: JobSnapshot, spec: RLJobSpec | None) -> Gate:
         if not snapshot.job.basics.queued:
@@ -71,19 +70,19 @@ class Queueing:
 
     def _of_queue(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Gate:
         priority = desired.priority_class(spec)
-        there = admission.of(snapshot)
-        if there is None and priority is not None and not spec.suspend:
+        workload = admission.of(snapshot)
+        if workload is None and priority is not None and not spec.suspend:
             value = self._priority(priority)
             if value is None:
                 return _unknown_class(spec, priority)
             priority = replace(priority, value=value)
         demand = desired.render(snapshot.job.meta, spec, images=self.images, priority=priority)
-        flavors = self._flavors(there) if there is not None and there.admitted else {}
+        flavors = self._flavors(workload) if workload is not None and workload.admitted else {}
         return gate.of_queue(snapshot, spec, demand, flavors=flavors, now=self.now())
 
     def _priority(self, priority: desired.Priority) -> int | None:
-        found = self.cluster.get(priority.kind, "", priority.name)
-        return int(found["value"]) if found is not None else None
+        raw = self.cluster.get(priority.kind, "", priority.name)
+        return int(raw["value"]) if raw is not None else None
 
     def _flavors(self, workload: admission.Workload) -> Mapping[str, Flavor | None]:
         wanted = {
@@ -91,12 +90,12 @@ class Queueing:
         }
         known = (workload.meta.uid, workload.since("Admitted"), *sorted(wanted))
         if known not in self.flavors:
-            found = {name: self._flavor(name) for name in sorted(wanted)}
-            if None in found.values():
-                return found  # looked for again
+            flavors = {name: self._flavor(name) for name in sorted(wanted)}
+            if None in flavors.values():
+                return flavors  # not kept: it is read again
             if len(self.flavors) >= KEPT_FLAVORS:
                 self.flavors.clear()
-            self.flavors[known] = found
+            self.flavors[known] = flavors
         return self.flavors[known]
 
     def _flavor(self, name: str) -> Flavor | None:
@@ -108,21 +107,21 @@ class Queueing:
             node_labels=spec.get("nodeLabels", {}), tolerations=tuple(spec.get("tolerations", ()))
         )
 
-    def tell(self, found: Gate | None) -> None:
-        """Write what the Workload is to be told now.
+    def update_workload(self, gate: Gate | None) -> None:
+        """Write the status of the Workload where that is due.
 
         Raises:
-            ApiConflictError: it has changed since it was seen.
+            ApiConflictError: it has changed since it was observed.
         """
-        if found is not None and found.status is not None:
-            self.cluster.merge(kinds.WORKLOAD, found.status, subresource="status")
+        if gate is not None and gate.status is not None:
+            self.cluster.merge(kinds.WORKLOAD, gate.status, subresource="status")
 
     def finish(self, snapshot: JobSnapshot) -> None:
-        """Tell the Workload of a job that is over and whose pods have gone."""
-        there = admission.of(snapshot)
-        told = workload_status.ended(snapshot, there, now=self.now()) if there else None
-        if told is not None:
-            self.cluster.merge(kinds.WORKLOAD, told, subresource="status")
+        """Mark the Workload finished once its job is over and has no pods."""
+        workload = admission.of(snapshot)
+        status = workload_status.ended(snapshot, workload, now=self.now()) if workload else None
+        if status is not None:
+            self.cluster.merge(kinds.WORKLOAD, status, subresource="status")
 
 
 def _unknown_class(spec: RLJobSpec, priority: desired.Priority) -> Gate:
@@ -130,7 +129,7 @@ def _unknown_class(spec: RLJobSpec, priority: desired.Priority) -> Gate:
     path = "scheduling.workloadPriorityClassName" if of_queue else "trainer.priorityClassName"
     stall = Stall(
         reason="PriorityClassNotFound",
-        message=f"spec.{path} = {priority.name!r}: the cluster has no {priority.kind.name} of this "
+        message=f"spec.{path} = {priority.name!r}: The cluster has no {priority.kind.name} of this "
         "name. Create it, or name another one.",
     )
     return gate.shut(spec, stall)

@@ -1,6 +1,6 @@
-"""What we tell a job's queue: that its pods run, that they have gone, that the job is over.
+"""The status of a Workload that we write: pods are ready, have gone, or the job is over.
 
-Kueue leaves these conditions to whoever runs a Workload's pods; its own jobs write the same ones.
+Kueue leaves these conditions to the controller that runs a Workload's pods.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ from rl_operator.state.snapshot import JobSnapshot
 Manifest = dict[str, Any]
 
 QUEUED_AGAIN = ("Preempted", "NodeFailures")
-"""Reasons of an eviction after which a Workload is queued at once; after others Kueue says when."""
+"""Evictions after which a Workload queues at once; after others Kueue decides when."""
 
 
 def started(
     snapshot: JobSnapshot, spec: RLJobSpec, workload: Workload, *, now: float
 ) -> Manifest | None:
-    """``PodsReady`` once all pods of a start are: Kueue may put a deadline to it. None: no news."""
+    """``PodsReady`` once all pods of a start are; Kueue may set a deadline. None: no change."""
     if _is_true(workload, "PodsReady") or not _all_ready(snapshot, spec):
         return None
-    message = "The trainer's pods and the least number of samplers are ready."
+    message = "The trainer's pods and the minimum of samplers are ready."
     return _change(workload, [("PodsReady", True, "Started", message)], now=now)
 
 
 def released(workload: Workload, *, now: float) -> Manifest | None:
-    """An eviction is done: the quota may go to others. None: there is none to give back."""
+    """The end of an eviction: the quota is released. None: there is none to release."""
     if not workload.evicted or not workload.reserved:
         return None
-    reason, message = workload.words("Evicted")
+    reason, message = workload.reason_of("Evicted")
     again = reason in QUEUED_AGAIN
     unready = "UnsatisfiedChecks" if workload.checks else ""
-    said = [
+    updates = [
         ("Requeued", again, reason or "Evicted", message),
         ("QuotaReserved", False, "Pending", message),
         ("Admitted", False, f"NoReservation{unready}", "The workload has no reservation"),
     ]
     if "PodsReady" in workload.conditions:
         message = "Not all pods are ready or succeeded"
-        said.append(("PodsReady", False, "WaitForStart", message))
-    found = _change(workload, said, now=now)
-    found["status"]["admission"] = None
+        updates.append(("PodsReady", False, "WaitForStart", message))
+    change = _change(workload, updates, now=now)
+    change["status"]["admission"] = None
     if workload.admitted:
         before = workload.child.raw["status"].get("accumulatedPastExecutionTimeSeconds", 0)
         ran = max(0.0, now - (workload.since("Admitted") or now))
-        found["status"]["accumulatedPastExecutionTimeSeconds"] = before + round(ran)
-    return found
+        change["status"]["accumulatedPastExecutionTimeSeconds"] = before + round(ran)
+    return change
 
 
 def ended(snapshot: JobSnapshot, workload: Workload, *, now: float) -> Manifest | None:
-    """``Finished`` once a job that is over has no pods. None: not yet, or it is known."""
+    """``Finished`` once a job that is over has no pods. None: not yet, or already written."""
     if workload.finished or any(pod.remains for pod in snapshot.pods):
         return None
     conditions = snapshot.job.status.conditions
     succeeded = is_true(conditions, "Complete")
-    words = find(conditions, "Complete" if succeeded else "Failed")
-    message = words.message if words is not None else ""
+    end = find(conditions, "Complete" if succeeded else "Failed")
+    message = end.message if end is not None else ""
     reason = "Succeeded" if succeeded else "Failed"
     return _change(workload, [("Finished", True, reason, message)], now=now)
 
@@ -91,10 +91,12 @@ def _is_true(workload: Workload, kind: str) -> bool:
     return bool(workload.conditions.get(kind, {}).get("status") == "True")
 
 
-def _change(workload: Workload, said: list[tuple[str, bool, str, str]], *, now: float) -> Manifest:
-    """The Workload's conditions with some of them said anew, on the version that was seen."""
+def _change(
+    workload: Workload, updates: list[tuple[str, bool, str, str]], *, now: float
+) -> Manifest:
+    """The Workload's conditions with updates by type, at the version that was observed."""
     changed: dict[str, Raw] = dict(workload.conditions)
-    for kind, true, reason, message in said:
+    for kind, true, reason, message in updates:
         status, before = str(true), changed.get(kind)
         same = before is not None and before["status"] == status
         since = before["lastTransitionTime"] if before is not None and same else format_time(now)

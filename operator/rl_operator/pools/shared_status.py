@@ -1,4 +1,4 @@
-"""What a shared pool says of who has it and who waits."""
+"""The part of a shared pool's status that is about the jobs that have it and that wait."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rl_operator.pools.assignment import Allocation
 from rl_operator.process.events import EventNote
 
 SERVED = ("serving", "version", "target_version", "lag", "lagging")
-"""Counters of the run that is served: none while there is no run."""
+"""Counters of the run that is served; 0 while there is none."""
 
 
 def fields(allocation: Allocation) -> dict[str, object]:
-    """The part of the status that is about turns."""
-    found: dict[str, object] = {
+    """Fields about the allocation."""
+    fields: dict[str, object] = {
         "assignment": allocation.holder,
         "beside": list(allocation.holders[1:]),
         "assignment_epoch": allocation.epoch,
@@ -23,13 +23,13 @@ def fields(allocation: Allocation) -> dict[str, object]:
         "waiting": allocation.waiting(),
         "waiting_jobs": len(allocation.queue),
     }
-    return found if allocation.holders else {**found, **dict.fromkeys(SERVED, 0), "runs": []}
+    return fields if allocation.holders else {**fields, **dict.fromkeys(SERVED, 0), "runs": []}
 
 
-def said(
+def conditions(
     allocation: Allocation, others: Sequence[ConditionUpdate], *, namespace: str
 ) -> list[ConditionUpdate]:
-    """The pool's conditions with who has it; ``others`` are what any pool says."""
+    """A pool's conditions with Assigned; ``others`` are those of any pool."""
     if allocation.holders:
         message = " ".join(
             f"RLJob {namespace}/{holder.job} has it since {holder.since}."
@@ -37,18 +37,19 @@ def said(
         )
         return [*others, ConditionUpdate("Assigned", "True", "Assigned", message)]
     if allocation.left or allocation.queue:
-        pods = ", ".join(sorted(one.name for one in allocation.left)[:5])
-        first = f": {pods}" if pods else ", says the Deployment"
-        message = f"Pods of the last run have to end first{first}."
-        going = ConditionUpdate("Assigned", "False", "HandingOn", message)
-        return [*_handing_on(others, message), going]
-    return [*others, ConditionUpdate("Assigned", "False", "Unassigned", "No run asks for it.")]
+        pods = ", ".join(sorted(pod.name for pod in allocation.left)[:5])
+        rest = f": {pods}" if pods else "; the Deployment still counts some"
+        message = f"Waiting for pods of the last run to terminate{rest}."
+        releasing = ConditionUpdate("Assigned", "False", "HandingOn", message)
+        return [*_not_ready(others, message), releasing]
+    message = "No job asks for this pool. An RLJob names it in spec.samplers[].poolRef."
+    return [*others, ConditionUpdate("Assigned", "False", "Unassigned", message)]
 
 
-def _handing_on(others: Sequence[ConditionUpdate], message: str) -> list[ConditionUpdate]:
-    """Not ready while pods of the last run are there, whatever they are like."""
+def _not_ready(others: Sequence[ConditionUpdate], message: str) -> list[ConditionUpdate]:
+    """Not Ready while pods of the last run exist, whatever their state."""
     kept = [other for other in others if other.type not in ("Ready", "Reconciling")]
-    if any(one.type == "Stalled" for one in kept):
+    if any(other.type == "Stalled" for other in kept):
         return list(others)
     return [
         ConditionUpdate("Ready", "False", "HandingOn", message),
@@ -58,7 +59,7 @@ def _handing_on(others: Sequence[ConditionUpdate], message: str) -> list[Conditi
 
 
 def notes(before: SamplerPoolStatus, after: SamplerPoolStatus) -> list[EventNote]:
-    """Events of a change of hands."""
+    """Events of a change of the jobs that have the pool."""
     if before.assignment_epoch == after.assignment_epoch:
         return []
     had, have = _jobs(before), _jobs(after)
@@ -69,12 +70,12 @@ def notes(before: SamplerPoolStatus, after: SamplerPoolStatus) -> list[EventNote
         EventNote("PoolAssigned", f"Given to RLJob {have[key]}.") for key in have.keys() - had
     ]
     if released or assigned:
-        return sorted([*released, *assigned], key=lambda one: (one.reason, one.message))
-    return [EventNote("PoolReleased", "Taken from a run that is not known.")]
+        return sorted([*released, *assigned], key=lambda note: (note.reason, note.message))
+    return [EventNote("PoolReleased", "Taken from an unknown run.")]
 
 
 def _jobs(status: SamplerPoolStatus) -> dict[str, str]:
-    """Jobs that have the pool, by uid."""
+    """Names of the jobs that have the pool, by uid."""
     first = status.assignment
-    there = (first, *status.beside) if first is not None else ()
-    return {one.uid: one.job for one in there}
+    holders = (first, *status.beside) if first is not None else ()
+    return {holder.uid: holder.job for holder in holders}

@@ -1,48 +1,75 @@
-"""Why a SamplerPool cannot go on until somebody does something."""
+"""Why a SamplerPool cannot be reconciled until somebody acts."""
 
 from __future__ import annotations
 
 from itertools import chain
 
+from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.kube.conditions import Stall
-from rl_operator.state.snapshot import PoolSnapshot
+from rl_operator.state.snapshot import Job, PoolSnapshot
 from rl_operator.validation import unsupported
 from rl_operator.validation.pool_options import of_several
 from rl_operator.validation.refusals import of_spec, of_template
 
 
 def of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | None:
-    """Of a pool that jobs share."""
+    """The stall of a pool that jobs share; None where there is none."""
     job = snapshot.job
     if job is not None and job.spec is None:
-        return Stall(reason="JobInvalid", message=f"RLJob {job.meta.name}: {job.spec_error}")
-    # One by one: what comes later takes for granted what those before it would refuse.
-    bad = chain(
+        return Stall.of(_invalid(job, "status.assignment.job"))
+    # One by one: a later check relies on what an earlier one would refuse.
+    refusals = chain(
         unsupported.of_pool(spec),
         of_template("spec.template", spec.template),
         of_several("spec", spec),
     )
-    refusal = next(bad, None)
-    return Stall.of(refusal) if refusal is not None else None
+    return _first(refusals)
 
 
 def of_own(snapshot: PoolSnapshot) -> Stall | None:
-    """Of a pool that belongs to one job."""
-    pool = snapshot.pool
+    """The stall of a pool that belongs to one job; None where there is none."""
+    pool, job = snapshot.pool, snapshot.job
     if pool.spec is None:
         return Stall(reason="InvalidSpec", message=pool.spec_error)
-    job = snapshot.job
     if job is None:
-        message = f"Namespace {pool.meta.namespace} has no RLJob {pool.spec.job}."
-        return Stall(reason="JobNotFound", message=message)
+        return Stall.of(
+            Refusal(
+                field="spec.job",
+                value=str(pool.spec.job),
+                reason="JobNotFound",
+                message=f"Namespace {pool.meta.namespace} has no RLJob of this name.",
+                remedy="Create it, or delete this pool.",
+            )
+        )
     if job.spec is None:
-        return Stall(reason="JobInvalid", message=f"RLJob {job.meta.name}: {job.spec_error}")
-    own = (group for group in job.spec.samplers if group.pool_ref is None)
-    declared = [names.pool(job.meta.name, group.name) for group in own]
+        return Stall.of(_invalid(job, "spec.job"))
+    groups = (group for group in job.spec.samplers if group.pool_ref is None)
+    declared = [names.pool(job.meta.name, group.name) for group in groups]
     if pool.meta.owner_uid != job.meta.uid or pool.meta.name not in declared:
-        message = f"RLJob {job.meta.name} declares no such pool. Add it to its spec.samplers."
-        return Stall(reason="PoolNotDeclared", message=message)
-    refusal = next(chain(unsupported.of_pool(pool.spec), of_spec(job.spec)), None)
+        return Stall.of(
+            Refusal(
+                field="spec.job",
+                value=job.meta.name,
+                reason="PoolNotDeclared",
+                message=f"This RLJob declares no pool {pool.meta.name}.",
+                remedy="Add the group to spec.samplers of the RLJob, or delete this pool.",
+            )
+        )
+    return _first(chain(unsupported.of_pool(pool.spec), of_spec(job.spec)))
+
+
+def _first(refusals: chain[Refusal]) -> Stall | None:
+    refusal = next(refusals, None)
     return Stall.of(refusal) if refusal is not None else None
+
+
+def _invalid(job: Job, field: str) -> Refusal:
+    return Refusal(
+        field=field,
+        value=job.meta.name,
+        reason="JobInvalid",
+        message=f"The spec of this RLJob is not valid: {job.spec_error}",
+        remedy="The pool continues once the RLJob is corrected.",
+    )

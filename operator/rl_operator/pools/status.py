@@ -1,4 +1,4 @@
-"""The status of a SamplerPool."""
+"""Computes the status of a SamplerPool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus, ServedStatus
-from rl_operator.kube.conditions import ConditionUpdate, Stall, Truth, merged
+from rl_operator.kube.conditions import ConditionUpdate, Stall, merged
 from rl_operator.pools import shared_status
 from rl_operator.pools.assignment import Allocation
 from rl_operator.render import deployment
@@ -17,32 +17,33 @@ from rl_operator.state.snapshot import Job, PoolSnapshot
 
 KEPT_SCALES = 5
 SERVED = ("serving", "lagging", "version", "lag")
-"""Counters of what pods serve now, which the state store alone can tell."""
+"""Counters of what pods serve now; only the state store knows them."""
 LATE, TIMED_OUT = "WeightsCurrent", "TimedOut"
-"""Condition and reason by which a pool tells its job that the run is to fail."""
-SERVING_UNKNOWN = "What its pods serve is not known meanwhile."
+"""Condition and reason by which a pool reports that its job's run must fail."""
+SERVING_UNKNOWN = "Which policies the pods serve is unknown until it answers."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled:
-    """The pool's size now."""
+    """The pool's size after autoscaling."""
 
     replicas: int
     record: ScaleStatus | None = None
-    """Of a change that was just made."""
+    """Of a change that was made in this reconcile."""
     resource_version: str = ""
     """Of the pool after that change."""
     limited: bool = False
+    """``maxReplicas`` keeps the pool smaller than advised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Pods of no use."""
+    """Pods that are stale or silent."""
 
     replaced: int = 0
-    """That were deleted this time."""
+    """Number of pods deleted in this reconcile."""
     late: str = ""
-    """What is the matter with one for which the run is to fail."""
+    """Why a pod makes the run fail; empty when none does."""
 
 
 NOTHING_LOST = Lost()
@@ -65,12 +66,12 @@ def compute(
     Args:
         snapshot: what Kubernetes holds.
         reading: what the stores say of the run that the pool serves.
-        stall: why the pool cannot be what it declares.
-        replicas: pods that there ought to be now.
-        lost: pods of no use.
-        scaled: what the autoscaler did, where there is one.
-        allocation: of a shared pool: who has it.
-        others: what the stores say of the runs that it serves beside that one.
+        stall: why the pool cannot be reconciled.
+        replicas: pods that the pool should have now.
+        lost: pods that are stale or silent.
+        scaled: result of autoscaling; None where the pool is not scaled.
+        allocation: of a shared pool: which jobs have it.
+        others: readings of the other runs that it serves.
         now: seconds since 1970.
     """
     before, meta = snapshot.pool.status, snapshot.pool.meta
@@ -83,29 +84,29 @@ def compute(
         }
     if scaled is not None and scaled.record is not None:
         changes["last_scale"] = [*before.last_scale, scaled.record][-KEPT_SCALES:]
-    said = _said(snapshot, stall=stall, replicas=replicas)
+    updates = _conditions(snapshot, stall=stall, replicas=replicas)
     if lost.late:
-        said.append(ConditionUpdate(LATE, "False", TIMED_OUT, lost.late))
+        updates.append(ConditionUpdate(LATE, "False", TIMED_OUT, lost.late))
     if allocation is not None:
-        said = shared_status.said(allocation, said, namespace=meta.namespace)
+        updates = shared_status.conditions(allocation, updates, namespace=meta.namespace)
     if scaled is not None:
-        said += _limited(scaled, replicas)
-    said += _store_away([reading, *others])
-    changes["conditions"] = merged(before.conditions, said, generation=meta.generation, now=now)
+        updates += _limited(scaled, replicas)
+    updates += _store_away([reading, *others])
+    changes["conditions"] = merged(before.conditions, updates, generation=meta.generation, now=now)
     return before.model_copy(update=changes)
 
 
 def trouble(snapshot: PoolSnapshot) -> str:
-    """What keeps pods from being made or from running; empty when nothing is known."""
+    """What keeps pods from being created or from running; empty when nothing is known."""
     return snapshot.deployment.stuck or first_trouble(snapshot.pods)
 
 
 def _fields(
     snapshot: PoolSnapshot, reading: Reading, *, replicas: int, shared: bool
 ) -> dict[str, object]:
-    """What any pool's status says of its pods, but what it remembers."""
+    """The part of a status that is derived anew each time: counts of pods."""
     meta, state = snapshot.pool.meta, snapshot.deployment
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "observed_generation": meta.generation,
         "replicas": state.replicas,
         "ready": state.ready,
@@ -115,29 +116,31 @@ def _fields(
     }
     if snapshot.job is not None:
         chosen = deployment.selector(meta.name, "" if shared else snapshot.job.meta.run)
-        found["selector"] = ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
-    found |= _counters(snapshot, snapshot.job, reading)
-    return found
+        fields["selector"] = ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
+    return fields | _counters(snapshot, snapshot.job, reading)
 
 
 def _limited(scaled: Scaled, replicas: int) -> list[ConditionUpdate]:
-    """Why the pool is smaller than it ought to be."""
+    """Why the pool is smaller than it should be."""
     if scaled.limited:
-        message = "The trainer waits; spec.template.autoscaling.maxReplicas allows no more pods."
+        message = (
+            "The trainer waits for samplers, and spec.template.autoscaling.maxReplicas allows no "
+            "more pods. Raise it in the group's template if the cluster has room."
+        )
         return [ConditionUpdate("ScalingLimited", "True", "AtMaximum", message)]
     if replicas < scaled.replicas:
         message = (
-            f"/scale asks for {scaled.replicas} pods; the job's queue has admitted {replicas}. It "
-            "is asked for autoscaling.maxReplicas, without one for autoscaling.minReplicas."
+            f"spec.replicas = {scaled.replicas}: The job's queue has admitted {replicas} pods. It "
+            "reserves autoscaling.maxReplicas, or minReplicas if that is unset: raise it there."
         )
         return [ConditionUpdate("ScalingLimited", "True", "QueueAdmitsFewer", message)]
     return []
 
 
 def _store_away(readings: Sequence[Reading]) -> list[ConditionUpdate]:
-    """Why nobody knows what pods serve; nothing where the stores of all runs tell."""
+    """That a state store is unreachable; nothing where those of all runs answer."""
     asked = (reading.store for reading in readings if reading.store != NOT_CHECKED)
-    away = next((one for one in asked if one.status != "True"), None)
+    away = next((store for store in asked if store.status != "True"), None)
     if away is None:
         return []
     why = f"{away.message.rstrip('.')}. " if away.message else ""
@@ -147,7 +150,7 @@ def _store_away(readings: Sequence[Reading]) -> list[ConditionUpdate]:
 
 
 def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict[str, object]:
-    """What the stores say of the pods of one run, as they answered; None while they do not."""
+    """Counters of the pods of one run; None while the state store does not answer."""
     if not reading.known:
         gone = all(pod.deleting for pod in snapshot.pods)
         return dict.fromkeys(SERVED, 0 if gone else None)
@@ -157,33 +160,35 @@ def _counters(snapshot: PoolSnapshot, job: Job | None, reading: Reading) -> dict
     policy = reading.run.policy if reading.run else None
     return {
         "target_version": policy.version if policy else 0,
-        "lagging": sum(step - one.step > bound for one in serving),
-        "serving": sum(step - one.step <= bound for one in serving),
-        "version": min((one.version for one in serving), default=0),
+        "lagging": sum(step - sampler.step > bound for sampler in serving),
+        "serving": sum(step - sampler.step <= bound for sampler in serving),
+        "version": min((sampler.version for sampler in serving), default=0),
         "lag": lag(reading.run, serving),
     }
 
 
 def _of_each(snapshot: PoolSnapshot, readings: Sequence[Reading]) -> list[ServedStatus]:
-    """The counters of each run, where there are several."""
+    """The counters of each run, where a pool serves several."""
     if not snapshot.beside:
         return []
     before = {run.job: run for run in snapshot.pool.status.runs}
-    found = []
+    runs = []
     for job, reading in zip(snapshot.served, readings, strict=False):
         name = job.meta.name
         last = before.get(name, ServedStatus(job=name))
-        found.append(last.model_copy(update=_counters(snapshot, job, reading)))
-    return found
+        runs.append(last.model_copy(update=_counters(snapshot, job, reading)))
+    return runs
 
 
 def _draining(snapshot: PoolSnapshot, reading: Reading) -> int:
-    told = {sampler.pod for sampler in reading.samplers if sampler.state == SamplerState.DRAINING}
-    return sum(pod.live and (pod.deleting or pod.name in told) for pod in snapshot.pods)
+    draining = {
+        sampler.pod for sampler in reading.samplers if sampler.state == SamplerState.DRAINING
+    }
+    return sum(pod.live and (pod.deleting or pod.name in draining) for pod in snapshot.pods)
 
 
 def serving_of(snapshot: PoolSnapshot, reading: Reading) -> list[Sampler]:
-    """Samplers of a pool that serve a published policy and whose pods are there."""
+    """Samplers of a pool that serve a published policy and whose pods exist."""
     pods = {pod.name for pod in snapshot.pods if not pod.deleting}
     return [
         sampler
@@ -196,31 +201,51 @@ def _is_suspended(snapshot: PoolSnapshot) -> bool:
     return snapshot.pool.spec is not None and snapshot.pool.spec.suspend
 
 
-def _said(snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int) -> list[ConditionUpdate]:
-    state = snapshot.deployment
-    available: Truth = "True" if state.ready else "False"
-    said = [ConditionUpdate("Available", available, "PodsReady" if state.ready else "NoPodReady")]
-    if _is_suspended(snapshot):
-        gone = state.replicas == 0 and not snapshot.pods
-        said.append(
-            ConditionUpdate("Suspended", "True", "Suspended")
-            if gone
-            else ConditionUpdate("Suspended", "False", "Stopping", "Pods are ending.")
-        )
+def _conditions(
+    snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int
+) -> list[ConditionUpdate]:
+    """Ready and what it rests on; Available and Suspended."""
+    parts = [_available(snapshot), *_suspended(snapshot)]
     if stall is not None:
         return [
             ConditionUpdate("Ready", "False", stall.reason, stall.message),
             ConditionUpdate("Stalled", "True", stall.reason, stall.message),
-            *said,
+            *parts,
         ]
+    state = snapshot.deployment
     if not state.behind and state.ready == state.updated == state.replicas == replicas:
-        suspended = snapshot.job is not None and (snapshot.job.suspended or snapshot.held)
-        suspended = suspended or _is_suspended(snapshot)
-        reason = "AllReady" if replicas else "Suspended" if suspended else "ScaledToZero"
-        return [ConditionUpdate("Ready", "True", reason), *said]
+        return [_ready(snapshot, replicas), *parts]
     message = f"{state.ready} of {replicas} pods are ready. {trouble(snapshot)}".strip()
     return [
         ConditionUpdate("Ready", "False", "PodsStarting", message),
         ConditionUpdate("Reconciling", "True", "PodsStarting", message),
-        *said,
+        *parts,
     ]
+
+
+def _ready(snapshot: PoolSnapshot, replicas: int) -> ConditionUpdate:
+    job = snapshot.job
+    if replicas:
+        reason, message = "AllReady", "All pods are ready."
+    elif _is_suspended(snapshot):
+        reason, message = "Suspended", "No pod runs. Set spec.suspend to false to start the pods."
+    elif job is not None and (job.suspended or snapshot.held):
+        reason, message = "Suspended", f"No pod runs while RLJob {job.meta.name} is suspended."
+    else:
+        reason, message = "ScaledToZero", "The pool is scaled to 0 pods."
+    return ConditionUpdate("Ready", "True", reason, message)
+
+
+def _available(snapshot: PoolSnapshot) -> ConditionUpdate:
+    if snapshot.deployment.ready:
+        return ConditionUpdate("Available", "True", "PodsReady", "At least one pod is ready.")
+    return ConditionUpdate("Available", "False", "NoPodReady", "No pod is ready; see Ready.")
+
+
+def _suspended(snapshot: PoolSnapshot) -> list[ConditionUpdate]:
+    if not _is_suspended(snapshot):
+        return []
+    if snapshot.deployment.replicas == 0 and not snapshot.pods:
+        message = "No pod runs. Set spec.suspend to false to start the pods."
+        return [ConditionUpdate("Suspended", "True", "Suspended", message)]
+    return [ConditionUpdate("Suspended", "False", "Stopping", "The pods are terminating.")]

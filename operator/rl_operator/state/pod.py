@@ -1,4 +1,4 @@
-"""A pod and its containers, parsed once from what the kubelet says."""
+"""A pod and its containers, parsed from the status that the kubelet writes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import parse_time
 
 NO_START_REASONS = ("ContainerCreating", "PodInitializing")
-"""Words of the kubelet for a container that waits for nothing in particular."""
+"""The kubelet's reasons of a container that starts normally."""
 PULL_REASONS = ("ImagePullBackOff", "ErrImagePull")
 TROUBLE_CHARACTERS = MESSAGE_CHARACTERS = 400
+SEPARATOR = " | "
+"""Between lines of a log that a message shows."""
 DISRUPTED = "DisruptionTarget"
 """Condition of a pod that is evicted or preempted, with the reason."""
 TRAINER_CONTAINER = "pytorch"
 ORDINARY_CODES = {0, 1, 143}
-"""With which a trainer's process ends when another one has."""
+"""Exit codes of a trainer's process that ended because another one had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,7 @@ class Container:
 
     name: str
     waiting: str = ""
-    """Why it does not run, in the kubelet's word; empty when it runs."""
+    """The kubelet's reason why it does not run; empty when it runs."""
     message: str = ""
     exit_code: int | None = None
     """Of its last end, when it has ended."""
@@ -44,7 +46,7 @@ class Container:
         waiting = state.get("waiting") or {}
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
         if reason in PULL_REASONS:
-            # The kubelet goes to and fro between the two: one word, or the status would too.
+            # The kubelet alternates between the two: one reason, or the status would alternate too.
             reason, message = PULL_REASONS[0], message.split(": ErrImagePull: ")[-1]
         return cls(
             name=raw["name"],
@@ -58,6 +60,30 @@ class Container:
             ended_at=parse_time((state.get("terminated") or {}).get("finishedAt")),
         )
 
+    def trouble(self) -> str:
+        """Why it waits to start, with the end of its last log."""
+        ended = f" after exit code {self.exit_code}" if self.exit_code is not None else ""
+        log = last_lines(self.message, TROUBLE_CHARACTERS)
+        return f"{self.waiting}{ended}{f': {log}' if log else ''}"
+
+
+def last_lines(text: str, characters: int) -> str:
+    """The last whole lines of a log, joined to one of at most so many characters.
+
+    A last line that alone is longer, such as a dump of all arguments, is cut at its end.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    if len(lines[-1]) > characters:
+        return f"{lines[-1][: characters - 1]}…"
+    kept = lines[-1]
+    for line in reversed(lines[:-1]):
+        if len(kept) + len(SEPARATOR) + len(line) > characters:
+            break
+        kept = f"{line}{SEPARATOR}{kept}"
+    return kept
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
@@ -70,15 +96,15 @@ class Pod:
     deleting: bool
     component: str
     gone_by: float | None = None
-    """When it ought to be gone, once its deletion was asked for."""
+    """Time by which it should be gone, once its deletion was requested."""
     pool: str = ""
     attempt: int = 0
     created_at: float = 0.0
     started_at: float | None = None
     unscheduled: str = ""
-    """Why no node takes it."""
+    """Why the scheduler finds no node for it."""
     reason: str = ""
-    """Of its end, e.g. ``Evicted``, also of one that is still to come."""
+    """Of its end, e.g. ``Evicted``; also of one that is announced."""
     message: str = ""
     """Of its end, e.g. which of its limits it was over."""
     conditions: tuple[str, ...] = ()
@@ -124,9 +150,13 @@ class Pod:
             message=redacted(message.strip())[:MESSAGE_CHARACTERS],
             deletion_cost=_cost(meta),
             conditions=tuple(
-                sorted(kind for kind, one in conditions.items() if one.get("status") == "True")
+                sorted(
+                    kind
+                    for kind, condition in conditions.items()
+                    if condition.get("status") == "True"
+                )
             ),
-            containers=tuple(Container.parse(one) for one in statuses),
+            containers=tuple(map(Container.parse, statuses)),
         )
 
     @property
@@ -136,15 +166,15 @@ class Pod:
 
     @property
     def remains(self) -> bool:
-        """Whether it holds anything, or is about to go: its containers may have ended before it."""
+        """Whether it still exists or holds resources: its containers may have ended before it."""
         return self.live or self.deleting
 
     @property
     def failure_rank(self) -> int:
-        """How much its state says of a trainer of several pods: the more, the higher.
+        """How well its state explains the end of a trainer of several pods, 0 to 3.
 
-        One that was killed tells why the others end, with 1; one that does not start, why they
-        wait.
+        A pod that was killed explains why the others end with code 1; a pod that does not start
+        explains why they wait.
         """
         trainers = [
             container for container in self.containers if container.name == TRAINER_CONTAINER
@@ -157,20 +187,10 @@ class Pod:
     def trouble(self) -> str:
         """What keeps the pod from running, in one line; empty when nothing is known."""
         if self.unscheduled:
-            return f"{self.name} fits no node: {self.unscheduled}"
+            return f"Pod {self.name} fits no node: {self.unscheduled}"
         for container in self.containers:
             if container.waiting and container.waiting not in NO_START_REASONS:
-                ended = (
-                    f", last exit code {container.exit_code}"
-                    if container.exit_code is not None
-                    else ""
-                )
-                message = (
-                    f": {container.message.strip()[-TROUBLE_CHARACTERS:]}"
-                    if container.message
-                    else ""
-                )
-                return f"{self.name} container {container.name} {container.waiting}{ended}{message}"
+                return f"Pod {self.name}, container {container.name}: {container.trouble()}"
         return ""
 
 
@@ -182,5 +202,5 @@ def _cost(meta: Meta) -> int:
 
 
 def first_trouble(pods: Iterable[Pod]) -> str:
-    """The first trouble of some pods, by name."""
-    return next(filter(None, (pod.trouble() for pod in sorted(pods, key=lambda one: one.name))), "")
+    """The trouble of the first pod by name that has some; empty when none has."""
+    return next(filter(None, (pod.trouble() for pod in sorted(pods, key=lambda pod: pod.name))), "")

@@ -1,4 +1,4 @@
-"""A job that names a shared pool: what it means for its spec, and what of it cannot be honoured."""
+"""A job that names a shared pool: which one, and the spec that the pool's template completes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ def of(spec: RLJobSpec | None) -> str:
     return next((group.pool_ref.name for group in groups if group.pool_ref is not None), "")
 
 
+def path(spec: RLJobSpec | None) -> str:
+    """Path of the field that names the shared pool."""
+    groups = spec.samplers if spec is not None else []
+    index = next((index for index, group in enumerate(groups) if group.pool_ref is not None), 0)
+    return f"spec.samplers[{index}].poolRef.name"
+
+
 def resolved(job: Job, pool: Pool | None) -> Job:
-    """The job with the template of the shared pool that it names, where that is there."""
+    """The job with the template of the shared pool that it names, where that pool exists."""
     if job.spec is None or pool is None or pool.spec is None or of(job.spec) != pool.meta.name:
         return job
     template = pool.spec.template
@@ -28,7 +35,7 @@ def resolved(job: Job, pool: Pool | None) -> Job:
 
 
 def place(index: int, group: SamplerGroup) -> str:
-    """Where a group's template was written."""
+    """Path of the field in which a group's template is written."""
     if group.pool_ref is not None:
         return f"SamplerPool {group.pool_ref.name} spec.template"
     return f"spec.samplers[{index}].template"

@@ -1,4 +1,4 @@
-"""What the stores say of a run, and whether they can be reached."""
+"""A reading of the stores: a run's documents, and whether the stores can be reached."""
 
 from __future__ import annotations
 
@@ -22,28 +22,38 @@ from rl_operator.kube.redact import redacted
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Whether a store can be reached."""
+    """Whether a store can be reached; with the remedy where it cannot."""
 
     status: Literal["True", "False", "Unknown"]
     reason: str
     message: str = ""
 
 
-NOT_CHECKED = Reach("Unknown", "NotAsked", "Nothing has been asked of it yet.")
+REMEDIES = {
+    "StateStoreUnreachable": "Check that the server runs and that mongoUri in the stores' Secret "
+    "names it.",
+    "StorageUnreachable": "Check that the server runs and that s3Endpoint in the stores' Secret "
+    "names it.",
+    "AccessDenied": "Check the credentials in the stores' Secret.",
+    "BucketNotFound": "Create the bucket, or correct s3Bucket in the stores' Secret.",
+    "Refused": "docs/concepts/stores.md lists the products that are supported.",
+}
+"""By reason, where the error itself names no remedy."""
+NOT_CHECKED = Reach("Unknown", "NotChecked", "The operator has not contacted it yet.")
 REACHED = Reach("True", "Reachable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the stores say of a run."""
+    """What the stores hold of a run at one time."""
 
     store: Reach = NOT_CHECKED
     bucket: Reach = NOT_CHECKED
     run: Run | None = None
     samplers: tuple[Sampler, ...] = ()
-    """Alive ones."""
+    """Registrations of samplers that are alive."""
     registrations: tuple[Sampler, ...] = ()
-    """All whose end is not long ago."""
+    """These, and those of samplers that ended a short time ago."""
     backlog: int = 0
     now: float = 0.0
     """The store's clock."""
@@ -57,37 +67,41 @@ class Reading:
         return self.store.status == "True"
 
     def of_no_run(self) -> Reading:
-        """What it says of the stores alone."""
+        """The reading without what it says of the run."""
         return Reading(store=self.store, bucket=self.bucket, now=self.now)
 
 
 def reach(ask: Callable[[], None]) -> Reach:
-    """Ask a store something and tell how it went."""
+    """Ask a store something; whether it answered."""
     try:
         with unexpected_answers():
             ask()
     except StoreUnavailableError as error:
         reason = "StorageUnreachable" if error.store == "bucket" else "StateStoreUnreachable"
-        return Reach("False", reason, f"{plain(error.cause)} {error.remedy}".rstrip())
+        return _not_reached(reason, error.cause, error.remedy)
     except AccessDeniedError as error:
-        return Reach("False", "AccessDenied", f"{plain(error.what)} {error.remedy}".rstrip())
+        return _not_reached("AccessDenied", error.what, error.remedy)
     except ObjectMissingError as error:
-        return Reach("False", "BucketNotFound", str(error))
+        return _not_reached("BucketNotFound", str(error))
     except SchemaTooNewError as error:
         return Reach("False", error.refusal.reason, str(error))
     except UnexpectedAnswerError as error:
-        return Reach("False", "Refused", plain(str(error)))
+        return _not_reached("Refused", str(error))
     return REACHED
 
 
+def _not_reached(reason: str, cause: str, remedy: str = "") -> Reach:
+    return Reach("False", reason, f"{plain(cause).rstrip('.')}. {remedy or REMEDIES[reason]}")
+
+
 def plain(text: str) -> str:
-    """A client's message without what changes from one attempt to the next."""
+    """A client's message without the parts that change from one attempt to the next."""
     text = re.sub(r"<[^<>]* object at 0x[0-9a-f]+>:? ?", "", text)
     return redacted(text.split(" (configured timeouts")[0].strip())[:300]
 
 
 def staleness_bound(spec: RLJobSpec | None) -> int:
-    """Training steps that a served policy may be behind while all is well."""
+    """Training steps that a served policy may be behind the trainer in normal operation, ≥ 0."""
     if spec is None:
         return 0
     return spec.algorithm.off_policy.max_staleness + spec.weight_sync.every_steps
@@ -98,4 +112,4 @@ def lag(run: Run | None, serving: Sequence[Sampler]) -> int:
     if run is None or run.policy is None:
         return 0
     published = run.policy.step
-    return max(0, published - min((one.step for one in serving), default=published))
+    return max(0, published - min((sampler.step for sampler in serving), default=published))

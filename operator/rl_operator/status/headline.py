@@ -1,4 +1,4 @@
-"""The one thing that matters now of an RLJob: its phase, and what ``Ready`` says."""
+"""The one thing about an RLJob that matters now: its phase, and what ``Ready`` says."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Complete, Ended
 from rl_operator.state.pod import first_trouble
 from rl_operator.status import pool_wait
-from rl_operator.status.scorer_outage import stops_all, words
+from rl_operator.status.scorer_outage import describe_outage, stops_all
 from rl_operator.status.status_input import StatusInput
 
 PODS_DUE_SECONDS = 15.0
-"""A PyTorchJob without pods for so long is worth a word: they take a second."""
+"""training-operator creates pods within a second; after this time their absence is reported."""
+RESUME_REMEDY = "Set spec.suspend to false to resume the run."
+CHECKING = "The operator checks the stores, the model and the data before it starts any pod."
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The one thing that matters now."""
+    """Phase of a job, and status, reason and message of its ``Ready``."""
 
     phase: Phase
     reason: str
@@ -31,7 +33,7 @@ class Headline:
 
 
 def headline(status_input: StatusInput, after: RLJobStatus) -> Headline:
-    """Of a job that is not over; ``after`` has the fields of its next status."""
+    """The headline of a job that is not over; ``after`` holds the fields of its next status."""
     match status_input.decision:
         case Complete(outcome=outcome):
             return Headline("Succeeded", "Complete", outcome.message, "Ready")
@@ -51,20 +53,20 @@ def headline(status_input: StatusInput, after: RLJobStatus) -> Headline:
         return _before_start(status_input) if after.attempt == 0 else _resuming(status_input)
     if attempt_records.ended(after):
         return _between_attempts(after)
-    return _under_way(status_input, after)
+    return _active(status_input, after)
 
 
 def _blocked(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
-    """What keeps the job from going on, whatever it is about to do."""
+    """What keeps the job from its next step, whichever that is."""
     if status_input.stall is not None:
         return _stalled(status_input.stall)
     if attempt_records.refused(after):
         assert after.last_failure is not None
         return Headline("Stalled", after.last_failure.reason, after.last_failure.message, "Stalled")
-    asked = pool_wait.waiting(status_input)
-    if asked is not None and not status_input.checking:
+    wait = pool_wait.waiting(status_input)
+    if wait is not None and not status_input.checking:
         phase: Phase = "Recovering" if after.attempt else "Pending"
-        return _unreachable(status_input, phase) or Headline(phase, *asked)
+        return _unreachable(status_input, phase) or Headline(phase, *wait)
     if status_input.blocked_reason:
         moving: Phase = "Recovering" if after.attempt > 1 else "Starting"
         return Headline(moving, "WebhookUnavailable", status_input.blocked_reason)
@@ -72,11 +74,12 @@ def _blocked(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
 
 
 def _deleting(status_input: StatusInput) -> Headline:
-    if status_input.stall is not None:
-        return Headline(
-            "Terminating", status_input.stall.reason, status_input.stall.message, "Stalled"
-        )
-    message = "Pods are stopped, then the run's data are deleted."
+    stall = status_input.stall
+    if stall is not None:
+        return Headline("Terminating", stall.reason, stall.message, "Stalled")
+    message = "The job's pods are stopped first."
+    if status_input.snapshot.job.basics.deletes_data:
+        message = "The job's pods are stopped first; then the run's data is deleted."
     return Headline("Terminating", "Deleting", message)
 
 
@@ -88,43 +91,41 @@ def _suspension(status_input: StatusInput, after: RLJobStatus) -> Headline:
     job, stall = status_input.snapshot.job, status_input.stall
     if not job.basics.suspend:  # its queue lets it have no pods
         return _stalled(stall) if stall is not None else _queued(status_input, after)
-    if attempt_records.is_at_rest(status_input.snapshot, after):
-        if job.spec is None and stall is not None:
-            return _stalled(stall)  # nobody can say that it is as declared
-        message = "No pod runs. The run goes on when spec.suspend is false."
-        return Headline("Suspended", "Suspended", message, "Ready")
-    return _stopping(status_input, after)
+    if not attempt_records.is_at_rest(status_input.snapshot, after):
+        return _stopping(status_input, after)
+    if job.spec is None and stall is not None:
+        return _stalled(stall)  # whether it is as declared cannot be known
+    return Headline("Suspended", "Suspended", f"No pod runs. {RESUME_REMEDY}", "Ready")
 
 
 def _queued(status_input: StatusInput, after: RLJobStatus) -> Headline:
     hold = status_input.hold
     if hold is None or (status_input.checking and after.attempt == 0):
-        return Headline("Pending", "CheckingInputs", "Looking at the stores, the model, the data.")
-    if not attempt_records.is_at_rest(status_input.snapshot, after):
-        found = _stopping(status_input, after)
-        message = f"Held back ({hold.reason}): {hold.message} {found.message}"
-        return replace(found, message=message)
-    return Headline("Queued", hold.reason, hold.message)
+        return Headline("Pending", "CheckingInputs", CHECKING)
+    if attempt_records.is_at_rest(status_input.snapshot, after):
+        return Headline("Queued", hold.reason, hold.message)
+    stopping = _stopping(status_input, after)
+    message = f"The queue stops the job ({hold.reason}): {hold.message} {stopping.message}"
+    return replace(stopping, message=message)
 
 
 def _stopping(status_input: StatusInput, after: RLJobStatus) -> Headline:
-    there = sorted(pod.name for pod in status_input.snapshot.pods if pod.remains)
-    left = ", ".join(there[:5]) or "the pools' Deployments"
+    names = sorted(pod.name for pod in status_input.snapshot.pods if pod.remains)
+    left = ", ".join(names[:5]) or "the pools' Deployments"
     due = parse_time(after.operation.deadline) if after.operation else None
     if due is not None and status_input.now > due:
-        message = f"They should have gone by {format_time(due)}: {left}. Look at their nodes."
+        message = f"These pods did not terminate by {format_time(due)}: {left}. Check their nodes."
         return Headline("Suspending", "PodsNotStopping", message, "Stalled")
-    return Headline("Suspending", "Stopping", f"Waiting for {left} to end.")
+    return Headline("Suspending", "Stopping", f"Waiting for {left} to terminate.")
 
 
 def _before_start(status_input: StatusInput) -> Headline:
     if status_input.checking:
-        message = "Looking at the stores, the model and the data."
-        return Headline("Pending", "CheckingInputs", message)
+        return Headline("Pending", "CheckingInputs", CHECKING)
     if status_input.supervised:
-        unreachable = _unreachable(status_input, "Pending")
-        return unreachable or Headline(
-            "Starting", "TrainerStarting", "The trainer's pod is about to be made."
+        message = "The trainer's pod is about to be created."
+        return _unreachable(status_input, "Pending") or Headline(
+            "Starting", "TrainerStarting", message
         )
     return _waiting_for_samplers(status_input)
 
@@ -132,7 +133,7 @@ def _before_start(status_input: StatusInput) -> Headline:
 def _resuming(status_input: StatusInput) -> Headline:
     if status_input.shortfalls:
         return _waiting_for_samplers(status_input)
-    message = "The run goes on from its last step; the next attempt is about to start."
+    message = "The next attempt is about to start; it resumes from the run's last step."
     return Headline("Starting", "Resuming", message)
 
 
@@ -141,24 +142,24 @@ def _waiting_for_samplers(status_input: StatusInput) -> Headline:
     if unreachable is not None:
         return unreachable
     trouble = first_trouble(status_input.snapshot.sampler_pods())
-    shortfalls = (
-        f": {start_gate.describe(status_input.shortfalls)}" if status_input.shortfalls else ""
-    )
-    message = f"The trainer starts when enough samplers have registered{shortfalls}."
+    shortfalls = status_input.shortfalls
+    missing = f": {start_gate.describe(shortfalls)}" if shortfalls else ""
+    message = f"The trainer starts when enough samplers have registered{missing}."
     return Headline("Starting", "WaitingForSamplers", f"{message} {trouble}".strip())
 
 
 def _unreachable(status_input: StatusInput, phase: Phase) -> Headline | None:
+    reading = status_input.reading
     for kind in STORE_CONDITIONS:
-        reading = status_input.reading
         reach = reading.bucket if kind == "StorageReachable" else reading.store
         if reach.status == "True":
             continue
         before = find(status_input.snapshot.job.status.conditions, kind)
-        # A client's words differ from one attempt to the next: the first ones stay.
+        # A client words its error differently each time: the first message stays.
         same = before is not None and before.reason == reach.reason
-        words = before.message if before is not None and same else reach.message
-        return Headline(phase, reach.reason, f"{words} The job goes on when it answers.".strip())
+        cause = before.message if before is not None and same else reach.message
+        message = f"{cause} The job continues when it answers.".strip()
+        return Headline(phase, reach.reason, message)
     return None
 
 
@@ -172,58 +173,71 @@ def _between_attempts(after: RLJobStatus) -> Headline:
     return Headline("Recovering", failure.reason, message)
 
 
-def _under_way(status_input: StatusInput, after: RLJobStatus) -> Headline:
-    reading = status_input.reading
+def _active(status_input: StatusInput, after: RLJobStatus) -> Headline:
+    """The headline while an attempt is active."""
+    return (
+        _unreachable(status_input, "Recovering")
+        or _ending(status_input, after)
+        or _trainer_starting(status_input, after)
+        or _samplers_not_serving(status_input, after)
+        or _running(status_input)
+    )
+
+
+def _running(status_input: StatusInput) -> Headline:
+    message = "Trainer and samplers are running."
+    if status_input.supervised:
+        message = "The trainer is running."
+    return Headline("Running", "Running", message, "Ready")
+
+
+def _trainer_starting(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
+    run, supervised = status_input.reading.run, status_input.supervised
     again = after.attempt > 1 or after.trainer.restarts > 0
-    unready: Phase = "Recovering" if again else "Starting"
-    unreachable = _unreachable(status_input, "Recovering")
-    if unreachable is not None:
-        return unreachable
-    ending = _ending(status_input, after)
-    if ending is not None:
-        return ending
+    phase: Phase = "Recovering" if again else "Starting"
     if after.trainer.ready < after.trainer.desired:
-        return Headline(unready, "TrainerStarting", _starting(status_input, after))
-    supervised = status_input.supervised
-    if reading.run is None and supervised:
-        return Headline(unready, "TrainerStarting", "The trainer loads its state.")
-    if reading.run is None or (reading.run.policy is None and not supervised):
-        message = "The trainer loads its state and publishes a first policy."
-        return Headline(unready, "PublishingPolicy", message)
+        return Headline(phase, "TrainerStarting", _start_message(status_input, after))
+    if run is None and supervised:
+        return Headline(phase, "TrainerStarting", "The trainer loads its state.")
+    if run is None or (run.policy is None and not supervised):
+        message = "The trainer loads its state, then publishes the first policy."
+        return Headline(phase, "PublishingPolicy", message)
+    return None
+
+
+def _samplers_not_serving(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
     if after.samplers.ready < after.samplers.desired:
-        moving: Phase = "Recovering" if reading.run.step else "Starting"
+        run = status_input.reading.run
+        phase: Phase = "Recovering" if run is not None and run.step else "Starting"
         trouble = first_trouble(status_input.snapshot.sampler_pods())
         message = f"{after.samplers.summary} sampler pods are ready. {trouble}".strip()
-        return Headline(moving, "SamplersStarting", message)
+        return Headline(phase, "SamplersStarting", message)
     if stops_all(status_input):
-        return Headline("Recovering", "ScorerUnavailable", words(status_input))
-    who = "The trainer is" if supervised else "Trainer and samplers are"
-    return Headline("Running", "Running", f"{who} at work.", "Ready")
+        return Headline("Recovering", "ScorerUnavailable", describe_outage(status_input))
+    return None
 
 
-def _starting(status_input: StatusInput, after: RLJobStatus) -> str:
+def _start_message(status_input: StatusInput, after: RLJobStatus) -> str:
     """What keeps the trainer's pods from running."""
     pods = status_input.snapshot.trainer_pods(after.attempt)
-    made = next(
-        (trainer for trainer in status_input.snapshot.trainers if trainer.attempt == after.attempt),
-        None,
-    )
-    if not pods and made is not None and status_input.now - made.created_at > PODS_DUE_SECONDS:
+    trainers = status_input.snapshot.trainers
+    job = next((trainer for trainer in trainers if trainer.attempt == after.attempt), None)
+    if not pods and job is not None and status_input.now - job.created_at > PODS_DUE_SECONDS:
         return (
-            f"training-operator has made no pod for PyTorchJob {made.name}: see whether it is "
-            "at work."
+            f"training-operator has created no pod for PyTorchJob {job.name}. Check that it is "
+            "running."
         )
     return first_trouble(pods) or "The trainer's pod is starting."
 
 
 def _ending(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
-    """The trainer has said its last word, or its pod has ended; its job object follows suit."""
+    """The trainer has written its outcome, or its pod has ended; its job object is behind."""
     run = status_input.reading.run
     if run is not None and run.outcome is not None and run.outcome.kind == "Succeeded":
-        message = "The run has succeeded; its trainer is ending."
+        message = "The run has succeeded; its trainer is terminating."
         return Headline("Running", "Finishing", message)
     pods = status_input.snapshot.trainer_pods(after.attempt)
     if pods and pods[-1].phase in ("Succeeded", "Failed"):
-        message = f"Pod {pods[-1].name} has ended; training-operator has not said how yet."
+        message = f"Pod {pods[-1].name} has ended; training-operator has not reported it yet."
         return Headline("Recovering", "TrainerEnded", message)
     return None

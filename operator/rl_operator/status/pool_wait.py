@@ -1,7 +1,8 @@
-"""What a job says while it asks for a shared pool, and once it has it."""
+"""The condition PoolAssigned of a job that names a shared pool: it asks for it, or has it."""
 
 from __future__ import annotations
 
+from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator.kube.conditions import ConditionUpdate, Stall, find
@@ -21,82 +22,76 @@ def lacks_pool(snapshot: JobSnapshot) -> bool:
     return named and (pool is None or not pool.serves(snapshot.job))
 
 
-def since(snapshot: JobSnapshot) -> float | None:
-    """When the job got its shared pool, seconds since 1970; None where it has none."""
-    pool = snapshot.shared
-    mine = pool.given(snapshot.job) if pool is not None else None
-    return None if mine is None or lacks_pool(snapshot) else parse_time(mine.since)
-
-
-def said(status_input: StatusInput, after: RLJobStatus) -> list[ConditionUpdate]:
-    """The condition by which the job asks for its pool, or says that it has it."""
-    snapshot = status_input.snapshot
-    name = pool_ref.of(snapshot.job.spec)
-    job = snapshot.job
+def conditions(status_input: StatusInput, after: RLJobStatus) -> list[ConditionUpdate]:
+    """PoolAssigned: how the job asks for its pool, or that it has it; absent otherwise."""
+    snapshot, job = status_input.snapshot, status_input.snapshot.job
+    name = pool_ref.of(job.spec)
     ends = attempt_records.is_over(after) or job.suspended or job.meta.deleted_at is not None
     if not name or ends:
         return []
     pool = snapshot.shared
     if pool is None:
-        return [ConditionUpdate(ASSIGNED, "False", NOT_FOUND, _missing(snapshot, name))]
+        return [ConditionUpdate(ASSIGNED, "False", NOT_FOUND, str(_missing(snapshot)))]
     if not lacks_pool(snapshot):
-        mine = pool.given(snapshot.job)
-        at = mine.since if mine is not None else ""
-        others = [holder.job for holder in pool.holders if holder != mine]
-        beside = f", beside RLJob {', '.join(others)}" if others else ""
-        message = f"SamplerPool {name} is this run's since {at}{beside}."
-        return [ConditionUpdate(ASSIGNED, "True", "Assigned", message)]
-    asked = find(snapshot.job.status.conditions, ASSIGNED) is not None
+        return [ConditionUpdate(ASSIGNED, "True", "Assigned", _describe_share(pool, snapshot))]
+    asked = find(job.status.conditions, ASSIGNED) is not None
     if status_input.stall is not None or (status_input.checking and not asked):
-        return []  # what could not use it does not ask for it
-    return [ConditionUpdate(ASSIGNED, "False", WAITING, _turn(pool, snapshot))]
+        return []  # a job that could not use the pool does not ask for it
+    return [ConditionUpdate(ASSIGNED, "False", WAITING, _describe_wait(pool, snapshot))]
 
 
 def waiting(status_input: StatusInput) -> tuple[str, str] | None:
-    """Reason and message while the job has no pool and goes on once it has it."""
+    """Reason and message while the job has no pool and continues once it has it."""
     snapshot = status_input.snapshot
     if not lacks_pool(snapshot):
         return None
-    name = pool_ref.of(snapshot.job.spec)
     if snapshot.shared is None:
-        return NOT_FOUND, _missing(snapshot, name)
-    return WAITING, _turn(snapshot.shared, snapshot)
+        return NOT_FOUND, str(_missing(snapshot))
+    return WAITING, _describe_wait(snapshot.shared, snapshot)
 
 
 def stall(snapshot: JobSnapshot, spec: RLJobSpec, *, now: float) -> Stall | None:
-    """Why a job whose pool is not there should be looked at by somebody."""
-    found = find(snapshot.job.status.conditions, ASSIGNED)
-    if snapshot.shared is not None or found is None or found.reason != NOT_FOUND:
+    """The stall of a job whose pool has been missing for ``pendingDeadlineSeconds``."""
+    condition = find(snapshot.job.status.conditions, ASSIGNED)
+    if snapshot.shared is not None or condition is None or condition.reason != NOT_FOUND:
         return None
-    began, limit = parse_time(found.last_transition_time), spec.lifecycle.pending_deadline_seconds
-    if began is None or now - began <= limit:
+    since = parse_time(condition.last_transition_time)
+    limit = spec.lifecycle.pending_deadline_seconds
+    if since is None or now - since <= limit:
         return None
-    words = f"{found.message} It was waited for as long as spec.lifecycle.pendingDeadlineSeconds"
-    return Stall(reason=NOT_FOUND, message=f"{words} = {limit} allow.")
+    message = f"{condition.message} spec.lifecycle.pendingDeadlineSeconds = {limit} have passed."
+    return Stall(reason=NOT_FOUND, message=message)
 
 
-def _missing(snapshot: JobSnapshot, name: str) -> str:
-    namespace = snapshot.key.namespace
-    return (
-        f"Namespace {namespace} has no SamplerPool {name}. Make it, or give the group a template."
+def _missing(snapshot: JobSnapshot) -> Refusal:
+    return Refusal(
+        field=pool_ref.path(snapshot.job.spec),
+        value=pool_ref.of(snapshot.job.spec),
+        reason=NOT_FOUND,
+        message=f"Namespace {snapshot.key.namespace} has no SamplerPool of this name.",
+        remedy="Create it, or give the group a template.",
     )
 
 
-def _turn(pool: Pool, snapshot: JobSnapshot) -> str:
-    """Who has the pool since when, and how many come before this job."""
-    status, name = pool.status, pool.meta.name
-    holders = pool.holders
+def _describe_share(pool: Pool, snapshot: JobSnapshot) -> str:
+    """Since when the job has the pool, and which others have it."""
+    own = pool.given(snapshot.job)
+    others = [holder.job for holder in pool.holders if holder != own]
+    beside = f", beside RLJob {', '.join(others)}" if others else ""
+    since = own.since if own is not None else ""
+    return f"SamplerPool {pool.meta.name} serves this run since {since}{beside}."
+
+
+def _describe_wait(pool: Pool, snapshot: JobSnapshot) -> str:
+    """Who has the pool since when, and how many jobs come before this one."""
+    name, status = pool.meta.name, pool.status
     if pool.meta.deleted_at is not None:
-        return f"SamplerPool {name} is being deleted."
-    what = (
-        "serves " + " and ".join(f"RLJob {holder.job} since {holder.since}" for holder in holders)
-        if holders
-        else "is about to be given away"
-    )
-    order = [one.job for one in status.waiting]
-    mine = snapshot.key.name
-    place = f" This job is number {order.index(mine) + 1}" if mine in order else ""
-    of_all = f"{place} of {status.waiting_jobs} that wait." if place else ""
-    why = next((one.why for one in status.waiting if one.job == mine and one.why), "")
-    alone = f" It waits until they have given it back: {why}." if why else ""
-    return f"SamplerPool {name} {what}.{of_all}{alone}"
+        return f"SamplerPool {name} is being deleted. Create it again, or name another one."
+    holders = " and ".join(f"RLJob {holder.job} since {holder.since}" for holder in pool.holders)
+    state = f"serves {holders}" if holders else "is free and about to be assigned"
+    position, obstacle = "", ""
+    for index, entry in enumerate(status.waiting):
+        if entry.job == snapshot.key.name:
+            position = f" This job is number {index + 1} of {status.waiting_jobs} that wait."
+            obstacle = f" It waits until they release it: {entry.why}." if entry.why else ""
+    return f"SamplerPool {name} {state}.{position}{obstacle}"

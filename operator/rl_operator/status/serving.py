@@ -1,4 +1,4 @@
-"""Which samplers serve a job, and how far behind its trainer they are."""
+"""Which samplers serve a job's policy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from rl_operator.status.status_input import StatusInput
 
 
 def serving_samplers(status_input: StatusInput) -> list[Sampler]:
-    """Samplers that serve a published policy and whose pods are there."""
-    pods = {
-        sampler_pod.name
-        for sampler_pod in status_input.snapshot.sampler_pods()
-        if not sampler_pod.deleting
-    }
+    """Samplers that serve a published policy and whose pods exist."""
+    pods = {pod.name for pod in status_input.snapshot.sampler_pods() if not pod.deleting}
     return [
         sampler
         for sampler in status_input.reading.samplers
@@ -21,6 +17,6 @@ def serving_samplers(status_input: StatusInput) -> list[Sampler]:
 
 
 def serving_is_known(status_input: StatusInput) -> bool:
-    """Whether it is known who serves: the state store tells, or there is no pod that could."""
+    """Whether it is known who serves: the state store answers, or no pod is left that could."""
     pods = status_input.snapshot.sampler_pods()
     return status_input.reading.known or all(pod.deleting for pod in pods)

@@ -1,4 +1,4 @@
-"""What a job's status is made from."""
+"""The input of a job's status."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_operator.state.snapshot import JobSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusInput:
-    """Everything that a job's status is made from."""
+    """Everything that a job's status is computed from."""
 
     snapshot: JobSnapshot
     reading: Reading = field(default_factory=Reading)
@@ -23,13 +23,13 @@ class StatusInput:
     decision: Decision | None = None
     stall: Stall | None = None
     checking: bool = False
-    """Inputs are being looked at."""
+    """A check of the inputs is in progress."""
     shortfalls: tuple[SamplerShortfall, ...] = ()
-    """Groups with fewer samplers than a start asks for."""
+    """Groups with fewer samplers than a start needs."""
     blocked_reason: str = ""
-    """Why an object could not be made for now, though nobody refuses it; empty when all could."""
+    """Why an object could not be written for now, though nobody refuses it; empty: all could."""
     hold: Hold | None = None
-    """Why the job's queue lets it have no pods."""
+    """Why the job's queue allows it no pods."""
     now: float
 
     @property

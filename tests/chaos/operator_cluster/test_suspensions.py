@@ -44,7 +44,7 @@ from tests.cluster.waiting import until
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 LATE = "s3://rl-data/rl-test/suspended.jsonl"
-REST = "No pod runs. The run goes on when spec.suspend is false."
+REST = "No pod runs. Set spec.suspend to false to resume the run."
 FAKE = {"faults": "*=succeed"}
 """Where only the beginning of an attempt matters."""
 JOBS: dict[str, dict[str, Any]] = {
@@ -192,7 +192,7 @@ def test_while_its_data_are_missing(lab: Lab, begun: Begun) -> None:
 def test_while_it_waits_for_samplers(lab: Lab, begun: Begun) -> None:
     def told() -> bool:
         words = trouble(lab, WAITING)
-        return "main has 0 of 1" in words and "container engine ImagePullBackOff" in words
+        return "main has 0 of 1" in words and "container engine: ImagePullBackOff" in words
 
     until(told, what="the kubelet's word", seen=lambda: trouble(lab, WAITING))
     assert suspend(lab, WAITING).attempt == 0

@@ -101,7 +101,7 @@ def test_what_needs_it_waits_and_goes_on_by_itself(lab: Lab, trains: RunReader) 
     order(lab, "fails", "exit:42")
     await_phase(lab, "wins", "Running", "Finishing")
     ended = said(await_phase(lab, "fails", "Recovering", "TrainerEnded"), "Ready").message
-    assert "training-operator has not said how yet" in ended
+    assert "training-operator has not reported it yet" in ended
     throughout(lambda: waits(lab), seconds=AWAY_SECONDS, interval=LOOK_SECONDS)
     assert lab.pods("starts") == []
     goes_on(trains)

@@ -154,7 +154,7 @@ def test_every_page_is_linked() -> None:
 
 def condition_types() -> set[str]:
     parsed = trees("operator/rl_operator")
-    said = arguments(parsed, {"ConditionUpdate": 0, "_reachable": 0}, keyword="type")
+    said = arguments(parsed, {"ConditionUpdate": 0, "reachable": 0}, keyword="type")
     kinds = re.findall(
         r'^ *(?:kind|KIND) = "(\w+)"$',
         "\n".join(path.read_text() for path in (ROOT / "operator" / "rl_operator").rglob("*.py")),
@@ -178,6 +178,7 @@ REASONS = {
     "ConditionUpdate": 2,
     "Stall": 0,
     "Reach": 1,
+    "_not_reached": 0,
     "EventNote": 0,
     "Refusal": 2,
     "Outcome": 1,

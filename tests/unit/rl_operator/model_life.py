@@ -180,6 +180,7 @@ class Life:
                 now=now,
             )
         )
+        assert all(each.reason and each.message for each in after.conditions), after.conditions
         unchanged = turn.seen.job.meta.resource_version == str(self.version)
         if tell and unchanged and after != self.status:
             self._write(after)

@@ -47,14 +47,14 @@ class QueuedLife(Life):
         return dataclasses.replace(seen, children=children)
 
     def look(self, seen: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
-        return self._queueing().look(seen)
+        return self._queueing().gate(seen)
 
     def tell(self, seen: JobSnapshot, gate: Gate | None) -> None:
         queueing = self._queueing()
         if gate is None:
             queueing.finish(seen)
         else:
-            queueing.tell(gate)
+            queueing.update_workload(gate)
 
     def _queueing(self) -> Queueing:
         return Queueing(cluster=self, images=IMAGES, enabled=True, now=lambda: self.now)

@@ -133,6 +133,8 @@ class Turns:
         self.api.left = writes
         try:
             self._reconciler(Moments(seen), live=live).reconcile(KEY)
+            conditions = self.pool["status"].get("conditions", [])
+            assert all(each["reason"] and each["message"] for each in conditions), conditions
         except (ApiConflictError, DiedError):
             pass  # a conflict is followed by another look
         finally:
@@ -208,11 +210,11 @@ class Turns:
         status = self.pool["status"]
         there = (status.get("assignment") or {}, *status.get("beside", []))
         mine = found["metadata"]["uid"] in [one.get("uid") for one in there]
-        said = [ConditionUpdate(assignment.ASSIGNED, "True", "Assigned")] if mine else []
+        said = [ConditionUpdate(assignment.ASSIGNED, "True", "Assigned", "m")] if mine else []
         if not mine and not job.suspended and not job.finished:
-            said = [ConditionUpdate(assignment.ASSIGNED, "False", assignment.WAITING)]
+            said = [ConditionUpdate(assignment.ASSIGNED, "False", assignment.WAITING, "m")]
         said += more or [
-            ConditionUpdate(condition.type, condition.status, condition.reason)
+            ConditionUpdate.unchanged(condition)
             for condition in job.status.conditions
             if condition.type in ("Complete", "Failed")
         ]

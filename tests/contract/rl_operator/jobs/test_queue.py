@@ -91,7 +91,7 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
     )
     status = queue.settle(job)
     assert status["phase"] == "Queued"
-    assert "Is there a LocalQueue team?" in queue.condition(job, "Reconciling")["message"]
+    assert "Check that LocalQueue team exists" in queue.condition(job, "Reconciling")["message"]
     assert not queue.objects(kinds.SAMPLER_POOL)
     asked = workload(queue)["spec"]
     assert asked["queueName"] == "team"
@@ -125,7 +125,8 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
     status = queue.settle(job)
     assert status["phase"] == "Suspending"
     assert (
-        "Held back (Preempted): Preempted to make room" in queue.condition(job, "Ready")["message"]
+        "The queue stops the job (Preempted): Preempted to make room"
+        in queue.condition(job, "Ready")["message"]
     )
     assert queue.objects(kinds.PYTORCH_JOB) == []
     for pod in ("job-1-worker-0", *PODS):

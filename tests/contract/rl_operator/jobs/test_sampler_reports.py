@@ -49,7 +49,7 @@ def test_a_judge_that_is_away_is_named_until_it_is_back(world: World) -> None:
     world.register(run, POD, scorers=["Mine"], unavailable={"Mine": "m at http://j answers 503"})
     world.settle(job)
     away = world.condition(job, "ScorerUnavailable")
-    assert (away["status"], away["reason"]) == ("True", "NobodyAnswers")
+    assert (away["status"], away["reason"]) == ("True", "NoAnswer")
     assert away["message"].startswith("Scorer Mine: m at http://j answers 503. Some samplers claim")
     world.register(run, POD, scorers=["Mine"])
     world.settle(job)

@@ -155,7 +155,7 @@ def a_sampler_s_refusal() -> str:
 
 def a_scorer_that_is_away() -> str:
     sampler = a_sampler(unavailable={"Judge": WORDS})
-    return scorer_outage.words(
+    return scorer_outage.describe_outage(
         StatusInput(snapshot=a_snapshot(), reading=a_reading(samplers=(sampler,)), now=0.0)
     )
 

@@ -213,8 +213,12 @@ def checked(raw: Raw) -> Raw:
 
 
 WORDS: dict[str, tuple[Raw | None, str, str]] = {
-    "no Workload": (None, "NotQueued", "The job's Workload for queue team comes next."),
-    "nothing said": (stored(), "Pending", "Is there a LocalQueue team?"),
+    "no Workload": (
+        None,
+        "NotQueued",
+        "Workload for LocalQueue team is about to be created.",
+    ),
+    "nothing said": (stored(), "Pending", "Check that LocalQueue team exists"),
     "no room": (
         stored(lambda raw: kueue.pending(raw, "insufficient quota")),
         "Pending",
@@ -230,7 +234,7 @@ WORDS: dict[str, tuple[Raw | None, str, str]] = {
     "taken out": (
         {**stored(kueue.admitted), "spec": {**demand()["spec"], "active": False}},
         "Deactivated",
-        "set it to true",
+        "Set its spec.active to true",
     ),
 }
 
@@ -331,7 +335,7 @@ def test_another_admission_within_the_same_second_brings_its_own_flavors() -> No
             condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
         child = Child(kind="Workload", meta=Meta.parse(raw), raw=raw)
         children = {("Workload", "rljob-job"): child}
-        _, found = queueing.look(a_snapshot(job=a_job_object(**QUEUED), children=children))
+        _, found = queueing.gate(a_snapshot(job=a_job_object(**QUEUED), children=children))
         assert found is not None
         assert found.spec is not None
         assert (found.stall, found.spec.trainer.node_selector) == (None, {"pool": name})
@@ -355,7 +359,7 @@ def test_a_job_without_kueue_starts_nothing_and_says_why(
     enabled: bool, there: bool, reason: str
 ) -> None:
     queueing = Queueing(cluster=NoCluster(), images=IMAGES, enabled=enabled, now=lambda: NOW)
-    snapshot, found = queueing.look(a_snapshot(job=a_job_object(**QUEUED), has_queue_kind=there))
+    snapshot, found = queueing.gate(a_snapshot(job=a_job_object(**QUEUED), has_queue_kind=there))
     assert found is not None
     assert found.stall is not None
     assert (found.stall.reason, found.make, found.sizes) == (reason, None, {"main": 0})
@@ -365,7 +369,7 @@ def test_a_job_without_kueue_starts_nothing_and_says_why(
 
 def test_a_job_that_asks_no_queue_has_no_gate_to_wait_at() -> None:
     queueing = Queueing(cluster=NoCluster(), images=IMAGES, enabled=True, now=lambda: NOW)
-    snapshot, found = queueing.look(a_snapshot())
+    snapshot, found = queueing.gate(a_snapshot())
     assert snapshot.job.spec is not None
     assert found == Gate(spec=snapshot.job.spec)
     assert not snapshot.job.suspended

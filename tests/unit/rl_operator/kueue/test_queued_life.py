@@ -195,7 +195,7 @@ def rest_of(life: QueuedLife) -> dict[str, object]:
     world = world_of(life)
     if is_over(life.status):
         told = [
-            condition for condition in world["conditions"] if condition[0] not in admission.TOLD
+            condition for condition in world["conditions"] if condition[0] not in admission.SHOWN
         ]
         world["conditions"] = told
     return world

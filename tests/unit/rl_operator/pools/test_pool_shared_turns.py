@@ -173,7 +173,7 @@ def test_a_third_one_waits_for_a_place() -> None:
 def test_one_that_cannot_start_gives_its_place_up_alone() -> None:
     turns = some()
     ask(turns, "a", "b")
-    turns.say("b", ConditionUpdate("Stalled", "True", "ScorerUnknown"))
+    turns.say("b", ConditionUpdate("Stalled", "True", "ScorerUnknown", "m"))
     turns.now += 1000.0
     turns.settle()
     assert turns.holders == ("a", "b"), "nobody else wants it"

@@ -14,7 +14,7 @@ from tests.examples import examples
 from tests.unit.rl_operator.model_turns import POOL, Turns
 
 Event = Callable[[Turns], object]
-ENDED = ConditionUpdate("Complete", "True", "Succeeded")
+ENDED = ConditionUpdate("Complete", "True", "Succeeded", "m")
 
 
 def say(turns: Turns, *, name: str) -> None:
@@ -178,7 +178,7 @@ def test_who_asked_first_is_served_first() -> None:
 
 def test_one_that_cannot_start_does_not_keep_it_from_others() -> None:
     turns = Turns()
-    stalled = ConditionUpdate("Stalled", "True", "ScorerUnknown")
+    stalled = ConditionUpdate("Stalled", "True", "ScorerUnknown", "m")
     turns.make("a")
     turns.say("a")
     turns.settle()

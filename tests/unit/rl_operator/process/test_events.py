@@ -36,10 +36,10 @@ def a_status(*conditions: tuple[str, str, str, str], **fields: Any) -> RLJobStat
 
 STALLED = ("Stalled", "True", "ModelNotFound", "s3://m is not there.")
 FAILED = ("Failed", "True", "OOMKilled", "Exit code 137.")
-JUDGE_DOWN = ("ScorerUnavailable", "True", "NobodyAnswers", "Scorer Judge: cannot be reached.")
+JUDGE_DOWN = ("ScorerUnavailable", "True", "NoAnswer", "Scorer Judge: cannot be reached.")
 STORE_UP = ("StateStoreReachable", "True", "Reachable", "")
 STORE_DOWN = ("StateStoreReachable", "False", "StateStoreUnreachable", "refused")
-STORE_UNKNOWN = ("StateStoreReachable", "Unknown", "NotAsked", "")
+STORE_UNKNOWN = ("StateStoreReachable", "Unknown", "NotChecked", "")
 FAILURE = a_failure(2, reason="OOMKilled", message="Exit code 137.")
 
 TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_operator.kube.names import ATTEMPT_LABEL, COMPONENT_LABEL
-from rl_operator.state.pod import Pod, first_trouble
+from rl_operator.state.pod import Pod, first_trouble, last_lines
 
 
 def a_raw_pod(status: dict[str, Any]) -> dict[str, Any]:
@@ -37,12 +37,12 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
                 {"type": "PodScheduled", "status": "False", "message": "Insufficient cpu"}
             ]
         },
-        "p fits no node: Insufficient cpu",
+        "Pod p fits no node: Insufficient cpu",
     ),
     "starting": ({"containerStatuses": [waiting("ContainerCreating", "")]}, ""),
     "pull": (
         {"containerStatuses": [waiting("ErrImagePull", "not found")]},
-        "p container pytorch ImagePullBackOff: not found",
+        "Pod p, container pytorch: ImagePullBackOff: not found",
     ),
     "pull again": (
         {
@@ -50,7 +50,7 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
                 waiting("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: not found')
             ]
         },
-        "p container pytorch ImagePullBackOff: not found",
+        "Pod p, container pytorch: ImagePullBackOff: not found",
     ),
     "crash loop": (
         {
@@ -58,7 +58,11 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
                 waiting("CrashLoopBackOff", "back-off 40s", exitCode=1, message="no such file\n")
             ]
         },
-        "p container pytorch CrashLoopBackOff, last exit code 1: no such file",
+        "Pod p, container pytorch: CrashLoopBackOff after exit code 1: no such file",
+    ),
+    "crash loop without a log": (
+        {"containerStatuses": [waiting("CrashLoopBackOff", "", exitCode=1, message=" \n")]},
+        "Pod p, container pytorch: CrashLoopBackOff after exit code 1",
     ),
 }
 
@@ -68,6 +72,12 @@ def test_trouble_is_one_steady_line(status: dict[str, Any], trouble: str) -> Non
     pod = Pod.parse(a_raw_pod(status))
     assert first_trouble([pod]) == trouble
     assert (pod.component, pod.attempt) == ("trainer", 3)
+
+
+def test_last_lines_are_whole_and_a_long_last_line_keeps_its_beginning() -> None:
+    assert last_lines("one\ntwo\n\nthree\n", 11) == "two | three"
+    assert last_lines("one\nServerArgs(model_path='/weights')", 12) == "ServerArgs(…"
+    assert last_lines(" \n", 12) == ""
 
 
 def test_an_end_is_read() -> None:

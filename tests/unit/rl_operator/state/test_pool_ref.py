@@ -75,7 +75,7 @@ def a_waiting_job(pool: Pool | None, *, asked: bool = True, **job: Any) -> JobSn
 
 def told(snapshot: JobSnapshot, **status_input: Any) -> list[ConditionUpdate]:
     seen = StatusInput(snapshot=snapshot, reading=a_reading(), now=NOW, **status_input)
-    return pool_wait.said(seen, snapshot.job.status)
+    return pool_wait.conditions(seen, snapshot.job.status)
 
 
 def test_who_waits_is_told_for_whom_and_how_long() -> None:
@@ -96,13 +96,13 @@ def test_who_cannot_join_is_told_why() -> None:
     (said,) = told(a_waiting_job(pool))
     assert said.message == (
         f"SamplerPool shared serves RLJob other since {SINCE} and RLJob third since {SINCE}. This "
-        f"job is number 1 of 1 that wait. It waits until they have given it back: {why}."
+        f"job is number 1 of 1 that wait. It waits until they release it: {why}."
     )
 
 
 def test_who_has_it_beside_another_says_so() -> None:
     (said,) = told(a_waiting_job(a_pool(assignment=OTHERS, beside=[MINE])))
-    assert said.message == f"SamplerPool shared is this run's since {SINCE}, beside RLJob other."
+    assert said.message == f"SamplerPool shared serves this run since {SINCE}, beside RLJob other."
 
 
 def test_who_has_the_pool_says_so() -> None:

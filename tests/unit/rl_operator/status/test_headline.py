@@ -264,6 +264,7 @@ def test_the_table_of_states(
         assert (found is not None and found.status == "True") is (state == kind), kind
     assert after.observed_generation == 1
     assert len({condition.type for condition in after.conditions}) == len(after.conditions)
+    assert all(condition.message for condition in after.conditions), after.conditions
 
 
 @pytest.mark.parametrize(("status_input", "phase", "state", "reason"), TABLE.values(), ids=TABLE)
@@ -290,10 +291,10 @@ def test_a_second_look_changes_nothing(
 def test_the_cause_is_named() -> None:
     no_node = find(compute(TABLE["no node"][0]).conditions, "Ready")
     assert no_node is not None
-    assert no_node.message == "trainer-pod fits no node: 0/1 nodes: Insufficient gpu"
+    assert no_node.message == "Pod trainer-pod fits no node: 0/1 nodes: Insufficient gpu"
     crash = find(compute(TABLE["a sampler crashes"][0]).conditions, "SamplersReady")
     assert crash is not None
-    words = "sampler-pod container engine CrashLoopBackOff, last exit code 137: out"
+    words = "Pod sampler-pod, container engine: CrashLoopBackOff after exit code 137: out"
     assert crash.message == words
 
 

@@ -116,7 +116,7 @@ def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
     assert said is not None
     assert (said.status, said.reason) == ("False", "TooManyDropped")
     assert "More than 50% of the groups" in said.message
-    assert "most as stale" in said.message
+    assert "most of them as stale" in said.message
     assert "maxStaleness" in said.message
     stands = compute(a_status_input(after, Reading(store=DOWN, bucket=REACHED)))
     assert find(stands.conditions, "RolloutsFresh") == said
@@ -141,7 +141,7 @@ def test_who_serves_is_not_known_while_the_store_is_down() -> None:
     current = find(away.conditions, "WeightsCurrent")
     assert current is not None
     assert (current.status, current.reason) == ("Unknown", "StateStoreUnreachable")
-    assert "is not known while the state store does not tell" in current.message
+    assert "is unknown while the state store does not answer" in current.message
     back = compute(a_status_input(away))
     assert (back.samplers.serving, back.weights.lag) == (1, 0)
     assert find(back.conditions, "WeightsCurrent") == find(before.conditions, "WeightsCurrent")
@@ -156,7 +156,7 @@ def test_nobody_serves_where_no_pod_is_whatever_the_store_says() -> None:
     assert away.weights.version == before.weights.version
     current = find(away.conditions, "WeightsCurrent")
     assert current is not None
-    assert (current.status, current.reason) == ("False", "NobodyServes")
+    assert (current.status, current.reason) == ("False", "NoServingSampler")
 
 
 def test_times_change_with_the_status_only() -> None:

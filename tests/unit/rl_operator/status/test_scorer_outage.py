@@ -17,7 +17,7 @@ def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:
     outage = compute(a_status_input(well, a_reading(RUN, samplers=(SAMPLER, UNJUDGED))))
     said = find(outage.conditions, "ScorerUnavailable")
     assert said is not None
-    assert (said.status, said.reason) == ("True", "NobodyAnswers")
+    assert (said.status, said.reason) == ("True", "NoAnswer")
     assert "Scorer Judge: m at http://j cannot be reached. Some samplers" in said.message
     assert outage.phase == "Running"
     for silent in (Reading(store=DOWN, bucket=REACHED), a_reading(RUN)):

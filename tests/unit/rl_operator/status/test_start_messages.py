@@ -15,7 +15,7 @@ from tests.unit.rl_operator.builders import NOW, a_pod, a_reading, a_snapshot, a
 PENDING = a_pod(attempt=2, phase="Pending", ready=False)
 UNFIT = a_pod(attempt=2, phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficient gpu")
 STARTING = "The trainer's pod is starting."
-UNMADE = "training-operator has made no pod for PyTorchJob job-2: see whether it is at work."
+UNMADE = "training-operator has created no pod for PyTorchJob job-2. Check that it is running."
 LATE = PODS_DUE_SECONDS + 1
 CASES: dict[str, tuple[int, float, tuple[Pod, ...], str]] = {
     "just made": (2, PODS_DUE_SECONDS, (), STARTING),

@@ -77,7 +77,7 @@ def test_a_pool_says_that_the_store_is_away_and_what_is_not_known_for_that() -> 
     assert said is not None
     assert (said.status, said.reason) == ("False", "StateStoreUnreachable")
     assert said.message == (
-        "db:27017: Connection refused. What its pods serve is not known meanwhile."
+        "db:27017: Connection refused. Which policies the pods serve is unknown until it answers."
     )
     assert (away.serving, away.version, away.target_version) == (None, None, 5)
     assert find(away.conditions, "Ready") == find(before.conditions, "Ready"), "of its pods"

@@ -76,7 +76,7 @@ def test_nothing_is_said_of_what_it_does_not_have() -> None:
     assert (status.samplers.desired, status.weights.version) == (0, 0)
     assert next(
         condition for condition in status.conditions if condition.type == "Ready"
-    ).message == ("The trainer is at work.")
+    ).message == ("The trainer is running.")
 
 
 @pytest.mark.parametrize(
