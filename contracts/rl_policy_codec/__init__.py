@@ -1,1 +1,1 @@
-"""The delta format of published policies: pure numpy, for the trainer and the samplers alone."""
+"""The delta format of published policies, in numpy; only trainer and samplers use it."""

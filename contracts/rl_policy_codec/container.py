@@ -1,4 +1,4 @@
-"""Delta files: patches in a safetensors file, compressed with zstd as one frame.
+"""Delta files: patches in a safetensors file, compressed as a single zstd frame.
 
 The patch of the elements from ``start`` on of a tensor is stored as two U8 tensors,
 ``<tensor>@<start>:gaps`` and ``<tensor>@<start>:values``, each [bytes of an element, elements].
@@ -19,11 +19,11 @@ from rl_contracts.errors import IntegrityError
 from rl_policy_codec.patch import Patch, Planes
 
 LEVEL = 1
-"""More saves little: most of a delta is low bytes, which are as good as random."""
+"""A higher level saves little: most of a delta is low bytes, which are nearly random."""
 
 
 class Place(NamedTuple):
-    """Where a patch belongs."""
+    """The tensor and the first element that a patch changes."""
 
     tensor: str
     start: int
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 def pack(patches: Mapping[Place, Patch]) -> bytes:
-    """The delta file of these patches."""
+    """Encode patches as a delta file."""
     header, parts, end = {}, [], 0
     for place, patch in patches.items():
         for part, planes in (("gaps", patch.gaps), ("values", patch.values)):
@@ -50,14 +50,14 @@ def pack(patches: Mapping[Place, Patch]) -> bytes:
 
 
 def unpack(data: bytes, *, limit_bytes: int) -> dict[Place, Patch]:
-    """The patches of a delta file.
+    """Decode the patches of a delta file.
 
     Args:
         data: the whole file.
-        limit_bytes: a file that would be larger when decompressed is refused unread.
+        limit_bytes: largest decompressed size; a larger file is rejected before decompression.
 
     Raises:
-        IntegrityError: it is not such a file.
+        IntegrityError: the file is malformed or too large.
     """
     body = _decompressed(data, limit_bytes=limit_bytes)
     entries = parse_safetensors_header(body, file_bytes=len(body))
@@ -72,7 +72,7 @@ def unpack(data: bytes, *, limit_bytes: int) -> dict[Place, Patch]:
         parts_by_place.setdefault(place, {})[part] = content[begin:end].reshape(entry.shape)
     for place, parts in parts_by_place.items():
         if parts.keys() != {"gaps", "values"}:
-            raise IntegrityError(f"patch of {place} has {sorted(parts)} alone")
+            raise IntegrityError(f"patch of {place} has only {sorted(parts)}")
     return {place: Patch(parts["gaps"], parts["values"]) for place, parts in parts_by_place.items()}
 
 
@@ -93,5 +93,5 @@ def _parse(name: str) -> tuple[Place, str]:
     rest, _, part = name.rpartition(":")
     tensor, _, start = rest.rpartition("@")
     if part not in {"gaps", "values"} or not start.isdecimal():
-        raise IntegrityError(f"{name!r} is no part of a patch")
+        raise IntegrityError(f"{name!r} is not a part of a patch")
     return Place(tensor, int(start)), part

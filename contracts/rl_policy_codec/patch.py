@@ -1,9 +1,9 @@
-"""What changed between two states of an array: positions and new values, by raw bytes. Pure.
+"""Patches: positions and new values of the elements that changed in an array. Pure.
 
-Values overwrite, they are not added or xored: a patch applied twice gives the same bytes, so that
-an apply which was cut short is simply done again. Elements are compared as unsigned integers, so
-NaN payloads and the sign of zero survive. Why so little changes per step of RL at small learning
-rates: PULSE (arXiv 2602.03839, section 3).
+Values overwrite and are not added or xored, so applying a patch twice gives the same bytes and an
+interrupted apply can simply be repeated. Elements are compared as unsigned integers, so NaN
+payloads and the sign of zero survive. PULSE (arXiv 2602.03839, section 3) explains why few elements
+change per RL step at small learning rates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Planes: TypeAlias = NDArray[np.uint8]
 
 UNSIGNED = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 SLICE_ELEMENTS = 1 << 17
-"""Compared at a time, so that the intermediate results stay in a core's cache."""
+"""Elements compared at a time, so that intermediate results stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,23 +32,23 @@ class Patch:
     """Changed elements of one array, in ascending order of position."""
 
     gaps: Planes
-    """The first position, then each one's distance from the one before; 1, 2, 4 or 8 bytes."""
+    """The first position, then the distance of each from the previous; 1, 2, 4 or 8 bytes each."""
     values: Planes
     """The new elements at these positions."""
 
 
 def elements(raw: Any, *, item_bytes: int) -> Elements:
-    """View contiguous bytes as elements, without a copy; what is written goes through.
+    """View contiguous bytes as elements without a copy; writes change the original bytes.
 
     Raises:
-        KeyError: elements of so many bytes are not supported.
-        ValueError: the bytes are no whole number of elements.
+        KeyError: ``item_bytes`` is not supported.
+        ValueError: the length is not a multiple of ``item_bytes``.
     """
     return np.frombuffer(raw, dtype=UNSIGNED[item_bytes])
 
 
 def encode(new: Elements, old: Elements) -> Patch | None:
-    """The patch that makes ``new`` of ``old`` (same length and item size); None when equal."""
+    """The patch that turns ``old`` into ``new`` (same length and item size); None when equal."""
     assert (new.shape, new.dtype) == (old.shape, old.dtype), "a delta needs a base of the same form"
     positions = changed(new, old)
     if positions.size == 0:
@@ -81,7 +81,7 @@ def apply(patch: Patch, target: Elements) -> None:
     """Overwrite the changed elements of ``target`` in place.
 
     Raises:
-        IntegrityError: the patch is not one of such an array; nothing was changed.
+        IntegrityError: the patch does not fit the array; nothing was changed.
     """
     count = patch.gaps.shape[1]
     if patch.values.shape != (target.itemsize, count) or patch.gaps.shape[0] not in UNSIGNED:
@@ -94,7 +94,7 @@ def apply(patch: Patch, target: Elements) -> None:
     gaps = _joined(patch.gaps)
     if gaps[1:].size and int(gaps[1:].min()) == 0:
         raise IntegrityError("positions of a patch do not ascend")
-    # Gaps beyond the target would wrap around in the sum.
+    # Gaps beyond the target would overflow the sum.
     if int(gaps.max()) >= target.size:
         raise IntegrityError(f"patch reaches beyond its array of {target.size} elements")
     positions = np.cumsum(gaps, dtype=np.int64)
@@ -108,7 +108,7 @@ def _width(largest: int) -> int:
 
 
 def _planes(values: Elements) -> Planes:
-    # Low bytes hardly compress and high bytes very well: apart, both get a code of their own.
+    # Low bytes hardly compress and high bytes compress well: stored apart, each gets its own code.
     return np.ascontiguousarray(values.view(np.uint8).reshape(values.size, values.itemsize).T)
 
 

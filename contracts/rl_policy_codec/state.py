@@ -1,4 +1,4 @@
-"""Deltas between states of a whole model: encoded and applied in parallel, range by range."""
+"""Deltas between two states of a whole model, encoded and applied in parallel by ranges."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rl_policy_codec.container import Place
 from rl_policy_codec.patch import Elements
 
 State: TypeAlias = Mapping[str, Elements]
-"""A model's tensors by name, flat."""
+"""Flat tensors of a model by name."""
 
 RANGE_BYTES = 32 << 20
-"""Of a tensor, patched at a time."""
+"""Bytes of a tensor that a patch covers."""
 FILE_BYTES = 128 << 20
-"""Of the model, covered by one delta file: the unit of parallel work."""
+"""Bytes of the model that a delta file covers; the unit of parallel work."""
 SAMPLE_ELEMENTS = 1 << 16
 POSITION_BYTES = 1.0
-"""Measured size of a compressed gap at densities between 1 % and 20 %: 0.5 to 1.0."""
+"""Bytes of a compressed gap; measured 0.5 to 1.0 at densities between 1 % and 20 %."""
 
 
 def start_digests(state: State, executor: Executor) -> dict[str, Future[str]]:
-    """Begin to compute the SHA-256 of every tensor's bytes, in hexadecimal."""
+    """Start computing the SHA-256 of every tensor's bytes, in hexadecimal."""
     return {name: executor.submit(_digest, flat) for name, flat in state.items()}
 
 
@@ -39,7 +39,7 @@ def _digest(flat: Elements) -> str:
 
 
 def expected_fraction(new: State, old: State) -> float:
-    """Estimated size of the delta as a share of the full state, from one range per tensor."""
+    """Estimated size of the delta as a share of the full state, from a sample of each tensor."""
     total = sum(flat.nbytes for flat in new.values())
     expected = 0.0
     for name, flat in new.items():
@@ -51,7 +51,7 @@ def expected_fraction(new: State, old: State) -> float:
 
 
 def encode(new: State, old: State, executor: Executor) -> list[bytes]:
-    """Delta files that make ``new`` of ``old``; the states have equal names, lengths and sizes."""
+    """Delta files that turn ``old`` into ``new``; both have the same tensors, shapes and types."""
     assert new.keys() == old.keys(), "a delta needs a base with the same tensors"
     pending = [executor.submit(_encode, places, new, old) for places in _files(new)]
     return [file for file in (job.result() for job in pending) if file is not None]
@@ -68,9 +68,9 @@ def _encode(places: list[tuple[Place, int]], new: State, old: State) -> bytes | 
 
 
 def apply(file: bytes, state: State) -> set[str]:
-    """Apply one delta file in place; the names of the tensors that it changed.
+    """Apply a delta file in place; return the names of the tensors that it changed.
 
-    Files of one delta touch different elements and may be applied at the same time.
+    Files of a delta change different elements and may be applied in parallel.
 
     Raises:
         IntegrityError: the file is malformed or of another model.
@@ -88,7 +88,7 @@ def apply(file: bytes, state: State) -> set[str]:
 
 
 def _files(state: State) -> Iterator[list[tuple[Place, int]]]:
-    """Ranges of all tensors, as many to a file as FILE_BYTES allow."""
+    """Ranges of all tensors, grouped into files of about FILE_BYTES."""
     places: list[tuple[Place, int]] = []
     covered = 0
     for name, flat in state.items():

@@ -1,1 +1,1 @@
-"""Reads a run's documents and says what was trained, and whether they fit each other."""
+"""Audits a run from its documents: what was trained, and whether the documents are consistent."""

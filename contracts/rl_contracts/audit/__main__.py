@@ -1,4 +1,4 @@
-"""``python -m rl_contracts.audit``: what was trained, and do a run's documents fit each other."""
+"""``python -m rl_contracts.audit``: shows what a run trained and checks its documents."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from rl_contracts.stores import upgrade
 from rl_contracts.stores.connect import Stores
 
 GOOD, BAD, REFUSED, UNREACHABLE = 0, 1, 2, 3
-EPILOG = f"""exit codes: {GOOD} all is well, {BAD} something is wrong or not there, {REFUSED} bad
+EPILOG = f"""exit codes: {GOOD} no problem, {BAD} a problem or a missing document, {REFUSED} bad
 arguments or settings, {UNREACHABLE} a store does not answer"""
 WRITERS_ALIVE_SECONDS = 30.0
 MOST_REUSABLE_STEPS = 64
-"""What ``algorithm.offPolicy.maxStaleness`` may be at most: the manifest is not asked."""
+"""Upper bound of ``algorithm.offPolicy.maxStaleness``; the audit does not read the manifest."""
 
 
 def main(
     arguments: list[str], environ: Mapping[str, str], *, stdin: IO[str], stdout: IO[str]
 ) -> int:
-    """Run one verb; return the exit code."""
+    """Run a command; return the exit code."""
     options = _parser(environ).parse_args(arguments)
     try:
         connected = Stores.connect(
@@ -47,7 +47,7 @@ def main(
         return _failed(str(error), REFUSED)
     except RLError as error:
         return _failed(str(error), UNREACHABLE)
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader closed the pipe, e.g. `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return GOOD
 
@@ -78,10 +78,10 @@ def _run(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
 def _rollout(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
     rollout = stores.rollouts.get([options.id]).get(options.id)
     if rollout is None:
-        raise LookupError(f"there is no rollout {options.id}")
+        raise LookupError(f"rollout {options.id} does not exist")
     task = stores.tasks.get([rollout.task]).get(rollout.task)
     if task is None:
-        used = "of no task that is there"
+        used = "its task does not exist"
     elif rollout.id in task.rollouts:
         used = f"chosen by its task ({task.state}, {task.queue})"
     else:
@@ -105,15 +105,15 @@ def _rollout_json(rollout: Rollout) -> Iterator[tuple[str, Any]]:
 
 
 def _unwatched(stores: Stores, options: argparse.Namespace) -> Run:
-    """The run; with ``--write`` one that no trainer is writing to."""
+    """Read the run; with ``--write`` refuse a run whose trainer is alive."""
     run = stores.runs.get(options.run)
     if run is None:
-        raise LookupError(f"there is no run {options.run}")
+        raise LookupError(f"run {options.run} does not exist")
     age = stores.mongo.now() - run.heartbeat_at
     if options.write and age < WRITERS_ALIVE_SECONDS:
         raise LookupError(
-            f"the run's trainer was alive {age:.0f} s ago: suspend the job before its documents "
-            "are changed"
+            f"the run's trainer was alive {age:.0f} s ago; suspend the job before changing its "
+            "documents"
         )
     return run
 
@@ -132,7 +132,7 @@ def _retention(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int
         _write_json(asdict(plan).items(), out)
         return GOOD
     kinds = {"batches": plan.batches, "tasks": plan.tasks, "rollouts": plan.rollouts}
-    verb = "deleted" if options.write else "would go"
+    verb = "deleted" if options.write else "would be deleted"
     rows = [
         [name, len(ids), plan.held.get(name, 0), ids[0] if ids else "", ids[-1] if ids else ""]
         for name, ids in kinds.items()
@@ -148,17 +148,21 @@ def _migrate(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
     if options.json:
         counts = {
             name: {str(version): count for version, count in sorted(counts_by_version.items())}
-            for name, counts_by_version in done.found.items()
+            for name, counts_by_version in done.versions.items()
         }
-        _write_json([("found", counts), ("older", done.older), ("written", done.written)], out)
+        _write_json([("versions", counts), ("older", done.older), ("written", done.written)], out)
         return GOOD
     rows = [
         [name, version, count]
-        for name, by_version in done.found.items()
+        for name, by_version in done.versions.items()
         for version, count in sorted(by_version.items())
     ]
     _write_lines(text.table(["collection", "version", "documents"], rows), out)
-    verb = f"{done.written} rewritten" if options.write else "none was rewritten (--write does it)"
+    verb = (
+        f"{done.written} rewritten"
+        if options.write
+        else "none was rewritten; use --write to rewrite them"
+    )
     _write_lines([f"{done.older} are older than version {SCHEMA_VERSION}; {verb}"], out)
     return GOOD
 
@@ -178,13 +182,17 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     command = verbs.add_parser(
-        "batch", help="exactly which tokens a step trained, and their digest"
+        "batch", help="show the tokens that a step trained, and verify their digest"
     )
     _add_run(command, environ)
     command.add_argument("--step", type=int, required=True)
-    command.add_argument("--epoch", type=int, help="a batch of this epoch, on the lineage or not")
-    command.add_argument("--summary", action="store_true", help="leave the tokens out of the text")
-    command = verbs.add_parser("run", help="lineage, counts, and what belongs to nobody")
+    command.add_argument(
+        "--epoch",
+        type=int,
+        help="trainer epoch of the batch; default: the batch on the run's lineage",
+    )
+    command.add_argument("--summary", action="store_true", help="do not print the tokens")
+    command = verbs.add_parser("run", help="check lineage, counts and orphaned documents of a run")
     _add_run(command, environ)
     command.add_argument(
         "--max-trainings",
@@ -193,32 +201,36 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         metavar="N",
         help="algorithm.offPolicy.maxTrainings, default 1",
     )
-    command = verbs.add_parser("rollout", help="a rollout, token by token")
+    command = verbs.add_parser("rollout", help="show a rollout token by token")
     command.add_argument("--id", required=True)
     command = verbs.add_parser(
-        "migrate", help="rewrite a suspended run in the present schema version"
+        "migrate", help="rewrite a suspended run's documents in the current schema version"
     )
     _add_run(command, environ)
     mode = command.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--dry-run", action="store_true", help="count and parse only")
+    mode.add_argument("--dry-run", action="store_true", help="only count and parse")
     mode.add_argument("--write", action="store_true")
-    command = verbs.add_parser("retention", help="delete a suspended or ended run's documents")
+    command = verbs.add_parser(
+        "retention", help="delete documents of a suspended or ended run beyond given bounds"
+    )
     _add_run(command, environ)
     example = '{"batches": {"maxCount": 10}}'
     command.add_argument(
         "--bounds", required=True, metavar="JSON", help=f"spec.lifecycle.retention, e.g. {example}"
     )
     mode = command.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--dry-run", action="store_true", help="only tell")
+    mode.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
     mode.add_argument("--write", action="store_true")
     for command in verbs.choices.values():
-        command.add_argument("--json", action="store_true", help="one JSON object instead of text")
+        command.add_argument(
+            "--json", action="store_true", help="print a JSON object instead of text"
+        )
         command.add_argument(
             "--patience",
             type=float,
             default=20.0,
             metavar="SECONDS",
-            help="how long a store may not answer",
+            help="how long to wait for a store that does not answer",
         )
         settings.add_options(command)
     return parser
@@ -235,7 +247,7 @@ def _write_lines(lines: Iterable[str], out: IO[str]) -> None:
 
 
 def _write_json(members: Iterable[tuple[str, Any]], out: IO[str]) -> None:
-    """One JSON object; a value that is an iterator becomes a list, an item a line."""
+    """Write a JSON object; an iterator becomes a list with an item on each line."""
     separator = "{"
     for name, value in members:
         out.write(f"{separator}{json.dumps(name)}: ")

@@ -1,4 +1,4 @@
-"""One training step: exactly which tokens were trained, with which advantages and weights."""
+"""Audit of a training step: the trained tokens with their advantages and weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Verdict = Literal["match", "mismatch", "unrecorded", "unknown-format", "unrebuil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAudit:
-    """What a batch trained, as its documents tell it now."""
+    """What a batch trained, rebuilt from its documents."""
 
     batch: Batch
     on_lineage: bool
@@ -37,11 +37,11 @@ class BatchAudit:
 
     @property
     def good(self) -> bool:
-        """Whether the documents still give exactly what was trained."""
+        """Whether the documents still match what was trained."""
         return self.verdict == "match"
 
     def to_json(self) -> Iterator[tuple[str, Any]]:
-        """The members of the JSON object, the long one last and lazily."""
+        """Members of the JSON object; the long list of sequences comes last, as a generator."""
         batch, digest = self.batch, self.batch.digest
         yield "format", FORMAT
         yield "run", batch.run
@@ -66,7 +66,7 @@ class BatchAudit:
         yield "sequences", (self.sequence_json(sequence) for sequence in self.sequences)
 
     def sequence_json(self, sequence: trained.Sequence) -> dict[str, Any]:
-        """One sequence with its arrays as lists, and where it came from."""
+        """A sequence with its arrays as lists, its task, sampler and reward."""
         rollout = self.rollouts[sequence.rollout]
         task = self.tasks.get(sequence.group)
         return {
@@ -97,17 +97,17 @@ def audit(stores: Stores, run: str, *, step: int, epoch: int | None = None) -> B
     """Rebuild what a step trained.
 
     Args:
-        stores: where.
-        run: its id.
-        step: ≥ 1.
-        epoch: of the trainer that formed it; None: the batch of the run's lineage.
+        stores: the namespace's stores.
+        run: id of the run.
+        step: training step, ≥ 1.
+        epoch: epoch of the trainer that formed the batch; None: the batch on the run's lineage.
 
     Raises:
-        LookupError: there is no such run or batch; says what there is.
+        LookupError: the run or batch does not exist; the message names existing ones.
     """
     run_document = stores.runs.get(run)
     if run_document is None:
-        raise LookupError(f"there is no run {run}")
+        raise LookupError(f"run {run} does not exist")
     stored = list_fields(stores.mongo, Batch.collection, run, HEADER_FIELDS)
     headers = [Header.of(header) for header in stored]
     lineage = trace(run_document, headers)
@@ -123,7 +123,7 @@ def audit(stores: Stores, run: str, *, step: int, epoch: int | None = None) -> B
 
 
 def rebuild(stores: Stores, batch: Batch, *, on_lineage: bool) -> BatchAudit:
-    """Make a batch's sequences from its documents and judge their digest."""
+    """Rebuild a batch's sequences from its documents and compare their digest."""
     rollouts: dict[str, Rollout] = {}
     sequences: list[trained.Sequence] = []
     rebuilt, problem = None, ""
@@ -146,7 +146,7 @@ def rebuild(stores: Stores, batch: Batch, *, on_lineage: bool) -> BatchAudit:
 
 
 def judge(recorded: TrainedDigest | None, rebuilt: TrainedDigest | None) -> Verdict:
-    """What the two digests say of each other."""
+    """The verdict on a recorded and a rebuilt digest."""
     if rebuilt is None:
         return "unrebuildable"
     if recorded is None:
@@ -160,10 +160,10 @@ def _absent(step: int, epoch: int | None, headers: list[Header], *, run_step: in
     others = sorted(header.epoch for header in headers if header.step == step)
     if epoch is None and others:
         return (
-            f"no batch of step {step} is on the run's lineage; there are ones of epochs {others}, "
-            "which --epoch shows"
+            f"no batch of step {step} is on the run's lineage; epochs {others} have one of this "
+            "step, see --epoch"
         )
     kept = sorted(header.step for header in headers)
     what = f"{kept[0]} to {kept[-1]}" if kept else "none"
     of = f" and epoch {epoch}" if epoch is not None else ""
-    return f"there is no batch of step {step}{of}; the run is at step {run_step}, kept are {what}"
+    return f"no batch of step {step}{of}; the run is at step {run_step}, kept steps: {what}"

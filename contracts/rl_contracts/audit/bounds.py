@@ -1,4 +1,4 @@
-"""Bounds of a run's documents, as the command line of the audit gives them."""
+"""Parses the ``--bounds`` option of the audit's command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl_contracts.spec.retention import Retention
 
 
 def parse(given: str) -> Retention:
-    """The bounds that ``--bounds`` gives; raises RefusedError for what they cannot be."""
+    """Parse bounds from JSON; raises RefusedError when they are invalid."""
     try:
         bounds = Retention.model_validate_json(given)
     except ValidationError as error:
@@ -22,8 +22,8 @@ def parse(given: str) -> Retention:
         if kind in bounds.model_fields_set:
             raise _malformed(
                 given,
-                f"{kind}: they are no documents.",
-                remedy="Leave it out here and set it in the RLJob: its trainer deletes them.",
+                f"{kind} are objects in the bucket, not documents.",
+                remedy="Omit it here and set it in the RLJob: the trainer deletes them.",
             )
     return bounds
 

@@ -1,4 +1,4 @@
-"""What the audit of a run looks at: its documents, without the arrays of its rollouts."""
+"""Reads the documents that the audit of a run checks, without token arrays."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ TASK_FIELDS = ("queue", "state", "rollouts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """What the audit keeps of a batch of the lineage."""
+    """What the audit needs of a batch on the lineage."""
 
     batch: str
     tasks: tuple[str, ...]
     rollouts: tuple[str, ...]
     generated: int | None
-    """Trained tokens; None: no digest was recorded."""
+    """Number of trained tokens; None: no digest was recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything that a run's audit looks at."""
+    """Everything that the audit of a run checks."""
 
     run: Run
     now: float
     """Store time."""
     headers: tuple[Header, ...]
     members: tuple[Member, ...]
-    """Of the lineage, in order."""
+    """Batches of the lineage, in order."""
     tasks: Mapping[str, Mapping[str, Any]]
-    """By id: TASK_FIELDS."""
+    """TASK_FIELDS of each task, by id."""
     rollouts: Mapping[str, str]
-    """Task by rollout."""
+    """Task id by rollout id."""
     policies: tuple[PolicyRecord, ...]
     samplers: tuple[Sampler, ...]
     orphans: Orphans
     max_trainings: int = 1
-    """Steps that may train one rollout."""
+    """Number of steps that may train the same rollout."""
 
     @property
     def lineage(self) -> Lineage:
@@ -59,18 +59,18 @@ class Facts:
 
 
 def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
-    """Read a run's documents; raises LookupError when there is no such run.
+    """Read a run's documents; raises LookupError when the run does not exist.
 
-    Parts that refer to others are read first: what they refer to is there by then.
+    Documents that refer to others are read first, so that what they refer to exists by then.
 
     Args:
-        stores: where.
-        run: its id.
-        max_trainings: steps that may train one rollout.
+        stores: the namespace's stores.
+        run: id of the run.
+        max_trainings: number of steps that may train the same rollout.
     """
     document = stores.runs.get(run)
     if document is None:
-        raise LookupError(f"there is no run {run}")
+        raise LookupError(f"run {run} does not exist")
     stored = list_fields(stores.mongo, Batch.collection, run, HEADER_FIELDS)
     headers = tuple(Header.of(header) for header in stored)
     chain = [step.id for step in trace(document, headers).steps]

@@ -1,4 +1,4 @@
-"""The batches that made a run what it is, found from the run document. Pure."""
+"""The lineage of a run: the batches that lead to its head. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADER_FIELDS = ("step", "epoch", "parent", "state")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """A batch without its members."""
+    """The header of a batch: all but its members."""
 
     id: str
     step: int
@@ -23,7 +23,7 @@ class Header:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Header:
-        """From the stored fields."""
+        """Build from the stored fields."""
         return cls(id=stored["_id"], **{name: stored[name] for name in HEADER_FIELDS})
 
 
@@ -32,18 +32,18 @@ class Lineage:
     """The batches that lead to a run's head."""
 
     steps: tuple[Header, ...]
-    """In order."""
+    """Batches by ascending step."""
     broken_at: str = ""
-    """The batch that is missing; empty: complete back to the first step."""
+    """Id of the first missing batch; empty: complete back to the first step."""
     off: tuple[Header, ...] = ()
     """Batches of the run that do not lead to its head."""
 
     def at(self, step: int) -> Header | None:
-        """The batch that made a step."""
+        """The batch that produced a step, or None."""
         return next((header for header in self.steps if header.step == step), None)
 
     def epochs(self) -> list[tuple[int, int, int]]:
-        """Runs of consecutive steps made in one epoch: first step, last step, epoch."""
+        """Stretches of consecutive steps of the same epoch: first step, last step, epoch."""
         stretches: list[tuple[int, int, int]] = []
         for step in self.steps:
             if stretches and stretches[-1][2] == step.epoch:

@@ -1,4 +1,4 @@
-"""A whole run: its lineage, whether counts equal queries, and what belongs to nobody."""
+"""Audit of a whole run: lineage, counts and orphaned documents."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ SILENT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that an audit says of a run."""
+    """A problem (error) or a remark (note) about a run."""
 
     level: Literal["error", "note"]
     what: str
     count: int
     ids: tuple[str, ...] = ()
-    """The first few."""
+    """The first SHOWN_IDS ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAudit:
-    """What an audit of a run came to."""
+    """Result of the audit of a run."""
 
     facts: Facts
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no errors."""
         return all(finding.level != "error" for finding in self.findings)
 
     def task_counts(self) -> dict[str, dict[str, int]]:
@@ -49,7 +49,7 @@ class RunAudit:
         return counts
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object."""
+        """The result as a JSON object."""
         run, lineage = self.facts.run, self.facts.lineage
         return {
             "format": FORMAT,
@@ -78,13 +78,13 @@ class RunAudit:
 
 
 def audit(stores: Stores, run: str, *, max_trainings: int = 1) -> RunAudit:
-    """Look at all of a run's documents; raises LookupError when there is no such run."""
+    """Check all documents of a run; raises LookupError when the run does not exist."""
     facts = gather(stores, run, max_trainings=max_trainings)
     return RunAudit(facts=facts, findings=judge(facts))
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """All that is wrong or remarkable, errors first. Pure."""
+    """All findings, errors first. Pure."""
     findings = [
         *_lineage(facts),
         *_trained(facts),
@@ -108,26 +108,14 @@ def _lineage(facts: Facts) -> Iterable[Finding]:
     steps = [step.step for step in lineage.steps]
     first = steps[0] if steps else run.step + 1
     if lineage.broken_at:
-        needed = first - 1 > durable
-        yield _finding(
-            "error" if needed else "note",
-            f"batches of steps up to {first - 1} are gone"
-            + (", which a restart would train again" if needed else ""),
-            [lineage.broken_at],
-        )
+        yield _missing_batches(lineage.broken_at, through=first - 1, durable=durable)
     if steps != list(range(first, run.step + 1)):
         yield _finding(
             "error",
             f"the run is at step {run.step}, its lineage is {steps[-5:]}",
             [run.head_batch or "none"],
         )
-    ahead = [header.id for header in facts.headers if header.state == BatchState.DURABLE]
-    contained = {step.id for step in lineage.steps if step.step <= durable}
-    yield _finding(
-        "error",
-        "batches are marked durable that no committed checkpoint contains",
-        set(ahead) - contained,
-    )
+    yield _wrongly_durable(facts, durable=durable)
     yield _finding(
         "note",
         "batches do not lead to the run's head (a trainer ended before its commit)",
@@ -135,42 +123,52 @@ def _lineage(facts: Facts) -> Iterable[Finding]:
     )
 
 
+def _missing_batches(batch: str, *, through: int, durable: int) -> Finding:
+    what = f"batches of steps up to {through} are gone"
+    if through <= durable:
+        return _finding("note", what, [batch])
+    return _finding("error", f"{what}, which a restart would train again", [batch])
+
+
+def _wrongly_durable(facts: Facts, *, durable: int) -> Finding:
+    marked = {header.id for header in facts.headers if header.state == BatchState.DURABLE}
+    contained = {step.id for step in facts.lineage.steps if step.step <= durable}
+    return _finding(
+        "error",
+        "batches are marked durable that no committed checkpoint contains",
+        marked - contained,
+    )
+
+
 def _trained(facts: Facts) -> Iterable[Finding]:
-    run, members, most = facts.run, facts.members, facts.max_trainings
+    members, most = facts.members, facts.max_trainings
     rollouts = Counter(rollout for member in members for rollout in member.rollouts)
     tasks = Counter(task for member in members for task in set(member.tasks))
-    yield _finding(
-        "error",
-        f"rollouts were trained by more than {most} steps of the lineage",
-        [rollout for rollout, count in rollouts.items() if count > most],
-    )
-    yield _finding(
-        "error",
-        f"tasks were trained by more than {most} steps of the lineage",
-        [task for task, count in tasks.items() if count > most],
-    )
+    for what, counts in (("rollouts", rollouts), ("tasks", tasks)):
+        yield _finding(
+            "error",
+            f"{what} were trained by more than {most} steps of the lineage",
+            [name for name, count in counts.items() if count > most],
+        )
     yield _finding(
         "error",
         "rollouts of the lineage are gone",
         [rollout for rollout in rollouts if rollout not in facts.rollouts],
     )
-    if facts.lineage.broken_at:
-        return
-    if rollouts.total() != run.totals.rollouts_trained:
-        yield Finding(
-            "error",
-            f"the run counts {run.totals.rollouts_trained} trained rollouts, "
-            f"its lineage holds {rollouts.total()}",
-            1,
-        )
-    counts = [member.generated for member in members if member.generated is not None]
-    if len(counts) == len(members) and sum(counts) != run.totals.tokens_trained:
-        yield Finding(
-            "error",
-            f"the run counts {run.totals.tokens_trained} trained tokens, "
-            f"its lineage holds {sum(counts)}",
-            1,
-        )
+    if not facts.lineage.broken_at:
+        yield from _totals(facts, rollouts.total())
+
+
+def _totals(facts: Facts, rollouts: int) -> Iterable[Finding]:
+    totals, members = facts.run.totals, facts.members
+    counted = {"rollouts": (totals.rollouts_trained, rollouts)}
+    tokens = [member.generated for member in members if member.generated is not None]
+    if len(tokens) == len(members):
+        counted["tokens"] = (totals.tokens_trained, sum(tokens))
+    for what, (noted, held) in counted.items():
+        if noted != held:
+            message = f"the run counts {noted} trained {what}, its lineage holds {held}"
+            yield Finding("error", message, 1)
 
 
 def _tasks(facts: Facts) -> Iterable[Finding]:

@@ -1,4 +1,4 @@
-"""Where the stores are, for a person at a terminal: in a pod, or behind forwarded ports."""
+"""Store settings of the audit's command line: in a pod, or through forwarded ports."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ MOUNTED = Path("/etc/rl/stores")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options that say where the stores are; none of them takes a secret."""
+    """Add the options that locate the stores; no option takes a secret value."""
     group = parser.add_argument_group(
         "stores",
-        "The mounted Secret is read from --stores-folder, else from $RL_STORES_FOLDER, else from "
-        f"{MOUNTED}. Each key can also be set as an environment variable, e.g. mongoUri as "
+        "The mounted Secret is read from --stores-folder, $RL_STORES_FOLDER or "
+        f"{MOUNTED}, in this order. An environment variable overrides a key, e.g. mongoUri is "
         "RL_STORES_MONGO_URI.",
     )
     group.add_argument("--stores-folder", type=Path, metavar="FOLDER")
     group.add_argument(
         "--secret",
         metavar="FILE",
-        help="the Secret as `kubectl get secret rl-operator-stores -o json` prints it; - is stdin",
+        help="file with the output of `kubectl get secret rl-operator-stores -o json`; - is stdin",
     )
     group.add_argument(
         "--mongo-address",
         metavar="HOST:PORT",
-        help="in place of the address in mongoUri, e.g. of a forwarded port",
+        help="address to use instead of the one in mongoUri, e.g. a forwarded port",
     )
-    group.add_argument("--s3-endpoint", metavar="URL", help="in place of s3Endpoint")
+    group.add_argument("--s3-endpoint", metavar="URL", help="endpoint to use instead of s3Endpoint")
 
 
 def resolve(
     options: argparse.Namespace, environ: Mapping[str, str], stdin: IO[str]
 ) -> StoreSettings:
-    """Settings from all that was given; later sources win: folder, Secret, environment, options.
+    """Merge the settings; later sources win: folder, Secret, environment, options.
 
     Raises:
-        RefusedError: a key is missing or malformed; no value is shown.
+        RefusedError: a key is missing or malformed; the message shows no value.
     """
     values = _mounted(options, environ)
     if options.secret:
@@ -68,11 +68,13 @@ def resolve(
 
 
 def readdressed(uri: str, address: str) -> str:
-    """A MongoDB URI with another host: exactly that one is asked, whatever its replica set says."""
+    """Replace the host of a MongoDB URI, and connect to it directly, not to its replica set."""
     parts = urlsplit(uri)
     if parts.scheme != "mongodb":
         raise _refused(
-            "mongoUri", f"{parts.scheme}:// names no single server.", "Set RL_STORES_MONGO_URI."
+            "mongoUri",
+            f"{parts.scheme}:// does not name a single server.",
+            "Set RL_STORES_MONGO_URI.",
         )
     credentials, at, _ = parts.netloc.rpartition("@")
     options = [
@@ -87,7 +89,11 @@ def _mounted(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[st
     named = options.stores_folder or environ.get(env.STORES_FOLDER, "")
     folder = Path(named) if named else MOUNTED
     if options.stores_folder and not folder.is_dir():
-        raise _refused("--stores-folder", f"{folder} is no folder.", "Name the mounted Secret.")
+        raise _refused(
+            "--stores-folder",
+            f"{folder} is not a folder.",
+            "Name the folder of the mounted Secret.",
+        )
     keys = [field.alias for field in StoreSettings.model_fields.values() if field.alias]
     return {key: (folder / key).read_text().strip() for key in keys if (folder / key).is_file()}
 
@@ -106,7 +112,7 @@ def _decoded(text: str) -> dict[str, str]:
     except (ValueError, TypeError, KeyError, AttributeError, binascii.Error) as error:
         raise _refused(
             "--secret",
-            "It is no Secret in JSON.",
+            "The content is not a Secret in JSON.",
             "Give the output of kubectl get secret NAME -o json.",
         ) from error
 

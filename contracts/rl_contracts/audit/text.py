@@ -1,4 +1,4 @@
-"""Audits as text for a terminal. Pure."""
+"""Formats audits as text for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH = 100
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Columns as wide as their widest cell, numbers to the right."""
+    """Align rows in columns; numbers are aligned to the right."""
     cells = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -34,7 +34,7 @@ def _number(text: str) -> bool:
 
 
 def batch(audit: BatchAudit, *, tokens: bool) -> Iterator[str]:
-    """A batch: where it stands, one row for each sequence, and with ``tokens`` all of them."""
+    """Format a batch: state, verdict, a row for each sequence, and with ``tokens`` all tokens."""
     stored, digest = audit.batch, audit.batch.digest
     place = "on the run's lineage" if audit.on_lineage else "NOT on the run's lineage"
     yield f"batch     {stored.id} ({stored.state}, {place})"
@@ -79,7 +79,7 @@ def _span(values: list[float]) -> str:
 
 
 def _tokens(number: int, sequence: trained.Sequence) -> Iterator[str]:
-    """Stretches of tokens with the same mask, advantage and weight."""
+    """Format stretches of tokens with the same mask, advantage and weight."""
     ids, logprobs = unpack_int32(sequence.tokens), unpack_float32(sequence.logprobs)
     values = iter(
         zip(unpack_float32(sequence.advantages), unpack_float32(sequence.weights), strict=True)
@@ -98,18 +98,34 @@ def _tokens(number: int, sequence: trained.Sequence) -> Iterator[str]:
         start = end
 
 
-def _wrapped(name: str, words: Iterable[str]) -> Iterator[str]:
+def _wrapped(name: str, items: Iterable[str]) -> Iterator[str]:
     line = f"    {name}"
-    for word in words:
-        if len(line) + 1 + len(word) > WIDTH:
+    for item in items:
+        if len(line) + 1 + len(item) > WIDTH:
             yield line
             line = "       "
-        line += f" {word}"
+        line += f" {item}"
     yield line
 
 
 def run(audit: RunAudit) -> Iterator[str]:
-    """A run: where it stands, its lineage, its tasks, and what was found."""
+    """Format a run: progress, lineage, tasks and findings."""
+    yield from _heading(audit)
+    yield ""
+    counts = audit.task_counts()
+    states = list(next(iter(counts.values())))
+    yield from table(
+        ["tasks", *states], ([name, *by_state.values()] for name, by_state in counts.items())
+    )
+    yield ""
+    for finding in audit.findings:
+        yield f"{finding.level:9} {finding.count} × {finding.what}"
+        yield from (f"          {name}" for name in finding.ids)
+    errors = sum(finding.level == "error" for finding in audit.findings)
+    yield f"verdict   {'good' if audit.good else f'{errors} errors'}"
+
+
+def _heading(audit: RunAudit) -> Iterator[str]:
     summary = audit.to_json()
     yield f"run       {summary['run']} of job {summary['job']}"
     yield (
@@ -125,22 +141,10 @@ def run(audit: RunAudit) -> Iterator[str]:
         f"holds     {summary['rollouts']} rollouts, {summary['batches']} batches, "
         f"{summary['policies']} policies, {summary['samplers']} samplers"
     )
-    yield ""
-    counts = audit.task_counts()
-    states = list(next(iter(counts.values())))
-    yield from table(
-        ["tasks", *states], ([name, *by_state.values()] for name, by_state in counts.items())
-    )
-    yield ""
-    for finding in audit.findings:
-        yield f"{finding.level:9} {finding.count} × {finding.what}"
-        yield from (f"          {name}" for name in finding.ids)
-    errors = sum(finding.level == "error" for finding in audit.findings)
-    yield f"verdict   {'good' if audit.good else f'{errors} errors'}"
 
 
 def rollout(document: Rollout, *, used: str) -> Iterator[str]:
-    """A rollout, token by token."""
+    """Format a rollout token by token."""
     place = f"task {document.task}, attempt {document.attempt}, member {document.member}"
     yield f"rollout   {document.id} ({place})"
     yield f"sampler   {document.sampler}, temperature {document.temperature:g}"

@@ -64,15 +64,20 @@ def select_files(names: Iterable[str], part: Part, *, own_tokenizer: bool = True
     if part == "tokenizer":
         chosen = [name for name in top if name in TOKENIZER_FILES]
     else:
-        chosen = [name for name in top if PurePosixPath(name).suffix in LOADED_SUFFIXES]
-        if WHOLE_FILES & set(chosen):
-            chosen = [name for name in chosen if not _doubles(name)]
-        _check_weights(top)
+        chosen = _model_files(top)
     if part == "tokenizer" or own_tokenizer:
-        _check(any(tokenizer in chosen for tokenizer in TOKENIZERS), "a tokenizer", part)
+        _check(not set(TOKENIZERS).isdisjoint(chosen), "a tokenizer", part)
     if part == "model":
         _check("config.json" in chosen, "config.json", part)
     return chosen
+
+
+def _model_files(top: list[str]) -> list[str]:
+    _check_weights(top)
+    chosen = [name for name in top if PurePosixPath(name).suffix in LOADED_SUFFIXES]
+    if WHOLE_FILES.isdisjoint(chosen):
+        return chosen
+    return [name for name in chosen if not _doubles(name)]
 
 
 def _doubles(name: str) -> bool:

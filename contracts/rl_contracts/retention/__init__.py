@@ -1,1 +1,1 @@
-"""Deletes what is left of a run beyond its bounds, and nothing that it may still need."""
+"""Deletes documents of a run beyond its bounds, but nothing that the run may still need."""

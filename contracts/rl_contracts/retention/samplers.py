@@ -1,4 +1,4 @@
-"""Registrations of samplers that ended long ago: a fleet that comes and goes leaves many."""
+"""Deletes registrations of samplers that ended long ago; an elastic fleet leaves many."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.connect import Stores
 
 KEPT_SECONDS = 86_400.0
-"""So long it can still be read what a sampler said last."""
+"""Registrations of ended samplers are kept this long, so that their last state can be read."""
 
 
 def forget_ended(
     stores: Stores, *, run: str, epoch: int, kept_seconds: float = KEPT_SECONDS
 ) -> int:
-    """Delete registrations that have been gone for so long; return how many.
+    """Delete registrations of samplers that ended long ago; return their number.
 
-    Those that died are counted in the run document first, each once whatever a crash interrupts.
-    One that a claimed task still names as its owner stays.
+    Crashed samplers are counted in the run document first, each exactly once even after a crash of
+    this process. A registration that owns a claimed task stays. ``kept_seconds`` is how long a
+    registration is kept.
 
     Raises:
-        FencedOutError: a newer trainer has the run; nothing was deleted.
-        LookupError: there is no such run.
+        FencedOutError: a newer trainer took over the run; nothing was deleted.
+        LookupError: the run does not exist.
     """
     before = stores.mongo.now() - kept_seconds
     ended = [
@@ -33,16 +34,19 @@ def forget_ended(
         return 0
     document = stores.runs.get(run)
     if document is None:
-        raise LookupError(f"there is no run {run}")
+        raise LookupError(f"run {run} does not exist")
     known = document.samplers_ended
     died = sum(not sampler.drained and sampler.heartbeat_at >= known.before for sampler in ended)
     noted = EndedSamplers(before=max(before, known.before), died=known.died + died)
     stores.runs.note_ended_samplers(run, epoch=epoch, ended=noted)
-    owners = {
+    idle = {sampler.id for sampler in ended} - _owners(stores, run)
+    return stores.samplers.forget(sorted(idle), before=before)
+
+
+def _owners(stores: Stores, run: str) -> set[str]:
+    """Ids of the samplers that own a claimed task."""
+    return {
         task.owner
         for queue in (Queue.TRAIN, Queue.EVALUATION)
         for task in stores.tasks.find(run, queue=queue, state=TaskState.CLAIMED)
     }
-    return stores.samplers.forget(
-        [sampler.id for sampler in ended if sampler.id not in owners], before=before
-    )

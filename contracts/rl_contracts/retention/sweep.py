@@ -1,4 +1,4 @@
-"""One pass over a run's documents: look, plan, write the intent down, delete."""
+"""A retention pass over a run: list documents, plan, record the intent, delete."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ TASK_FIELDS = ("queue", "split", "sequence", "lease_until", "first_claimed_at")
 
 
 class Sweeper:
-    """The documents of one run and their bounds.
+    """Applies retention bounds to the documents of a run.
 
-    What never changes is remembered between passes: batches, and the sizes of rollouts and tasks.
+    Batches and the sizes of rollouts and tasks never change and are cached between passes.
     """
 
     def __init__(
         self, stores: Stores, *, run: str, bounds: Retention, reusable_steps: int = 0
     ) -> None:
-        """See the class.
+        """Use the stores of a run; nothing is read before the first pass.
 
         Args:
-            stores: where.
-            run: its id.
-            bounds: the manifest's.
-            reusable_steps: the last steps whose rollouts the trainer may train again.
+            stores: the namespace's stores.
+            run: id of the run.
+            bounds: bounds from the manifest.
+            reusable_steps: number of last steps whose rollouts may be trained again.
         """
         self._reusable_steps = reusable_steps
         self._stores, self._run, self._bounds = stores, run, bounds
@@ -42,22 +42,23 @@ class Sweeper:
         self._sizes: dict[str, dict[str, int]] = {}
 
     def plan(self) -> Plan:
-        """What a pass would delete now; changes nothing.
+        """Plan what a pass would delete now; changes nothing.
 
         Raises:
-            LookupError: there is no such run.
+            LookupError: the run does not exist.
         """
         return self._plan(self._current())
 
     def sweep(self, *, epoch: int) -> Plan:
-        """Delete what is beyond the bounds.
+        """Delete the documents beyond the bounds.
 
-        The intent is in the run document first, under the epoch. Rollouts go before the tasks and
-        batches that lead to them, so that a pass which was interrupted is completed by the next.
+        The intent is written to the run document first, under the epoch. Rollouts are deleted
+        before the tasks and batches that lead to them, so the next pass completes an interrupted
+        one.
 
         Raises:
-            FencedOutError: a newer trainer has the run; nothing was deleted.
-            LookupError: there is no such run.
+            FencedOutError: a newer trainer took over the run; nothing was deleted.
+            LookupError: the run does not exist.
         """
         if self._bounds.keeps_documents:
             return Plan(held={})
@@ -81,13 +82,13 @@ class Sweeper:
     def _current(self) -> Run:
         run = self._stores.runs.get(self._run)
         if run is None:
-            raise LookupError(f"there is no run {self._run}")
+            raise LookupError(f"run {self._run} does not exist")
         return run
 
     def _plan(self, run: Run) -> Plan:
         if self._bounds.keeps_documents:
             return Plan(held={})
-        # Rollouts first: whatever a task or a batch comes to choose meanwhile is known by then.
+        # Rollouts first: a task or batch that is read later may name them, never the reverse.
         inventory = Inventory(
             run=run,
             rollouts=[_rollout(stored) for stored in self._listed(Rollout.collection)],

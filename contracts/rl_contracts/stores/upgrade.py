@@ -27,9 +27,9 @@ TRIES = 20
 
 @dataclass(slots=True)
 class Upgrade:
-    """What an upgrade found, and did unless it was a dry run."""
+    """Schema versions of a run's documents, and what an upgrade rewrote."""
 
-    found: dict[str, Counter[int]] = field(default_factory=dict)
+    versions: dict[str, Counter[int]] = field(default_factory=dict)
     """Documents by collection and schema version."""
     older: int = 0
     """Documents of an older version."""
@@ -55,7 +55,7 @@ def begin(mongo: Mongo, run: str) -> Upgrade | None:
 
 
 def upgrade(mongo: Mongo, run: str, *, kinds: Iterable[str] = tuple(KINDS), write: bool) -> Upgrade:
-    """Bring a run's documents forward; each one is parsed before it is written.
+    """Migrate a run's documents; each is parsed before it is written.
 
     A rollout that overflows into the bucket is left as it is: it is migrated whenever it is read.
     A document that changes meanwhile is read again. One that is current is left alone, so that an
@@ -68,12 +68,12 @@ def upgrade(mongo: Mongo, run: str, *, kinds: Iterable[str] = tuple(KINDS), writ
         write: False only counts and parses.
 
     Raises:
-        SchemaTooNewError: a newer release wrote one of them; nothing after it is touched.
+        SchemaTooNewError: a newer release wrote a document; later documents are not touched.
         pydantic.ValidationError: a document is none of ours even after its migration.
     """
     done = Upgrade()
     for collection in kinds:
-        counts = done.found[collection] = Counter()
+        counts = done.versions[collection] = Counter()
         for stored in _documents(mongo, collection, run):
             version = stored.get("schema_version")
             wanted = migrate(collection, stored)["schema_version"]

@@ -148,16 +148,16 @@ def test_a_run_and_a_rollout(stores: Stores, folder: Path, batches: list[Batch])
 @pytest.mark.parametrize(
     ("arguments", "code", "match"),
     [
-        (["batch", "--step", "7"], 1, "there is no batch of step 7; the run is at step 2"),
-        (["batch", "--step", "1", "--run", "other"], 1, "there is no run other"),
-        (["rollout", "--id", "x"], 1, "there is no rollout x"),
+        (["batch", "--step", "7"], 1, "no batch of step 7; the run is at step 2"),
+        (["batch", "--step", "1", "--run", "other"], 1, "run other does not exist"),
+        (["rollout", "--id", "x"], 1, "rollout x does not exist"),
         (["retention", "--bounds", '{"rollout": {}}', "--dry-run"], 2, "rollout: Extra inputs"),
         (
             ["retention", "--bounds", '{"policies": {"maxBytes": 9}}', "--dry-run"],
             2,
-            "policies: they are no documents",
+            "policies are objects in the bucket",
         ),
-        (["run", "--stores-folder", "/nowhere"], 2, "is no folder"),
+        (["run", "--stores-folder", "/nowhere"], 2, "is not a folder"),
         (["run", "--mongo-address", "127.0.0.1:9", "--patience", "0.1"], 3, "did not answer"),
     ],
 )
@@ -173,7 +173,7 @@ def test_migrating_a_run_that_is_alive_is_refused(
     stores: Stores, folder: Path, batches: list[Batch], capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, found = as_json(folder, "migrate", "--dry-run")
-    assert (code, found["older"], found["found"]["batches"]) == (0, 0, {"1": len(batches)})
+    assert (code, found["older"], found["versions"]["batches"]) == (0, 0, {"1": len(batches)})
     assert run(folder, "migrate", "--write")[0] == 0
     stores.runs.heartbeat(RUN, epoch=2, phase="training")
     assert run(folder, "migrate", "--write")[0] == 1
@@ -184,7 +184,7 @@ def test_retention_by_hand(stores: Stores, folder: Path, batches: list[Batch]) -
     bounds = ["--bounds", '{"batches": {"maxCount": 1}, "rollouts": {"maxCount": 1}}']
     code, text = run(folder, "retention", *bounds, "--dry-run")
     assert code == 0
-    assert "would go" in text
+    assert "would be deleted" in text
     code, found = as_json(folder, "retention", *bounds, "--dry-run")
     assert (code, found["batches"], found["held"]["batches"]) == (0, [batches[1].id], 1)
     assert len(stores.batches.of_run(RUN)) == 3

@@ -87,7 +87,7 @@ def test_a_dry_run_changes_nothing_and_a_pass_keeps_what_is_needed(run: Stores) 
     assert document is not None
     assert (document.deleted.batches_below, document.deleted.tasks_below) == (4, 4)
     assert sweeper.sweep(epoch=1).empty
-    with pytest.raises(LookupError, match="kept are 4 to 6"):
+    with pytest.raises(LookupError, match="kept steps: 4 to 6"):
         audit.audit(run, RUN, step=2)
 
 

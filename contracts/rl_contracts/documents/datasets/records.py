@@ -138,15 +138,18 @@ def _message(value: object, field: str) -> Message:
     content = written.pop("content", None)
     if written:
         _refuse(f"{field}.{next(iter(written))}", "is not supported in a message")
-    if isinstance(content, str):
-        parts = [ContentPart(text=_clean(content, f"{field}.content"))]
-    elif _is_list(content):
-        parts = [_part(part, f"{field}.content[{at}]") for at, part in enumerate(content)]
-    else:
-        _refuse(f"{field}.content", f"is {_shown(content)}, not a text")
-    if role == "user" and not any(part.text for part in parts):
+    message = Message(role=str(role), content=_content(content, f"{field}.content"))
+    if role == "user" and not message.text:
         _refuse(f"{field}.content", "is empty")
-    return Message(role=str(role), content=tuple(parts))
+    return message
+
+
+def _content(content: object, field: str) -> tuple[ContentPart, ...]:
+    if isinstance(content, str):
+        return (ContentPart(text=_clean(content, field)),)
+    if not _is_list(content):
+        _refuse(field, f"is {_shown(content)}, not a text")
+    return tuple(_part(part, f"{field}[{at}]") for at, part in enumerate(content))
 
 
 def _part(value: object, field: str) -> ContentPart:

@@ -76,16 +76,16 @@ def test_the_environment_comes_before_the_files(tmp_path: Path) -> None:
 
 REFUSALS: list[tuple[list[str], dict[str, str], str, str]] = [
     ([], {"RL_STORES_FOLDER": "/nowhere"}, "", "mongoUri"),
-    (["--stores-folder", "/nowhere"], {}, "", "is no folder"),
+    (["--stores-folder", "/nowhere"], {}, "", "is not a folder"),
     (["--secret", "/nowhere"], {}, "", "No such file"),
-    (["--secret", "-"], {}, "no json", "no Secret in JSON"),
-    (["--secret", "-"], {}, '{"data": null}', "no Secret in JSON"),
+    (["--secret", "-"], {}, "no json", "not a Secret in JSON"),
+    (["--secret", "-"], {}, '{"data": null}', "not a Secret in JSON"),
     (["--secret", "-"], {}, as_secret(VALUES | {"s3Endpoint": "minio"}), "s3Endpoint"),
     (
         ["--secret", "-", "--mongo-address", "a:1"],
         {"RL_STORES_MONGO_URI": "mongodb+srv://user:hidden@db/"},
         as_secret(VALUES),
-        "names no single server",
+        "does not name a single server",
     ),
 ]
 
