@@ -50,7 +50,7 @@ def test_a_dry_run_counts_and_writes_nothing(stores: Stores) -> None:
     before = {name: raw(stores, name) for name in upgrade.KINDS if name != "policies"}
     done = upgrade.upgrade(stores.mongo, RUN, write=False)
     assert (done.older, done.written) == (5, 0)
-    assert done.found["tasks"] == {1: 1}
+    assert done.versions["tasks"] == {1: 1}
     assert {name: raw(stores, name) for name in before} == before
 
 
