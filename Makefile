@@ -60,11 +60,11 @@ soak: venv images ## Long faults, the local cluster's own among them: it is repl
 	$(VENV)/pytest tests/chaos/rl_local -v --durations=0
 	cd local/go/store && go test -tags ferretdb_no_postgresql ./...
 
-BENCHMARKS := $(filter-out __init__ asynchrony bucket result samplers,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHMARKS := $(filter-out __init__ asynchrony,$(basename $(notdir $(wildcard benchmarks/*.py))))
 QUICK ?=
 
 bench: venv ## Every benchmark that needs no cluster, in turn; QUICK=--quick for less of each
-	@for one in $(BENCHMARKS); do $(VENV)/python -m benchmarks.$$one $(QUICK); done
+	@for name in $(BENCHMARKS); do $(VENV)/python -m benchmarks.$$name $(QUICK); done
 
 up: ## Start the local cluster
 	@python3 -m rl_local up

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.result import Result
+from benchmarks.support.result import Result
 from rl_console.demo.settings import NAMESPACE
 from rl_console.kube import Cluster
 from rl_console.report import read_metrics
@@ -61,14 +61,14 @@ def main() -> None:
     )
     took = {}
     for name, staleness in (("synchronous", 0), ("asynchronous", STALENESS)):
-        found = measured(lab, staleness=staleness, steps=steps, samplers=given.samplers)
-        took[name] = seconds_per_step(found)
+        metrics = measured(lab, staleness=staleness, steps=steps, samplers=given.samplers)
+        took[name] = seconds_per_step(metrics)
         result.figures[name] = {
             "seconds_per_step": round(took[name], 3),
-            "trainer_waits_seconds_per_step": round(mean(found, "wait_seconds"), 3),
-            "staleness_mean": round(mean(found, "staleness_mean"), 3),
-            "staleness_max": max(one.staleness_max for one in found),
-            "dropped_stale_groups": sum(one.dropped_stale for one in found),
+            "trainer_waits_seconds_per_step": round(mean(metrics, "wait_seconds"), 3),
+            "staleness_mean": round(mean(metrics, "staleness_mean"), 3),
+            "staleness_max": max(metric.staleness_max for metric in metrics),
+            "dropped_stale_groups": sum(metric.dropped_stale for metric in metrics),
         }
         print(f"{name}: {result.figures[name]}", flush=True)
     lab.delete("configmap", CODE)
@@ -109,9 +109,9 @@ def measured(lab: Lab, *, staleness: int, steps: int, samplers: int) -> list[Ste
     )
     with lab.stores() as stores:
         prefix = stores.run_prefix(lab.job(NAME).status.run_id)
-        found = read_metrics(stores.objects, prefix)
+        metrics = read_metrics(stores.objects, prefix)
     lab.delete("rljob", NAME)
-    return found[WARM_STEPS:]
+    return metrics[WARM_STEPS:]
 
 
 def seconds_per_step(metrics: list[StepMetrics]) -> float:
@@ -122,7 +122,7 @@ def seconds_per_step(metrics: list[StepMetrics]) -> float:
 def mean(metrics: list[StepMetrics], name: str) -> float:
     """Of a field, over the same steps."""
     kept = metrics[1:]
-    return float(sum(getattr(one, name) for one in kept)) / len(kept)
+    return float(sum(getattr(metric, name) for metric in kept)) / len(kept)
 
 
 if __name__ == "__main__":

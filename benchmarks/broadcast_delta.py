@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from benchmarks.result import Result, is_quick, seconds
+from benchmarks.support.result import Result, is_quick, seconds
 from rl_policy_codec import state as codec
 from rl_policy_codec.state import State
 from rl_trainer.publish import safetensors_files
@@ -55,19 +55,21 @@ def measure(config: dict[str, Any], rate: float, executor: ThreadPoolExecutor) -
     old, shares, changed = next(versions), [], []
     for new in versions:
         files = codec.encode(new, old, executor)
-        total = sum(one.nbytes for one in new.values())
+        total = sum(array.nbytes for array in new.values())
         shares.append(sum(map(len, files)) / total)
-        different = sum(np.count_nonzero(one != old[name]) for name, one in new.items())
-        changed.append(different / sum(one.size for one in new.values()))
+        different = sum(np.count_nonzero(array != old[name]) for name, array in new.items())
+        changed.append(different / sum(array.size for array in new.values()))
         before, old = old, new
-    target = {name: one.copy() for name, one in before.items()}
+    target = {name: array.copy() for name, array in before.items()}
 
     def apply() -> None:
         for job in [executor.submit(codec.apply, file, target) for file in files]:
             job.result()
 
     def copy() -> None:
-        for job in [executor.submit(np.copyto, target[name], one) for name, one in before.items()]:
+        for job in [
+            executor.submit(np.copyto, target[name], array) for name, array in before.items()
+        ]:
             job.result()
 
     def copy_and_apply() -> None:
@@ -84,14 +86,17 @@ def measure(config: dict[str, Any], rate: float, executor: ThreadPoolExecutor) -
     walls = {name: seconds(work) for name, work in works.items()}
     cores = {name: seconds(work, clock=time.process_time) for name, work in works.items()}
     apply()
-    assert all(target[name].tobytes() == one.tobytes() for name, one in new.items())
+    assert all(target[name].tobytes() == array.tobytes() for name, array in new.items())
     return {
         "share": round(float(np.mean(shares)), 4),
         "share_max": round(max(shares), 4),
         "changed": round(float(np.mean(changed)), 4),
         "full_mb": round(total / 1e6, 1),
-        **{f"{name}_gb_per_s": round(total / one / 1e9, 2) for name, one in walls.items()},
-        **{f"{name}_gb_per_core_s": round(total / one / 1e9, 2) for name, one in cores.items()},
+        **{f"{name}_gb_per_s": round(total / seconds / 1e9, 2) for name, seconds in walls.items()},
+        **{
+            f"{name}_gb_per_core_s": round(total / seconds / 1e9, 2)
+            for name, seconds in cores.items()
+        },
         "encode_of_memcpy": round(cores["memcpy"] / cores["encode"], 3),
         "copy_and_apply_of_memcpy": round(cores["memcpy"] / cores["copy_and_apply"], 3),
     }
@@ -117,8 +122,8 @@ def states(config: dict[str, Any], rate: float) -> Iterator[State]:
 def published(module: torch.nn.Module) -> State:
     """The weights as a trainer with ``precision: BF16`` publishes them."""
     return {
-        name: safetensors_files.flat(one.detach().to(torch.bfloat16, copy=True))
-        for name, one in module.named_parameters()
+        name: safetensors_files.flat(parameter.detach().to(torch.bfloat16, copy=True))
+        for name, parameter in module.named_parameters()
     }
 
 

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bucket import policy, running_bucket, stepped
-from benchmarks.result import Result, is_quick
+from benchmarks.support.bucket import policy, running_bucket, stepped
+from benchmarks.support.result import Result, is_quick
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.objects import Objects
@@ -78,7 +78,7 @@ def egress(objects: Objects, folder: Path, count: int, *, relay: bool) -> dict[s
         joiner.stage(line.pointers[line.version])
         figures["joiner_mb"] = round(sum(joiner.received) / 1e6, 3)
         if relay:
-            figures["fallbacks"] = sum(one.traffic.fallbacks for one in pool.relays)
+            figures["fallbacks"] = sum(relay.traffic.fallbacks for relay in pool.relays)
     shutil.rmtree(folder)
     return figures
 

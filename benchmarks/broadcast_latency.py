@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from minio import Minio
 
-from benchmarks.bucket import Bench, policy, running_bucket, stepped
-from benchmarks.result import Result, is_quick
+from benchmarks.support.bucket import Bench, policy, running_bucket, stepped
+from benchmarks.support.result import Result, is_quick
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.clients.multipart import PART_BYTES
 from rl_sampler.engine.weights import Staged
@@ -69,7 +69,7 @@ def compare(bench: Bench, size: int, result: Result) -> None:
 
     for number in range(COMPARED):
         line = Line(objects, remember=False, delta=Delta(anchor_every=1), epoch=10 + number)
-        one = Subscriber.make(folder / f"compared-{number}", objects, tensors)
+        subscriber = Subscriber.make(folder / f"compared-{number}", objects, tensors)
         bare = folder / f"bare-{number}"  # as new as ours: pages written anew cost time
         pairs: list[list[tuple[str, Callable[[], object]]]] = [
             [
@@ -78,19 +78,19 @@ def compare(bench: Bench, size: int, result: Result) -> None:
             ],
             [
                 ("get", partial(bare_get, client, objects.bucket, size, bare)),
-                ("stage", partial(first_staged, one, line)),
+                ("stage", partial(first_staged, subscriber, line)),
             ],
         ]
         for pair in pairs:
             for name, work in pair if number % 2 else reversed(pair):
                 measure(name, work)
         measure("sha256", lambda: hashlib.sha256(data))
-        shutil.rmtree(one.weights.root)
+        shutil.rmtree(subscriber.weights.root)
         bare.unlink()
-    best = {name: min(found) for name, found in times.items()}
+    best = {name: min(seconds) for name, seconds in times.items()}
     result.figures["full"] = {
-        f"{name}_cpu_seconds": round(min(found), 2) for name, found in cpu.items()
-    } | {f"{name}_mb_per_s": round(size / one / 1e6) for name, one in best.items()}
+        f"{name}_cpu_seconds": round(min(seconds), 2) for name, seconds in cpu.items()
+    } | {f"{name}_mb_per_s": round(size / seconds / 1e6) for name, seconds in best.items()}
     print(result.figures["full"], flush=True)
     for what, bare_name, ours in (("publication", "put", "publish"), ("download", "get", "stage")):
         ratio = best[bare_name] / best[ours]
@@ -145,15 +145,15 @@ def latency(bench: Bench, size: int, *, count: int, kind: str) -> dict[str, Any]
             started = time.perf_counter()
             pointer = line.publish(tensors)
             staging = [
-                pool.submit(one.stage, pointer, keep=[kept])
-                for one, kept in zip(homes, held, strict=True)
+                pool.submit(home.stage, pointer, keep=[kept])
+                for home, kept in zip(homes, held, strict=True)
             ]
-            held = [one.result().folder for one in staging]
+            held = [future.result().folder for future in staging]
             whole.append(time.perf_counter() - started)
     return {
         "seconds_median": round(statistics.median(whole), 3),
         "seconds_max": round(max(whole), 3),
-        **{name: round(statistics.median(found), 3) for name, found in split.times.items()},
+        **{name: round(statistics.median(seconds), 3) for name, seconds in split.times.items()},
     }
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.bucket import CHANGED, running_bucket
-from benchmarks.result import Result, is_quick
-from benchmarks.samplers import write_large
+from benchmarks.support.bucket import CHANGED, running_bucket
+from benchmarks.support.result import Result, is_quick
+from benchmarks.support.samplers import write_large
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 from rl_trainer.distributed.world import World
@@ -49,8 +49,8 @@ def main() -> None:
             scratch = Path(name) / str(size)
             scratch.mkdir()
             work = partial(publish, bench.objects._settings.to_mapping(), size)
-            found = ranks.together(work, size=size, folder=folder, scratch=scratch)
-            result.figures[f"{size} ranks"] = [told(one) for one in found]
+            outcomes = ranks.together(work, size=size, folder=folder, scratch=scratch)
+            result.figures[f"{size} ranks"] = [figures_of(outcome) for outcome in outcomes]
             print(f"{size} ranks: {result.figures[f'{size} ranks']}", flush=True)
     result.print()
 
@@ -65,7 +65,7 @@ def publish(settings: dict[str, str], epoch: int, world: World, folder: Path) ->
     responder = ShardResponder(world, shards)
     if not world.leads:
         responder.begin()
-    found, before = [], megabytes("VmRSS")
+    figures, before = [], megabytes("VmRSS")
     for number in range(1, VERSIONS + 1):
         change(policy, seed=number)
         world.gather("changed")
@@ -78,11 +78,11 @@ def publish(settings: dict[str, str], epoch: int, world: World, folder: Path) ->
         if world.leads:
             line.publish(own)
         world.gather("published")
-        tensors = sum(one.nbytes for one in own.values()) / 1e6
+        tensors = sum(tensor.nbytes for tensor in own.values()) / 1e6
         above = megabytes("VmHWM") - before
-        found.append({"own_mb": tensors, "peak_mb": above, "snapshot_seconds": held})
+        figures.append({"own_mb": tensors, "peak_mb": above, "snapshot_seconds": held})
     responder.end()
-    return found
+    return figures
 
 
 def change(policy: Policy, *, seed: int) -> None:
@@ -96,12 +96,12 @@ def change(policy: Policy, *, seed: int) -> None:
 
 def megabytes(name: str) -> float:
     """A line of this process's status."""
-    (line,) = (one for one in STATUS.read_text().splitlines() if one.startswith(f"{name}:"))
+    (line,) = (line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024 / 1e6
 
 
-def told(versions: list[Figures]) -> dict[str, Any]:
-    """The first version's, which is full, and the last one's, a delta with its base in memory."""
+def figures_of(versions: list[Figures]) -> dict[str, Any]:
+    """Figures of the first version, which is full, and of the last, a delta."""
     first, last = versions[0], versions[-1]
     return {
         "own_mb": round(first["own_mb"], 1),

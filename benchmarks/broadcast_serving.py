@@ -24,9 +24,9 @@ from typing import Any
 from torch import Tensor
 
 from benchmarks.broadcast_latency import Split
-from benchmarks.bucket import stepped
-from benchmarks.result import Result, chosen_cases
-from benchmarks.samplers import Publisher, World, running_world, scratch, write_large
+from benchmarks.support.bucket import stepped
+from benchmarks.support.result import Result, chosen_cases
+from benchmarks.support.samplers import Publisher, World, running_world, scratch, write_large
 from benchmarks.update_pause import metric
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
@@ -137,12 +137,12 @@ def serving(case: Case) -> dict[str, Any]:
             made = steps_of(world, after=1)
     return {
         "mb": round(size / 1e6),
-        **told("seconds", whole),
-        **{name: round(statistics.median(one), 3) for name, one in split.times.items()},
-        **told("make_seconds", [make for make, _ in made]),
-        **told("verify_agent_seconds", [verify for _, verify in made]),
-        **told("pause_seconds", pauses),
-        **(told("stage_seconds", agents.seconds) if agents.seconds else {}),
+        **median_and_maximum("seconds", whole),
+        **{name: round(statistics.median(seconds), 3) for name, seconds in split.times.items()},
+        **median_and_maximum("make_seconds", [make for make, _ in made]),
+        **median_and_maximum("verify_agent_seconds", [verify for _, verify in made]),
+        **median_and_maximum("pause_seconds", pauses),
+        **(median_and_maximum("stage_seconds", agents.seconds) if agents.seconds else {}),
     }
 
 
@@ -155,18 +155,18 @@ def publish(
     staging = agents.begin(pointer)
     for pod in world.pods:
         pod.wait_version(pointer.version)
-    for one in staging:
-        one.result()
+    for future in staging:
+        future.result()
     return time.perf_counter() - started
 
 
 def steps_of(world: World, *, after: int) -> list[tuple[float, float]]:
     """Seconds that agents took to make and to verify each version after this one."""
-    found = [one for pod in world.pods for one in MADE.findall(pod.log())]
-    return [(float(make), float(verify)) for version, make, verify in found if int(version) > after]
+    made = [match for pod in world.pods for match in MADE.findall(pod.log())]
+    return [(float(make), float(verify)) for version, make, verify in made if int(version) > after]
 
 
-def told(name: str, values: Sequence[float]) -> dict[str, float]:
+def median_and_maximum(name: str, values: Sequence[float]) -> dict[str, float]:
     """Median and maximum."""
     return {
         f"{name}_median": round(statistics.median(values), 3),

@@ -19,7 +19,7 @@ from typing import Any
 
 from pymongo import ReturnDocument
 
-from benchmarks.result import Result, is_quick
+from benchmarks.support.result import Result, is_quick
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.stores.claiming import RETRY_CHECK_SECONDS
 from rl_contracts.stores.clients.settings import StoreSettings
@@ -83,28 +83,28 @@ def latency(stores: Stores, result: Result, *, rounds: int) -> None:
     """One worker's claims in a short queue and in a long one, in turns; none is used up."""
     times: dict[str, list[float]] = {"few": [], "many": []}
     for _ in range(rounds):
-        for run, found in times.items():
-            found.append(seconds_per_claim(stores, run))
+        for run, seconds in times.items():
+            seconds.append(seconds_per_claim(stores, run))
     ratio = statistics.median(
         many / few for few, many in zip(times["few"], times["many"], strict=True)
     )
-    for run, found in times.items():
-        result.figures[f"claim_ms_{run}"] = round(1e3 * statistics.median(found), 3)
+    for run, seconds in times.items():
+        result.figures[f"claim_ms_{run}"] = round(1e3 * statistics.median(seconds), 3)
     result.at_most("latency of a claim among 100,000 tasks to one among 1,000", ratio, 1.5)
     print(f"latency: {result.figures}", flush=True)
 
 
 def seconds_per_claim(stores: Stores, run: str) -> float:
     """The median of some claims, which are handed back."""
-    found, claimed = [], []
+    latencies, claimed = [], []
     for _ in range(LATENCY_CLAIMS):
         started = time.perf_counter()
         task = stores.tasks.claim(run, queue=Queue.TRAIN, owner="me", lease_seconds=60)
-        found.append(time.perf_counter() - started)
+        latencies.append(time.perf_counter() - started)
         assert task is not None
         claimed.append(task)
     unclaim(stores, claimed)
-    return statistics.median(found)
+    return statistics.median(latencies)
 
 
 def unclaim(stores: Stores, tasks: list[Task]) -> None:
@@ -128,17 +128,19 @@ def throughput(settings: StoreSettings, result: Result, workers: int, *, rounds:
         process.start()
     rates: dict[str, list[float]] = {"ours": [], "bare": []}
     for _ in range(rounds):
-        for side, found in rates.items():
+        for side, per_second in rates.items():
             barrier.wait(DEADLINE_SECONDS)
             answered = [answers.get() for _ in processes]
-            assert all(one[0] == side for one in answered)
-            found.append(sum(one[1] for one in answered))
+            assert all(answer[0] == side for answer in answered)
+            per_second.append(sum(answer[1] for answer in answered))
     for process in processes:
         process.join(DEADLINE_SECONDS)
     ratio = statistics.median(
         ours / bare for ours, bare in zip(rates["ours"], rates["bare"], strict=True)
     )
-    figures = {f"{side}_per_s": round(statistics.median(found)) for side, found in rates.items()}
+    figures = {
+        f"{side}_per_s": round(statistics.median(per_second)) for side, per_second in rates.items()
+    }
     result.figures[f"{workers} workers"] = figures
     result.at_least(f"claims of {workers} workers to the bare command", ratio, 0.8)
     print(f"{workers} workers: {figures}, ratio {ratio:.2f}", flush=True)

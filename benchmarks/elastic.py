@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import Result, is_quick
-from benchmarks.samplers import scratch
 from benchmarks.scale.paced_engine import PacedEngine, listening
+from benchmarks.support.result import Result, is_quick
+from benchmarks.support.samplers import scratch
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import TaskState
 from rl_contracts.stores.connect import Stores
@@ -166,7 +166,7 @@ def grow(result: Result, world: World, others: list[Pod]) -> None:
     }
     began = time.monotonic()
     for pod in others:
-        pod.wait_document(lambda one: one.groups_running > 0, what="a claim")
+        pod.wait_document(lambda sampler: sampler.groups_running > 0, what="a claim")
     result.figures["all_have_claimed_s"] = round(time.monotonic() - began + seconds[-1], 2)
     print(result.figures, flush=True)
 
@@ -178,8 +178,10 @@ def shrink(result: Result, world: World, others: list[Pod]) -> None:
         statuses = list(kubelets.map(lambda pod: pod.signal(signal.SIGTERM), others))
     result.figures["until_drained_s"] = round(time.monotonic() - began, 2)
     result.figures["groups_finished_meanwhile"] = world.done() - done
-    drained = [one for one in map(Pod.document, others) if one is not None and one.drained]
-    gone = [one for one in drained if one.state == SamplerState.GONE]
+    drained = [
+        sampler for sampler in map(Pod.document, others) if sampler is not None and sampler.drained
+    ]
+    gone = [sampler for sampler in drained if sampler.state == SamplerState.GONE]
     result.at_most("samplers that did not end in order", len(others) - len(gone), 0)
     result.at_most("agents that ended with an error", sum(map(bool, statuses)), 0)
 
@@ -187,14 +189,16 @@ def shrink(result: Result, world: World, others: list[Pod]) -> None:
 def end(result: Result, world: World) -> None:
     """Let one sampler do a little more, and count."""
     claimed = [
-        name for name, one in world.script.states(world.tasks).items() if one != TaskState.PENDING
+        name
+        for name, state in world.script.states(world.tasks).items()
+        if state != TaskState.PENDING
     ]
     until(lambda: world.script.all_done(claimed), what="all groups that were begun")
     world.pods[0].signal(signal.SIGTERM)
     tasks = world.script.stores.tasks.get(claimed)
     lost = sum(GROUP - len(task.rollouts) for task in tasks.values())
     again = sum(task.attempt > 1 for task in tasks.values())
-    kept = sum(one.mask.count(1) for one in world.script.chosen(sorted(done_of(world))))
+    kept = sum(rollout.mask.count(1) for rollout in world.script.chosen(sorted(done_of(world))))
     sampled = sum(engine.sampled for engine in world.engines)
     result.figures |= {
         "groups_done": world.done(),
@@ -209,7 +213,7 @@ def end(result: Result, world: World) -> None:
 def done_of(world: World) -> list[str]:
     """The groups that are complete."""
     states = world.script.states(world.tasks)
-    return [name for name, one in states.items() if one == TaskState.DONE]
+    return [name for name, state in states.items() if state == TaskState.DONE]
 
 
 if __name__ == "__main__":

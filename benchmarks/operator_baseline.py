@@ -9,8 +9,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from benchmarks.result import Result, is_quick
 from benchmarks.scale import sides
+from benchmarks.support.result import Result, is_quick
 
 COUNT, QUICK_COUNT = 100, 20
 QUIET_SECONDS = 30.0

@@ -18,10 +18,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.result import Result
 from benchmarks.scale import sides
 from benchmarks.scale.floor import Recipe
 from benchmarks.scale.sides import Side
+from benchmarks.support.result import Result
 
 COUNTS, QUICK = (100, 1000), (20,)
 QUIET_SECONDS, QUICK_QUIET_SECONDS = 120.0, 15.0
@@ -83,9 +83,9 @@ class Pair:
         if self.bare is None or not (self.ours.times.whole and self.bare.times.whole):
             return {}
         ours, bare = self.ours.times.figures(), self.bare.times.figures()
-        found = {one: round(ours[one] - bare[one], 2) for one in ADDED}
+        difference = {name: round(ours[name] - bare[name], 2) for name in ADDED}
         cost = self.ours.processor_s["all"] / self.bare.processor_s["all"]
-        return found | {"processor_ratio": round(cost, 3)}
+        return difference | {"processor_ratio": round(cost, 3)}
 
 
 @dataclass(frozen=True)
@@ -130,24 +130,24 @@ def tell(result: Result, what: str, pairs: list[Pair]) -> None:
     at = f"{what}: "
     result.figures[what] = [
         {
-            "ours": one.ours.figures(),
-            **({"floor": one.bare.told(), **one.added()} if one.bare else {}),
+            "ours": pair.ours.figures(),
+            **({"floor": pair.bare.common_figures(), **pair.added()} if pair.bare else {}),
         }
-        for one in pairs
+        for pair in pairs
     ]
-    ratios = [ratio for one in pairs if (ratio := one.ratio()) is not None]
+    ratios = [ratio for pair in pairs if (ratio := pair.ratio()) is not None]
     if ratios:
         result.at_most(f"{at}time until Ready, to the floor", statistics.median(ratios), RATIO)
-    added = [found for pair in pairs if (found := pair.added())]
+    added = [difference for pair in pairs if (difference := pair.added())]
     for time in ADDED if added else ():
-        middle = statistics.median(one[time] for one in added)
+        middle = statistics.median(difference[time] for difference in added)
         result.at_most(f"{at}added to {time}", middle, ADDED_P99_SECONDS)
-    ours = [one.ours for one in pairs]
+    ours = [pair.ours for pair in pairs]
     result.at_most(f"{at}highest RSS, MB", max(our.memory_mb[1] for our in ours), RSS_MB)
-    for one in filter(lambda one: one.rested, ours):
-        result.at_most(f"{at}writes per job until it rests", one.writes_per_job, WRITES)
-        result.at_most(f"{at}writes at rest but Leases", sum(one.quiet["writes"].values()), 0)
-        result.at_most(f"{at}cold start to synced, s", one.cold_start_s, COLD_SECONDS)
+    for side in filter(lambda side: side.rested, ours):
+        result.at_most(f"{at}writes per job until it rests", side.writes_per_job, WRITES)
+        result.at_most(f"{at}writes at rest but Leases", sum(side.quiet["writes"].values()), 0)
+        result.at_most(f"{at}cold start to synced, s", side.cold_start_s, COLD_SECONDS)
 
 
 if __name__ == "__main__":

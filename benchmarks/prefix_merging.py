@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.result import Result, is_quick
+from benchmarks.support.result import Result, is_quick
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import loading
@@ -53,7 +53,7 @@ def main() -> None:
     size = QUICK if is_quick(__doc__) else Size()
     torch.manual_seed(0)
     merged = [episode(size, number) for number in range(size.episodes)]
-    unmerged = [turn for one in merged for turn in by_turns(one)]
+    unmerged = [turn for sample in merged for turn in by_turns(sample)]
     result = Result("prefix_merging")
     with tempfile.TemporaryDirectory() as name:
         folder = save_tiny(
@@ -72,23 +72,25 @@ def main() -> None:
 def compare(
     result: Result, folder: Path, merged: list[Sample], unmerged: list[Sample], *, pairs: int
 ) -> None:
-    """Steps of both in turns, after one of each that warms up and tells loss and gradient."""
-    sides = {"merged": (learner(folder), merged), "unmerged": (learner(folder), unmerged)}
-    first = {name: one.update(samples, step=1) for name, (one, samples) in sides.items()}
+    """Measure steps of both sides in turns; a warm-up step first compares loss and gradient."""
+    sides = {"merged": (make_learner(folder), merged), "unmerged": (make_learner(folder), unmerged)}
+    first = {name: learner.update(samples, step=1) for name, (learner, samples) in sides.items()}
     gaps = {
         "loss": abs(first["merged"].loss - first["unmerged"].loss),
         "gradient norm": abs(first["merged"].gradient_norm - first["unmerged"].gradient_norm),
     }
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for step in range(2, 2 + pairs):
-        for name, (one, samples) in sides.items():
+        for name, (learner, samples) in sides.items():
             started = time.process_time()
-            one.update(samples, step=step)
+            learner.update(samples, step=step)
             seconds[name].append(time.process_time() - started)
     ratios = [b / a for a, b in zip(seconds["merged"], seconds["unmerged"], strict=True)]
     tokens = {name: sum(map(len, samples)) for name, (_, samples) in sides.items()}
     result.figures |= {
-        "processor_seconds": {name: statistics.median(one) for name, one in seconds.items()},
+        "processor_seconds": {
+            name: statistics.median(per_step) for name, per_step in seconds.items()
+        },
         "tokens": tokens,
         "tokens_ratio": tokens["unmerged"] / tokens["merged"],
         "speed_ups": ratios,
@@ -115,7 +117,7 @@ def episode(size: Size, number: int) -> Sample:
     )
 
 
-def learner(folder: Path) -> Learner:
+def make_learner(folder: Path) -> Learner:
     """From the same weights."""
     spec = RLJobSpec.model_validate(
         {

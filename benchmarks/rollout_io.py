@@ -18,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import Result, is_quick
+from benchmarks.support.result import Result, is_quick
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.rollout import Rollout, VersionSpan
 from rl_contracts.spec.algorithm.algorithm import Algorithm
@@ -92,10 +92,10 @@ def stores_side_by_side(folder: Path, result: Result, *, rounds: int) -> None:
         sample = [a_long_rollout(0, member) for member in range(AT_ONCE)]
         sides = Sides(stores, sample)
         sides.round(-1)  # connects, makes the tables
-        found = [sides.round(number) for number in range(rounds)]
+        rounds_measured = [sides.round(number) for number in range(rounds)]
     size = array_bytes(sample) / 1e6
     for what in ("write", "read"):
-        pairs = [(one[f"bare_{what}"], one[f"{what}"]) for one in found]
+        pairs = [(measured[f"bare_{what}"], measured[f"{what}"]) for measured in rounds_measured]
         result.figures[f"{what}_mb_per_s"] = round(size / statistics.median(b for _, b in pairs), 1)
         result.figures[f"bare_{what}_mb_per_s"] = round(
             size / statistics.median(a for a, _ in pairs), 1
@@ -115,8 +115,8 @@ class Sides:
     def round(self, number: int) -> dict[str, float]:
         """Seconds of each of the four; who goes first alternates."""
         rollouts = [
-            one.model_copy(update={"id": f"{RUN}.{number}.{index}", "task": f"t{number}"})
-            for index, one in enumerate(self._sample)
+            rollout.model_copy(update={"id": f"{RUN}.{number}.{index}", "task": f"t{number}"})
+            for index, rollout in enumerate(self._sample)
         ]
         documents: list[Stored] = [rollout.to_mongo() for rollout in rollouts]
         ids = [rollout.id for rollout in rollouts]
@@ -141,11 +141,11 @@ def elapsed(work: Callable[[], object]) -> float:
 
 def forming(result: Result) -> None:
     """Time here; memory in a process of its own, whose peak is that of the forming."""
-    rollouts = {one.id: one for one in whole_batch()}
+    rollouts = {rollout.id: rollout for rollout in whole_batch()}
     size = array_bytes(list(rollouts.values()))
     took = [elapsed(lambda: form(rollouts)) for _ in range(FORMED_ROUNDS)]
     result.figures["batch_mb"] = round(size / 1e6, 1)
-    result.figures["form_seconds"] = [round(one, 2) for one in took]
+    result.figures["form_seconds"] = [round(seconds, 2) for seconds in took]
     result.at_most(
         "seconds to form a batch of 512 rollouts of 8,000 tokens", statistics.median(took), 2.0
     )
@@ -160,18 +160,18 @@ def whole_batch() -> list[Rollout]:
     """Groups of rollouts, in the order of a batch."""
     kept = [a_long_rollout(0, member) for member in range(GROUP)]
     return [
-        one.model_copy(
+        rollout.model_copy(
             update={
-                "id": f"{a_task(group).id}.0.{one.member}",
+                "id": f"{a_task(group).id}.0.{rollout.member}",
                 "task": a_task(group).id,
                 # Bytes of its own, as rollouts that were read from the store have them.
-                "tokens": bytes(bytearray(one.tokens)),
-                "mask": bytes(bytearray(one.mask)),
-                "logprobs": bytes(bytearray(one.logprobs)),
+                "tokens": bytes(bytearray(rollout.tokens)),
+                "mask": bytes(bytearray(rollout.mask)),
+                "logprobs": bytes(bytearray(rollout.logprobs)),
             }
         )
         for group in range(GROUPS)
-        for one in kept
+        for rollout in kept
     ]
 
 
@@ -193,13 +193,13 @@ def form(rollouts: dict[str, Rollout]) -> Any:
         run=RUN, step=4, epoch=1, parent=None, next_sequence=0, formed_at=0.0
     )
     batch = groups.form(complete, batch=empty, algorithm=Algorithm(), context=Context())
-    found = samples.batch_samples(batch, rollouts)
-    return found, samples.digest(found)
+    batch_samples = samples.batch_samples(batch, rollouts)
+    return batch_samples, samples.digest(batch_samples)
 
 
 def forming_memory() -> str:
     """Resident bytes before forming and at its peak, in a process that does nothing else."""
-    rollouts = {one.id: one for one in whole_batch()}
+    rollouts = {rollout.id: rollout for rollout in whole_batch()}
     few = dict(list(rollouts.items())[:GROUP])
     form(few)  # loads what is loaded once
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
@@ -215,8 +215,8 @@ def memory(field: str) -> int:
     Not getrusage's, which a child starts with its parent's peak.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
-    (found,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
-    return int(found) * 1024
+    (value,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(value) * 1024
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.result import Result, chosen_cases
-from benchmarks.samplers import (
+from benchmarks.support.result import Result, chosen_cases
+from benchmarks.support.samplers import (
     Publisher,
     World,
     cpu_seconds,
@@ -112,8 +112,8 @@ def overhead(result: Result, size: Size) -> None:
                         (bare, partial(bare_run, tokens=size.tokens)),
                         (ours, agent_run),
                     ]
-                    for found, run in steps if number % 2 else reversed(steps):
-                        found.append(run(world, groups=size.groups))
+                    for seconds, run in steps if number % 2 else reversed(steps):
+                        seconds.append(run(world, groups=size.groups))
                     print(
                         f"bare {bare[-1]}, agent {ours[-1]}, load {os.getloadavg()[0]:.0f}",
                         flush=True,
@@ -151,7 +151,7 @@ def agent_run(world: World, *, groups: int) -> Run:
     wait_done(script, tasks)
     seconds = time.perf_counter() - started
     spent = cpu_seconds(agent) - before[0], cpu_seconds(engine) - before[1]
-    tokens = sum(one.mask.count(1) for one in script.chosen(tasks))
+    tokens = sum(rollout.mask.count(1) for rollout in script.chosen(tasks))
     return Run(tokens, seconds, engine_cpu=spent[1], agent_cpu=spent[0])
 
 
@@ -219,7 +219,7 @@ def memory(result: Result, *, episodes: int) -> None:
                     agent_run(world, groups=episodes // GROUP // 5)
                 held.append(resident_mb(pid_of(world)))
                 print(f"agent holds {held[-1]:.1f} MB", flush=True)
-    result.figures["agent_memory_mb"] = [round(one, 1) for one in held]
+    result.figures["agent_memory_mb"] = [round(megabytes, 1) for megabytes in held]
     result.at_most(f"memory after {episodes} episodes to a fifth of them", held[-1] / held[0], 1.05)
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from kubernetes.config import new_client_from_config
 
-from benchmarks.result import Result, is_quick
 from benchmarks.scale import jobs, processor, sides
 from benchmarks.scale.api import Api, ApiError, Manifest
 from benchmarks.scale.control_plane import control_plane
+from benchmarks.support.result import Result, is_quick
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import RLJOB
 from rl_operator.kube.names import STATUS_MANAGER
@@ -43,12 +43,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         recipe = sides.record(folder / "recording")
-        statuses = [json.loads(one)["status"] for one in (recipe.first_status, recipe.job_status)]
+        statuses = [json.loads(line)["status"] for line in (recipe.first_status, recipe.job_status)]
         with control_plane(folder / "control-plane", nodes=1) as server:
             costs = measured(server, statuses, count=count, rounds=rounds)
     result.figures = {
-        what: {"milliseconds": found, "median": statistics.median(found)}
-        for what, found in costs.items()
+        what: {"milliseconds": seconds, "median": statistics.median(seconds)}
+        for what, seconds in costs.items()
     }
     whole, bare = (result.figures[what]["median"] for what in ("with rules", "without"))
     result.figures["share of the rules"] = round(1 - bare / whole, 3)
@@ -61,7 +61,10 @@ def measured(
     """Milliseconds of the API server's processor time per write of each round."""
     api, names = Api(server), jobs.names_of(count, "bare")
     jobs.make_namespaces(api, names)
-    stored = [api.send("POST", jobs.path(one), jobs.manifest(name, one)) for one, name in names]
+    stored = [
+        api.send("POST", jobs.path(namespace), jobs.manifest(name, namespace))
+        for namespace, name in names
+    ]
     writer = Writer(_as_operator(server), stored, itertools.cycle(statuses))
     installed = api.send("GET", DEFINITION)["spec"]
     definitions = {"with rules": installed, "without": _without_rules(installed)}
@@ -90,10 +93,12 @@ class Writer:
     def write(self) -> None:
         """The next status, to all of them."""
         status = next(self._statuses)
-        self._stored = [self._write(one, status) for one in self._stored]
+        self._stored = [self._write(stored, status) for stored in self._stored]
 
     def _write(self, job: Manifest, status: Manifest) -> Manifest:
-        known = {one: job["metadata"][one] for one in ("name", "namespace", "resourceVersion")}
+        known = {
+            field: job["metadata"][field] for field in ("name", "namespace", "resourceVersion")
+        }
         body = {"apiVersion": RLJOB.api_version, "kind": RLJOB.name, "metadata": known}
         return self._cluster.apply(
             RLJOB, body | {"status": status}, manager=STATUS_MANAGER, subresource="status"
@@ -106,16 +111,16 @@ def _as_operator(server: ApiServer) -> Cluster:
 
 
 def _without_rules(definition: Manifest) -> Manifest:
-    found = copy.deepcopy(definition)
-    left: list[Any] = [found]
+    copied = copy.deepcopy(definition)
+    left: list[Any] = [copied]
     while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            one.pop(RULES, None)
-            left += one.values()
-        elif isinstance(one, list):
-            left += one
-    return found
+        left_over = left.pop()
+        if isinstance(left_over, dict):
+            left_over.pop(RULES, None)
+            left += left_over.values()
+        elif isinstance(left_over, list):
+            left += left_over
+    return copied
 
 
 def _install(api: Api, definition: Manifest, *, refuses: bool) -> None:

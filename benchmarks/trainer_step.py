@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import Result, is_quick
+from benchmarks.support.result import Result, is_quick
 
 GROUP = 8
 SIDE = "side"
@@ -124,28 +124,29 @@ def speed(
 ) -> None:
     """Generated tokens per second on ragged lengths: the best step of each side's turns."""
     fast = {
-        precision: [one for one in names if without not in one] for precision, names in FAST.items()
+        precision: [name for name in names if without not in name]
+        for precision, names in FAST.items()
     }
     tokens = sum(completion for _, completion in CASES[case].lengths())
     best: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
         for name in (*OURS, *fast["float32"], *fast["bfloat16"]):
-            found = run_side(name, case, folder, steps=steps)
+            answer = run_side(name, case, folder, steps=steps)
             for kind in ("seconds", "processor"):
                 held = best.setdefault(kind, {})
-                held[name] = min(*found[kind], held.get(name, float("inf")))
-            print(f"{case}, {name}: {tokens / min(found['seconds']):.0f} tokens/s", flush=True)
+                held[name] = min(*answer[kind], held.get(name, float("inf")))
+            print(f"{case}, {name}: {tokens / min(answer['seconds']):.0f} tokens/s", flush=True)
     for kind, what in (("seconds", "tokens_per_s"), ("processor", "tokens_per_processor_s")):
         result.figures[f"{case}_{what}"] = {
             name: round(tokens / took) for name, took in best[kind].items()
         }
     took = best["seconds"]
     least = {
-        precision: min(took[one] for one in names) / took[ours]
+        precision: min(took[name] for name in names) / took[ours]
         for (precision, names), ours in zip(fast.items(), OURS, strict=True)
     }
     result.figures[f"{case}_tokens_per_s_to_trl"] = {
-        precision: round(one, 2) for precision, one in least.items()
+        precision: round(ratio, 2) for precision, ratio in least.items()
     }
     result.at_least(f"{case}: tokens/s to TRL at its fastest", min(least.values()), 1.5)
     result.at_least(
@@ -158,15 +159,15 @@ def speed(
 def memory(folder: Path, result: Result) -> None:
     """Peak of a step at a vocabulary of 150,000: weights, gradients, moments and all the rest."""
     names = (*OURS, *SMALL, "TRL, 1 at a time, checkpointing", "TRL, defaults")
-    found = {name: run_side(name, "wide", folder, steps=2)["bytes"] for name in names}
-    result.figures["wide_peak_mb"] = {name: round(one / 1e6) for name, one in found.items()}
-    least = min(found[one] for one in SMALL)
-    result.at_most("peak memory to TRL, 8 sequences at a time", found["ours"] / least, 0.6)
+    peaks = {name: run_side(name, "wide", folder, steps=2)["bytes"] for name in names}
+    result.figures["wide_peak_mb"] = {name: round(peak / 1e6) for name, peak in peaks.items()}
+    least = min(peaks[name] for name in SMALL)
+    result.at_most("peak memory to TRL, 8 sequences at a time", peaks["ours"] / least, 0.6)
     result.at_most(
-        "peak memory to TRL at its defaults", found["ours, bfloat16"] / found["TRL, defaults"], 0.6
+        "peak memory to TRL at its defaults", peaks["ours, bfloat16"] / peaks["TRL, defaults"], 0.6
     )
-    one = found["TRL, 1 at a time, checkpointing"]
-    result.figures["wide_peak_to_trl_one_at_a_time"] = round(found["ours"] / one, 2)
+    micro_batch = peaks["TRL, 1 at a time, checkpointing"]
+    result.figures["wide_peak_to_trl_one_at_a_time"] = round(peaks["ours"] / micro_batch, 2)
 
 
 def run_side(name: str, case: str, folder: Path, *, steps: int) -> dict[str, Any]:
@@ -178,8 +179,8 @@ def run_side(name: str, case: str, folder: Path, *, steps: int) -> dict[str, Any
     said = subprocess.run(
         [*command, str(steps)], check=True, capture_output=True, text=True, env=given
     ).stdout
-    found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
-    return found
+    parsed: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    return parsed
 
 
 def side(name: str, case: str, folder: str, steps: str) -> None:
@@ -205,8 +206,8 @@ def side(name: str, case: str, folder: str, steps: str) -> None:
 def resident(field: str) -> int:
     """Bytes that the kernel gives for this program: ``VmRSS`` now, ``VmHWM`` at the peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    (found,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
-    return int(found) * 1024
+    (value,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(value) * 1024
 
 
 def save_model(case: Case, folder: Path) -> None:
@@ -234,13 +235,13 @@ def our_samples(case: Case) -> list[Any]:
     from rl_trainer.algorithm.samples import Sample
 
     generator = torch.Generator().manual_seed(5)
-    found: list[Any] = []
+    samples: list[Any] = []
     for number, (prompt, completion) in enumerate(case.lengths()):
         length, group = prompt + completion, number // GROUP
         tokens = torch.randint(case.vocabulary, (length,), generator=generator)
         if number % GROUP:
-            tokens[:prompt] = found[group * GROUP].tokens[:prompt]
-        found.append(
+            tokens[:prompt] = samples[group * GROUP].tokens[:prompt]
+        samples.append(
             Sample(
                 tokens=tokens,
                 mask=torch.arange(length) >= prompt,
@@ -252,7 +253,7 @@ def our_samples(case: Case) -> list[Any]:
                 advantage=(-1.0) ** number,
             )
         )
-    return found
+    return samples
 
 
 def our_steps(case: Case, folder: Path, options: dict[str, Any], steps: int) -> Times:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.result import Result, is_quick
+from benchmarks.support.result import Result, is_quick
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.rollout import Rollout, VersionSpan
 from rl_contracts.documents.task import Queue, Task
@@ -134,12 +134,12 @@ def asynchrony(result: Result, folder: Path, servers: Servers, *, steps: int) ->
     """Hold steps per second at a slow tool against those of a synchronous run."""
     took = {}
     for name, staleness in (("synchronous", 0), ("asynchronous", STALENESS)):
-        found, _ = measure(
+        seconds, _ = measure(
             folder / name, servers, steps=steps, staleness=staleness, latency=TOOL_SECONDS
         )
-        took[name] = seconds_per_step(found)
+        took[name] = seconds_per_step(seconds)
     result.figures["seconds_per_step_with_a_tool_of_2_s"] = {
-        name: round(one, 3) for name, one in took.items()
+        name: round(seconds, 3) for name, seconds in took.items()
     }
     result.at_least("asynchronous to synchronous", took["synchronous"] / took["asynchronous"], 2.0)
 
@@ -206,7 +206,7 @@ def seconds_per_step(metrics: list[dict[str, Any]]) -> float:
 def mean(metrics: list[dict[str, Any]], name: str) -> float:
     """Of a field, over the same steps."""
     kept = metrics[WARM_STEPS + 1 :]
-    return float(sum(one[name] for one in kept)) / len(kept)
+    return float(sum(step[name] for step in kept)) / len(kept)
 
 
 @contextmanager

@@ -17,9 +17,9 @@ import time
 import urllib.request
 from itertools import pairwise
 
-from benchmarks.bucket import stepped
-from benchmarks.result import Result, chosen_cases
-from benchmarks.samplers import Publisher, running_world, scratch, write_large
+from benchmarks.support.bucket import stepped
+from benchmarks.support.result import Result, chosen_cases
+from benchmarks.support.samplers import Publisher, running_world, scratch, write_large
 from rl_contracts.spec.storage import Delta, Pause
 from tests.waiting import until
 
@@ -66,7 +66,7 @@ def measure(mode: Pause, *, layers: int, updates: int) -> dict[str, float]:
                 silent.append(streams.gaps(since))
                 pauses.append(metric(pod.get("/metrics")[1], "update_pause_last_seconds"))
             streams.stop()
-    longest, ordinary = [max(one) for one in silent], [statistics.median(one) for one in silent]
+    longest, ordinary = [max(gaps) for gaps in silent], [statistics.median(gaps) for gaps in silent]
     return {
         "updates": updates,
         "silent_seconds_median": round(statistics.median(longest), 3),
@@ -103,7 +103,7 @@ class Streams:
 
     def gaps(self, since: float) -> list[float]:
         """Seconds between tokens since then."""
-        recent = [one for one in self._arrived if one >= since]
+        recent = [arrival for arrival in self._arrived if arrival >= since]
         return [later - earlier for earlier, later in pairwise([since, *recent])]
 
     def _ask(self, number: int) -> None:
@@ -129,7 +129,7 @@ class Streams:
 
 def metric(text: str, name: str) -> float:
     """One of the agent's figures."""
-    (line,) = (one for one in text.splitlines() if one.startswith(f"rl_sampler_{name} "))
+    (line,) = (line for line in text.splitlines() if line.startswith(f"rl_sampler_{name} "))
     return float(line.split()[1])
 
 

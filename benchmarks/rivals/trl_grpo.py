@@ -83,8 +83,8 @@ def steps(
 
 def padded_batch(batch: list[Any]) -> dict[str, Tensor]:
     """The tensors that TRL makes of generated completions."""
-    prompts = [one.tokens[~one.mask] for one in batch]
-    completions = [one.tokens[one.mask] for one in batch]
+    prompts = [sample.tokens[~sample.mask] for sample in batch]
+    completions = [sample.tokens[sample.mask] for sample in batch]
     return {
         "prompt_ids": padded(prompts, left=True),
         "prompt_mask": padded([torch.ones_like(prompt) for prompt in prompts], left=True),
@@ -92,8 +92,8 @@ def padded_batch(batch: list[Any]) -> dict[str, Tensor]:
         "completion_mask": padded(
             [torch.ones_like(completion) for completion in completions], left=False
         ),
-        "advantages": torch.tensor([one.advantage for one in batch]),
-        "num_items_in_batch": torch.tensor(sum(one.num_generated for one in batch)),
+        "advantages": torch.tensor([sample.advantage for sample in batch]),
+        "num_items_in_batch": torch.tensor(sum(sample.num_generated for sample in batch)),
     }
 
 

@@ -44,8 +44,8 @@ class Api:
         )
         if answer.status >= 400:
             raise ApiError(f"{method} {path}", answer.status, answer.data)
-        found: Manifest = json.loads(answer.data)
-        return found
+        manifest: Manifest = json.loads(answer.data)
+        return manifest
 
     def text(self, path: str) -> str:
         """What a path answers, as it is."""
@@ -65,13 +65,13 @@ class Api:
                     preload_content=False,
                     timeout=urllib3.Timeout(connect=10, read=5),
                 )
-                for kind, found in _events(answer):
+                for kind, item in _events(answer):
                     if kind == "ERROR":  # too old: from the beginning
                         version = ""
                         break
-                    version = found["metadata"]["resourceVersion"]
+                    version = item["metadata"]["resourceVersion"]
                     if kind != "BOOKMARK":
-                        yield kind, found
+                        yield kind, item
                     if ended.is_set():
                         break
                 answer.close()

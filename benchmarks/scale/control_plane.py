@@ -144,11 +144,11 @@ def _node(name: str) -> dict[str, Any]:
 
 
 def _all_ready(server: ApiServer) -> bool:
-    found = json.loads(Api(server).text("/api/v1/nodes"))["items"]
+    nodes = json.loads(Api(server).text("/api/v1/nodes"))["items"]
     return all(
         any(
             condition["type"] == "Ready" and condition["status"] == "True"
             for condition in node["status"].get("conditions", [])
         )
-        for node in found
+        for node in nodes
     )

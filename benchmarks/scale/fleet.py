@@ -35,21 +35,24 @@ class Team:
     over: bool = False
 
 
-Told = Callable[[str, Team], None]
+OnChange = Callable[[str, Team], None]
 
 
 class Fleet:
     """All pods, as a watch tells of them."""
 
-    def __init__(self, api: Api, folder: Path, *, told: Told = lambda run, team: None) -> None:
+    def __init__(
+        self, api: Api, folder: Path, *, on_change: OnChange = lambda run, team: None
+    ) -> None:
         """Prepare.
 
         Args:
             api: where.
             folder: where the files of the runs go.
-            told: called with a run and its pods whenever one of them has become ready.
+
+            on_change: called with a run and its pods whenever one of them has become ready.
         """
-        self._api, self._folder, self._told = api, folder, told
+        self._api, self._folder, self._on_change = api, folder, on_change
         self._teams: dict[str, Team] = {}
         self._ended = threading.Event()
         self._executor = ThreadPoolExecutor(THREADS)
@@ -59,7 +62,7 @@ class Fleet:
     def at_work(self) -> Iterator[Fleet]:
         """Play until the end of the block; raises what went wrong meanwhile."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        loops = [threading.Thread(target=one) for one in (self._pods, self._trainers)]
+        loops = [threading.Thread(target=loop) for loop in (self._pods, self._trainers)]
         for loop in loops:
             loop.start()
         try:
@@ -115,7 +118,7 @@ class Fleet:
             news = name not in team.ready
             team.ready.add(name)
         if news:
-            self._doing.append(self._executor.submit(self._told, run, team))
+            self._doing.append(self._executor.submit(self._on_change, run, team))
 
     def _write(self, run: str, team: Team) -> None:
         said = {"samplers": team.samplers, "trains": team.trains, "over": team.over}

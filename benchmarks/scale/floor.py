@@ -68,9 +68,9 @@ class Recipe:
     @classmethod
     def load(cls, path: Path) -> Recipe:
         """Read what ``save`` has written."""
-        found = json.loads(path.read_text())
-        pairs = {key: [(at, text) for at, text in found[key]] for key in ("before", "events")}
-        return cls(**{**found, **pairs, "trainer": tuple(found["trainer"])})
+        plan = json.loads(path.read_text())
+        pairs = {key: [(at, text) for at, text in plan[key]] for key in ("before", "events")}
+        return cls(**{**plan, **pairs, "trainer": tuple(plan["trainer"])})
 
     @classmethod
     def recorded(cls, api: Api, first_status: Manifest) -> Recipe:
@@ -83,8 +83,8 @@ class Recipe:
             return list(api.send("GET", at)["items"])
 
         def texts(collection: str) -> list[tuple[str, str]]:
-            found = [one for one in listed(collection) if name in json.dumps(one)]
-            return [(collection, json.dumps(_bare(one))) for one in found]
+            children = [item for item in listed(collection) if name in json.dumps(item)]
+            return [(collection, json.dumps(_bare(item))) for item in children]
 
         # A budget is made when a pod is ready, of which the job's Ready need not wait.
         until(lambda: all(map(texts, BEFORE)), what="all of the job that is recorded")
@@ -95,9 +95,9 @@ class Recipe:
             before=[text for collection in BEFORE for text in texts(collection)],
             trainer=texts(TRAINERS)[0],
             events=[
-                (EVENTS, json.dumps(_bare(one)))
-                for one in listed(EVENTS)
-                if one["reportingController"] == "rl-operator"
+                (EVENTS, json.dumps(_bare(event)))
+                for event in listed(EVENTS)
+                if event["reportingController"] == "rl-operator"
             ],
             first_status=json.dumps({"status": first_status}),
             job_status=json.dumps({"status": job["status"]}),
@@ -106,8 +106,8 @@ class Recipe:
 
 
 def _bare(item: dict[str, Any]) -> dict[str, Any]:
-    metadata = {key: one for key, one in item["metadata"].items() if key not in SERVERS_OWN}
-    return {key: one for key, one in item.items() if key != "status"} | {"metadata": metadata}
+    metadata = {key: value for key, value in item["metadata"].items() if key not in SERVERS_OWN}
+    return {key: value for key, value in item.items() if key != "status"} | {"metadata": metadata}
 
 
 class Script:
@@ -121,8 +121,8 @@ class Script:
         """Steps of runs."""
         self._lock = threading.Lock()
 
-    def told(self, run: str, team: Team) -> None:
-        """Go on with a job when its samplers, or its trainer, have become ready."""
+    def advance(self, run: str, team: Team) -> None:
+        """Continue a job when its samplers or its trainer have become ready."""
         if len(team.ready) == SAMPLERS and self._is_first(run, "trainer"):
             namespace, name, pool_uid = self._jobs[run]
             self._status(path(namespace, name), self._recipe.first_status, run, pool_uid, name)
@@ -131,9 +131,10 @@ class Script:
             self._finish(*self._jobs[run], run)
 
     def _is_first(self, run: str, step: str) -> bool:
-        """Whether a job is told to take a step for the first time: several pods are ready at once.
+        """Whether this is the first call for a step of a job.
 
-        Whoever is told that the second of three is ready may find all of them so.
+        Several pods become ready at once, so a call for the second of three may see all of them
+        ready.
         """
         with self._lock:
             taken = (run, step) in self._taken
@@ -188,8 +189,8 @@ class Script:
             with users(len(jobs), over_seconds) as asking, ThreadPoolExecutor(MAKERS) as makers:
                 come = arriving(jobs, over_seconds)
                 making = list(asking.map(lambda job: self.ask(job, makers), come))
-            for one in making:
-                one.result()
+            for thread in making:
+                thread.result()
             wait_ready(self._times, seconds=seconds)
         return self._times
 
@@ -205,5 +206,5 @@ def bring_up(
 ) -> Times:
     """Make jobs and wait until all that belongs to them is there and ready, or time is over."""
     script = Script(api, recipe)
-    with Fleet(api, folder, told=script.told).at_work():
+    with Fleet(api, folder, on_change=script.advance).at_work():
         return script.run(jobs, seconds=seconds, over_seconds=over_seconds)

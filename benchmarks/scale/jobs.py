@@ -16,7 +16,7 @@ from benchmarks.scale import processor
 from benchmarks.scale.api import Api, Manifest
 from tests.manifests import a_job
 
-Told = Callable[[Manifest], None]
+OnChange = Callable[[Manifest], None]
 RLJOBS = "/apis/rl-operator.io/v1alpha1/rljobs"
 PER_NAMESPACE = 100
 USERS = 100
@@ -51,7 +51,7 @@ class Times:
 
     def latencies(self) -> list[float]:
         """Seconds from create to Ready, sorted."""
-        return sorted(self.ready[one] - at for one, at in self.asked.items())
+        return sorted(self.ready[job] - at for job, at in self.asked.items())
 
     def waits(self) -> list[float]:
         """Seconds from when all were asked for to Ready, sorted.
@@ -78,16 +78,16 @@ class Times:
         The slope is that of the second half of those that are Ready, in seconds per job.
         """
         count = len(self.ready)
-        found = {"ready": float(count), "asked": float(len(self.asked))}
-        found["asked_s"] = round(max(self.asked.values()) - min(self.asked.values()), 2)
+        figures = {"ready": float(count), "asked": float(len(self.asked))}
+        figures["asked_s"] = round(max(self.asked.values()) - min(self.asked.values()), 2)
         if count > 1:
             half = count // 2
             slope = (self.reached_s(count) - self.reached_s(half)) / (count - half)
-            found |= {"ready_s": round(self.reached_s(count), 2), "slope_s": round(slope, 3)}
+            figures |= {"ready_s": round(self.reached_s(count), 2), "slope_s": round(slope, 3)}
         if not self.whole:
-            return found
+            return figures
         latencies, waits = self.latencies(), self.waits()
-        return found | {
+        return figures | {
             "asked_to_ready_p50_s": round(statistics.median(waits), 2),
             "asked_to_ready_p99_s": round(percentile(waits, 0.99), 2),
             "create_to_ready_p50_s": round(statistics.median(latencies), 2),
@@ -115,15 +115,15 @@ def make_namespaces(api: Api, jobs: list[tuple[str, str]]) -> None:
 
 
 def create(api: Api, jobs: list[tuple[str, str]], times: Times, *, over_seconds: float) -> None:
-    """Create jobs from some threads; times count from the request."""
+    """Create jobs from several threads; times count from the request."""
 
-    def one(job: tuple[str, str]) -> None:
+    def create_job(job: tuple[str, str]) -> None:
         namespace, name = job
         times.asked[job] = time.monotonic()
         api.send("POST", path(namespace), manifest(name, namespace))
 
     with users(len(jobs), over_seconds) as threads:
-        list(threads.map(one, arriving(jobs, over_seconds)))
+        list(threads.map(create_job, arriving(jobs, over_seconds)))
 
 
 def users(jobs: int, over_seconds: float) -> ThreadPoolExecutor:
@@ -148,19 +148,20 @@ def arriving(jobs: list[tuple[str, str]], over_seconds: float) -> Iterator[tuple
 
 
 @contextlib.contextmanager
-def watched(api: Api, times: Times, told: Told = lambda job: None) -> Iterator[None]:
+def watched(api: Api, times: Times, on_change: OnChange = lambda job: None) -> Iterator[None]:
     """Note when users see each job Ready and no longer Reconciling, until the end of the block.
 
     Args:
         api: where.
         times: where it is noted.
-        told: called with each job at each of its changes.
+
+        on_change: called with each job at each of its changes.
     """
     ended = threading.Event()
 
     def watch() -> None:
         for _, job in api.watch(RLJOBS, ended):
-            told(job)
+            on_change(job)
             key = (job["metadata"]["namespace"], job["metadata"]["name"])
             if _is_ready(job):
                 times.ready.setdefault(key, time.monotonic())
@@ -186,13 +187,13 @@ def wait_ready(times: Times, *, seconds: float) -> None:
 
     Notes what has been spent by then: it takes the watches seconds to end.
     """
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     while not times.whole and time.monotonic() - began < seconds:
         time.sleep(0.05)
-        if time.monotonic() - told >= TELL_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - reported >= TELL_SECONDS:
+            reported = time.monotonic()
             print(
-                f"{len(times.ready)} of {len(times.asked)} Ready after {told - began:.0f} s",
+                f"{len(times.ready)} of {len(times.asked)} Ready after {reported - began:.0f} s",
                 flush=True,
             )
     times.spent = processor.spent()
@@ -204,11 +205,11 @@ def bring_up(
     *,
     seconds: float = LIMIT_SECONDS,
     over_seconds: float = 0.0,
-    told: Told = lambda job: None,
+    on_change: OnChange = lambda job: None,
 ) -> Times:
     """Create jobs and wait until an operator has made them all Ready, or time is over."""
     times = Times()
-    with watched(api, times, told):
+    with watched(api, times, on_change):
         create(api, jobs, times, over_seconds=over_seconds)
         wait_ready(times, seconds=seconds)
     return times

@@ -88,8 +88,8 @@ class PacedEngine:
         finally:  # whoever asked may have gone
             passed = (time.monotonic() - began) * self.tokens_per_second
             self.sampled += members * (done or min(tokens, int(passed)))
-        one = _sequence(tokens, label)
-        return web.json_response([one] * members if members > 1 else one)
+        sequence = _sequence(tokens, label)
+        return web.json_response([sequence] * members if members > 1 else sequence)
 
 
 def _sequence(tokens: int, label: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _sequence(tokens: int, label: str) -> dict[str, Any]:
         "output_ids": ids,
         "meta_info": {
             "finish_reason": {"type": "stop"},
-            "output_token_logprobs": [[LOG_PROBABILITY, one, None] for one in ids],
+            "output_token_logprobs": [[LOG_PROBABILITY, token, None] for token in ids],
             "weight_versions": [{"version": label, "start": 0, "end": tokens}],
         },
     }

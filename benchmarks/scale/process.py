@@ -28,8 +28,8 @@ class Measured:
         """Resident memory now and at its highest, in MB."""
         assert self.server.process is not None
         lines = Path(f"/proc/{self.server.process.pid}/status").read_text().splitlines()
-        found = dict(line.split(":", 1) for line in lines)
-        now, most = (int(found[key].split()[0]) / 1000 for key in ("VmRSS", "VmHWM"))
+        fields = dict(line.split(":", 1) for line in lines)
+        now, most = (int(fields[key].split()[0]) / 1000 for key in ("VmRSS", "VmHWM"))
         return round(now, 1), round(most, 1)
 
     def cpu_seconds(self) -> float:

@@ -12,15 +12,15 @@ OWN = "benchmark"
 
 def spent() -> dict[str, float]:
     """Processor seconds so far of this process and of each one that it has started, by name."""
-    found = {OWN: _seconds(Path("/proc/self"))}
+    seconds = {OWN: _seconds(Path("/proc/self"))}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if _parent(folder) == os.getpid():
                 name = _name(folder)
-                found[name] = found.get(name, 0.0) + _seconds(folder)
+                seconds[name] = seconds.get(name, 0.0) + _seconds(folder)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended
-    return found
+    return seconds
 
 
 def between(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:

@@ -37,19 +37,19 @@ class Side:
 
     @property
     def rested(self) -> bool:
-        """Whether it was looked at when all were Ready, too."""
+        """Whether it was also measured at rest, after all jobs were Ready."""
         return bool(self.quiet)
 
-    def told(self) -> dict[str, Any]:
-        """What there is of any side."""
+    def common_figures(self) -> dict[str, Any]:
+        """Figures that every side has, also one that did not rest."""
         return {**self.times.figures(), "processor_s": self.processor_s}
 
     def figures(self) -> dict[str, Any]:
-        """For the benchmark's result."""
+        """All figures of the side, for the benchmark's result."""
         if not self.rested:
-            return {**self.told(), "rss_mb": self.memory_mb}
+            return {**self.common_figures(), "rss_mb": self.memory_mb}
         return {
-            **self.told(),
+            **self.common_figures(),
             "writes_per_job": self.writes_per_job,
             "rss_mb": self.memory_mb,
             "quiet": self.quiet,
@@ -64,7 +64,7 @@ def record(folder: Path) -> floor.Recipe:
         with Fleet(api, files).at_work(), running(server, folder, module=OURS, recorded=files):
             jobs.make_namespaces(api, [floor.RECORDED])
             seen: list[Manifest] = []
-            if not jobs.bring_up(api, [floor.RECORDED], told=seen.append).whole:
+            if not jobs.bring_up(api, [floor.RECORDED], on_change=seen.append).whole:
                 raise TimeoutError("the job whose objects are to be recorded is not Ready")
             # A new job has a status by default, which nobody has written.
             first = next(job["status"] for job in seen if "conditions" in job["status"])
@@ -83,7 +83,7 @@ def of_floor(
             api, recipe, folder / "recorded", wanted, seconds=seconds, over_seconds=over_seconds
         )
         side = Side(times=times, processor_s=processor.between(before, times.spent))
-    print(f"floor, {count} jobs: {side.told()}", flush=True)
+    print(f"floor, {count} jobs: {side.common_figures()}", flush=True)
     return side
 
 
@@ -111,7 +111,7 @@ def of_operator(
                     times=jobs.bring_up(api, wanted, seconds=seconds, over_seconds=over_seconds)
                 )
                 side.processor_s = processor.between(cost, side.times.spent)
-                print(f"{module}, {count} jobs: {side.told()}", flush=True)
+                print(f"{module}, {count} jobs: {side.common_figures()}", flush=True)
                 if not (side.times.whole and rests):
                     side.memory_mb = operator.memory_mb()
                     return side
@@ -153,9 +153,11 @@ def cold_start(server: ApiServer, folder: Path, files: Path, count: int) -> floa
     with running(server, folder, module=OURS, recorded=files) as operator:
 
         def looked() -> bool:
-            found = operator.samples()
-            done = (found.get(LOOKED.format(one), 0) >= count for one in ("RLJob", "SamplerPool"))
-            return all(done) and not found["rl_operator_queue_length"]
+            samples = operator.samples()
+            done = (
+                samples.get(LOOKED.format(kind), 0) >= count for kind in ("RLJob", "SamplerPool")
+            )
+            return all(done) and not samples["rl_operator_queue_length"]
 
         until(looked, what="all objects to be looked at", seconds=600)
         return round(time.monotonic() - started, 1)

@@ -20,7 +20,7 @@ else."""
 
 def counted(api: Api) -> dict[str, float]:
     """Successful writes so far by verb and resource."""
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for line in api.text("/metrics").splitlines():
         if not line.startswith("apiserver_request_total{"):
             continue
@@ -29,19 +29,21 @@ def counted(api: Api) -> dict[str, float]:
         verb, code = said["verb"].strip('"'), said["code"].strip('"')
         if verb in VERBS and code.startswith("2"):
             key = f"{verb} {said['resource'].strip(chr(34))}"
-            found[key] = found.get(key, 0) + float(value)
-    return found
+            counts[key] = counts.get(key, 0) + float(value)
+    return counts
 
 
 def since(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     """What has been written between two counts; Leases and trials left out."""
-    moved = {key: one - before.get(key, 0) for key, one in after.items()}
-    return {key: one for key, one in moved.items() if one and not key.endswith(" leases")}
+    moved = {key: count - before.get(key, 0) for key, count in after.items()}
+    return {key: count for key, count in moved.items() if count and not key.endswith(" leases")}
 
 
 def of_operator(moved: dict[str, float], *, jobs: int) -> float:
     """Writes of an operator for each job, without the user's own creation and without Events."""
     ours = sum(
-        one for key, one in moved.items() if key.split()[1] in MADE and not key.startswith("PUT ")
+        count
+        for key, count in moved.items()
+        if key.split()[1] in MADE and not key.startswith("PUT ")
     )
     return round(ours / jobs - 1, 2)

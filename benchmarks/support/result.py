@@ -88,9 +88,9 @@ def seconds(
     With ``time.process_time`` the processor's seconds over all threads: on a machine that others
     use, too, these tell more.
     """
-    found = []
+    lines = []
     for _ in range(repeat):
         started = clock()
         work()
-        found.append(clock() - started)
-    return min(found)
+        lines.append(clock() - started)
+    return min(lines)

@@ -87,7 +87,7 @@ def random_tensors(config: dict[str, Any], dtype: torch.dtype) -> dict[str, Tens
             "mlp.up_proj": (feed, hidden),
             "mlp.down_proj": (hidden, feed),
         }
-        shapes |= {f"model.layers.{layer}.{name}.weight": one for name, one in names.items()}
+        shapes |= {f"model.layers.{layer}.{name}.weight": shape for name, shape in names.items()}
     return {
         name: (
             torch.ones(shape) if len(shape) == 1 else 0.02 * torch.randn(shape, generator=generator)
@@ -214,6 +214,8 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 def resident_mb(pid: int) -> float:
     """Megabytes of memory that a program holds."""
     (line,) = (
-        one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one[:6] == "VmRSS:"
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line[:6] == "VmRSS:"
     )
     return int(line.split()[1]) / 1024

@@ -57,9 +57,9 @@ def policy(size: int) -> dict[str, Tensor]:
 def stepped(tensors: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
     """The next version: 1.5 % of the weights changed."""
     generator = torch.Generator().manual_seed(seed)
-    found = {}
-    for name, one in tensors.items():
-        changed = torch.rand(one.shape, generator=generator) < CHANGED
-        bits = one.view(torch.int16) ^ changed.to(torch.int16)
-        found[name] = bits.view(torch.bfloat16)
-    return found
+    headers = {}
+    for name, tensor in tensors.items():
+        changed = torch.rand(tensor.shape, generator=generator) < CHANGED
+        bits = tensor.view(torch.int16) ^ changed.to(torch.int16)
+        headers[name] = bits.view(torch.bfloat16)
+    return headers

@@ -1,0 +1,1 @@
+"""Shared parts of the benchmarks: results, a bucket with objects, samplers."""
