@@ -64,7 +64,7 @@ class FakeHub:
     def described(self) -> Counter[str]:
         """How often each revision was asked for."""
         asked = (DESCRIBED.fullmatch(path) for _, path, _ in self.requests)
-        return Counter(unquote(one["revision"]) for one in asked if one is not None)
+        return Counter(unquote(match["revision"]) for match in asked if match is not None)
 
     def answer(self, method: str, path: str, authorization: str) -> Answer:
         self.requests.append((method, path, authorization))
@@ -87,18 +87,23 @@ class FakeHub:
         return asked["repo"] == REPO and (asked["kind"] or "models") == self.kind
 
     def _describe(self, revision: str) -> Answer:
-        found = self.branches.get(revision, revision)
-        if found not in self.commits:
+        commit = self.branches.get(revision, revision)
+        if commit not in self.commits:
             return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
-        siblings = [_sibling(name, data) for name, data in self.commits[found].items()]
-        body = {"id": REPO, "sha": found, "private": False, "tags": [], "siblings": siblings}
+        siblings = [_sibling(name, data) for name, data in self.commits[commit].items()]
+        body = {"id": REPO, "sha": commit, "private": False, "tags": [], "siblings": siblings}
         return 200, {"Content-Type": "application/json"}, json.dumps(body).encode()
 
     def _list(self, commit: str) -> Answer:
-        told = [_sibling(name, data) for name, data in self.commits[commit].items()]
+        siblings = [_sibling(name, data) for name, data in self.commits[commit].items()]
         tree = [
-            {"type": "file", "path": one["rfilename"], "size": one["size"], "oid": one["blobId"]}
-            for one in told
+            {
+                "type": "file",
+                "path": sibling["rfilename"],
+                "size": sibling["size"],
+                "oid": sibling["blobId"],
+            }
+            for sibling in siblings
         ]
         return 200, {"Content-Type": "application/json"}, json.dumps(tree).encode()
 
@@ -130,8 +135,8 @@ def _sibling(name: str, data: bytes) -> dict[str, object]:
     pointer = b"version https://git-lfs.github.com/spec/v1\n"
     large = {"sha256": _sha256(data), "size": len(data), "pointerSize": len(pointer)}
     content = pointer if _is_large(name) else data
-    told = {"rfilename": name, "size": len(data), "blobId": _blob(content)}
-    return told | ({"lfs": large} if _is_large(name) else {})
+    described = {"rfilename": name, "size": len(data), "blobId": _blob(content)}
+    return described | ({"lfs": large} if _is_large(name) else {})
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

@@ -62,13 +62,13 @@ class Case:
 
 def cases() -> list[Case]:
     """All of them, in the order of the schema."""
-    found = []
+    cases = []
     for written, base in ((crd.rljob(), a_job()), (crd.samplerpool(), POOL)):
         (version,) = written["spec"]["versions"]
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         for path, value, broken in _violations(spec, ("spec",)):
-            found.append(_case(base, spec, path, value, broken))
-    return found
+            cases.append(_case(base, spec, path, value, broken))
+    return cases
 
 
 def _case(base: Manifest, schema: Schema, path: Path, value: Any, broken: str) -> Case:
@@ -121,7 +121,7 @@ def _of_wrong_kind(schema: Schema) -> Iterator[tuple[str, Any]]:
     if "maximum" in schema:
         yield "maximum", schema["maximum"] + (not schema.get("exclusiveMaximum"))
     if "pattern" in schema:
-        yield "pattern", next(one for one in UNFITTING if not re.search(schema["pattern"], one))
+        yield "pattern", next(text for text in UNFITTING if not re.search(schema["pattern"], text))
 
 
 def _of_wrong_size(schema: Schema) -> Iterator[tuple[str, Any]]:
@@ -160,7 +160,7 @@ def _sample(schema: Schema) -> Any:
             return [_sample(schema["items"])] * schema.get("minItems", 0)
         case "string":
             pattern = schema.get("pattern", "")
-            return next(one for one in FITTING if re.search(pattern, one))
+            return next(text for text in FITTING if re.search(pattern, text))
         case "boolean":
             return False
         case _:
@@ -168,9 +168,9 @@ def _sample(schema: Schema) -> Any:
 
 
 def _below(schema: Schema, key: str | int) -> Schema:
-    found: Schema = schema["items"] if isinstance(key, int) else schema["properties"][key]
-    return found
+    child: Schema = schema["items"] if isinstance(key, int) else schema["properties"][key]
+    return child
 
 
 def _text(path: Path) -> str:
-    return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)[1:]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)[1:]

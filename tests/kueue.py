@@ -27,14 +27,14 @@ VERSION = "v1beta2"
 def definitions() -> list[Raw]:
     """Kueue's own CRDs, with the version that we write alone: others need its webhook."""
     module = Path(binaries.module_folder(binaries.KUEUE, versions.KUEUE))
-    found = []
+    crds = []
     for plural in PLURALS:
         text = (module / FOLDER / f"kueue.x-k8s.io_{plural}.yaml").read_text()
         crd = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         kept = [version for version in crd["spec"]["versions"] if version["name"] == VERSION]
-        crd["spec"]["versions"] = [{**one, "storage": True} for one in kept]
-        found.append({key: crd[key] for key in ("apiVersion", "kind", "metadata", "spec")})
-    return found
+        crd["spec"]["versions"] = [{**version, "storage": True} for version in kept]
+        crds.append({key: crd[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+    return crds
 
 
 def flavor(name: str = FLAVOR) -> Raw:
@@ -59,20 +59,22 @@ def admitted(workload: Raw, *, name: str = FLAVOR, counts: dict[str, int] | None
         ("QuotaReserved", True, "QuotaReserved", "Quota reserved in ClusterQueue cq"),
         ("Admitted", True, "Admitted", "The workload is admitted"),
     ]
-    for one in workload.get("status", {}).get("conditions", []):
-        if one["type"] in ("Evicted", "Preempted") and one["status"] == "True":
-            words.append((one["type"], False, "QuotaReserved", f"Previously: {one['message']}"))
+    for condition in workload.get("status", {}).get("conditions", []):
+        if condition["type"] in ("Evicted", "Preempted") and condition["status"] == "True":
+            words.append(
+                (condition["type"], False, "QuotaReserved", f"Previously: {condition['message']}")
+            )
     status = _said(workload, *words)
     sets = workload["spec"]["podSets"]
     status["admission"] = {
         "clusterQueue": "cq",
         "podSetAssignments": [
             {
-                "name": one["name"],
+                "name": pod_set["name"],
                 "flavors": {"cpu": name, "memory": name},
-                "count": (counts or {}).get(one["name"], one["count"]),
+                "count": (counts or {}).get(pod_set["name"], pod_set["count"]),
             }
-            for one in sets
+            for pod_set in sets
         ],
     }
     return status
@@ -94,7 +96,7 @@ def requeued(workload: Raw) -> Raw:
 def condition(workload: Raw, kind: str) -> Raw:
     """A condition of a Workload, empty without it."""
     said = workload.get("status", {}).get("conditions", [])
-    return next((one for one in said if one["type"] == kind), {})
+    return next((condition for condition in said if condition["type"] == kind), {})
 
 
 def holds_quota(workload: Raw | None) -> bool:
@@ -115,7 +117,7 @@ def admissible(workload: Raw) -> bool:
 
 def _said(workload: Raw, *words: Words) -> Raw:
     status: Raw = copy.deepcopy(workload.get("status", {}))
-    known = {one["type"]: one for one in status.get("conditions", [])}
+    known = {condition["type"]: condition for condition in status.get("conditions", [])}
     for kind, true, reason, message in words:
         before = known.get(kind, {})
         same = before.get("status") == str(true)

@@ -77,9 +77,9 @@ def served(apiserver: ApiServer, metrics: PodMetrics, folder: Path) -> Iterator[
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = metrics.answer(self.path)
-            body = json.dumps(found or {}).encode()
-            self.send_response(404 if found is None else 200)
+            answer = metrics.answer(self.path)
+            body = json.dumps(answer or {}).encode()
+            self.send_response(404 if answer is None else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

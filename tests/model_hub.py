@@ -43,14 +43,14 @@ class ModelHub:
             return self._create(json.loads(body))
         if path == "/api/validate-yaml":
             return 200, b'{"errors": [], "warnings": []}'
-        found = COMMIT.fullmatch(path.partition("?")[0])
-        if found is None or found["repo"] not in self.files:
+        match = COMMIT.fullmatch(path.partition("?")[0])
+        if match is None or match["repo"] not in self.files:
             return 404, b'{"error": "no such repository"}'
-        if found["verb"] == "commit":
-            return self._commit(found["repo"], body)
+        if match["verb"] == "commit":
+            return self._commit(match["repo"], body)
         asked = json.loads(body)["files"]
         regular = [
-            {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in asked
+            {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in asked
         ]
         return 200, json.dumps({"files": regular}).encode()
 

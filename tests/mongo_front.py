@@ -247,9 +247,9 @@ def front_of(backend_port: int, **options: Any) -> Iterator[Front]:
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             thread.join(10)
-            for one in open_ones:
+            for connection in open_ones:
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

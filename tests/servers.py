@@ -64,7 +64,7 @@ def deaf_port() -> int:
 
 def binary(name: str) -> str:
     """Path of a server's binary, built when missing."""
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "rl_local", "bin", name],
         check=True,
         capture_output=True,
@@ -72,7 +72,7 @@ def binary(name: str) -> str:
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT / "local")},
     )
-    return found.stdout.strip()
+    return completed.stdout.strip()
 
 
 @dataclass

@@ -12,13 +12,13 @@ from rl_trainer.algorithm.samples import Sample
 
 def by_turns(sample: Sample) -> list[Sample]:
     """The sample's turns, each behind all that was before it; only its own tokens are trained."""
-    found, first = [], 0
+    turns, first = [], 0
     for start, end in turns_of(sample):
         mask = torch.zeros(end, dtype=torch.bool)
         mask[start:] = True
         own = slice(first, first + end - start)
         first += end - start
-        found.append(
+        turns.append(
             dataclasses.replace(
                 sample,
                 tokens=sample.tokens[:end],
@@ -29,15 +29,15 @@ def by_turns(sample: Sample) -> list[Sample]:
             )
         )
     assert first == sample.num_generated
-    return found
+    return turns
 
 
 def turns_of(sample: Sample) -> list[tuple[int, int]]:
     """Where each stretch of generated tokens begins and ends."""
-    found, at = [], 0
+    parts, at = [], 0
     for generated, tokens in itertools.groupby(sample.mask.tolist()):
         length = len(list(tokens))
         if generated:
-            found.append((at, at + length))
+            parts.append((at, at + length))
         at += length
-    return found
+    return parts

@@ -33,11 +33,11 @@ def until(
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = look()
-        if found:
-            return found
+        result = look()
+        if result:
+            return result
         if time.monotonic() > deadline:
-            shown = f"; seen: {seen()}" if seen else f"; last look: {found!r}"
+            shown = f"; seen: {seen()}" if seen else f"; last look: {result!r}"
             pytest.fail(f"waited {seconds:.0f} s for {what}{shown}")
         time.sleep(interval)
 

@@ -59,8 +59,8 @@ class Lab:
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Parsed output of ``kubectl get … -o json``."""
-        found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
-        return found
+        parsed: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
+        return parsed
 
     def apply(self, manifest: dict[str, Any]) -> str:
         """``kubectl apply`` under strict validation, kubectl's default."""
@@ -102,17 +102,17 @@ class Lab:
 
         def look() -> Condition | None:
             try:
-                found = self.condition(name, kind)
+                condition = self.condition(name, kind)
             except ClusterUnavailableError:  # too busy to answer in time
                 return None
-            return found if found and found.status == "True" else None
+            return condition if condition and condition.status == "True" else None
 
         def seen() -> str:
             return self.job(name).status.model_dump_json(by_alias=True)
 
-        found = until(look, what=f"{name} to be {kind}", seconds=seconds, seen=seen)
-        assert found is not None
-        return found
+        condition = until(look, what=f"{name} to be {kind}", seconds=seconds, seen=seen)
+        assert condition is not None
+        return condition
 
     def await_kind(self, name: str) -> None:
         """Wait until a kind is served, by its definition's name.
@@ -121,8 +121,11 @@ class Lab:
         """
 
         def serves() -> bool:
-            found = self.get("crd", name).get("status", {}).get("conditions") or []
-            return any((one["type"], one["status"]) == ("Established", "True") for one in found)
+            conditions = self.get("crd", name).get("status", {}).get("conditions") or []
+            return any(
+                (condition["type"], condition["status"]) == ("Established", "True")
+                for condition in conditions
+            )
 
         until(serves, what=f"{name} to be served")
 
@@ -179,12 +182,12 @@ class RunReader:
         """Wait until ``step`` is committed."""
 
         def look() -> Run | None:
-            found = self.document()
-            return found if found and found.step >= step else None
+            sampler = self.document()
+            return sampler if sampler and sampler.step >= step else None
 
         def seen() -> str:
             return repr(self.document())
 
-        found = until(look, what=f"step {step}", seconds=seconds, seen=seen)
-        assert found is not None
-        return found
+        reached = until(look, what=f"step {step}", seconds=seconds, seen=seen)
+        assert reached is not None
+        return reached

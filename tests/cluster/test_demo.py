@@ -96,7 +96,7 @@ def demo(settings: DemoSettings, cluster: Cluster) -> Demo:
         assert run is not None
         lineage = opened.batches.lineage(run.head_batch)
         done = opened.tasks.find(job.uid, queue=Queue.CONSUMED, state=TaskState.DONE)
-        final = [one for one in done if one.evaluation_version == run.last_version]
+        final = [task for task in done if task.evaluation_version == run.last_version]
         evaluated = opened.rollouts.get([rollout for task in final for rollout in task.rollouts])
         trained = opened.rollouts.get(
             [member.rollout for batch in lineage for member in batch.members]
@@ -122,7 +122,7 @@ def test_held_out_accuracy_rises(demo: Demo) -> None:
 
 
 def test_versions_are_published_and_served(demo: Demo) -> None:
-    served = {span.version for one in demo.trained.values() for span in one.spans}
+    served = {span.version for rollout in demo.trained.values() for span in rollout.spans}
     assert demo.values["policyVersions"] >= LEAST_VERSIONS
     assert len(served) >= LEAST_VERSIONS
 
@@ -149,20 +149,22 @@ def test_trainer_and_engine_agree_on_every_token(
     assert versions[0] == 1
     assert versions[-1] == demo.report.policy_versions
     for version in versions:
-        found = [
+        evaluations = [
             evaluation for evaluation in demo.report.evaluations if evaluation.version == version
         ]
-        assert {one.temperature for one in found} == TEMPERATURES
-        for one in found:
-            name = f"version {version}, temperature {one.temperature:g}"
-            record_property(name, f"mean |Δ| {one.logprob_gap_mean:.1e}, {one.tokens} tokens")
-            assert_agreement(one)
+        assert {evaluation.temperature for evaluation in evaluations} == TEMPERATURES
+        for evaluation in evaluations:
+            name = f"version {version}, temperature {evaluation.temperature:g}"
+            record_property(
+                name, f"mean |Δ| {evaluation.logprob_gap_mean:.1e}, {evaluation.tokens} tokens"
+            )
+            assert_agreement(evaluation)
 
 
-def assert_agreement(one: EvaluationResult) -> None:
-    assert one.tokens >= LEAST_TOKENS
-    assert math.isfinite(one.logprob_gap_mean)
-    assert one.logprob_gap_mean <= LARGEST_GAP
+def assert_agreement(evaluation: EvaluationResult) -> None:
+    assert evaluation.tokens >= LEAST_TOKENS
+    assert math.isfinite(evaluation.logprob_gap_mean)
+    assert evaluation.logprob_gap_mean <= LARGEST_GAP
 
 
 def test_the_final_model_answers_like_the_served_one(demo: Demo) -> None:

@@ -63,9 +63,9 @@ def running(lab: Lab, role: str) -> PodView:
         pods = [pod for pod in lab.pods(NAME) if pod.role == role and pod.phase == "Running"]
         return pods[0] if pods else None
 
-    found = until(look, what=f"a running {role}")
-    assert found is not None
-    return found
+    pod = until(look, what=f"a running {role}")
+    assert pod is not None
+    return pod
 
 
 def system_pod(lab: Lab, component: str) -> PodView:
@@ -75,9 +75,9 @@ def system_pod(lab: Lab, component: str) -> PodView:
     def look() -> PodView | None:
         return next((pod for pod in lab.cluster.pods(SYSTEM, selector) if pod.ready), None)
 
-    found = until(look, what=f"a ready pod of {component}")
-    assert found is not None
-    return found
+    pod = until(look, what=f"a ready pod of {component}")
+    assert pod is not None
+    return pod
 
 
 def kill_in_turn(lab: Lab, reader: RunReader) -> None:
@@ -94,15 +94,15 @@ def kill_in_turn(lab: Lab, reader: RunReader) -> None:
 
 def handed_on(lab: Lab) -> tuple[str, str] | None:
     """A pod whose sampler took a whole policy from another one's, and that one; their uids."""
-    for pod in [one.name for one in lab.pods(NAME) if one.role == "sampler"]:
+    for pod in [sampler.name for sampler in lab.pods(NAME) if sampler.role == "sampler"]:
         try:
             said = lab.kubectl("logs", pod, "-c", "agent")
         except RequestRefusedError:  # it has not started yet
             continue
         version = peer = ""
         for line in said.splitlines():
-            if found := TAKING.search(line):
-                version, peer = found.groups()
+            if match := TAKING.search(line):
+                version, peer = match.groups()
             elif "the bucket takes over" in line:
                 version = ""
             elif version and f"staged version {version} " in line:

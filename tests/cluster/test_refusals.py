@@ -45,9 +45,9 @@ class Bad:
 
 def copy_model(lab: Lab) -> None:
     with lab.stores() as stores:
-        for found in stores.objects.list("models/arithmetic/"):
-            name = found.key.rsplit("/", 1)[1]
-            stores.objects.put(f"{lab.namespace}/late-model/{name}", stores.objects.get(found.key))
+        for stored in stores.objects.list("models/arithmetic/"):
+            name = stored.key.rsplit("/", 1)[1]
+            stores.objects.put(f"{lab.namespace}/late-model/{name}", stores.objects.get(stored.key))
 
 
 def put_data(name: str) -> Callable[[Lab], None]:
@@ -122,7 +122,7 @@ BAD = [
         {"reward__scorers": [{"kind": "Telepathy"}], "lifecycle__dataPolicy": "Delete"},
     ),
 ]
-WITHOUT_PODS = [one.name for one in BAD if one.name != LASTING]
+WITHOUT_PODS = [bad.name for bad in BAD if bad.name != LASTING]
 
 
 def make_secret(lab: Lab, name: str, wrong: dict[str, str]) -> None:
@@ -152,31 +152,31 @@ def remove_leftovers(lab: Lab) -> None:
 def stalled(lab: Lab) -> Iterator[dict[str, Condition]]:
     """Each bad job's Stalled condition."""
     remove_leftovers(lab)
-    let_the_operator_read(lab, [one.name for one in BAD if one.secret])
+    let_the_operator_read(lab, [bad.name for bad in BAD if bad.secret])
     with lab.stores() as stores:
         lines = stores.objects.get("datasets/arithmetic/train.jsonl").splitlines()
         lines[2] = lines[2][:-5]
         stores.objects.put(f"{lab.namespace}/malformed.jsonl", b"\n".join(lines))
-    for one in BAD:
-        changes = dict(one.changes)
-        if one.secret:
-            make_secret(lab, one.name, one.secret)
-            changes["storage__secretName"] = one.name
-        lab.apply(short_job(one.name, **changes))
-    yield {one.name: lab.await_condition(one.name, "Stalled") for one in BAD}
-    for one in BAD:
-        lab.delete("rljob", one.name)
-        lab.delete("secret", one.name)
+    for bad in BAD:
+        changes = dict(bad.changes)
+        if bad.secret:
+            make_secret(lab, bad.name, bad.secret)
+            changes["storage__secretName"] = bad.name
+        lab.apply(short_job(bad.name, **changes))
+    yield {bad.name: lab.await_condition(bad.name, "Stalled") for bad in BAD}
+    for bad in BAD:
+        lab.delete("rljob", bad.name)
+        lab.delete("secret", bad.name)
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("bad", BAD, ids=[one.name for one in BAD])
+@pytest.mark.parametrize("bad", BAD, ids=[bad.name for bad in BAD])
 def test_stalled_with_field_value_and_remedy(bad: Bad, stalled: dict[str, Condition]) -> None:
-    found = stalled[bad.name]
-    assert found.reason == bad.reason
+    condition = stalled[bad.name]
+    assert condition.reason == bad.reason
     for text in bad.says:
-        assert text in found.message
-    assert WRONG not in found.message
+        assert text in condition.message
+    assert WRONG not in condition.message
 
 
 def test_stalled_jobs_start_nothing_and_write_nothing(
@@ -202,7 +202,7 @@ def test_stalled_jobs_start_nothing_and_write_nothing(
     throughout(written, seconds=QUIET_SECONDS, interval=3)
     for name in WITHOUT_PODS:
         assert lab.pods(name) == []
-    assert all(lab.job(one.name).status.attempt == 0 for one in BAD)
+    assert all(lab.job(bad.name).status.attempt == 0 for bad in BAD)
 
 
 def test_following_a_stalled_job_ends_with_what_to_do(
@@ -219,30 +219,30 @@ def test_following_a_stalled_job_ends_with_what_to_do(
 @pytest.fixture(scope="module")
 def recovered(lab: Lab, stalled: dict[str, Condition]) -> set[str]:
     """Names of the jobs that went on after all causes were mended; all but one are deleted then."""
-    found: set[str] = set()
+    reasons: set[str] = set()
 
     def look() -> bool:
-        for one in BAD:
-            if one.name in found or not goes_on(lab, one.name):
+        for bad in BAD:
+            if bad.name in reasons or not goes_on(lab, bad.name):
                 continue
-            found.add(one.name)
-            if one.name != LASTING:
-                lab.delete("rljob", one.name)
-        return len(found) == len(BAD)
+            reasons.add(bad.name)
+            if bad.name != LASTING:
+                lab.delete("rljob", bad.name)
+        return len(reasons) == len(BAD)
 
-    for one in BAD:
-        one.mend(lab)
-    until(look, what="all jobs to go on", seen=lambda: sorted(found))
-    return found
+    for bad in BAD:
+        bad.mend(lab)
+    until(look, what="all jobs to go on", seen=lambda: sorted(reasons))
+    return reasons
 
 
 def goes_on(lab: Lab, name: str) -> bool:
-    found = lab.condition(name, "Stalled")
-    return found is None or found.status != "True"
+    condition = lab.condition(name, "Stalled")
+    return condition is None or condition.status != "True"
 
 
 def test_all_go_on_by_themselves_once_mended(recovered: set[str]) -> None:
-    assert recovered == {one.name for one in BAD}
+    assert recovered == {bad.name for bad in BAD}
 
 
 @pytest.mark.timeout(3000)

@@ -44,9 +44,9 @@ def test_the_samplers_sandbox_runs_what_the_policy_wrote(lab: Lab, reader: RunRe
     }
     assert "sandbox" in beside
     with lab.stores() as stores:
-        found = stores.runs.get(reader.run)
-        assert found is not None
-        (batch, *_) = stores.batches.lineage(found.head_batch)
+        run = stores.runs.get(reader.run)
+        assert run is not None
+        (batch, *_) = stores.batches.lineage(run.head_batch)
         rollouts = stores.rollouts.get([member.rollout for member in batch.members]).values()
     judged = [part.value for rollout in rollouts for part in rollout.parts if part.scorer == "Code"]
     assert len(judged) == len(rollouts) > 0
@@ -67,7 +67,7 @@ def test_the_trainer_s_size_may_change_between_attempts(lab: Lab, reader: RunRea
     assert (status.attempt, status.failures, status.progress.step) == (2, 0, STEPS)
     assert status.trainer.desired == 0
     with lab.stores() as stores:
-        found = stores.runs.get(reader.run)
-        assert found is not None
-        lineage = stores.batches.lineage(found.head_batch)
+        run = stores.runs.get(reader.run)
+        assert run is not None
+        lineage = stores.batches.lineage(run.head_batch)
     assert [batch.step for batch in lineage] == list(range(1, STEPS + 1))

@@ -111,14 +111,18 @@ def audited(lab: Lab, pod: dict[str, Any]) -> dict[str, Any]:
 def check_audit(lab: Lab, run: str, trainer: dict[str, Any]) -> None:
     """A pod finds the tensors of the last step anew, and their digest is that of the training."""
     with lab.stores() as stores:
-        found = stores.runs.get(run)
-        assert found is not None
-        batch = stores.batches.lineage(found.head_batch)[-1]
-    told = audited(lab, audit_pod(trainer, step=batch.step))
+        document = stores.runs.get(run)
+        assert document is not None
+        batch = stores.batches.lineage(document.head_batch)[-1]
+    report = audited(lab, audit_pod(trainer, step=batch.step))
     assert batch.digest is not None
-    assert (told["run"], told["step"], told["digest"]["verdict"]) == (run, batch.step, "match")
-    assert told["digest"]["trained"] == told["digest"]["rebuilt"] == batch.digest.model_dump()
-    assert {sequence["rollout"] for sequence in told["sequences"]} == {
+    assert (report["run"], report["step"], report["digest"]["verdict"]) == (
+        run,
+        batch.step,
+        "match",
+    )
+    assert report["digest"]["trained"] == report["digest"]["rebuilt"] == batch.digest.model_dump()
+    assert {sequence["rollout"] for sequence in report["sequences"]} == {
         member.rollout for member in batch.members
     }
 
@@ -146,16 +150,16 @@ def test_a_suspended_job_has_no_pods_and_loses_no_step(lab: Lab, reader: RunRead
     assert [attempt.result for attempt in status.attempts] == ["Suspended", "Succeeded"]
     assert status.samplers.restarts == 0
     with lab.stores() as stores:
-        found = stores.runs.get(reader.run)
-        assert found is not None
-        lineage = stores.batches.lineage(found.head_batch)
+        document = stores.runs.get(reader.run)
+        assert document is not None
+        lineage = stores.batches.lineage(document.head_batch)
         trained = stores.tasks.get([task for batch in lineage for task in batch.tasks]).values()
-        assert found.policy is not None
-        published = json.loads(stores.objects.get(f"{found.policy.prefix}manifest.json"))
+        assert document.policy is not None
+        published = json.loads(stores.objects.get(f"{document.policy.prefix}manifest.json"))
     assert published["adapter"]["rank"] == RANK
     assert [batch.step for batch in lineage] == list(range(1, STEPS + 1))
     assert {task.dataset for task in trained} == {"mounted"}
-    told = {dataset.name: dataset for dataset in status.datasets}["mounted"]
-    assert (told.split, told.records, told.skipped) == ("train", RECORDS, 1)
+    summary = {dataset.name: dataset for dataset in status.datasets}["mounted"]
+    assert (summary.split, summary.records, summary.skipped) == ("train", RECORDS, 1)
     place = f"file:///records/train.jsonl line {RECORDS + 1} is not JSON"
-    assert [one.startswith(place) for one in told.first_skipped] == [True]
+    assert [text.startswith(place) for text in summary.first_skipped] == [True]

@@ -29,7 +29,7 @@ def items(lab: Lab, *, namespaces: set[str]) -> dict[str, Item]:
     scope = "true" if namespaces else "false"
     named = lab.kubectl("api-resources", "--verbs=list", f"--namespaced={scope}", "-o", "name")
     kinds = sorted(set(named.split()) - UNCOUNTED)
-    found = json.loads(lab.kubectl("get", ",".join(kinds), "--all-namespaces", "-o", "json"))
+    listed = json.loads(lab.kubectl("get", ",".join(kinds), "--all-namespaces", "-o", "json"))
     read = [
         Item(
             kind=item["kind"],
@@ -39,22 +39,22 @@ def items(lab: Lab, *, namespaces: set[str]) -> dict[str, Item]:
             resource_version=item["metadata"]["resourceVersion"],
             metadata=json.dumps(item["metadata"]),
         )
-        for item in found["items"]
+        for item in listed["items"]
     ]
-    return {one.uid: one for one in read if one.namespace in (namespaces or {""})}
+    return {child.uid: child for child in read if child.namespace in (namespaces or {""})}
 
 
 def changed(before: dict[str, Item], after: dict[str, Item]) -> list[str]:
     """What was written between two looks; an Event that went was not, the API server forgets it."""
     written = [
-        f"{one.kind} {one.namespace}/{one.name}"
-        for uid, one in after.items()
-        if uid not in before or before[uid].resource_version != one.resource_version
+        f"{child.kind} {child.namespace}/{child.name}"
+        for uid, child in after.items()
+        if uid not in before or before[uid].resource_version != child.resource_version
     ]
     gone = [
-        f"{one.kind} {one.name} is gone"
-        for uid, one in before.items()
-        if uid not in after and one.kind != "Event"
+        f"{child.kind} {child.name} is gone"
+        for uid, child in before.items()
+        if uid not in after and child.kind != "Event"
     ]
     return sorted(written + gone)
 
@@ -64,9 +64,9 @@ def left_behind(lab: Lab, *, job: str, uid: str) -> list[str]:
     inside = items(lab, namespaces={lab.namespace}).values()
     outside = items(lab, namespaces=set()).values()
     return sorted(
-        f"{one.kind} {one.name}"
-        for one in [*inside, *outside]
-        if one.kind != "Event" and (uid in one.metadata or one.name.startswith(f"{job}-"))
+        f"{child.kind} {child.name}"
+        for child in [*inside, *outside]
+        if child.kind != "Event" and (uid in child.metadata or child.name.startswith(f"{job}-"))
     )
 
 

@@ -37,7 +37,10 @@ class Tampered:
             return real
 
         def send(query: Stored, update: Stored | None = None, *rest: Any, **named: Any) -> Any:
-            changed, written = dict(query), {key: dict(one) for key, one in (update or {}).items()}
+            changed, written = (
+                dict(query),
+                {key: dict(change) for key, change in (update or {}).items()},
+            )
             self._change(changed, written)
             given = () if update is None else (written,)
             return real(changed, *given, *rest, **named)
@@ -111,9 +114,10 @@ def _another_token(query: Stored, update: Stored) -> None:
 
 def _takes_all_back(self: TaskStore, run: str) -> int:
     held = self.find(run, queue=Queue.TRAIN, state=CLAIMED)
-    fields = [tasks._returned(one, reason="", cause=Cause.LEASE) for one in held]
+    fields = [tasks._returned(task, reason="", cause=Cause.LEASE) for task in held]
     return sum(
-        self._update(task, "taking back", **one) for task, one in zip(held, fields, strict=True)
+        self._update(task, "taking back", **returned)
+        for task, returned in zip(held, fields, strict=True)
     )
 
 
@@ -127,7 +131,9 @@ def _returned_at_a_cost(task: Task, *, reason: str, cause: Cause) -> Stored:
 
 
 def _inserts_anew(self: TaskStore, wanted: Sequence[Task]) -> None:
-    writes = [ReplaceOne({"_id": one.id}, one.to_mongo(), upsert=True) for one in wanted]
+    writes = [
+        ReplaceOne({"_id": rollout.id}, rollout.to_mongo(), upsert=True) for rollout in wanted
+    ]
     if writes:
         self._mongo.call("inserting", lambda: self._tasks.bulk_write(writes))
 
@@ -170,7 +176,8 @@ FAULTS: dict[str, Plant] = {
     ),
     "a completion counts twice": tampered("update_one", forgetting("state", when=becomes(DONE))),
     "a renewal ignores the attempt": tampered(
-        "update_one", forgetting("owner", "attempt", when=lambda one: set(one) == {"lease_until"})
+        "update_one",
+        forgetting("owner", "attempt", when=lambda update: set(update) == {"lease_until"}),
     ),
     "a reaper ignores the lease": replaced(TaskStore, "reap", _takes_all_back),
     "a reaper ignores a renewal after its look": tampered(
@@ -191,6 +198,6 @@ FAULTS: dict[str, Plant] = {
     ),
     "what was trained stays in the queue": replaced(TaskStore, "retire", lambda self, wanted: None),
     "an older trainer commits": tampered(
-        "update_one", forgetting("epoch", when=lambda one: "head_batch" in one)
+        "update_one", forgetting("epoch", when=lambda update: "head_batch" in update)
     ),
 }

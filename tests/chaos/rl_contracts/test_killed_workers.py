@@ -51,15 +51,15 @@ class Workers:
                 )
             )
 
-    def kill(self, one: subprocess.Popen[bytes]) -> None:
-        assert one.poll() is None, (self.folder / "workers.log").read_text()[-2000:]
-        one.send_signal(signal.SIGKILL)
-        one.wait(timeout=30)
-        self.running.remove(one)
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.poll() is None, (self.folder / "workers.log").read_text()[-2000:]
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+        self.running.remove(process)
 
     def stop(self) -> None:
-        for one in list(self.running):
-            self.kill(one)
+        for process in list(self.running):
+            self.kill(process)
 
 
 @pytest.mark.timeout(1200)
@@ -110,13 +110,15 @@ def open_tasks(stores: Stores) -> int:
 
 def every_task(stores: Stores) -> list[Task]:
     return [
-        one for state in TaskState for one in stores.tasks.find(RUN, queue=Queue.TRAIN, state=state)
+        task
+        for state in TaskState
+        for task in stores.tasks.find(RUN, queue=Queue.TRAIN, state=state)
     ]
 
 
 def check(stores: Stores, tasks: list[Task]) -> None:
-    assert sorted(one.sequence for one in tasks) == list(range(TASKS)), "a task was lost"
-    assert {one.state for one in tasks} <= {TaskState.DONE, TaskState.DEAD}
+    assert sorted(task.sequence for task in tasks) == list(range(TASKS)), "a task was lost"
+    assert {task.state for task in tasks} <= {TaskState.DONE, TaskState.DEAD}
     for task in tasks:
         if task.state is TaskState.DEAD:
             assert task.attempt == task.max_attempts

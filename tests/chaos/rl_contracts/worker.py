@@ -25,7 +25,7 @@ FAILING_SHARE = 0.03
 
 
 def work(tasks: TaskStore, rollouts: RolloutStore, task: Task) -> None:
-    members = {one.member: one.id for one in rollouts.of_task(task.id)}
+    members = {rollout.member: rollout.id for rollout in rollouts.of_task(task.id)}
     for member in range(task.group_size):
         if member not in members:
             time.sleep(random.uniform(0, 2 * MEMBER_SECONDS))

@@ -43,17 +43,17 @@ def layout() -> Iterator[Layout]:
 def left_behind(layout: Layout) -> list[str]:
     """Whatever a stopped cluster should not have left on the machine, in words."""
     places = [layout.state, *teardown.group_roots()]
-    found = [f"folder {place}" for place in places if place.exists()]
+    leftovers = [f"folder {place}" for place in places if place.exists()]
     mounted = Path("/proc/self/mountinfo").read_text()
-    found += [f"mount {point}" for point in teardown.mounts_below(mounted, layout.state)]
-    found += [f"bridge {BRIDGE}"] if Path("/sys/class/net", BRIDGE).exists() else []
-    found += [f"port {port}" for port in PORTS if not port_free(port)]
+    leftovers += [f"mount {point}" for point in teardown.mounts_below(mounted, layout.state)]
+    leftovers += [f"bridge {BRIDGE}"] if Path("/sys/class/net", BRIDGE).exists() else []
+    leftovers += [f"port {port}" for port in PORTS if not port_free(port)]
     for program in ("iptables", "ip6tables"):
         for table in network.TABLES:
             saved = progress.output([f"{program}-save", "-t", table])
             chains = re.findall(r"^:((?:KUBE|RL-OPERATOR|CNI)-\S+)", saved, re.MULTILINE)
-            found += [f"chain {chain}" for chain in chains]
-    return found + [
+            leftovers += [f"chain {chain}" for chain in chains]
+    return leftovers + [
         f"process {command_line}"
         for command_line in command_lines()
         if str(layout.state) in command_line
@@ -87,8 +87,8 @@ def test_a_killed_start_is_gone_on_with(layout: Layout, started: str) -> None:
             interval=0.005,
         )
         first.send_signal(signal.SIGKILL)
-    told = rl_local("up", "--images")
-    assert f" {started}" not in told.rpartition("; ")[2], "it was running, and stays"
+    output = rl_local("up", "--images")
+    assert f" {started}" not in output.rpartition("; ")[2], "it was running, and stays"
     assert "everything was running" in rl_local("up", "--images")
 
 

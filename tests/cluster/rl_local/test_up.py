@@ -55,6 +55,6 @@ def test_one_dead_process_alone_is_started_again(layout: Layout, name: str) -> N
 
 
 def test_images_of_the_cluster_are_not_built_twice(layout: Layout) -> None:
-    told = up("--images", *images.CLUSTER_IMAGES)
-    assert "build image" not in told
-    assert "push image" not in told
+    output = up("--images", *images.CLUSTER_IMAGES)
+    assert "build image" not in output
+    assert "push image" not in output

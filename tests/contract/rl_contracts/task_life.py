@@ -117,7 +117,7 @@ class TaskLife(Training, Working, RuleBasedStateMachine):
             self.retire(which)
             self.all_is_well()
 
-    @precondition(lambda self: any(one.claims for one in self.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.workers))
     @rule(data=st.data())
     def freeze(self, data: st.DataObject) -> None:
         """A process sleeps past its lease, somebody else takes its task, and it knows nothing."""
@@ -129,7 +129,7 @@ class TaskLife(Training, Working, RuleBasedStateMachine):
         self.all_is_well()
         data.draw(st.sampled_from([self.finish, self.give_back, self.extend]))(worker, task)
 
-    @precondition(lambda self: any(one.claims for one in self.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.workers))
     @rule(data=st.data(), member=st.integers(0, GROUP - 1), age=st.integers(0, 2))
     def die_half_done(self, data: st.DataObject, member: int, age: int) -> None:
         """A process is killed between two members; another one takes up what it left."""
@@ -161,7 +161,7 @@ class TaskLife(Training, Working, RuleBasedStateMachine):
                 assert task.lease_until < lease, "a reaper made a lease longer"
                 assert task.lease_until <= latest + LONGEST_LEASE_SECONDS
 
-    @precondition(lambda self: any(one.claims for one in self.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.workers))
     @rule(data=st.data(), who=st.integers(2, 3))
     def renew_while_reaped(self, data: st.DataObject, who: int) -> None:
         """The renewal comes after the reaper has looked and before it acts."""
@@ -183,7 +183,9 @@ class TaskLife(Training, Working, RuleBasedStateMachine):
         """An older trainer sleeps between its look and its drop; the newer one trains meanwhile."""
         old = self.trainers[0]
         mine = old.formed or old.committed
-        ready = [one.id for one in self.finished(old) if not mine or one.id not in mine.tasks]
+        ready = [
+            rollout.id for rollout in self.finished(old) if not mine or rollout.id not in mine.tasks
+        ]
         self.train(1)
         self.retire(1)
         self.all_is_well()
@@ -231,7 +233,7 @@ class TaskLife(Training, Working, RuleBasedStateMachine):
                 rollouts = [a_rollout(task, member) for member in range(GROUP)]
                 honest.rollouts.put(rollouts)
                 assert honest.tasks.complete(task, rollouts=[rollout.id for rollout in rollouts])
-            elif all(one.state in (Done, Dead) for one in self.snapshot().values()):
+            elif all(task.state in (Done, Dead) for task in self.snapshot().values()):
                 break
         else:
             raise AssertionError("some group never ends")

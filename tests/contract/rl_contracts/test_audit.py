@@ -79,16 +79,16 @@ def as_json(folder: Path, *arguments: str) -> tuple[int, Any]:
 
 
 def test_a_batch_tells_exactly_what_was_trained(folder: Path, batches: list[Batch]) -> None:
-    code, found = as_json(folder, "batch", "--step", "2")
+    code, report = as_json(folder, "batch", "--step", "2")
     assert code == 0
-    assert (found["batch"], found["epoch"], found["onLineage"]) == (batches[2].id, 2, True)
-    assert found["format"] == "rl-operator/audit-batch/1"
+    assert (report["batch"], report["epoch"], report["onLineage"]) == (batches[2].id, 2, True)
+    assert report["format"] == "rl-operator/audit-batch/1"
     assert batches[2].digest is not None
-    assert found["digest"]["verdict"] == "match"
+    assert report["digest"]["verdict"] == "match"
     assert (
-        found["digest"]["trained"] == found["digest"]["rebuilt"] == batches[2].digest.model_dump()
+        report["digest"]["trained"] == report["digest"]["rebuilt"] == batches[2].digest.model_dump()
     )
-    first, second = found["sequences"]
+    first, second = report["sequences"]
     assert first["tokens"] == [5, 6, 7, 2]
     assert first["mask"] == [0, 0, 1, 1]
     assert (first["advantages"], first["weights"]) == ([0.5, 0.5], [1.0, 1.0])
@@ -112,8 +112,8 @@ def test_the_same_for_people(folder: Path, batches: list[Batch]) -> None:
 
 
 def test_a_batch_of_another_epoch_is_shown_as_such(folder: Path, batches: list[Batch]) -> None:
-    code, found = as_json(folder, "batch", "--step", "2", "--epoch", "1")
-    assert (code, found["batch"], found["onLineage"]) == (0, batches[1].id, False)
+    code, report = as_json(folder, "batch", "--step", "2", "--epoch", "1")
+    assert (code, report["batch"], report["onLineage"]) == (0, batches[1].id, False)
 
 
 def test_a_changed_document_is_a_mismatch_and_a_missing_one_is_named(
@@ -122,19 +122,19 @@ def test_a_changed_document_is_a_mismatch_and_a_missing_one_is_named(
     name = batches[0].members[1].rollout
     rollout = stores.rollouts.get([name])[name]
     stores.rollouts.put([rollout.model_copy(update={"tokens": pack_int32([5, 6, 7, 3])})])
-    code, found = as_json(folder, "batch", "--step", "1")
-    assert (code, found["digest"]["verdict"]) == (1, "mismatch")
+    code, report = as_json(folder, "batch", "--step", "1")
+    assert (code, report["digest"]["verdict"]) == (1, "mismatch")
     stores.rollouts.delete(name)
-    code, found = as_json(folder, "batch", "--step", "1")
-    assert (code, found["digest"]["verdict"]) == (1, "unrebuildable")
-    assert name in found["digest"]["problem"]
+    code, report = as_json(folder, "batch", "--step", "1")
+    assert (code, report["digest"]["verdict"]) == (1, "unrebuildable")
+    assert name in report["digest"]["problem"]
 
 
 def test_a_run_and_a_rollout(stores: Stores, folder: Path, batches: list[Batch]) -> None:
-    code, found = as_json(folder, "run")
-    assert (code, found["good"]) == (0, True)
-    assert [finding["what"][:16] for finding in found["findings"]] == ["batches do not l"]
-    assert [one["epoch"] for one in found["lineage"]] == [1, 2]
+    code, report = as_json(folder, "run")
+    assert (code, report["good"]) == (0, True)
+    assert [finding["what"][:16] for finding in report["findings"]] == ["batches do not l"]
+    assert [stretch["epoch"] for stretch in report["lineage"]] == [1, 2]
     stores.rollouts.put([a_rollout(a_task(99))])
     code, text = run(folder, "run")
     assert code == 1
@@ -172,8 +172,8 @@ def test_errors_have_codes_and_say_why(
 def test_migrating_a_run_that_is_alive_is_refused(
     stores: Stores, folder: Path, batches: list[Batch], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, found = as_json(folder, "migrate", "--dry-run")
-    assert (code, found["older"], found["versions"]["batches"]) == (0, 0, {"1": len(batches)})
+    code, report = as_json(folder, "migrate", "--dry-run")
+    assert (code, report["older"], report["versions"]["batches"]) == (0, 0, {"1": len(batches)})
     assert run(folder, "migrate", "--write")[0] == 0
     stores.runs.heartbeat(RUN, epoch=2, phase="training")
     assert run(folder, "migrate", "--write")[0] == 1
@@ -185,8 +185,8 @@ def test_retention_by_hand(stores: Stores, folder: Path, batches: list[Batch]) -
     code, text = run(folder, "retention", *bounds, "--dry-run")
     assert code == 0
     assert "would be deleted" in text
-    code, found = as_json(folder, "retention", *bounds, "--dry-run")
-    assert (code, found["batches"], found["held"]["batches"]) == (0, [batches[1].id], 1)
+    code, report = as_json(folder, "retention", *bounds, "--dry-run")
+    assert (code, report["batches"], report["held"]["batches"]) == (0, [batches[1].id], 1)
     assert len(stores.batches.of_run(RUN)) == 3
     code, text = run(folder, "retention", *bounds, "--write")
     assert code == 0

@@ -49,8 +49,8 @@ class Words:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    found = files_in(save_tiny(tmp_path_factory.mktemp("hub") / "tiny"))
-    return found | {"README.md": b"# Tiny", "modeling_tiny.py": b"raise SystemExit"}
+    files = files_in(save_tiny(tmp_path_factory.mktemp("hub") / "tiny"))
+    return files | {"README.md": b"# Tiny", "modeling_tiny.py": b"raise SystemExit"}
 
 
 @pytest.fixture
@@ -81,10 +81,11 @@ class Pods:
     def refusal(self, pod: ModelImporter, uri: str = URI, **source: str) -> str:
         with pytest.raises(RefusedError) as refused:
             pod.base(ModelSource(uri=uri, **source))
-        found = refused.value.refusal
-        assert found.remedy
+        refusal = refused.value.refusal
+        assert refusal.remedy
         assert TOKEN not in str(refused.value)
-        return f"{found.field} = {found.value} {found.reason}: {found.message} {found.remedy}"
+        subject = f"{refusal.field} = {refusal.value}"
+        return f"{subject} {refusal.reason}: {refusal.message} {refusal.remedy}"
 
 
 @pytest.fixture
@@ -108,8 +109,8 @@ def test_the_stand_in_is_a_hub_to_the_real_client(hub: FakeHub, tmp_path: Path) 
     folder = snapshot_download(
         REPO, revision="v1", endpoint=hub.url, token=False, local_dir=tmp_path / "all"
     )
-    there = {name: (Path(folder) / name).read_bytes() for name in hub.commits[OLD]}
-    assert there == hub.commits[OLD]
+    downloaded = {name: (Path(folder) / name).read_bytes() for name in hub.commits[OLD]}
+    assert downloaded == hub.commits[OLD]
 
 
 def test_a_model_is_read_from_the_hub_once_by_commit(
@@ -135,13 +136,17 @@ def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: FakeHub) -
     def move() -> None:
         hub.branches["main"] = NEW
 
-    told = [Words(at={"bringing": move}) for _ in range(4)]
-    makers = [pods.pod(f"pod-{n}", progress=one) for n, one in enumerate(told)]
+    progress = [Words(at={"bringing": move}) for _ in range(4)]
+    makers = [pods.pod(f"pod-{n}", progress=reporter) for n, reporter in enumerate(progress)]
     with ThreadPoolExecutor(len(makers)) as pool:
-        found = list(pool.map(lambda one: one.base(ModelSource(uri=URI)), makers))
-    assert {one.model.commit for one in found} == {OLD}
+        locations = list(pool.map(lambda pod: pod.base(ModelSource(uri=URI)), makers))
+    assert {location.model.commit for location in locations} == {OLD}
     assert hub.read("model.safetensors") == 1
-    waited = [one for one in told if any("waiting for another pod" in word for word in one.said)]
+    waited = [
+        reporter
+        for reporter in progress
+        if any("waiting for another pod" in word for word in reporter.said)
+    ]
     assert len(waited) == 3
 
 
@@ -154,8 +159,8 @@ def test_what_another_pod_has_pinned_counts(pods: Pods, hub: FakeHub) -> None:
     with pytest.raises(StoreUnavailableError):
         pods.pod("a", progress=Words(at={"importing": lose})).base(ModelSource(uri=URI))
     hub.branches["main"] = NEW
-    found = pods.pod("a").base(ModelSource(uri=URI))
-    assert found.model.commit == OLD
+    locations = pods.pod("a").base(ModelSource(uri=URI))
+    assert locations.model.commit == OLD
 
 
 def test_two_that_both_believe_to_hold_the_lease_do_no_harm(
@@ -167,15 +172,15 @@ def test_two_that_both_believe_to_hold_the_lease_do_no_harm(
 ) -> None:
     monkeypatch.setattr(model_import, "LEASE_SECONDS", -1.0)
     other = pods.pod("b")
-    found: list[BaseLocations] = []
+    locations: list[BaseLocations] = []
 
     def overtake() -> None:
         hub.branches["main"] = NEW
-        if not found:
-            found.append(other.base(ModelSource(uri=URI)))
+        if not locations:
+            locations.append(other.base(ModelSource(uri=URI)))
 
     mine = pods.pod("a", progress=Words(at={"asking": overtake})).base(ModelSource(uri=URI))
-    assert mine == found[0]
+    assert mine == locations[0]
     assert content(pods.stores, mine, tmp_path / "base")["config.json"] == files["config.json"]
 
 
@@ -193,8 +198,8 @@ def test_cut_connections_and_stumbles_cost_time_alone(
     pods: Pods, hub: FakeHub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     hub.cuts, hub.failures = 3, 2
-    found = pods.pod().base(ModelSource(uri=URI))
-    assert content(pods.stores, found, tmp_path / "base") == loadable(files)
+    locations = pods.pod().base(ModelSource(uri=URI))
+    assert content(pods.stores, locations, tmp_path / "base") == loadable(files)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
@@ -204,8 +209,8 @@ def test_other_bytes_than_the_hub_describes_are_not_taken(
     hub.damaged = frozenset({name})
     with pytest.raises(IntegrityError, match=f"{name} has another digest than the hub says"):
         pods.pod().base(ModelSource(uri=URI))
-    there = pods.stores.objects.list(f"{pods.stores.objects.prefix}models/")
-    assert not any(one.key.endswith(name) for one in there)
+    stored = pods.stores.objects.list(f"{pods.stores.objects.prefix}models/")
+    assert not any(item.key.endswith(name) for item in stored)
     hub.damaged = frozenset()
     assert pods.pod().base(ModelSource(uri=URI)).model.commit == OLD
 
@@ -221,7 +226,7 @@ def test_what_went_from_the_bucket_is_brought_again(
 
 
 def test_what_rotted_in_the_bucket_is_not_used(pods: Pods, tmp_path: Path) -> None:
-    found = pods.pod().base(ModelSource(uri=URI))
+    locations = pods.pod().base(ModelSource(uri=URI))
     objects = pods.stores.objects
     key = next(
         stored_object.key
@@ -230,16 +235,16 @@ def test_what_rotted_in_the_bucket_is_not_used(pods: Pods, tmp_path: Path) -> No
     )
     objects.put(key, objects.get(key)[:-1] + b"!")
     with pytest.raises(IntegrityError, match="has digest"):
-        content(pods.stores, found, tmp_path / "base")
+        content(pods.stores, locations, tmp_path / "base")
 
 
 def test_a_tokenizer_of_the_hub_comes_alone(pods: Pods, hub: FakeHub) -> None:
     source = ModelSource(uri="s3://bucket/model", tokenizer_uri=f"{URI}@v1")
-    found = pods.pod().base(source)
-    assert found.model.uri == "s3://bucket/model"
-    assert found.tokenizer is not None
-    assert found.tokenizer.commit == OLD
-    assert set(found.tokenizer.files or {}) == {"tokenizer.json", "tokenizer_config.json"} | (
+    locations = pods.pod().base(source)
+    assert locations.model.uri == "s3://bucket/model"
+    assert locations.tokenizer is not None
+    assert locations.tokenizer.commit == OLD
+    assert set(locations.tokenizer.files or {}) == {"tokenizer.json", "tokenizer_config.json"} | (
         {"chat_template.jinja"} & set(hub.commits[OLD])
     )
     assert hub.read("model.safetensors") == 0
@@ -296,9 +301,9 @@ def test_a_certificate_that_is_not_trusted_is_refused_at_once(
     context = authority.context(tmp_path / "tls", expired=expired)
     with serving(FakeHub(hub.commits, hub.branches), host=host, context=context) as closed:
         pods.hub = closed
-        told = pods.refusal(pods.pod())
-        assert told.startswith(f"spec.data.hub.endpoint = {closed.url} HubUntrusted: ")
-        assert remedy in told
+        refusal = pods.refusal(pods.pod())
+        assert refusal.startswith(f"spec.data.hub.endpoint = {closed.url} HubUntrusted: ")
+        assert remedy in refusal
     assert closed.requests == []
 
 
@@ -340,12 +345,14 @@ REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
 def test_refusals_name_field_value_and_remedy(
     case: str, pods: Pods, hub: FakeHub, files: dict[str, bytes]
 ) -> None:
-    source, told, message = REFUSED[case]
-    pickled = {name: one for name, one in files.items() if not name.endswith(".safetensors")}
+    source, refusal, message = REFUSED[case]
+    pickled = {
+        name: content for name, content in files.items() if not name.endswith(".safetensors")
+    }
     hub.commits[commit("pickled")] = pickled | {"pytorch_model.bin": b"\x80"}
     hub.branches["pickled"] = commit("pickled")
     said = pods.refusal(pods.pod(), **({"uri": URI} | source))
-    assert told in said
+    assert refusal in said
     assert message in said
     assert hub.read("pytorch_model.bin") == 0
 

@@ -60,15 +60,15 @@ def test_a_claim_whose_answer_never_came_goes_on(
     with losing(front):
         claim(afar)
     (lost,) = held(stores)
-    found = claim(afar)
-    assert found is not None
-    assert (found.id, found.attempt, found.owner) == (lost.id, 1, "a")
-    assert found.lease_until > lost.lease_until, "its lease begins with the answer"
-    assert held(stores) == [found]
+    claimed = claim(afar)
+    assert claimed is not None
+    assert (claimed.id, claimed.attempt, claimed.owner) == (lost.id, 1, "a")
+    assert claimed.lease_until > lost.lease_until, "its lease begins with the answer"
+    assert held(stores) == [claimed]
     other = claim(afar)
     assert other is not None
-    assert other.id != found.id
-    assert afar.tasks.complete(found, rollouts=["x"])
+    assert other.id != claimed.id
+    assert afar.tasks.complete(claimed, rollouts=["x"])
 
 
 def test_what_was_taken_back_meanwhile_is_nobodys(
@@ -96,9 +96,9 @@ def test_it_is_kept_through_further_outages(front: Front, afar: Stores, stores: 
         claim(afar)
     with losing(front):  # the answer to the look for it is lost, too
         claim(afar)
-    found = claim(afar)
-    assert found is not None
-    assert (found.id, found.attempt) == (a_task(0).id, 1)
+    claimed = claim(afar)
+    assert claimed is not None
+    assert (claimed.id, claimed.attempt) == (a_task(0).id, 1)
 
 
 def test_it_is_found_by_its_owner_in_its_queue_alone(
@@ -112,9 +112,9 @@ def test_it_is_found_by_its_owner_in_its_queue_alone(
     assert evaluated is not None
     assert other is not None
     assert (evaluated.id, other.id) == (a_task(1).id, a_task(2).id)
-    found = claim(afar)
-    assert found is not None
-    assert found.id == lost.id
+    claimed = claim(afar)
+    assert claimed is not None
+    assert claimed.id == lost.id
 
 
 def test_two_claims_at_once_are_both_found(front: Front, afar: Stores, stores: Stores) -> None:
@@ -138,11 +138,11 @@ def test_two_claims_at_once_are_both_found(front: Front, afar: Stores, stores: S
     lost = held(stores)
     assert len(lost) == 2
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: claim(afar), range(2)))
-    assert {(one.id, one.attempt) for one in found if one} == {(one.id, 1) for one in lost}
+        claimed = list(pool.map(lambda _: claim(afar), range(2)))
+    assert {(task.id, task.attempt) for task in claimed if task} == {(task.id, 1) for task in lost}
     third = claim(afar)
     assert third is not None
-    assert third.id not in {one.id for one in lost}
+    assert third.id not in {task.id for task in lost}
 
 
 def test_a_claim_that_is_answered_costs_one_command(front: Front, afar: Stores) -> None:

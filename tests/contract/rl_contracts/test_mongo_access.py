@@ -87,9 +87,9 @@ def test_a_replica_set_is_written_and_read_by_majority_with_retries(reach: Any) 
     for write in writes:
         assert write["writeConcern"] == {"w": "majority", "wtimeout": 10_000}
         assert "txnNumber" in write  # the driver's own retry is on
-    for one in front.of("find"):
-        assert one["readConcern"] == {"level": "majority"}
-        assert one.get("$readPreference", {"mode": "primary"})["mode"] == "primary"
+    for command in front.of("find"):
+        assert command["readConcern"] == {"level": "majority"}
+        assert command.get("$readPreference", {"mode": "primary"})["mode"] == "primary"
 
 
 BROKEN_TLS: dict[str, tuple[dict[str, Any], str]] = {

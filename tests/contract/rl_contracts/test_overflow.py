@@ -21,9 +21,9 @@ SMALL_LIMIT = 4096
 
 
 def raw(stores: Stores, rollout: Rollout) -> dict[str, Any]:
-    found = stores.mongo.collection("rollouts").find_one({"_id": rollout.id})
-    assert found is not None
-    return found
+    document = stores.mongo.collection("rollouts").find_one({"_id": rollout.id})
+    assert document is not None
+    return document
 
 
 def keys(stores: Stores) -> list[str]:
@@ -96,7 +96,9 @@ def test_what_is_written_again_with_others_is_replaced(
     changed = second.model_copy(update={"text": "another"})
     stores.rollouts.put([changed, third])
     wanted = [first, changed, third]
-    assert stores.rollouts.get([one.id for one in wanted]) == {one.id: one for one in wanted}
+    assert stores.rollouts.get([rollout.id for rollout in wanted]) == {
+        rollout.id: rollout for rollout in wanted
+    }
 
 
 def test_writing_again_adds_nothing(stores: Stores) -> None:
@@ -110,7 +112,9 @@ def test_writing_again_adds_nothing(stores: Stores) -> None:
 
 def test_many_are_read_some_at_a_time(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_contracts.stores.records.DOCUMENTS_PER_READ", 2)
-    written = {one.id: one for one in (a_rollout(a_task(), member) for member in range(5))}
+    written = {
+        rollout.id: rollout for rollout in (a_rollout(a_task(), member) for member in range(5))
+    }
     stores.rollouts.put(list(written.values()))
     call, said = stores.mongo.call, list[str]()
 
@@ -124,7 +128,7 @@ def test_many_are_read_some_at_a_time(stores: Stores, monkeypatch: pytest.Monkey
 
 
 def spoiled(content: bytes) -> bytes:
-    return content[:-20] + bytes(one ^ 1 for one in content[-20:])
+    return content[:-20] + bytes(byte ^ 1 for byte in content[-20:])
 
 
 DAMAGES = {

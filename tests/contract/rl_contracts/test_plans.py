@@ -38,18 +38,18 @@ ASKING = ("find", "find_one_and_update", "count_documents")
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Stored]]:
     """Collection and filter of each command that asks."""
-    found: list[tuple[str, Stored]] = []
+    queries: list[tuple[str, Stored]] = []
 
     def recording(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Any, query: Stored, *rest: Any, **named: Any) -> Any:
-            found.append((self.name, dict(query)))
+            queries.append((self.name, dict(query)))
             return real(self, query, *rest, **named)
 
         return call
 
     for name in ASKING:
         monkeypatch.setattr(Collection, name, recording(getattr(Collection, name)))
-    return found
+    return queries
 
 
 @pytest.mark.parametrize("asking", HOT.values(), ids=HOT)
@@ -69,14 +69,14 @@ def test_hot_questions_use_an_index(
     assert asked
     for collection, query in list(asked):
         explain = {"explain": {"find": collection, "filter": query}}
-        told = stores.mongo.collection(collection).database.command(explain)
-        if "ferretdbVersion" in told["serverInfo"]:
+        answer = stores.mongo.collection(collection).database.command(explain)
+        if "ferretdbVersion" in answer["serverInfo"]:
             folder = store_server.server.log.parent / "data"
             file = f"file:{folder}/{store_settings.mongo_database}.sqlite?mode=ro"
             with closing(sqlite3.connect(file, uri=True)) as db:
-                assert "USING INDEX" in embedded_plan(db, told, query)
+                assert "USING INDEX" in embedded_plan(db, answer, query)
         else:
-            stages = set(stages_of(told["queryPlanner"]["winningPlan"]))
+            stages = set(stages_of(answer["queryPlanner"]["winningPlan"]))
             assert "COLLSCAN" not in stages
             assert any("IXSCAN" in stage or stage == "IDHACK" for stage in stages), stages
 
@@ -94,19 +94,19 @@ def stages_of(plan: object) -> Iterator[str]:
     if isinstance(plan, dict):
         if isinstance(plan.get("stage"), str):
             yield plan["stage"]
-        for one in plan.values():
-            yield from stages_of(one)
+        for value in plan.values():
+            yield from stages_of(value)
     elif isinstance(plan, list):
-        for one in plan:
-            yield from stages_of(one)
+        for item in plan:
+            yield from stages_of(item)
 
 
-def embedded_plan(db: sqlite3.Connection, told: Stored, query: Stored) -> str:
+def embedded_plan(db: sqlite3.Connection, explained: Stored, query: Stored) -> str:
     """SQLite's own plan for the condition that the embedded store makes of a filter.
 
     The embedded store's ``explain`` leaves the condition out; it names the table.
     """
-    table = re.findall(r"SCAN (\w+)", str(told["queryPlanner"]))[0]
+    table = re.findall(r"SCAN (\w+)", str(explained["queryPlanner"]))[0]
     conditions = " AND ".join(
         f'_ferretdb_sjson->"{name}" ' + ("IN (?, ?)" if isinstance(value, dict) else "= ?")
         for name, value in query.items()

@@ -82,7 +82,7 @@ def test_silent_samplers_expire_and_return_with_a_heartbeat(stores: Stores) -> N
     silent = a_sampler("silent", heartbeat_at=now - 100)
     alive = a_sampler("alive", heartbeat_at=now)
     stores.samplers.put([silent, alive])
-    assert [one.id for one in stores.samplers.expire(RUN, silent_seconds=30)] == [silent.id]
+    assert [sampler.id for sampler in stores.samplers.expire(RUN, silent_seconds=30)] == [silent.id]
     assert stores.samplers.get([silent.id])[silent.id].state == SamplerState.GONE
     stores.samplers.put([silent.model_copy(update={"heartbeat_at": now})])
     assert stores.samplers.expire(RUN, silent_seconds=30) == []
@@ -93,7 +93,7 @@ def test_a_dead_sampler_does_not_live_on_when_the_clock_is_set_back(stores: Stor
     ahead = a_sampler("ahead", heartbeat_at=now + 3600)
     slightly = a_sampler("slightly", heartbeat_at=now + 30)
     stores.samplers.put([ahead, slightly])
-    assert [one.id for one in stores.samplers.expire(RUN, silent_seconds=30)] == [ahead.id]
+    assert [sampler.id for sampler in stores.samplers.expire(RUN, silent_seconds=30)] == [ahead.id]
 
 
 def test_a_heartbeat_between_look_and_write_is_not_lost(
@@ -105,9 +105,9 @@ def test_a_heartbeat_between_look_and_write_is_not_lost(
     look = stores.samplers.of_run
 
     def beats_meanwhile(run: str) -> list[Sampler]:
-        found = look(run)
+        seen = look(run)
         stores.samplers.put([silent.model_copy(update={"heartbeat_at": now})])
-        return found
+        return seen
 
     monkeypatch.setattr(stores.samplers, "of_run", beats_meanwhile)
     stores.samplers.expire(RUN, silent_seconds=30)

@@ -40,9 +40,9 @@ def left(stores: Stores) -> set[str]:
 
 
 def ended(stores: Stores) -> EndedSamplers:
-    found = stores.runs.get(RUN)
-    assert found is not None
-    return found.samplers_ended
+    run = stores.runs.get(RUN)
+    assert run is not None
+    return run.samplers_ended
 
 
 def test_only_what_has_been_gone_for_long_is_forgotten(run: Stores) -> None:

@@ -28,5 +28,5 @@ def test_documents_of_many_shapes_come_back(stores: Stores) -> None:
     documents = [a_document(number) for number in range(SHAPES)]
     collection.insert_many(documents)
     for _ in range(2):  # of a shape that was met, and of one that was forgotten
-        assert sorted(collection.find(), key=lambda one: str(one["_id"])) == documents
+        assert sorted(collection.find(), key=lambda document: str(document["_id"])) == documents
         assert collection.find_one({"_id": "0007"}) == documents[7]

@@ -64,21 +64,21 @@ def steps_left(stores: Stores) -> list[int]:
 
 
 def check_whole(stores: Stores, *, first: int) -> None:
-    found = audit_run.audit(stores, RUN)
-    assert found.good, found.findings
+    audited = audit_run.audit(stores, RUN)
+    assert audited.good, audited.findings
     for step in range(first, STEPS + 1):
         assert audit.audit(stores, RUN, step=step).verdict == "match"
     run = stores.runs.get(RUN)
     assert run is not None
     lineage = stores.batches.lineage(run.head_batch, after_step=DURABLE)
-    assert [one.step for one in lineage] == [5, 6]
+    assert [step.step for step in lineage] == [5, 6]
     assert stores.tasks.total(RUN, queue=Queue.TRAIN) == 1
 
 
 def test_a_dry_run_changes_nothing_and_a_pass_keeps_what_is_needed(run: Stores) -> None:
     sweeper = Sweeper(run, run=RUN, bounds=NEWEST)
     wanted = sweeper.plan()
-    assert [len(one) for one in (wanted.batches, wanted.tasks, wanted.rollouts)] == [3, 3, 6]
+    assert [len(ids) for ids in (wanted.batches, wanted.tasks, wanted.rollouts)] == [3, 3, 6]
     assert steps_left(run) == [1, 2, 3, 4, 5, 6]
     assert sweeper.sweep(epoch=1) == wanted
     assert steps_left(run) == [4, 5, 6]
@@ -96,9 +96,9 @@ def test_bytes_are_those_of_the_store(run: Stores) -> None:
     run.tasks.insert([task])
     run.rollouts.put([a_rollout(task, member, text="x" * 10_000) for member in range(2)])
     bounds = Retention(rollouts=Bound(max_bytes=20_000))
-    found = Sweeper(run, run=RUN, bounds=bounds).sweep(epoch=1)
-    assert len(found.rollouts) == 1
-    assert found.held["rollouts"] == 0
+    chosen = Sweeper(run, run=RUN, bounds=bounds).sweep(epoch=1)
+    assert len(chosen.rollouts) == 1
+    assert chosen.held["rollouts"] == 0
     check_whole(run, first=1)
 
 
@@ -111,8 +111,8 @@ def test_a_rollout_that_cannot_be_read_any_more_goes_like_the_others(run: Stores
     prefix = f"{run.run_prefix(RUN)}overflow/"
     assert run.objects.delete_prefix(f"{prefix}{lost.id}/")
     bounds = Retention(rollouts=Bound(max_bytes=5_000))
-    found = Sweeper(run, run=RUN, bounds=bounds).sweep(epoch=1)
-    assert {lost.id, whole.id} <= set(found.rollouts)
+    chosen = Sweeper(run, run=RUN, bounds=bounds).sweep(epoch=1)
+    assert {lost.id, whole.id} <= set(chosen.rollouts)
     assert run.objects.list(prefix) == []
     check_whole(run, first=1)
 

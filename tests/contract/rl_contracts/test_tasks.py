@@ -41,7 +41,7 @@ def test_parallel_claims_take_each_task_once(stores: Stores) -> None:
         return taken
 
     with ThreadPoolExecutor(8) as pool:
-        taken = [one for ids in pool.map(drain, [f"w{i}" for i in range(8)]) for one in ids]
+        taken = [task for ids in pool.map(drain, [f"w{i}" for i in range(8)]) for task in ids]
     assert sorted(taken) == [a_task(i).id for i in range(60)]
 
 
@@ -108,8 +108,8 @@ def test_tasks_out_of_the_queue_stay_for_the_audit(stores: Stores) -> None:
     stores.tasks.drop([trained.id, stale.id], reason="too old", cause=Cause.STALE)
     stores.tasks.bury([trained.id, stale.id, dead.id])
     assert stores.tasks.total(RUN, queue=Queue.TRAIN) == 0
-    after = [stored(stores, one) for one in (trained, stale, dead)]
-    assert [(one.queue, one.state, one.cause, one.reason) for one in after] == [
+    after = [stored(stores, task) for task in (trained, stale, dead)]
+    assert [(task.queue, task.state, task.cause, task.reason) for task in after] == [
         (Queue.CONSUMED, TaskState.DONE, None, ""),
         (Queue.CONSUMED, TaskState.DEAD, Cause.STALE, "too old"),
         (Queue.CONSUMED, TaskState.DEAD, Cause.PROMPT, "too long"),
@@ -177,9 +177,9 @@ def test_orphans_are_found_and_spare_members_are_none(stores: Stores) -> None:
     unclaimed = a_rollout(done.model_copy(update={"attempt": 2}), 0)
     of_nothing = a_rollout(a_task(9, attempt=1), 0)
     stores.rollouts.put([unclaimed, of_nothing])
-    found = find_orphans(stores.mongo, RUN)
-    assert found.missing_rollouts == [missing.id]
-    assert found.unclaimed_rollouts == sorted([unclaimed.id, of_nothing.id])
+    orphans = find_orphans(stores.mongo, RUN)
+    assert orphans.missing_rollouts == [missing.id]
+    assert orphans.unclaimed_rollouts == sorted([unclaimed.id, of_nothing.id])
 
 
 def test_queues_and_runs_are_apart(stores: Stores) -> None:

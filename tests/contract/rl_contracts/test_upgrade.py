@@ -40,9 +40,9 @@ def set_fields(stores: Stores, collection: str, query: Stored, fields: dict[str,
 
 
 def raw(stores: Stores, collection: str) -> Stored:
-    found = stores.mongo.collection(collection).find_one({})
-    assert found is not None
-    return found
+    document = stores.mongo.collection(collection).find_one({})
+    assert document is not None
+    return document
 
 
 @pytest.mark.usefixtures("next_version")

@@ -76,7 +76,7 @@ class Training(Watching):
         batch = trainer.formed
         if batch is None:
             return
-        newest = trainer.epoch == max(one.epoch for one in self.trainers)
+        newest = trainer.epoch == max(other.epoch for other in self.trainers)
         try:
             trainer.actor.runs.commit_step(
                 self.run,
@@ -109,7 +109,7 @@ class Training(Watching):
         trainer = self.trainer(which)
         ready = self.finished(trainer)
         mine = trainer.formed or trainer.committed
-        spare = [one.id for one in ready if mine is None or one.id not in mine.tasks][-1:]
+        spare = [batch.id for batch in ready if mine is None or batch.id not in mine.tasks][-1:]
         self.quietly(lambda: trainer.actor.tasks.drop(spare, reason="old", cause=Cause.STALE))
 
     @rule(which=st.integers(0, 1))

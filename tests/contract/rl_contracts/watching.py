@@ -60,7 +60,7 @@ class Watching:
         try:
             yield
         finally:
-            changed = {name for name, one in self.snapshot().items() if one != before[name]}
+            changed = {name for name, task in self.snapshot().items() if task != before[name]}
             assert changed <= ({task.id} if ours else set()), "what was not its own was changed"
 
     def known_run(self) -> Run:
@@ -82,7 +82,7 @@ class Watching:
         for name, (attempt, chosen) in self.promised.items():
             task = self.before[name]
             assert (task.attempt, task.rollouts) == (attempt, chosen), "completed twice"
-        done = [one for one in self.before.values() if one.state is Done]
+        done = [task for task in self.before.values() if task.state is Done]
         for task in done:  # also where the reply to the completion was lost for good
             assert len(set(task.rollouts)) == GROUP
             self.promised.setdefault(task.id, (task.attempt, task.rollouts))
@@ -97,18 +97,18 @@ class Watching:
         tasks = [task for batch in lineage for task in batch.tasks]
         assert len(tasks) == len(set(tasks)), "a task was trained twice"
         for batch in lineage:
-            promised = [one for task in batch.tasks for one in self.promised[task][1]]
+            promised = [rollout for task in batch.tasks for rollout in self.promised[task][1]]
             assert [member.rollout for member in batch.members] == promised
 
     def counts_are_queries(self) -> None:
-        open_ones = [one for one in self.snapshot().values() if one.queue is Queue.TRAIN]
+        open_ones = [task for task in self.snapshot().values() if task.queue is Queue.TRAIN]
         counts = self.watcher.tasks.count(self.run, queue=Queue.TRAIN)
-        assert counts == Counter(one.state for one in open_ones)
+        assert counts == Counter(task.state for task in open_ones)
         assert self.watcher.tasks.total(self.run, queue=Queue.TRAIN) == len(open_ones)
 
     def snapshot(self) -> dict[str, Task]:
-        found = self.watcher.mongo.collection("tasks").find({"run": self.run})
-        return {one["_id"]: Task.from_mongo(one) for one in found}
+        documents = self.watcher.mongo.collection("tasks").find({"run": self.run})
+        return {document["_id"]: Task.from_mongo(document) for document in documents}
 
     def quietly(self, command: Callable[[], Any]) -> bool:
         """Send it; False where its sender will never know what became of it."""

@@ -34,8 +34,8 @@ class Working(Watching):
     def claim_one(self, worker: Actor) -> None:
         before = self.snapshot()
         lost = worker.mongo.lose == FOR_GOOD
-        states = Counter(one.state for one in before.values() if one.queue is Queue.TRAIN)
-        hidden = [one for one in worker.hidden if self.is_ours(one)]
+        states = Counter(task.state for task in before.values() if task.queue is Queue.TRAIN)
+        hidden = [task for task in worker.hidden if self.is_ours(task)]
         asked = None if worker.mongo.lose or worker.mongo.lossy else worker.mongo.now()
         try:
             task = worker.tasks.claim(
@@ -44,12 +44,14 @@ class Working(Watching):
         except StoreUnavailableError:
             assert lost
             now = self.snapshot().values()
-            worker.hidden += [one for one in now if one.attempt > before[one.id].attempt]
+            worker.hidden += [task for task in now if task.attempt > before[task.id].attempt]
             return
         worker.hidden = []
         if hidden:
             assert task is not None, "a claim whose answer never came was forgotten"
-            assert [(task.id, task.attempt)] == [(one.id, one.attempt) for one in hidden]
+            assert [(task.id, task.attempt)] == [
+                (hidden_task.id, hidden_task.attempt) for hidden_task in hidden
+            ]
         elif task is None:
             assert not states[State.RETRY] + states[State.PENDING]
             return
@@ -59,11 +61,11 @@ class Working(Watching):
         if asked is not None:
             given = task.lease_until - LEASE_SECONDS - asked
             assert -CLOCK_ERROR_SECONDS <= given <= worker.mongo.now() - asked + CLOCK_ERROR_SECONDS
-        changed = [one for one in self.snapshot().values() if one != before[one.id]]
+        changed = [task for task in self.snapshot().values() if task != before[task.id]]
         assert changed == [task], "a lost reply cost another task an attempt"
         worker.claims.append(task)
 
-    @precondition(lambda self: any(one.claims for one in self.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.workers))
     @rule(data=st.data(), member=st.integers(0, GROUP - 1), age=st.integers(0, 2))
     def write(self, data: st.DataObject, member: int, age: int) -> None:
         worker, task = self.a_claim(data)
@@ -80,20 +82,20 @@ class Working(Watching):
         """Adopt what is there of earlier attempts and fresh, write the rest, finish."""
         step = self.known_run().step
         try:
-            found = adopted(
+            adoptable = adopted(
                 worker.rollouts.of_task(task.id), task=task, oldest_step=step - MAX_STALENESS
             )
             for member in range(GROUP):
-                if member not in found:
-                    found[member] = self.a_member(task, member, step=step)
-            wanted = [found[member].id for member in range(GROUP)]
-            worker.rollouts.put(list(found.values()))
+                if member not in adoptable:
+                    adoptable[member] = self.a_member(task, member, step=step)
+            wanted = [adoptable[member].id for member in range(GROUP)]
+            worker.rollouts.put(list(adoptable.values()))
             with self.changing(task, ours=self.is_ours(task)):
                 done = worker.tasks.complete(task, rollouts=wanted)
         except StoreUnavailableError:
             return
-        fresh = [self.written[one].oldest_step >= step - MAX_STALENESS for one in wanted]
-        own = [self.written[one].attempt == task.attempt for one in wanted]
+        fresh = [self.written[rollout].oldest_step >= step - MAX_STALENESS for rollout in wanted]
+        own = [self.written[rollout].attempt == task.attempt for rollout in wanted]
         assert all(a or b for a, b in zip(fresh, own, strict=True)), "a stale member was adopted"
         if done:
             assert self.promised.setdefault(task.id, (task.attempt, wanted)) == (
@@ -103,7 +105,7 @@ class Working(Watching):
             worker.claims.remove(task)
             worker.finished.append((task, wanted))
 
-    @precondition(lambda self: any(one.finished for one in self.workers))
+    @precondition(lambda self: any(worker.finished for worker in self.workers))
     @rule(who=st.integers(0, 1))
     def complete_again(self, who: int) -> None:
         """A process that thaws says once more what is long done, and something else."""
@@ -112,7 +114,7 @@ class Working(Watching):
             with self.changing(task, ours=False):
                 self.quietly(lambda: worker.tasks.complete(task, rollouts=wanted[::-1]))  # noqa: B023
 
-    @precondition(lambda self: any(one.claims for one in self.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.workers))
     @rule(data=st.data(), cause=st.sampled_from([Cause.FAILED, Cause.STOPPED, Cause.PROMPT]))
     def give_up(self, data: st.DataObject, cause: Cause) -> None:
         worker, task = self.a_claim(data)

@@ -20,8 +20,8 @@ POOLS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("raw", "job"), POOLS.values(), ids=POOLS.keys())
 def test_a_pool_is_shown_with_the_job_that_it_serves(raw: dict[str, Any], job: str) -> None:
-    found = PoolObject.parse({"metadata": {"name": "p"}, **raw})
-    assert (found.name, found.job, found.replicas) == ("p", job, 2)
+    pool = PoolObject.parse({"metadata": {"name": "p"}, **raw})
+    assert (pool.name, pool.job, pool.replicas) == ("p", job, 2)
 
 
 @pytest.mark.parametrize(("run", "shown"), [("", "uid"), ("uid", "uid"), ("earlier", "earlier")])
@@ -33,5 +33,5 @@ def test_a_job_is_shown_with_the_run_that_it_goes_on_with(run: str, shown: str) 
 
 def test_a_pool_is_shown_with_the_others_that_it_serves() -> None:
     status = {"assignment": HOLDER, "beside": [OTHER]}
-    found = PoolObject.parse({"metadata": {"name": "p"}, "spec": {}, "status": status})
-    assert (found.job, found.beside) == ("has", ("too",))
+    pool = PoolObject.parse({"metadata": {"name": "p"}, "spec": {}, "status": status})
+    assert (pool.job, pool.beside) == ("has", ("too",))

@@ -23,8 +23,8 @@ def test_roles_come_from_the_environment_that_the_operator_sets() -> None:
     status = client.V1PodStatus(phase="Pending")
     trainer = variables(**{env.JOB: "sums", env.ATTEMPT: "2"})
     sampler = variables(**{env.JOB: "sums", env.POOL: "sums-main"})
-    seen = [pod_view(v1_pod(environ=one, status=status)) for one in (trainer, sampler, [])]
-    assert [one.role for one in seen] == ["trainer", "sampler", "other"]
+    seen = [pod_view(v1_pod(environ=environ, status=status)) for environ in (trainer, sampler, [])]
+    assert [pod.role for pod in seen] == ["trainer", "sampler", "other"]
     assert seen[0].attempt == 2
 
 
@@ -34,8 +34,8 @@ def test_a_pod_in_which_several_runs_sample_is_shown_with_each_job() -> None:
         client.V1Container(name=name, image="x", env=variables(**{env.JOB: job, env.POOL: "main"}))
         for name, job in (("agent-one", "one"), ("agent-two", "two"), ("other", "one"))
     ]
-    found = pod_view(pod)
-    assert (found.role, found.job, found.beside) == ("sampler", "one", ("two",))
+    view = pod_view(pod)
+    assert (view.role, view.job, view.beside) == ("sampler", "one", ("two",))
 
 
 def test_a_container_that_cannot_start_is_the_trouble() -> None:
@@ -50,8 +50,8 @@ def test_a_container_that_cannot_start_is_the_trouble() -> None:
         last_state=client.V1ContainerState(),
     )
     status = client.V1PodStatus(phase="Pending", container_statuses=[container])
-    found = pod_view(v1_pod(environ=[], status=status))
-    assert found.trouble == "container main: ImagePullBackOff: no such image"
+    view = pod_view(v1_pod(environ=[], status=status))
+    assert view.trouble == "container main: ImagePullBackOff: no such image"
 
 
 def test_a_pod_that_is_not_scheduled_says_why() -> None:
@@ -59,5 +59,5 @@ def test_a_pod_that_is_not_scheduled_says_why() -> None:
         type="PodScheduled", status="False", message="0/1 nodes are available"
     )
     status = client.V1PodStatus(phase="Pending", conditions=[unscheduled])
-    found = pod_view(v1_pod(environ=[], status=status))
-    assert found.trouble == "not scheduled: 0/1 nodes are available"
+    view = pod_view(v1_pod(environ=[], status=status))
+    assert view.trouble == "not scheduled: 0/1 nodes are available"

@@ -50,17 +50,18 @@ def test_fields_of_a_new_job_have_dashes_for_what_is_not_known() -> None:
 
 
 def test_numbers_that_nobody_knows_during_an_outage_are_dashes() -> None:
-    untold = {"backlog": None, "tokensPerSecond": None, "secondsLeft": None, "phase": ""}
+    unknown = {"backlog": None, "tokensPerSecond": None, "secondsLeft": None, "phase": ""}
     away = condition("Ready", status="False", reason="StateStoreUnreachable")
     shown = snapshot(
-        away, **{**RUNNING, "progress": {**RUNNING["progress"], **untold}, "samplers": {"ready": 2}}
+        away,
+        **{**RUNNING, "progress": {**RUNNING["progress"], **unknown}, "samplers": {"ready": 2}},
     )
     assert line(shown) == (
         "Running | step 12/60 | reward 0.410 | policy 13 lag 1 | samplers –/2/0 | backlog – | "
         "– tokens/s | waits 12% | StateStoreUnreachable: Ready it is."
     )
-    told = dict(fields(shown))
-    assert [told[one] for one in ("backlog", "tokens/s", "time left")] == ["–", "–", "–"]
+    texts = dict(fields(shown))
+    assert [texts[label] for label in ("backlog", "tokens/s", "time left")] == ["–", "–", "–"]
 
 
 def test_without_a_trainer_the_reason_for_not_being_ready_is_shown() -> None:

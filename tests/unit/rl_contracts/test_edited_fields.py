@@ -37,7 +37,7 @@ TOGETHER = {"rollout.maxUnavailable", "rollout.maxSurge"}
 
 def fields(model: type[BaseModel]) -> set[str]:
     """Names of a section's fields as a manifest has them."""
-    return {one.alias or name for name, one in model.model_fields.items()}
+    return {field.alias or name for name, field in model.model_fields.items()}
 
 
 def test_each_section_is_edited_or_refused() -> None:

@@ -27,7 +27,7 @@ def file_of(header: object, data_bytes: int = 26) -> bytes:
 def test_a_well_formed_header_tells_every_tensor() -> None:
     stored = file_of(HEADER)
     tensors = parse_safetensors_header(stored, file_bytes=len(stored))
-    assert {name: (one.dtype, one.shape) for name, one in tensors.items()} == {
+    assert {name: (header.dtype, header.shape) for name, header in tensors.items()} == {
         "a": ("F32", [2, 3]),
         "b": ("BF16", []),
         "c": ("F32", [0, 4]),

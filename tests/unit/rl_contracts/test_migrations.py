@@ -31,8 +31,8 @@ VERSIONS = range(1, SCHEMA_VERSION + 1)
 def fixture(version: int, collection: str) -> Stored:
     """A document as a release of that version stored it."""
     text = (FIXTURES / f"schema_{version}" / f"{collection}.json").read_text()
-    found: Stored = json.loads(text, object_hook=_binary)
-    return found
+    document: Stored = json.loads(text, object_hook=_binary)
+    return document
 
 
 def _binary(value: dict[str, Any]) -> Any:
@@ -65,7 +65,7 @@ def kept(written: Any, stored: Any) -> Any:
     if isinstance(stored, dict):
         return {key: kept(written[key], value) for key, value in stored.items()}
     if isinstance(stored, list) and len(stored) == len(written):
-        return [kept(one, value) for one, value in zip(written, stored, strict=True)]
+        return [kept(item, value) for item, value in zip(written, stored, strict=True)]
     return written
 
 

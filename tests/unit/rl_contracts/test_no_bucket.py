@@ -48,8 +48,8 @@ def objects(
 
 @pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.BAD_GATEWAY])
 def test_a_page_in_place_of_a_list_says_what_to_do(status: HTTPStatus) -> None:
-    told = pytest.raises(StoreUnavailableError, match="that answers is not S3: correct host")
-    with listening(answering(status)) as endpoint, told as error:
+    raised = pytest.raises(StoreUnavailableError, match="that answers is not S3: correct host")
+    with listening(answering(status)) as endpoint, raised as error:
         objects(endpoint).list("models/")
     assert "of another tenant" not in str(error.value)
 

@@ -41,13 +41,13 @@ def attributes(trees: list[ast.AST]) -> set[str]:
 
 def words(trees: list[ast.AST]) -> set[str]:
     """Names of arguments and strings: what sets a field, or takes it by its name."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.keyword) and node.arg:
-            found.add(node.arg)
+            names.add(node.arg)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
-    return found
+            names.add(node.value)
+    return names
 
 
 def program_trees() -> list[ast.AST]:
@@ -80,16 +80,16 @@ def models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def fields(*roots: type[BaseModel]) -> list[tuple[type[BaseModel], str]]:
     """Model and field, each once, in a settled order."""
-    found = {
+    fields = {
         (model, name) for root in roots for model in models(root) for name in model.model_fields
     }
-    return sorted(found, key=lambda one: (one[0].__name__, one[1]))
+    return sorted(fields, key=lambda field: (field[0].__name__, field[1]))
 
 
 def is_read(model: type[BaseModel], name: str) -> bool:
     if name in READ:
         return True
-    owners = {one.__name__ for one in model.__mro__}
+    owners = {base.__name__ for base in model.__mro__}
     through = {
         method for (owner, method), reads in PROPERTIES.items() if owner in owners and name in reads
     }
@@ -142,8 +142,8 @@ def test_each_variable_of_a_pod_is_set_and_read() -> None:
 
 def test_each_parsed_variable_is_used() -> None:
     assert [
-        f"{one.__name__}.{name}"
-        for one in (env.TrainerEnv, env.SamplerEnv)
-        for name in one.__dataclass_fields__
+        f"{kind.__name__}.{name}"
+        for kind in (env.TrainerEnv, env.SamplerEnv)
+        for name in kind.__dataclass_fields__
         if name not in READ
     ] == []

@@ -73,11 +73,11 @@ def test_no_bound_deletes_nothing() -> None:
 
 
 def test_the_newest_batches_stay_and_older_ones_take_theirs_along() -> None:
-    found = plan(a_lineage(5, durable=4), Retention(batches=bound(count=3)), now=NOW)
-    assert found.batches == ("b1", "b2")
-    assert found.tasks == ("t0", "t1", "t2", "t3")
-    assert found.rollouts == ("r0.1", "r0.2", "r1.1", "r1.2", "r2.1", "r2.2", "r3.1", "r3.2")
-    assert (found.batches_below, found.tasks_below) == (3, 8)
+    chosen = plan(a_lineage(5, durable=4), Retention(batches=bound(count=3)), now=NOW)
+    assert chosen.batches == ("b1", "b2")
+    assert chosen.tasks == ("t0", "t1", "t2", "t3")
+    assert chosen.rollouts == ("r0.1", "r0.2", "r1.1", "r1.2", "r2.1", "r2.2", "r3.1", "r3.2")
+    assert (chosen.batches_below, chosen.tasks_below) == (3, 8)
 
 
 def test_age_and_bytes() -> None:
@@ -94,25 +94,25 @@ def test_age_and_bytes() -> None:
 
 def test_what_is_needed_stays_and_is_told() -> None:
     inventory = a_lineage(5, durable=3)
-    found = plan(inventory, Retention(batches=bound(count=1), rollouts=bound(count=1)), now=NOW)
-    assert found.batches == ("b1", "b2")
-    assert found.held["batches"] == 2  # b3 and b4; b5 is the one that may stay
-    kept = {rollout.id for rollout in inventory.rollouts} - set(found.rollouts)
+    chosen = plan(inventory, Retention(batches=bound(count=1), rollouts=bound(count=1)), now=NOW)
+    assert chosen.batches == ("b1", "b2")
+    assert chosen.held["batches"] == 2  # b3 and b4; b5 is the one that may stay
+    kept = {rollout.id for rollout in inventory.rollouts} - set(chosen.rollouts)
     assert {"r4.2", "r9.2", "r10.1", "r11.2"} <= kept
 
 
 def test_what_may_be_trained_again_stays() -> None:
     inventory = replace(a_lineage(8, durable=8), reusable_steps=3)
-    found = plan(inventory, Retention(batches=bound(count=1)), now=NOW)
-    assert found.batches == ("b1", "b2", "b3", "b4")  # a resuming trainer reads back to b5
+    chosen = plan(inventory, Retention(batches=bound(count=1)), now=NOW)
+    assert chosen.batches == ("b1", "b2", "b3", "b4")  # a resuming trainer reads back to b5
 
 
 def test_nothing_is_durable_yet() -> None:
     everything = Retention(
         batches=bound(count=1), tasks=bound(count=1), rollouts=bound(age_seconds=1)
     )
-    found = plan(a_lineage(3, durable=0), everything, now=NOW)
-    assert (found.batches, found.tasks) == ((), ())
+    chosen = plan(a_lineage(3, durable=0), everything, now=NOW)
+    assert (chosen.batches, chosen.tasks) == ((), ())
 
 
 def test_an_interrupted_pass_is_completed_though_no_bound_asks_for_it() -> None:
@@ -124,17 +124,17 @@ def test_an_interrupted_pass_is_completed_though_no_bound_asks_for_it() -> None:
         rollouts=whole.rollouts[6:],
         batches=[batch for batch in whole.batches if batch.id != "b2"],
     )
-    found = plan(left, Retention(batches=bound(count=4)), now=NOW)
-    assert found.batches == ("b1",)
-    assert {"t0", "t1"} <= set(found.tasks)
+    chosen = plan(left, Retention(batches=bound(count=4)), now=NOW)
+    assert chosen.batches == ("b1",)
+    assert {"t0", "t1"} <= set(chosen.tasks)
 
 
 limits = st.one_of(st.none(), st.integers(1, 40))
 bounds = st.builds(
     Bound,
-    max_age_seconds=limits.map(lambda one: one and 980 + one),
+    max_age_seconds=limits.map(lambda limit: limit and 980 + limit),
     max_count=limits,
-    max_bytes=limits.map(lambda one: one and 60 * one),
+    max_bytes=limits.map(lambda limit: limit and 60 * limit),
 )
 
 
@@ -167,13 +167,13 @@ def inventories(draw: st.DrawFn) -> Inventory:
     )
 
 
-def after(inventory: Inventory, found: Plan, *, deletions: int) -> Inventory:
+def after(inventory: Inventory, chosen: Plan, *, deletions: int) -> Inventory:
     """What is left when the deletion ends after so many documents."""
-    order = [*found.rollouts, *found.tasks, *found.batches][:deletions]
+    order = [*chosen.rollouts, *chosen.tasks, *chosen.batches][:deletions]
     gone = set(order)
     deleted = Deleted(
-        batches_below=max(inventory.run.deleted.batches_below, found.batches_below),
-        tasks_below=max(inventory.run.deleted.tasks_below, found.tasks_below),
+        batches_below=max(inventory.run.deleted.batches_below, chosen.batches_below),
+        tasks_below=max(inventory.run.deleted.tasks_below, chosen.tasks_below),
     )
     return Inventory(
         run=inventory.run.model_copy(update={"deleted": deleted}),
@@ -209,8 +209,8 @@ def check_safe(left: Inventory, before: Inventory) -> None:
     # A task that is inserted again by the stream is one that was never deleted.
     last = next((batch for batch in before.batches if batch.id == run.head_batch), None)
     gone = {task.sequence for task in before.tasks} - {task.sequence for task in left.tasks}
-    assert all(one < run.deleted.tasks_below for one in gone)
-    assert last is None or all(one < last.next_sequence for one in gone)
+    assert all(sequence < run.deleted.tasks_below for sequence in gone)
+    assert last is None or all(sequence < last.next_sequence for sequence in gone)
     # Nobody is left without a task that had one.
     known = {task.id for task in before.tasks}
     orphaned = {rollout.task for rollout in left.rollouts if rollout.task in known} - tasks
@@ -224,13 +224,13 @@ def test_any_pass_even_an_interrupted_one_leaves_the_run_whole(
     inventory: Inventory, batches: Bound, tasks: Bound, rollouts: Bound, deletions: int
 ) -> None:
     wanted = Retention(batches=batches, tasks=tasks, rollouts=rollouts)
-    found = plan(inventory, wanted, now=NOW)
-    left = after(inventory, found, deletions=deletions)
+    chosen = plan(inventory, wanted, now=NOW)
+    left = after(inventory, chosen, deletions=deletions)
     check_safe(left, inventory)
     again = plan(left, wanted, now=NOW)
     whole = after(left, again, deletions=10_000)
     check_safe(whole, left)
     # Interrupted or not, two passes come to the same.
-    straight = after(inventory, found, deletions=10_000)
+    straight = after(inventory, chosen, deletions=10_000)
     third = after(straight, plan(straight, wanted, now=NOW), deletions=10_000)
     assert {batch.id for batch in whole.batches} == {batch.id for batch in third.batches}

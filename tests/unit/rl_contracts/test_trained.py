@@ -27,7 +27,7 @@ def a_pair(**changes: Any) -> tuple[Batch, dict[str, Rollout]]:
         BatchMember(rollout=first.id, advantage=0.1),
         BatchMember(rollout=second.id, advantage=-1.0, weight=0.5),
     ]
-    return a_batch(3, None, members=members), {one.id: one for one in (first, second)}
+    return a_batch(3, None, members=members), {rollout.id: rollout for rollout in (first, second)}
 
 
 def test_the_digest_is_of_these_very_bytes() -> None:
@@ -43,8 +43,8 @@ def test_the_digest_is_of_these_very_bytes() -> None:
         expected.update(struct.pack("<4i", 0, 0, step, step))
         expected.update(struct.pack("<2f", advantage, advantage))
         expected.update(struct.pack("<2f", weight, weight))
-    found = trained.digest(trained.sequences(batch, rollouts))
-    assert found == TrainedDigest(sha256=expected.hexdigest(), sequences=2, tokens=8, generated=4)
+    digest = trained.digest(trained.sequences(batch, rollouts))
+    assert digest == TrainedDigest(sha256=expected.hexdigest(), sequences=2, tokens=8, generated=4)
 
 
 def test_sequences_are_what_the_members_say() -> None:

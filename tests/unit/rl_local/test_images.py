@@ -37,9 +37,9 @@ def test_context_holds_the_named_files_and_no_caches(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     (tmp_path / "Dockerfile").write_text("COPY pkg /pkg\nCOPY artifacts/tool /tool\n")
     image = images.Image(name="x", dockerfile="Dockerfile")
-    found = images.context(tmp_path, image, lambda name: tmp_path / f"{name}-key")
-    assert sorted(found) == ["artifacts/tool", "pkg/a.py", "pkg/sub/b.py"]
-    assert found["artifacts/tool"] == tmp_path / "tool-key"
+    context = images.context(tmp_path, image, lambda name: tmp_path / f"{name}-key")
+    assert sorted(context) == ["artifacts/tool", "pkg/a.py", "pkg/sub/b.py"]
+    assert context["artifacts/tool"] == tmp_path / "tool-key"
 
 
 def test_a_missing_source_is_named(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ def test_files_are_read_in_the_order_of_pip(tmp_path: Path) -> None:
     user.parent.mkdir(parents=True)
     user.touch()
     named.touch()
-    found = pip.config_files({"PIP_CONFIG_FILE": str(named)}, tmp_path)
-    assert found[-2:] == [user, named]
+    files = pip.config_files({"PIP_CONFIG_FILE": str(named)}, tmp_path)
+    assert files[-2:] == [user, named]
 
 
 def test_a_build_sees_named_files_under_neutral_names(tmp_path: Path) -> None:

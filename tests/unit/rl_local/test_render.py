@@ -45,10 +45,10 @@ def test_volumes_are_retained_and_bound_to_the_node() -> None:
 
 
 def test_training_operator_serves_pytorchjobs_with_our_image() -> None:
-    found = json.loads(render.training_operator("localhost:5000/x/training-operator:abc"))
-    image = found["images"][0]
+    kustomization = json.loads(render.training_operator("localhost:5000/x/training-operator:abc"))
+    image = kustomization["images"][0]
     assert (image["newName"], image["newTag"]) == ("localhost:5000/x/training-operator", "abc")
-    assert "--enable-scheme=pytorchjob" in found["patches"][0]["patch"]
+    assert "--enable-scheme=pytorchjob" in kustomization["patches"][0]["patch"]
 
 
 def test_every_configuration_lies_in_the_state_folder() -> None:

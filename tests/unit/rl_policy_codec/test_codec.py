@@ -85,7 +85,7 @@ BAD: dict[str, tuple[list[list[int]], list[list[int]]]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_patch_of_another_array_is_refused_and_changes_nothing(name: str) -> None:
-    gaps, values = (np.array(one, np.uint8) for one in BAD[name])
+    gaps, values = (np.array(planes, np.uint8) for planes in BAD[name])
     target = np.zeros(3, np.uint8)
     with pytest.raises(IntegrityError):
         patch.apply(Patch(gaps, values), target)
@@ -120,7 +120,7 @@ def test_a_delta_makes_every_tensor_new(executor: ThreadPoolExecutor) -> None:
     for _ in range(2):
         changed = state.apply(file, target)
         assert changed == {name for name in new if name != "empty"}
-        assert all(target[name].tobytes() == one.tobytes() for name, one in new.items())
+        assert all(target[name].tobytes() == flat.tobytes() for name, flat in new.items())
     assert state.digests(target, executor) == state.digests(new, executor)
 
 
@@ -139,7 +139,7 @@ def test_many_ranges_and_files_give_the_same_state(
     assert len(files) > 3
     for file in reversed(files):
         state.apply(file, target)
-    assert all(target[name].tobytes() == one.tobytes() for name, one in new.items())
+    assert all(target[name].tobytes() == flat.tobytes() for name, flat in new.items())
 
 
 @settings(deadline=None)
@@ -162,7 +162,7 @@ def test_no_damaged_file_is_applied(data: st.DataObject) -> None:
     except IntegrityError:
         return
     # A flipped bit in an unused field of the frame; what comes out is still what went in.
-    assert all(target[name].tobytes() == one.tobytes() for name, one in a_state(1).items())
+    assert all(target[name].tobytes() == flat.tobytes() for name, flat in a_state(1).items())
 
 
 def test_a_delta_of_another_model_is_refused(executor: ThreadPoolExecutor) -> None:
@@ -213,7 +213,7 @@ def test_the_estimate_is_near_the_size(executor: ThreadPoolExecutor) -> None:
         new = {"w": old["w"].copy()}
         moved = random.random(1 << 20) < density
         new["w"][moved] ^= 1
-        size = sum(len(one) for one in state.encode(new, old, executor)) / new["w"].nbytes
+        size = sum(len(file) for file in state.encode(new, old, executor)) / new["w"].nbytes
         assert size == pytest.approx(state.expected_fraction(new, old), rel=0.4)
 
 

@@ -68,13 +68,19 @@ def test_nothing_is_wrong_with_a_good_run() -> None:
     audit = RunAudit(facts=good(), findings=judge(good()))
     assert audit.findings == []
     assert audit.good
-    told = audit.to_json()
-    assert told["lineage"] == [
+    summary = audit.to_json()
+    assert summary["lineage"] == [
         {"firstStep": 1, "lastStep": 2, "epoch": 1},
         {"firstStep": 3, "lastStep": 3, "epoch": 2},
     ]
-    assert told["tasks"]["consumed"]["done"] == 3
-    assert told["tasks"]["train"] == {"pending": 0, "retry": 0, "claimed": 1, "done": 1, "dead": 0}
+    assert summary["tasks"]["consumed"]["done"] == 3
+    assert summary["tasks"]["train"] == {
+        "pending": 0,
+        "retry": 0,
+        "claimed": 1,
+        "done": 1,
+        "dead": 0,
+    }
 
 
 def changed_run(**changes: Any) -> Callable[[Facts], Facts]:
@@ -83,16 +89,16 @@ def changed_run(**changes: Any) -> Callable[[Facts], Facts]:
 
 def without_rollout(name: str) -> Callable[[Facts], Facts]:
     return lambda facts: replace(
-        facts, rollouts={key: one for key, one in facts.rollouts.items() if key != name}
+        facts, rollouts={key: task for key, task in facts.rollouts.items() if key != name}
     )
 
 
-def orphans(**found: list[str]) -> Callable[[Facts], Facts]:
-    return lambda facts: replace(facts, orphans=Orphans(**found))
+def orphans(**ids: list[str]) -> Callable[[Facts], Facts]:
+    return lambda facts: replace(facts, orphans=Orphans(**ids))
 
 
-def with_task(name: str, one: dict[str, Any]) -> Callable[[Facts], Facts]:
-    return lambda facts: replace(facts, tasks={**facts.tasks, name: one})
+def with_task(name: str, task: dict[str, Any]) -> Callable[[Facts], Facts]:
+    return lambda facts: replace(facts, tasks={**facts.tasks, name: task})
 
 
 def twice(facts: Facts) -> Facts:
@@ -135,10 +141,10 @@ ERRORS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
 
 @pytest.mark.parametrize(("change", "match"), ERRORS.values(), ids=ERRORS)
 def test_what_is_wrong_is_found(change: Callable[[Facts], Facts], match: str) -> None:
-    found = judge(change(good()))
-    errors = [one for one in found if one.level == "error"]
-    assert any(match in error.what for error in errors), found
-    assert found[0].level == "error"
+    findings = judge(change(good()))
+    errors = [finding for finding in findings if finding.level == "error"]
+    assert any(match in error.what for error in errors), findings
+    assert findings[0].level == "error"
 
 
 NOTES: dict[str, tuple[Callable[[Facts], Facts], str]] = {
@@ -172,18 +178,18 @@ NOTES: dict[str, tuple[Callable[[Facts], Facts], str]] = {
 def test_what_a_crash_leaves_is_told_but_not_wrong(
     change: Callable[[Facts], Facts], match: str
 ) -> None:
-    found = judge(change(good()))
-    assert [one.level for one in found] == ["note"], found
-    assert match in found[0].what
+    findings = judge(change(good()))
+    assert [finding.level for finding in findings] == ["note"], findings
+    assert match in findings[0].what
 
 
 def test_a_cycle_of_parents_ends() -> None:
     headers = [header(1, parent="b2"), header(2)]
-    found = lineage.trace(a_run(step=2, head_batch="b2"), headers)
-    assert [step.step for step in found.steps] == [1, 2]
-    assert found.broken_at == "b2"
+    traced = lineage.trace(a_run(step=2, head_batch="b2"), headers)
+    assert [step.step for step in traced.steps] == [1, 2]
+    assert traced.broken_at == "b2"
 
 
 def test_training_again_is_no_error_where_it_is_declared() -> None:
     facts = replace(twice(good()), max_trainings=2)
-    assert not any("were trained by more" in one.what for one in judge(facts))
+    assert not any("were trained by more" in finding.what for finding in judge(facts))

@@ -47,18 +47,20 @@ def as_secret(values: dict[str, str]) -> str:
 
 
 def test_a_pod_needs_no_option(tmp_path: Path) -> None:
-    found = resolve([], {"RL_STORES_FOLDER": str(mounted(tmp_path))})
-    assert found.mongo_uri.get_secret_value() == VALUES["mongoUri"]
-    assert found == resolve(["--stores-folder", str(tmp_path)])
+    resolved = resolve([], {"RL_STORES_FOLDER": str(mounted(tmp_path))})
+    assert resolved.mongo_uri.get_secret_value() == VALUES["mongoUri"]
+    assert resolved == resolve(["--stores-folder", str(tmp_path)])
 
 
 def test_forwarded_ports_replace_addresses_only() -> None:
     arguments = ["--secret", "-", "--mongo-address", "127.0.0.1:2701"]
-    found = resolve([*arguments, "--s3-endpoint", "http://127.0.0.1:9001"], {}, as_secret(VALUES))
-    assert found.mongo_uri.get_secret_value() == (
+    resolved = resolve(
+        [*arguments, "--s3-endpoint", "http://127.0.0.1:9001"], {}, as_secret(VALUES)
+    )
+    assert resolved.mongo_uri.get_secret_value() == (
         "mongodb://user:hidden@127.0.0.1:2701/?authSource=admin&directConnection=true"
     )
-    assert (found.s3_endpoint, found.s3_bucket) == ("http://127.0.0.1:9001", "rl-data")
+    assert (resolved.s3_endpoint, resolved.s3_bucket) == ("http://127.0.0.1:9001", "rl-data")
 
 
 def test_the_environment_comes_before_the_files(tmp_path: Path) -> None:
@@ -67,8 +69,8 @@ def test_the_environment_comes_before_the_files(tmp_path: Path) -> None:
         "RL_STORES_MONGO_URI": "mongodb://other/",
         "RL_STORES_S3_BUCKET": "other-bucket",
     }
-    found = resolve([], environ)
-    assert (found.mongo_uri.get_secret_value(), found.s3_bucket) == (
+    resolved = resolve([], environ)
+    assert (resolved.mongo_uri.get_secret_value(), resolved.s3_bucket) == (
         "mongodb://other/",
         "other-bucket",
     )

@@ -17,9 +17,9 @@ def reader(*, skip: bool = False) -> SourceReader:
     return SourceReader(SOURCE, field="spec.data.train[0]", skip=skip)
 
 
-def read(found: SourceReader, *lines: bytes) -> list[Example]:
-    examples = list(found.read(read_text([b"".join(lines)]), file=SOURCE.uri))
-    found.check_any()
+def read(source: SourceReader, *lines: bytes) -> list[Example]:
+    examples = list(source.read(read_text([b"".join(lines)]), file=SOURCE.uri))
+    source.check_any()
     return examples
 
 
@@ -45,11 +45,11 @@ def test_a_bad_record_is_refused_by_file_place_and_field(lines: list[bytes], mes
 
 
 def test_bad_records_are_left_out_and_counted() -> None:
-    found = reader(skip=True)
-    assert [one.id for one in read(found, BAD, GOOD, b"[1]\n", GOOD, BAD, BAD)] == ["a"]
-    assert (found.records, found.skipped, len(found.first_skipped)) == (1, 5, 3)
-    assert found.first_skipped[0].startswith("s3://data/train.jsonl line 1: field 'answer'")
-    assert found.first_skipped[2] == "s3://data/train.jsonl line 4: id 'a' occurs twice"
+    source = reader(skip=True)
+    assert [example.id for example in read(source, BAD, GOOD, b"[1]\n", GOOD, BAD, BAD)] == ["a"]
+    assert (source.records, source.skipped, len(source.first_skipped)) == (1, 5, 3)
+    assert source.first_skipped[0].startswith("s3://data/train.jsonl line 1: field 'answer'")
+    assert source.first_skipped[2] == "s3://data/train.jsonl line 4: id 'a' occurs twice"
 
 
 def test_nothing_but_bad_records_is_refused_all_the_same() -> None:
@@ -64,7 +64,7 @@ def test_a_broken_array_is_refused_although_bad_records_are_skipped() -> None:
 
 
 def test_an_id_is_unique_over_all_files_of_a_source() -> None:
-    found = reader()
-    read(found, GOOD)
+    source = reader()
+    read(source, GOOD)
     with pytest.raises(RefusedError, match="id 'a' occurs twice"):
-        read(found, GOOD)
+        read(source, GOOD)

@@ -35,21 +35,21 @@ def test_a_query_and_its_answer() -> None:
 
 def test_columns_rename_fields_and_a_record_without_an_id_is_named_by_its_place() -> None:
     columns = Columns(query="question", answer="solution")
-    found = parse({"question": "x", "solution": "y"}, columns)
-    assert found == Example(id="line 7", messages=(user("x"),), answer="y")
+    example = parse({"question": "x", "solution": "y"}, columns)
+    assert example == Example(id="line 7", messages=(user("x"),), answer="y")
     with pytest.raises(BadRecordError, match="field 'key' is missing"):
         parse({"query": "x", "answer": "y"}, Columns(id="key"))
 
 
 def test_a_conversation_is_asked_up_to_the_last_users_turn() -> None:
     turns = [turn("user", "a"), turn("assistant", "b"), turn("user", "c"), turn("assistant", "d")]
-    found = parse({"messages": turns}, CHAT)
-    assert [(message.role, message.text) for message in found.messages] == [
+    example = parse({"messages": turns}, CHAT)
+    assert [(message.role, message.text) for message in example.messages] == [
         ("user", "a"),
         ("assistant", "b"),
         ("user", "c"),
     ]
-    assert found.answer == "d"
+    assert example.answer == "d"
     columns = Columns(messages="messages", answer="label")
     assert parse({"messages": turns, "label": 4}, columns).answer == "4"
     assert parse({"messages": turns[:1], "label": 4}, columns).messages == (user("a"),)
@@ -61,18 +61,18 @@ def test_parts_of_a_message_are_kept() -> None:
         {"type": "text", "text": "b"},
     ]
     record = {"messages": [turn("system", "s"), turn("user", content), turn("assistant", "c")]}
-    found = parse(record, CHAT).messages[1]
-    assert found.content == (ContentPart(text="a"), ContentPart(text="b"))
-    assert found.text == "ab"
+    message = parse(record, CHAT).messages[1]
+    assert message.content == (ContentPart(text="a"), ContentPart(text="b"))
+    assert message.text == "ab"
 
 
 def test_a_record_may_name_its_scorer_and_its_answer_schema() -> None:
     columns = Columns(scorer="judge", answer_schema="form")
     record = {"id": "a", "query": "q", "answer": "2", "judge": "Math", "form": "Boxed"}
-    found = parse(record, columns)
-    assert (found.scorer, found.answer_schema) == ("Math", "Boxed")
-    found = parse(record | {"judge": None, "form": None}, columns)
-    assert (found.scorer, found.answer_schema) == ("", "")
+    example = parse(record, columns)
+    assert (example.scorer, example.answer_schema) == ("Math", "Boxed")
+    example = parse(record | {"judge": None, "form": None}, columns)
+    assert (example.scorer, example.answer_schema) == ("", "")
     assert parse(record).scorer == ""
     with pytest.raises(BadRecordError, match=r"field 'form' is \"XML\", not one of Answer, Boxed"):
         parse(record | {"form": "XML"}, columns)

@@ -24,13 +24,13 @@ def cut(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def values(data: bytes, size: int = 7) -> list[Any]:
-    found = list(read_text(cut(data, size)))
-    assert not any(one.problem for one in found)
-    return [one.value for one in found]
+    records = list(read_text(cut(data, size)))
+    assert not any(record.problem for record in records)
+    return [record.value for record in records]
 
 
 def places(data: bytes, size: int = 7) -> list[tuple[str, Any]]:
-    return [(one.place, one.value) for one in read_text(cut(data, size))]
+    return [(record.place, record.value) for record in read_text(cut(data, size))]
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -48,7 +48,7 @@ def test_an_array_is_read_whatever_its_chunks(
 def test_lines_are_read_whatever_their_chunks(
     objects: list[dict[str, Any]], size: int, end: bytes
 ) -> None:
-    data = b"".join(json.dumps(one).encode() + end for one in objects)
+    data = b"".join(json.dumps(value).encode() + end for value in objects)
     assert values(data, size) == objects
     assert values(data.removesuffix(end), size) == objects
 
@@ -80,9 +80,9 @@ def test_a_bad_line_is_one_record(line: bytes, problem: str) -> None:
 def test_a_line_without_an_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "MAX_RECORD_BYTES", 50)
     long = b'{"a": "' + b"x" * 5000 + b'"}'
-    found = list(read_text(cut(b"{}\n" + long + b"\n{}", 20)))
-    assert found[1] == RawRecord(place="line 2", problem="is longer than 50 bytes")
-    assert [one.place for one in found] == ["line 1", "line 2", "line 3"]
+    records = list(read_text(cut(b"{}\n" + long + b"\n{}", 20)))
+    assert records[1] == RawRecord(place="line 2", problem="is longer than 50 bytes")
+    assert [record.place for record in records] == ["line 1", "line 2", "line 3"]
     with pytest.raises(UnreadableError, match="line 1 is longer than 50 bytes"):
         list(read_text(cut(b"[" + long + b"]", 20)))
 
