@@ -26,10 +26,10 @@ check: venv ## Lint, types, import rules, generated files, docs, chart
 	$(VENV)/lint-imports
 	$(VENV)/python -m rl_contracts.spec.schema.crd --check crds charts/rl-operator/charts/crds/templates
 	$$(python3 -m rl_local bin helm) lint --strict charts/rl-operator
-	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet --site-dir $(CACHE)/site
+	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet
 
 docs: venv ## Build the documentation as a site into out/site
-	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --site-dir out/site
+	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict
 
 unit: venv ## Pure tests
 	$(VENV)/pytest tests/unit -q
