@@ -18,7 +18,7 @@ from benchmarks.support.result import Result, is_quick
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.objects import Objects
-from rl_sampler.policy.relay.client import Patience
+from rl_sampler.policy.relay.client import PeerTimeouts
 from tests.contract.policy_broadcast.relaying import running_pool
 from tests.contract.policy_broadcast.world import Line, Subscriber
 
@@ -55,7 +55,7 @@ def egress(objects: Objects, folder: Path, count: int, *, relay: bool) -> dict[s
     line = Line(objects, remember=False, delta=Delta(anchor_every=100), epoch=epoch)
     tensors, figures = policy(SIZE), {}
     members = count if relay else 0
-    with running_pool(objects, folder, tensors, count=members, patience=Patience()) as pool:
+    with running_pool(objects, folder, tensors, count=members, timeouts=PeerTimeouts()) as pool:
         homes = pool.members or [
             Subscriber.make(folder / str(index), objects, tensors) for index in range(count)
         ]

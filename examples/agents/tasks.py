@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from rl_contracts.documents.task import Message
-from rl_sampler.agents import IN_TEXT, introduced
+from rl_sampler.agents import IN_TEXT, with_instructions
 
 EXAMPLES = Path(__file__).parent.parent
 Episode = list[dict[str, str]]
@@ -49,7 +49,7 @@ class Task:
         if agent.get("systemPrompt"):
             messages.insert(0, Message(role="system", content=agent["systemPrompt"]))
         if agent["kind"] in IN_TEXT:
-            messages = introduced(messages, IN_TEXT[agent["kind"]](()))
+            messages = with_instructions(messages, IN_TEXT[agent["kind"]](()))
         return [{"role": message.role, "content": message.text} for message in messages]
 
 

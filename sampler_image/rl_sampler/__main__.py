@@ -26,10 +26,11 @@ FAILED, REFUSED, TERMINATED = 1, 2, 143
 
 
 def main(arguments: list[str], environ: Mapping[str, str]) -> int:
-    """Run one of the two programs.
+    """Run ``stage`` or ``serve``.
 
     Returns:
-        0, 1 when another try may succeed, 2 when something must be changed first.
+        0 on success; 1 when a retry may succeed; 2 when the job or the cluster must be changed
+        first.
     """
     parser = argparse.ArgumentParser(prog="rl_sampler", description=__doc__)
     parser.add_argument("program", choices=("stage", "serve"))
@@ -56,7 +57,8 @@ def _run(program: str, assignment: Assignment, settings: StoreSettings) -> None:
     stores = Stores.connect(settings, patience_seconds=patience)
     try:
         if staging:
-            # Nothing half-done counts, and a container's first process dies of no signal by itself.
+            # Incomplete work is discarded anyway. The handler is needed because the kernel ignores
+            # signals without a handler for the first process of a container.
             signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
             prepare(assignment, stores=stores)
         else:

@@ -1,8 +1,8 @@
-"""What scorers, tools and agents of one's own import; docs/guides/extending.md tells how they look.
+"""The types that a user's scorers, tools and agents import; see docs/guides/extending.md.
 
-A scorer is called with a Response and returns a number in [0, 1]; a tool is a function whose
-arguments the policy chooses; an agent is called with a Member and returns why the episode ended.
-Scorers and tools may be plain or ``async`` functions, an agent is ``async``.
+A scorer takes a Response and returns a number in [0, 1]. A tool is a function whose arguments the
+policy chooses. An agent takes a Member and returns why the episode ended. Scorers and tools may be
+plain or ``async`` functions; agents must be ``async``.
 """
 
 from __future__ import annotations

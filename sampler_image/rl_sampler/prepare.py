@@ -1,4 +1,4 @@
-"""The init container: model and newest policy lie on the local disk before the engine starts."""
+"""The init container: stages model and newest policy on the local disk for the engine's start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.policy.base import stage_base
-from rl_sampler.policy.model import base_places
+from rl_sampler.policy.model import base_locations
 from rl_sampler.policy.relay.wiring import relay_of
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
@@ -18,17 +18,17 @@ logger = logging.getLogger(__name__)
 
 
 def prepare(assignment: Assignment, *, stores: Stores) -> None:
-    """Stage the model, then the published policy if there is one, and link what to start from.
+    """Stage the model and the published policy, if any, and link what the engine starts from.
 
     Raises:
-        RefusedError: there is no usable model.
+        RefusedError: the manifest's model is not usable.
         StoreUnavailableError: a store does not answer.
     """
     spec = assignment.spec
     weights = assignment.weights
     if not weights.base.is_dir():
         weights.base.parent.mkdir(parents=True, exist_ok=True)
-        stage_base(stores.objects, places=base_places(assignment, stores), folder=weights.base)
+        stage_base(stores.objects, places=base_locations(assignment, stores), folder=weights.base)
     signature = run_signature(weights.base, spec)
     relay = relay_of(assignment, stores)
     stager = Stager(stores.objects, weights=weights, signature=signature, relay=relay)
@@ -36,13 +36,13 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
         weights.link_current(weights.base)
     run = stores.runs.get(assignment.run)
     if run is None or run.policy is None:
-        logger.info("nothing is published yet: the engine starts from the model")
+        logger.info("no policy is published yet: the engine starts from the model")
         return
     try:
-        staged = stager.stage(run.policy, keep=[], ended=threading.Event())
+        staged = stager.stage(run.policy, keep=[], cancelled=threading.Event())
     except (IntegrityError, ObjectMissingError) as error:
         # The agent follows the pointer anyway; the engine must not wait for a good policy.
-        logger.warning("published policy cannot be staged, starting without it: %s", error)
+        logger.warning("cannot stage the published policy, starting without it: %s", error)
         return
     weights.link_policy(staged.folder)
-    logger.info("version %d is ready for the engine", run.policy.version)
+    logger.info("version %d is staged for the engine", run.policy.version)

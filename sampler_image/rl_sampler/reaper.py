@@ -1,4 +1,4 @@
-"""Takes back lapsed claims while no trainer is there to do it; one agent at a time."""
+"""Takes back expired claims while no trainer does it; one agent of the run at a time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rl_contracts.documents.run import Run
 from rl_contracts.stores.leases import REAPER
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.shared_stores import OUTAGES, SharedState
+from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 TRAINER_SILENT_SECONDS = 20.0
-"""A trainer beats every two seconds and reaps by itself."""
+"""A trainer beats every two seconds and reaps itself."""
 LEASE_SECONDS = 20.0
 
 
 def is_needed(run: Run | None, *, now: float) -> bool:
-    """Whether nobody else reaps; ``now`` is the store's time."""
+    """Whether the agents must reap, because no trainer does; ``now`` is the store's time."""
     return (
         run is not None
         and run.outcome is None
@@ -30,27 +30,27 @@ def is_needed(run: Run | None, *, now: float) -> bool:
 
 
 class Reaper:
-    """Between two trainers, samplers still die: their work goes on elsewhere."""
+    """Takes back claims of samplers that died while no trainer runs."""
 
-    def __init__(self, assignment: Assignment, *, shared: SharedState, serving: Serving) -> None:
+    def __init__(self, assignment: Assignment, *, shared: SharedStores, serving: Serving) -> None:
         self._assignment, self._shared, self._serving = assignment, shared, serving
 
     async def run(self) -> None:
-        """Look again and again until cancelled; outages are told by SharedState."""
+        """Check every POLL_SECONDS until cancelled; SharedStores reports outages."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             with contextlib.suppress(*OUTAGES):
-                await self._look()
+                await self._reap_if_needed()
 
-    async def _look(self) -> None:
+    async def _reap_if_needed(self) -> None:
         stores, run = self._shared.stores, self._assignment.run
-        now = await self._shared.ask(stores.mongo.now)
+        now = await self._shared.call(stores.mongo.now)
         if not is_needed(self._serving.run, now=now):
             return
         holder = self._assignment.sampler
-        if await self._shared.ask(
+        if await self._shared.call(
             stores.leases.hold, run, REAPER, holder=holder, seconds=LEASE_SECONDS
         ):
-            taken = await self._shared.ask(stores.tasks.reap, run)
+            taken = await self._shared.call(stores.tasks.reap, run)
             if taken:
-                logger.warning("took back %d claims whose lease ran out", taken)
+                logger.warning("took back %d claims whose lease expired", taken)

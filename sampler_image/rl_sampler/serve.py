@@ -1,4 +1,4 @@
-"""The agent's life: register, follow the policy, claim tasks; on SIGTERM drain and leave."""
+"""The agent's main program: registers, follows the policy, claims tasks; drains on SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 import aiohttp
 
 from rl_contracts.stores.connect import Stores
-from rl_sampler.completions.directory import Directory
+from rl_sampler.completions.failover import Failovers
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import open_session
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.engine.passthrough import passing_on
 from rl_sampler.engine.probes import listening
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.shared_stores import SharedState
-from rl_sampler.engine.tally import Tally
+from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.policy.follow import PolicyFollower
@@ -29,8 +29,8 @@ from rl_sampler.policy.relay.wiring import relay_listening, relay_of
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
 from rl_sampler.run_watch import RunWatch
-from rl_sampler.sandbox.wiring import sandbox_of
-from rl_sampler.user_code.bring import Brought, bring
+from rl_sampler.sandbox.client import sandbox_of
+from rl_sampler.user_code.components import Components, load_components
 from rl_sampler.wiring import Agent, Claiming, claiming_of
 
 logger = logging.getLogger(__name__)
@@ -49,23 +49,23 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
         loop.add_signal_handler(number, stop.set)
     problems = Problems()
     startup = assignment.template.engine.startup_seconds
-    serving, tally = Serving(adapters=assignment.weights.adapters), Tally()
+    serving, counters = Serving(adapters=assignment.weights.adapters), Counters()
     async with open_session() as session, aiohttp.ClientSession() as outside:
         agent = Agent(
             assignment=assignment,
-            shared=SharedState(stores, problems=problems),
+            shared=SharedStores(stores, problems=problems),
             engine=assignment.engine(session),
             health=EngineHealth(startup_seconds=startup, now=loop.time()),
             serving=serving,
-            tally=tally,
+            counters=counters,
             problems=problems,
             outages=Outages(serving=serving, problems=problems),
             weights=assignment.weights,
         )
-        directory = Directory(
+        failovers = Failovers(
             session=outside,
             secrets=assignment.env.endpoint_secrets_folder,
-            tally=tally,
+            counters=counters,
             outages=agent.outages,
         )
         application = agent.probes().application()
@@ -75,23 +75,23 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             passing_on(agent.passthrough(), port=assignment.env.chat_port),
         ):
             if assignment.env.code_folder is not None:
-                # Behind the image's own: a module of the user's cannot take the place of one.
+                # Last on the path, so that a user's module cannot replace a module of the image.
                 sys.path.append(str(assignment.env.code_folder))
-            brought = await bring(
+            components = await load_components(
                 assignment.spec,
-                directory=directory,
+                failovers=failovers,
                 sandbox=sandbox_of(assignment),
                 problems=problems,
                 stop=stop,
             )
-            if brought is not None:
-                await _live(agent, brought, stop)
-        await directory.close()
+            if components is not None:
+                await _live(agent, components, stop)
+        await failovers.close()
     logger.info("drained")
 
 
-async def _live(agent: Agent, brought: Brought, stop: asyncio.Event) -> None:
-    heartbeat, watch = agent.heartbeat(brought), agent.watch()
+async def _live(agent: Agent, components: Components, stop: asyncio.Event) -> None:
+    heartbeat, watch = agent.heartbeat(components), agent.watch()
     run_watch = RunWatch(
         agent.shared,
         run=agent.assignment.run,
@@ -105,7 +105,7 @@ async def _live(agent: Agent, brought: Brought, stop: asyncio.Event) -> None:
             group.create_task(run_watch.run(), name="run watch"),
             group.create_task(agent.reaper().run(), name="reaper"),
         ]
-        working = group.create_task(_work(agent, brought, watch, stop=stop), name="work")
+        working = group.create_task(_work(agent, components, watch, stop=stop), name="work")
         await stop.wait()
         heartbeat.drain()
         await working
@@ -114,8 +114,10 @@ async def _live(agent: Agent, brought: Brought, stop: asyncio.Event) -> None:
         heartbeat.leave()
 
 
-async def _work(agent: Agent, brought: Brought, watch: EngineWatch, *, stop: asyncio.Event) -> None:
-    """Follow and claim until told to stop, then drain."""
+async def _work(
+    agent: Agent, components: Components, watch: EngineWatch, *, stop: asyncio.Event
+) -> None:
+    """Follow the policy and claim tasks until ``stop`` is set, then drain."""
     spec = agent.assignment.spec
     follower = PolicyFollower(
         engine=agent.engine,
@@ -128,13 +130,13 @@ async def _work(agent: Agent, brought: Brought, watch: EngineWatch, *, stop: asy
         ),
         weights=agent.weights,
         serving=agent.serving,
-        tally=agent.tally,
+        counters=agent.counters,
         problems=agent.problems,
         sync=spec.weight_sync,
     )
     async with asyncio.TaskGroup() as group:
         following = group.create_task(follower.run(), name="policy follower")
-        claiming = await claiming_of(agent, brought, watch)
+        claiming = await claiming_of(agent, components, watch)
         if claiming is None:
             await stop.wait()
         else:

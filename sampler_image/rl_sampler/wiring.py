@@ -1,4 +1,4 @@
-"""The parts of an agent, put together."""
+"""Builds the parts of an agent."""
 
 from __future__ import annotations
 
@@ -11,147 +11,149 @@ from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import Engine
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.engine.passthrough import Passthrough
 from rl_sampler.engine.probes import Probes
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.shared_stores import SharedState
+from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
-from rl_sampler.engine.tally import Tally
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.episode import EpisodeRunner
-from rl_sampler.episodes.rollout_runner import Player
+from rl_sampler.episodes.rollout_runner import RolloutRunner
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
 from rl_sampler.reaper import Reaper
 from rl_sampler.tasks.claims import ClaimBook
-from rl_sampler.tools.patience import PatientToolbox
 from rl_sampler.tools.toolbox import Toolbox
-from rl_sampler.user_code.bring import Brought
+from rl_sampler.tools.waiting import WaitingToolbox
+from rl_sampler.user_code.components import Components
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """State that the agent's tasks share."""
+    """State that the agent's asyncio tasks share, and factories of its parts."""
 
     assignment: Assignment
-    shared: SharedState
+    shared: SharedStores
     engine: Engine
     health: EngineHealth
     serving: Serving
-    tally: Tally
+    counters: Counters
     problems: Problems
     outages: Outages
     weights: WeightsFolder
 
     def watch(self) -> EngineWatch:
-        """Whoever watches the engine."""
+        """The watch of the engine."""
         return EngineWatch(
             self.engine, health=self.health, serving=self.serving, problems=self.problems
         )
 
-    def heartbeat(self, brought: Brought) -> Heartbeat:
-        """Whoever tells of this sampler."""
+    def heartbeat(self, components: Components) -> Heartbeat:
+        """The heartbeat."""
         return Heartbeat(
             self.assignment,
             shared=self.shared,
             serving=self.serving,
-            tally=self.tally,
+            counters=self.counters,
             problems=self.problems,
             outages=self.outages,
-            scorers=brought.known,
-            refusals=brought.refusals,
+            scorers=components.known,
+            refusals=components.refusals,
         )
 
     def reaper(self) -> Reaper:
-        """Whoever takes back what dead samplers hold while no trainer does."""
+        """The reaper of expired claims."""
         return Reaper(self.assignment, shared=self.shared, serving=self.serving)
 
     def passthrough(self) -> Passthrough:
-        """Whoever answers people."""
+        """The API of the served policy for people."""
         return Passthrough(self.engine, serving=self.serving, problems=self.problems)
 
     def probes(self) -> Probes:
-        """Whoever answers the kubelet."""
+        """The probes for the kubelet."""
         return Probes(
             serving=self.serving,
             health=self.health,
             problems=self.problems,
-            registry=agent_registry(serving=self.serving, tally=self.tally, problems=self.problems),
+            registry=agent_registry(
+                serving=self.serving, counters=self.counters, problems=self.problems
+            ),
             shares_engine=self.assignment.env.engine_runs > 1,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Claiming:
-    """Whoever takes tasks, and whoever keeps them."""
+    """The claimer of tasks, and what it needs to run."""
 
     claimer: Claimer
     book: ClaimBook
-    toolbox: PatientToolbox
+    toolbox: WaitingToolbox
 
 
-async def claiming_of(agent: Agent, brought: Brought, watch: EngineWatch) -> Claiming | None:
-    """None where no claim could end well: then only the registration is of use."""
-    if brought.refusals:
+async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) -> Claiming | None:
+    """The claimer; None where no claim could succeed: then the sampler only registers."""
+    if components.refusals:
         return None
-    unknown = brought.scorers.unknown(agent.assignment.spec.reward)
+    unknown = components.scorers.unknown(agent.assignment.spec.reward)
     if unknown:
-        # The operator refuses the job by the scorers that this sampler registers.
-        agent.problems.note("scorers", f"this sampler does not know {', '.join(unknown)}")
+        # The operator refuses the job, because this sampler does not register these scorers.
+        agent.problems.note("scorers", f"this sampler does not have {', '.join(unknown)}")
         return None
     try:
         prompts = await asyncio.to_thread(load_prompts, agent.weights.base)
     except PromptError as error:
         agent.problems.note("tokenizer", str(error))
         return None
-    slots, toolbox = Slots(), _toolbox(agent, brought)
+    slots, toolbox = Slots(), _toolbox(agent, components)
     book = ClaimBook(agent.shared)
     claimer = Claimer(
         agent.assignment,
         shared=agent.shared,
         book=book,
-        runner=_runner(agent, brought, watch, prompts=prompts, toolbox=toolbox, slots=slots),
+        runner=_runner(agent, components, watch, prompts=prompts, toolbox=toolbox, slots=slots),
         serving=agent.serving,
         slots=slots,
-        tally=agent.tally,
+        counters=agent.counters,
         outages=agent.outages,
     )
     return Claiming(claimer, book, toolbox)
 
 
-def _toolbox(agent: Agent, brought: Brought) -> PatientToolbox:
+def _toolbox(agent: Agent, components: Components) -> WaitingToolbox:
     spec = agent.assignment.spec
     tools = Toolbox(
         spec.agent.mcp_servers,
         secrets=agent.assignment.env.tool_secrets_folder,
         longest=spec.agent.result_characters,
-        tally=agent.tally,
-        own=brought.tools,
-        browser=brought.browser,
+        counters=agent.counters,
+        own=components.tools,
+        browser=components.browser,
     )
-    return PatientToolbox(tools, outages=agent.outages)
+    return WaitingToolbox(tools, outages=agent.outages)
 
 
 def _runner(
     agent: Agent,
-    brought: Brought,
+    components: Components,
     watch: EngineWatch,
     *,
     prompts: Prompts,
-    toolbox: PatientToolbox,
+    toolbox: WaitingToolbox,
     slots: Slots,
 ) -> EpisodeRunner:
     spec = agent.assignment.spec
-    player = Player(
+    rollout_runner = RolloutRunner(
         spec=spec,
-        act=brought.own.agent or AGENTS[spec.agent.kind],
-        scorers=brought.scorers,
+        act=components.user_code.agent or AGENTS[spec.agent.kind],
+        scorers=components.scorers,
         serving=agent.serving,
-        tally=agent.tally,
+        counters=agent.counters,
     )
     return EpisodeRunner(
         spec=spec,
@@ -160,11 +162,11 @@ def _runner(
         chats=Chats(prompts),
         stop_tokens=prompts.stop_tokens,
         toolbox=toolbox,
-        player=player,
-        users=brought.users,
+        rollout_runner=rollout_runner,
+        users=components.users,
         shared=agent.shared,
         serving=agent.serving,
         slots=slots,
-        tally=agent.tally,
+        counters=agent.counters,
         problems=agent.problems,
     )

@@ -1,1 +1,1 @@
-"""Plugin of SGLang for the CPU engine image: ``torch_native`` attention, whole batches at once."""
+"""SGLang plugin of the CPU engine image: ``torch_native`` attention over whole batches."""

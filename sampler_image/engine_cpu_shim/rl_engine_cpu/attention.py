@@ -1,8 +1,8 @@
-"""Causal attention over a cache whose slots a table names, several sequences in one call.
+"""Causal attention over a paged cache, for several sequences in a call.
 
 SGLang's ``torch_native`` calls ``scaled_dot_product_attention`` once per sequence and layer. Here
-what is the same in every layer (slots, mask, rows) is made once per forward, and a layer is one
-gather of keys and of values and one call for all sequences of a batch.
+slots, mask and rows, which are the same in every layer, are computed once per forward. A layer then
+takes a gather of keys, a gather of values and a call for each batch of sequences.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rl_engine_cpu.batches import batches
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Sequences that one call attends to, padded to the longest of them.
+    """The sequences of a call, padded to the longest.
 
     Attributes:
-        sequences: how many.
-        slots: of the keys of all of them, one sequence after the other.
-        mask: what is added to the scores, (sequences, 1, queries, keys).
-        rows: where the queries lie, one sequence after the other; ``None``: one query each, in
-            order. A sequence with fewer queries than the longest repeats its last one.
+        sequences: their number.
+        slots: cache slots of the keys, int, (sequences * keys,), sequence after sequence.
+        mask: added to the scores: 0 or -inf, float, (sequences, 1, queries, keys).
+        rows: rows of the queries, int, (sequences * queries,), sequence after sequence; a shorter
+            sequence repeats its last query. None where each sequence has a single query, in order.
     """
 
     sequences: int
@@ -42,17 +42,17 @@ def plan(
     keys: Sequence[int],
     dtype: torch.dtype,
 ) -> list[Call] | None:
-    """What is the same in every layer of one forward.
+    """Plan the calls of a forward; the plan is the same for every layer.
 
     Args:
-        table: slot of each token, (requests, tokens).
-        requests: row of each sequence in the table.
-        queries: how many queries each sequence has: its last tokens.
-        keys: how many tokens each sequence has.
+        table: cache slot of each token, int, (requests, tokens).
+        requests: row of each sequence in the table, int, (sequences,).
+        queries: number of queries of each sequence, which are its last tokens.
+        keys: number of tokens of each sequence.
         dtype: of the queries.
 
     Returns:
-        The calls, or ``None`` where a sequence is too long for a mask.
+        The calls, or None where a sequence is too long for a mask.
     """
     divided = batches(queries, keys)
     if divided is None:
@@ -60,16 +60,16 @@ def plan(
     lengths = torch.tensor([queries, keys])
     first = lengths[0].cumsum(0) - lengths[0]
     in_order = len(divided) == 1 and max(queries) == 1
-    found = []
+    calls = []
     for members in divided:
         chosen = torch.tensor(members)
-        asked, there = lengths[:, chosen].unbind()
-        seen, rows = _visible(asked, there)
-        slots = table[:, : seen.shape[-1]].index_select(0, requests.index_select(0, chosen))
-        # Padding repeats a sequence's own first slot: what another left behind is never read.
-        slots = torch.where(seen[:, -1], slots, slots[:, :1])
-        mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, float("-inf"))
-        found.append(
+        visible, rows = _visible(*lengths[:, chosen].unbind())
+        slots = table[:, : visible.shape[-1]].index_select(0, requests.index_select(0, chosen))
+        # Padding repeats a sequence's own first slot, so that stale values of other sequences are
+        # never read.
+        slots = torch.where(visible[:, -1], slots, slots[:, :1])
+        mask = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf"))
+        calls.append(
             Call(
                 sequences=len(members),
                 slots=slots.reshape(-1),
@@ -77,13 +77,20 @@ def plan(
                 rows=None if in_order else (first[chosen, None] + rows).reshape(-1),
             )
         )
-    return found
+    return calls
 
 
 def _visible(queries: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which keys each query sees, and which of its sequence's queries each row is.
+    """Whether a query sees a key, and the index of each row's query in its sequence.
 
-    A sequence with fewer queries than the longest repeats its last one.
+    A sequence with fewer queries than the longest repeats its last query.
+
+    Args:
+        queries: number of queries of each sequence, int, (sequences,).
+        keys: number of keys of each sequence, int, (sequences,).
+
+    Returns:
+        bool, (sequences, queries, keys), and int, (sequences, queries).
     """
     rows = torch.arange(int(queries.max())).minimum(queries[:, None] - 1)
     position = (keys - queries)[:, None] + rows
@@ -98,26 +105,27 @@ def attend(
     calls: Sequence[Call],
     scale: float,
 ) -> torch.Tensor:
-    """Attention of one layer.
+    """Attention of a layer.
 
     Args:
         query: (tokens, heads, size).
-        keys: the layer's cache, (slots, key-value heads, size); heads are a multiple of these.
-        values: as the keys.
-        calls: of this forward.
-        scale: of the scores.
+        keys: the layer's cache, (slots, key-value heads, size); ``heads`` is a multiple of the
+            key-value heads.
+        values: the layer's cache, with the shape of the keys.
+        calls: the plan of this forward.
+        scale: factor of the scores.
 
     Returns:
-        (tokens, heads, size).
+        The outputs, (tokens, heads, size).
     """
     if calls[0].rows is None:
         return _call(query, keys, values, call=calls[0], scale=scale).view_as(query)
     output = torch.empty_like(query)
     for call in calls:
         assert call.rows is not None
-        found = _call(query.index_select(0, call.rows), keys, values, call=call, scale=scale)
-        # A row that stands twice is written twice, with the same numbers.
-        output.index_copy_(0, call.rows, found)
+        rows = _call(query.index_select(0, call.rows), keys, values, call=call, scale=scale)
+        # A repeated row is written twice, with the same numbers.
+        output.index_copy_(0, call.rows, rows)
     return output
 
 
@@ -129,9 +137,9 @@ def _call(
     call: Call,
     scale: float,
 ) -> torch.Tensor:
-    """Rows of the queries in, rows of the outputs out, (rows, heads, size)."""
+    """Attention of a call: query rows to output rows, both (rows, heads, size)."""
     _, heads, size = query.shape
-    found = scaled_dot_product_attention(
+    output = scaled_dot_product_attention(
         query.view(call.sequences, -1, heads, size).transpose(1, 2),
         _gathered(keys, call),
         _gathered(values, call),
@@ -139,10 +147,10 @@ def _call(
         scale=scale,
         enable_gqa=heads != keys.shape[1],
     )
-    return found.transpose(1, 2).reshape(-1, heads, size)
+    return output.transpose(1, 2).reshape(-1, heads, size)
 
 
 def _gathered(cache: torch.Tensor, call: Call) -> torch.Tensor:
-    """(sequences, heads, keys, size)."""
-    found = cache.index_select(0, call.slots)
-    return found.view(call.sequences, -1, *cache.shape[1:]).transpose(1, 2)
+    """The cache entries of a call's slots, (sequences, heads, keys, size)."""
+    entries = cache.index_select(0, call.slots)
+    return entries.view(call.sequences, -1, *cache.shape[1:]).transpose(1, 2)

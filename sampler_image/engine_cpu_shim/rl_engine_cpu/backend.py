@@ -1,4 +1,4 @@
-"""The attention backend that SGLang calls: whole batches where we can, its own loop elsewhere."""
+"""The attention backend that SGLang calls: whole batches where possible, else SGLang's own loop."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LOG = logging.getLogger(__name__)
 
 
 class BatchedAttention(TorchNativeAttnBackend):  # type: ignore[misc]  # mypy reads no SGLang
-    """``torch_native`` with one call per layer for sequences of like length.
+    """``torch_native`` with a call per layer for sequences of similar length.
 
-    Causal self-attention of a decoder is computed here. A layer or forward of any other kind
-    (sliding window, cross attention, an encoder's layers, speculation, a cache of another type)
-    goes to SGLang's own code, sequence by sequence.
+    It computes the causal self-attention of decoders. All other layers and forwards (sliding
+    window, cross attention, encoders, speculation, caches of other types) go to SGLang's own code,
+    which loops over the sequences.
     """
 
     def __init__(self, model_runner: Any) -> None:
@@ -39,33 +39,33 @@ class BatchedAttention(TorchNativeAttnBackend):  # type: ignore[misc]  # mypy re
             LOG.info("torch_native attends to whole batches (rl_engine_cpu)")
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
-        """Plan a forward; SGLang calls it before the first layer."""
+        """Plan a forward; SGLang calls this before the first layer."""
         super().init_forward_metadata(forward_batch)
         self._batch, self._calls = forward_batch, self._planned(forward_batch)
 
     def forward_extend(
         self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True
     ) -> Any:
-        """One layer for prompts and their continuations."""
-        found = self._attended(q, k, v, layer, forward_batch, save_kv_cache)
-        if found is not None:
-            return found
+        """Attention of a layer for prompts and their continuations."""
+        output = self._attended(q, k, v, layer, forward_batch, save_kv_cache)
+        if output is not None:
+            return output
         return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache)
 
     def forward_decode(
         self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True
     ) -> Any:
-        """One layer for one token of each sequence."""
-        found = self._attended(q, k, v, layer, forward_batch, save_kv_cache)
-        if found is not None:
-            return found
+        """Attention of a layer for the next token of each sequence."""
+        output = self._attended(q, k, v, layer, forward_batch, save_kv_cache)
+        if output is not None:
+            return output
         return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache)
 
     def _planned(self, batch: Any) -> list[Call] | None:
         mode = batch.forward_mode
-        others = batch.encoder_lens is not None or batch.spec_info is not None
-        known = mode in (ForwardMode.DECODE, ForwardMode.EXTEND)
-        if others or not known or not self._cache_is_plain:
+        special = batch.encoder_lens is not None or batch.spec_info is not None
+        supported = mode in (ForwardMode.DECODE, ForwardMode.EXTEND)
+        if special or not supported or not self._cache_is_plain:
             return None
         keys = batch.seq_lens.tolist()
         return plan(
@@ -79,7 +79,7 @@ class BatchedAttention(TorchNativeAttnBackend):  # type: ignore[misc]  # mypy re
     def _attended(
         self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save: bool
     ) -> torch.Tensor | None:
-        """The layer's output, or ``None`` where it is not one of ours and nothing was done."""
+        """The layer's output; None, without any effect, where SGLang's own code must compute it."""
         if forward_batch is not self._batch or self._calls is None or not _is_plain(layer):
             return None
         cache = self.token_to_kv_pool
@@ -87,18 +87,18 @@ class BatchedAttention(TorchNativeAttnBackend):  # type: ignore[misc]  # mypy re
             return None
         if save and k is not None and v is not None:
             cache.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc, None), k, v)
-        found = attend(
+        output = attend(
             q.reshape(-1, layer.tp_q_head_num, layer.qk_head_dim),
             cache.get_key_buffer(layer.layer_id),
             cache.get_value_buffer(layer.layer_id),
             calls=self._calls,
             scale=layer.scaling,
         )
-        return found.view(-1, layer.tp_q_head_num * layer.v_head_dim)
+        return output.view(-1, layer.tp_q_head_num * layer.v_head_dim)
 
 
 def _is_plain(layer: Any) -> bool:
-    """Whether it is causal self-attention over everything before."""
+    """Whether a layer is causal self-attention over all earlier tokens."""
     return (
         layer.attn_type == AttentionType.DECODER
         and not layer.is_cross_attention

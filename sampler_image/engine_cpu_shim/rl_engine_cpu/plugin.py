@@ -1,4 +1,4 @@
-"""What SGLang loads by the entry point in ``sglang.srt.plugins``, in each of its processes."""
+"""The plugin that SGLang loads in each process, by the entry point in ``sglang.srt.plugins``."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ NAME = "torch_native"
 
 
 def register() -> None:
-    """Have ``--attention-backend torch_native`` build ours.
+    """Make ``--attention-backend torch_native`` build this plugin's backend.
 
-    The name stays: SGLang asks for it by name where it allocates slots and where it turns graphs
-    off, and what it computes is the same. ``SGLANG_PLUGINS`` with another name leaves it out.
+    The name is reused: SGLang checks for it where it allocates slots and turns off graphs, and the
+    results are the same. ``SGLANG_PLUGINS`` with another name disables the plugin.
     """
     register_attention_backend(NAME)(create)
 
 
 def create(runner: Any) -> Any:
-    """The backend of one model runner; SGLang's own where the model is not on a CPU."""
+    """The backend of a model runner; SGLang's own where the model is not on a CPU."""
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
-    from rl_engine_cpu.backend import BatchedAttention  # as SGLang's own: where it is chosen alone
+    from rl_engine_cpu.backend import BatchedAttention  # imported only where it is used, as above
 
     return (BatchedAttention if runner.device == "cpu" else TorchNativeAttnBackend)(runner)

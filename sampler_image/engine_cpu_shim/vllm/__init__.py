@@ -1,5 +1,5 @@
-"""Stands where SGLang looks for vLLM on a platform that it has no kernels for.
+"""A stub for SGLang, which imports vLLM on platforms for which it has no kernels.
 
-SGLang 0.5.23 imports one symbol of vLLM while it builds a model on a host without an accelerator,
-and then dispatches to its own torch code. This is no part of vLLM.
+SGLang 0.5.23 imports a symbol of vLLM while it builds a model on a host without an accelerator, and
+then dispatches to its own torch code. This package is not a part of vLLM.
 """

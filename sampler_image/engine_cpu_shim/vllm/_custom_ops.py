@@ -1,4 +1,4 @@
-"""The one symbol that SGLang's rotary embedding binds at construction."""
+"""The symbol that SGLang's rotary embedding binds when it is constructed, and never calls."""
 
 from typing import NoReturn
 
@@ -8,7 +8,7 @@ without_pinning()
 
 
 def rotary_embedding(*_arguments: object) -> NoReturn:
-    """Refuses: on a CPU, SGLang's native torch forward is the only path that computes.
+    """Refuse the call: on a CPU, SGLang computes with its native torch forward only.
 
     Raises:
         NotImplementedError: always.

@@ -1,7 +1,7 @@
-"""Ordinary memory where SGLang's LoRA code asks for page-locked memory, which only a driver has.
+"""Gives SGLang's LoRA code ordinary memory where it asks for page-locked memory.
 
-Without one PyTorch refuses ``pin_memory``. Page-locking changes nothing but the speed of copies to
-an accelerator, and here there is none.
+PyTorch refuses ``pin_memory`` without an accelerator's driver. Page-locking only changes the speed
+of copies to an accelerator, so it has no effect here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FACTORIES = ("arange", "empty", "full", "ones", "tensor", "zeros")
 
 
 def without_pinning() -> None:
-    """Have PyTorch ignore ``pin_memory`` from now on; does nothing beside an accelerator."""
+    """Make PyTorch ignore ``pin_memory`` from now on; does nothing where an accelerator exists."""
     if torch.accelerator.is_available():
         return
     for name in FACTORIES:

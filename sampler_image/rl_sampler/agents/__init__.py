@@ -1,4 +1,4 @@
-"""Agents: each acts out an episode, from the group's first response to its end."""
+"""Agents: each runs an episode from the group's first response to its end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rl_contracts.documents.task import Message
 from rl_sampler.agents import code, react
 from rl_sampler.agents.conversation import conversation
 from rl_sampler.agents.member import Member
-from rl_sampler.agents.single_turn import single_turn
 from rl_sampler.agents.tool_loop import tool_loop
+from rl_sampler.agents.turns import single_turn
 from rl_sampler.tools.tool import Tool
 
 Agent = Callable[[Member], Awaitable[StopReason]]
-"""Takes a member whose first response is there; returns why the episode ended."""
+"""Takes a member whose first response was sampled already; returns why the episode ended."""
 
 AGENTS: dict[str, Agent] = {
     "Code": code.code,
@@ -28,11 +28,11 @@ IN_TEXT: dict[str, Callable[[Sequence[Tool]], str]] = {
     "Code": code.instructions,
     "ReAct": react.instructions,
 }
-"""Agents that need no chat template with tools, by what they tell the policy of its tools."""
+"""Agents that use tools without a chat template for tools: what describes the tools as text."""
 
 
-def introduced(messages: Sequence[Message], told: str) -> list[Message]:
-    """The task's messages with something told: in its system message, or else its first."""
+def with_instructions(messages: Sequence[Message], instructions: str) -> list[Message]:
+    """Add text to a task's messages: behind its system message, or else before its first."""
     first, *others = messages
-    content = f"{first.text}\n\n{told}" if first.role == "system" else f"{told}\n\n{first.text}"
-    return [Message(role=first.role, content=content), *others]
+    parts = (first.text, instructions) if first.role == "system" else (instructions, first.text)
+    return [Message(role=first.role, content="\n\n".join(parts)), *others]

@@ -1,4 +1,4 @@
-"""One group's conversation in tokens: template, tools and the delta rule together."""
+"""A group's chat: converts messages to tokens with its template, its tools and the delta rule."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rl_sampler.tools.tool import Tool
 
 
 class Chat:
-    """Turns messages into tokens and back."""
+    """Converts messages to token ids and responses to text."""
 
     def __init__(self, prompts: Prompts, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Wrap.
+        """Use a model's template with these tools.
 
         Args:
             prompts: tokenizer and template.
-            tools: as chat templates take them.
+            tools: in the form that chat templates take (``Tool.to_chat``).
         """
         self._prompts, self._tools = prompts, tools
         self._continuation = Continuation(
@@ -30,16 +30,16 @@ class Chat:
         )
 
     def check(self) -> None:
-        """Try the template; raises TemplateRefusedError where turns cannot follow each other."""
+        """Try the template; raises TemplateRefusedError where it does not allow several turns."""
         for role in ("tool", "user") if self._tools else ("user",):
             self._continuation.check(role=role)
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a whole conversation; raises PromptError."""
+        """Token ids of a whole conversation, up to the policy's turn; raises PromptError."""
         return self._prompts.encode(messages, tools=self._tools)
 
     def between(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids between a response and the next; raises TemplateRefusedError."""
+        """Token ids of messages between two responses; raises TemplateRefusedError."""
         return self._continuation.tokens(messages)
 
     def decode(self, output: Sequence[int]) -> str:
@@ -47,16 +47,16 @@ class Chat:
         return self._prompts.decode(output)
 
     def result(self, tool: str, text: str) -> Mapping[str, Any]:
-        """The message that holds a tool's result."""
+        """The message with a tool's result; special tokens in the text are made harmless."""
         return tool_message(self._prompts.harmless(tool), self._prompts.harmless(text))
 
-    def said(self, role: str, text: str) -> Mapping[str, Any]:
-        """A message whose text comes from outside."""
+    def outside_message(self, role: str, text: str) -> Mapping[str, Any]:
+        """A message with text from outside; special tokens in it are made harmless."""
         return {"role": role, "content": self._prompts.harmless(text)}
 
 
 class Chats:
-    """Chats by their tools, each template tried once."""
+    """Makes chats; the latest is cached, so that a template is not tried again for each group."""
 
     def __init__(self, prompts: Prompts) -> None:
         self._prompts = prompts
@@ -66,7 +66,7 @@ class Chats:
         """The chat with these tools.
 
         Raises:
-            TemplateRefusedError: several turns are wanted and the template cannot give them.
+            TemplateRefusedError: several turns are needed and the template does not allow them.
         """
         listed = [tool.to_chat() for tool in tools]
         key = json.dumps([several_turns, listed], sort_keys=True)

@@ -1,21 +1,19 @@
-"""The policy writes programs, sees what they print, and goes on until it has an answer.
+"""Agent ``Code``: the policy writes programs and sees their output until it has an answer.
 
 Wang et al., Executable Code Actions Elicit Better LLM Agents (2402.01030), §2: an action is a
-program, an observation is what it prints. Here each program runs by itself, from its beginning.
+program, an observation is its output. Here each program runs in a new process.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rl_contracts.documents.rollout import StopReason, Turn
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.tool_loop import TOO_EARLY
-from rl_sampler.agents.turns import Place, in_turns
-from rl_sampler.sandbox.programs import last_block
-from rl_sampler.sandbox.tool import PYTHON
+from rl_sampler.agents.turns import Messages, TurnPosition, run_turns
+from rl_sampler.sandbox.tool import PYTHON, last_block
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import Tool
 
@@ -30,20 +28,20 @@ enough, answer without such a block."""
 
 
 async def code(member: Member) -> StopReason:
-    """Act out an episode whose first response is there; return why it ended."""
-    return await in_turns(member, _reply)
+    """Run an episode whose first response was sampled already; returns why it ended."""
+    return await run_turns(member, _reply)
 
 
 def instructions(tools: Sequence[Tool]) -> str:
-    """How the policy is told what it can do; ``tools`` is the sandbox's one."""
+    """Text that explains the agent to the policy; ``tools`` holds the sandbox's tool alone."""
     return INSTRUCTIONS
 
 
-async def _reply(member: Member, turn: Turn, place: Place) -> Sequence[Mapping[str, Any]] | None:
+async def _reply(member: Member, turn: Turn, position: TurnPosition) -> Messages | None:
     program = last_block(turn.text)
     if program is None:
-        return [{"role": "user", "content": TOO_EARLY}] if place.early else None
-    if place.last:
+        return [{"role": "user", "content": TOO_EARLY}] if position.early else None
+    if position.last:
         return []
-    (made,) = await member.make([WantedCall(tool=PYTHON, arguments=json.dumps({"code": program}))])
-    return [member.chat.said("user", f"Output:\n{made.result}")]
+    (call,) = await member.make([WantedCall(tool=PYTHON, arguments=json.dumps({"code": program}))])
+    return [member.chat.outside_message("user", f"Output:\n{call.result}")]

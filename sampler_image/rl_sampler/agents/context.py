@@ -1,7 +1,8 @@
-"""Context engineering: what goes when the next turn may not fit any more.
+"""Context engineering: what is removed when the next turn may not fit into the context.
 
-What the policy generated is kept as its tokens or not at all; a sequence that loses something is
-closed as it stands and another one begins, so that each trains on what was really before it.
+What the policy generated is kept token by token or not at all. Where something is removed the
+sequence is closed as it is and another sequence begins, so that every token trains on the context
+that it was sampled from.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from rl_contracts.documents.task import Message
 from rl_contracts.spec.agent.tools import Context
-from rl_sampler.agents.member import Member, Said, Segment, Shown
+from rl_sampler.agents.member import GeneratedSegment, Member, Segment, ShownSegment
 
 DISCARDED = "[discarded to save room]"
 SUMMARISE = (
@@ -22,29 +23,29 @@ NOTES = "\n\nYou have worked on this before. Your notes:\n"
 
 
 async def show(member: Member, reply: Sequence[Mapping[str, Any]]) -> bool:
-    """Put messages before the policy, and make room for its next turn as the manifest says.
+    """Append messages to the context, and make room for the next turn as the manifest says.
 
     Returns:
-        False where not even one token could follow; then nothing was shown.
+        False where no token could follow the messages; then nothing was appended.
     """
     context = member.agent.context or Context()
     tokens = member.chat.between(reply)
     left = member.room - len(tokens) - member.agent.sampling.max_tokens_per_turn
     if context.overflow == "DiscardTools" and left < 0:
-        whole: list[Segment] = [*member.history, Shown(reply)]
+        whole: list[Segment] = [*member.history, ShownSegment(reply)]
         return member.begin(member.prompt, without_results(whole, keep=context.kept))
     if context.overflow == "DiscardAll" and left < context.summary:
-        return await _begin_anew(member, reply, summary=context.summary)
+        return await _restart_with_notes(member, reply, limit=context.summary)
     return member.show(reply, tokens)
 
 
 def without_results(history: Sequence[Segment], *, keep: int) -> list[Segment]:
-    """The history with all tool results but the last ``keep`` replaced by a note."""
+    """The history in which a note replaces all tool results but the last ``keep``."""
     left = keep
-    found: list[Segment] = []
+    newest_first: list[Segment] = []
     for segment in reversed(history):
-        if isinstance(segment, Said):
-            found.append(segment)
+        if isinstance(segment, GeneratedSegment):
+            newest_first.append(segment)
             continue
         messages = []
         for message in reversed(segment.messages):
@@ -52,20 +53,22 @@ def without_results(history: Sequence[Segment], *, keep: int) -> list[Segment]:
                 left -= 1
             discard = message["role"] == "tool" and left < 0
             messages.append({**message, "content": DISCARDED} if discard else message)
-        found.append(Shown(messages[::-1]))
-    return found[::-1]
+        newest_first.append(ShownSegment(messages[::-1]))
+    return newest_first[::-1]
 
 
-async def _begin_anew(member: Member, reply: Sequence[Mapping[str, Any]], *, summary: int) -> bool:
-    """Clear the context; the policy's own notes are all that stays, where it can write any."""
-    asking = [*reply, {"role": "user", "content": SUMMARISE}]
+async def _restart_with_notes(
+    member: Member, reply: Sequence[Mapping[str, Any]], *, limit: int
+) -> bool:
+    """Clear the context; only the policy's own notes stay, at most ``limit`` tokens of them."""
+    request = [*reply, {"role": "user", "content": SUMMARISE}]
     notes = ""
-    if summary and member.show(asking, member.chat.between(asking)):
-        notes = (await member.respond(limit=summary)).text
-    return member.begin(member.chat.opening(_noted(member.messages, notes)))
+    if limit and member.show(request, member.chat.between(request)):
+        notes = (await member.respond(limit=limit)).text
+    return member.begin(member.chat.opening(_with_notes(member.messages, notes)))
 
 
-def _noted(messages: Sequence[Message], notes: str) -> list[Message]:
+def _with_notes(messages: Sequence[Message], notes: str) -> list[Message]:
     if not notes:
         return list(messages)
     *others, last = messages

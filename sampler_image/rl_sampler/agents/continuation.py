@@ -1,12 +1,12 @@
-"""The delta rule: which tokens stand between a response and the policy's next turn.
+"""The delta rule: computes the tokens between a response and the policy's next turn.
 
-A conversation's tokens only grow. Each turn the chat template renders the new messages alone,
-behind a fixed short exchange whose rendering is known: what follows that exchange's last stop token
-is what the policy is shown next. Nothing that the policy generated is ever rendered or tokenized.
+A conversation's tokens are only appended to. For each turn the chat template renders the new
+messages alone, behind a fixed short exchange whose rendering is known. What follows the last stop
+token of that exchange is appended. Nothing that the policy generated is rendered or tokenized.
 
-A template for which that does not hold is refused: one whose rendering of the exchange changes with
-what comes after it, one that ends the policy's turn with no stop token, one that leaves messages
-out, or one whose rendering depends on how long the conversation is.
+Templates that break the rule are refused: where the rendering of the exchange changes with later
+messages, where the policy's turn does not end with a stop token, where messages are left out, or
+where the rendering depends on the length of the conversation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rl_sampler.agents.prompt import PromptError
 
 Message = Mapping[str, Any]
 Render = Callable[[Sequence[Message]], str]
-"""Messages as the template's text, with the start of the policy's turn at its end."""
+"""Renders messages to text that ends with the start of the policy's turn."""
 Encode = Callable[[str], list[int]]
 
 MARK = "fixedprefix"
@@ -35,11 +35,11 @@ class Continuation:
     """The delta rule for one chat template and one set of tools."""
 
     def __init__(self, render: Render, encode: Encode, *, stops: Sequence[str]) -> None:
-        """Prepare.
+        """Use a chat template.
 
         Args:
             render: the chat template, with its tools.
-            encode: text to token ids, special tokens as such, none added.
+            encode: text to token ids; special tokens become their ids, and none are added.
             stops: texts of the tokens that end a turn.
         """
         self._render, self._encode, self._stops = render, encode, stops
@@ -49,39 +49,39 @@ class Continuation:
         """Try the template with messages of a role.
 
         Raises:
-            TemplateRefusedError: the rule does not hold for it.
+            TemplateRefusedError: the template breaks the delta rule.
         """
         probe, response = _message(role, PROBE), _response(role)
         short = [QUESTION, response, probe]
-        found = [
-            self._render(one)[len(self._prefix_of(one)) :]
-            for one in (short, [*short, response, probe])
-        ]
-        if PROBE not in found[0]:
+        after_short, after_long = (
+            self._render(messages)[len(self._prefix_of(messages)) :]
+            for messages in (short, [*short, response, probe])
+        )
+        if PROBE not in after_short:
             raise TemplateRefusedError(f"the chat template leaves out messages of role {role!r}")
-        if found[0] != found[1]:
+        if after_short != after_long:
             raise TemplateRefusedError(
-                "what the chat template makes of a message depends on the messages before it"
+                "the chat template renders a message differently after a longer conversation"
             )
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids from behind a response up to where the policy's next turn begins.
+        """Token ids from the end of a response to the start of the policy's next turn.
 
         Args:
-            messages: that follow the response, at least one, all of one role.
+            messages: those that follow the response: at least 1, all of the same role.
 
         Raises:
-            TemplateRefusedError: the rule does not hold for them.
+            TemplateRefusedError: the template breaks the delta rule for these messages.
         """
         role = str(messages[0]["role"])
         prefix, ids = self._prefix(role)
         text = self._render([QUESTION, _response(role), *messages])
-        found = self._encode(text)
-        if not text.startswith(prefix) or found[: len(ids)] != ids:
+        tokens = self._encode(text)
+        if not text.startswith(prefix) or tokens[: len(ids)] != ids:
             raise TemplateRefusedError(
-                "what the chat template makes of earlier messages changes with those after them"
+                "the chat template renders earlier messages differently when messages follow them"
             )
-        return found[len(ids) :]
+        return tokens[len(ids) :]
 
     def _prefix(self, role: str) -> tuple[str, list[int]]:
         if role not in self._prefixes:
@@ -90,7 +90,7 @@ class Continuation:
         return self._prefixes[role]
 
     def _prefix_of(self, messages: Sequence[Message]) -> str:
-        """The rendering up to and with the stop token of the last marked response."""
+        """The rendering up to and including the stop token of the last marked response."""
         text = self._render(messages)
         mark = text.rfind(MARK)
         if mark < 0:
@@ -99,13 +99,14 @@ class Continuation:
         if not ends:
             shown = ", ".join(self._stops) or "none"
             raise TemplateRefusedError(
-                f"the chat template ends the policy's turn with no stop token (known: {shown})"
+                f"the chat template ends the policy's turn without a stop token; the model's stop "
+                f"tokens are: {shown}"
             )
         return text[: min(ends)]
 
 
 def tool_message(tool: str, content: str) -> Message:
-    """A tool's result, as chat templates expect it."""
+    """The message with a tool's result, in the form that chat templates take."""
     return {"role": "tool", "name": tool, "tool_call_id": CALL_ID, "content": content}
 
 
@@ -116,7 +117,7 @@ def _message(role: str, content: str) -> Message:
 
 
 def _response(role: str) -> Message:
-    """The policy's message that messages of ``role`` follow."""
+    """A message of the policy that messages of ``role`` can follow."""
     if role != "tool":
         return {"role": "assistant", "content": MARK}
     function = {"name": MARK, "arguments": {"value": MARK}}

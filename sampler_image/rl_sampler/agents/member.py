@@ -1,4 +1,4 @@
-"""One member's episode, as an agent acts it out: what it may ask, and what is written down."""
+"""A group member's episode: what an agent can do in it, and the record of what happened."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from rl_sampler.tools.toolbox import Tools
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The first response, sampled for the whole group in one call."""
+    """A member's first response, of the call that sampled the first responses of its group."""
 
     prompt: Sequence[int]
     generation: Generation
     sampled: Sampled
-    """The whole group's."""
+    """Of the whole group."""
 
     @classmethod
     def of_group(cls, prompt: Sequence[int], sampled: Sampled) -> list[Opening]:
-        """One for each member."""
+        """The openings of all members of one call."""
         return [
             cls(prompt=prompt, generation=generation, sampled=sampled)
             for generation in sampled.generations
@@ -41,33 +41,33 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A response."""
+class GeneratedSegment:
+    """A response of the policy."""
 
     tokens: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """Messages behind a response."""
+class ShownSegment:
+    """Messages that follow a response."""
 
     messages: Sequence[Mapping[str, Any]]
 
 
-Segment = Said | Shown
+Segment = GeneratedSegment | ShownSegment
 
 
 class ContextFullError(RLError):
-    """The policy was asked again though not one token could follow."""
+    """An agent asked for another response although the context has no room for one token."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One group member's episode."""
+    """The episode of a group member; agents of users get it as their argument."""
 
     agent: Agent
     messages: Sequence[Message]
-    """The task's."""
+    """Of the task."""
     chat: Chat
     policy: Policy
     tools: Tools
@@ -75,9 +75,9 @@ class Member:
     trace: Trace = field(default_factory=Trace)
     turns: list[Turn] = field(default_factory=list)
     history: list[Segment] = field(default_factory=list)
-    """What followed the prompt of the present sequence."""
+    """All that follows the prompt of the current sequence."""
     prompt: Sequence[int] = ()
-    """Of the present sequence."""
+    """Token ids of the prompt of the current sequence."""
 
     @property
     def room(self) -> int:
@@ -86,32 +86,35 @@ class Member:
 
     @property
     def conversation(self) -> list[dict[str, str]]:
-        """``role`` and ``content`` of all messages of the present sequence."""
-        said = [{"role": message.role, "content": message.text} for message in self.messages]
+        """``role`` and ``content`` of all messages of the current sequence."""
+        messages = [{"role": message.role, "content": message.text} for message in self.messages]
         for segment in self.history:
-            if isinstance(segment, Said):
-                said.append({"role": "assistant", "content": self.chat.decode(segment.tokens)})
+            if isinstance(segment, GeneratedSegment):
+                messages.append({"role": "assistant", "content": self.chat.decode(segment.tokens)})
             else:
-                said += [
+                messages += [
                     {"role": str(message["role"]), "content": str(message["content"])}
                     for message in segment.messages
                 ]
-        return said
+        return messages
 
     def open(self, opening: Opening) -> Turn:
-        """Take over the group's first response."""
+        """Begin the episode with its first response."""
         self.begin(opening.prompt)
         return self._take(opening.generation, opening.sampled)
 
     def begin(self, prompt: Sequence[int], history: Sequence[Segment] = ()) -> bool:
-        """Begin a sequence: a prompt, and what follows it as it stands.
+        """Begin a sequence with a prompt and a history.
 
         Returns:
             False where no token could follow; then nothing has changed.
         """
         tokens = list(prompt)
-        for one in history:
-            tokens += one.tokens if isinstance(one, Said) else self.chat.between(one.messages)
+        for segment in history:
+            if isinstance(segment, GeneratedSegment):
+                tokens += segment.tokens
+            else:
+                tokens += self.chat.between(segment.messages)
         if self.policy.room(len(tokens)) < 1:
             return False
         self.prompt, self.history = prompt, list(history)
@@ -119,10 +122,13 @@ class Member:
         return True
 
     async def respond(self, *, limit: int | None = None) -> Turn:
-        """The policy's next turn, of ``maxTokensPerTurn`` or ``limit`` tokens at most.
+        """Sample the policy's next turn.
+
+        Args:
+            limit: most tokens of the response; ``maxTokensPerTurn`` by default.
 
         Raises:
-            ContextFullError: there is no room.
+            ContextFullError: the context has no room for one token.
             EngineError, EpisodeEndedError, UnusableError: as Policy.sample.
         """
         if self.room < 1:
@@ -132,24 +138,24 @@ class Member:
         return self._take(generation, sampled)
 
     def show(self, messages: Sequence[Mapping[str, Any]], tokens: Sequence[int]) -> bool:
-        """Put messages behind the last response.
+        """Append messages to the last response.
 
         Args:
-            messages: what they are.
-            tokens: the same, from the chat.
+            messages: the messages.
+            tokens: their token ids, from ``Chat.between``.
 
         Returns:
             False where no token could follow; then nothing has changed.
         """
         if self.room - len(tokens) < 1:
             return False
-        self.history.append(Shown(messages))
+        self.history.append(ShownSegment(messages))
         self.trace.show(tokens)
         return True
 
     async def calls(self, turn: Turn) -> Parsed:
-        """Read the tool calls of a response; raises EngineError."""
-        return await self.policy.claim.attend(
+        """Parse the tool calls of a response; raises EngineError."""
+        return await self.policy.claim.run(
             parse_calls(
                 turn.text,
                 tools=self.tools.listed,
@@ -159,18 +165,22 @@ class Member:
         )
 
     async def use(self, wanted: Sequence[WantedCall]) -> list[Mapping[str, Any]]:
-        """Make the calls of the last response; returns the messages that answer; raises as make."""
+        """Make tool calls of the last response; returns their results as messages.
+
+        Raises:
+            ToolDownError, UserCodeError: as ``make``.
+        """
         return [self.chat.result(call.tool, call.result) for call in await self.make(wanted)]
 
     async def make(self, wanted: Sequence[WantedCall]) -> list[ToolCall]:
-        """Make the calls of the last response, side by side.
+        """Make tool calls of the last response, concurrently.
 
         Raises:
-            ToolDownError: a tool does not work; the calls are written down all the same.
-            UserCodeError: a function of the user's own failed.
+            ToolDownError: a tool's server is down; the calls are recorded all the same.
+            UserCodeError: a function of the user's failed.
         """
         began = time.monotonic()
-        calls = await self.policy.claim.attend(self._call_all(wanted))
+        calls = await self.policy.claim.run(self._call_all(wanted))
         seconds = time.monotonic() - began
         self._amend(calls=calls, tool_seconds=seconds)
         for call in calls:
@@ -179,19 +189,19 @@ class Member:
         return calls
 
     async def listen(self) -> str | None:
-        """What the user says next; None where nothing more. Raises NoCompletionError."""
-        return await self.policy.claim.attend(self.user.speak(self.conversation))
+        """The user's next message; None where the user ends the talk. Raises NoCompletionError."""
+        return await self.policy.claim.run(self.user.speak(self.conversation))
 
     def blame(self, message: str) -> None:
-        """Write down what the policy did wrong in its last turn."""
+        """Record what the policy did wrong in its last turn."""
         self._amend(error=RolloutError(kind="model", message=message))
 
     async def _call_all(self, wanted: Sequence[WantedCall]) -> list[ToolCall]:
-        return list(await asyncio.gather(*(self.tools.call(one) for one in wanted)))
+        return list(await asyncio.gather(*(self.tools.call(call) for call in wanted)))
 
     def _take(self, generation: Generation, sampled: Sampled) -> Turn:
         request, response, reason = self.trace.respond(generation, known=self.policy.serving.known)
-        self.history.append(Said(generation.output_ids))
+        self.history.append(GeneratedSegment(generation.output_ids))
         turn = Turn(
             request=request,
             response=response,
@@ -209,7 +219,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """What the members of a claim have in common."""
+    """What the members of a claim share."""
 
     agent: Agent
     task: Task
@@ -218,15 +228,15 @@ class Group:
     tools: Tools
     users: Users
     messages: Sequence[Message]
-    """The task's, with what the agent adds to them."""
+    """Of the task, with the agent's instructions."""
     prompt: Sequence[int]
 
     def policy_of(self, number: int) -> Policy:
-        """The policy as a member asks it: the baseline greedily."""
+        """The policy for a member; the baseline member samples greedily."""
         return replace(self.policy, greedy=self.task.is_baseline(number))
 
     def member(self, number: int) -> Member:
-        """A member before its first response."""
+        """A new member, without a response yet."""
         return Member(
             agent=self.agent,
             messages=self.messages,

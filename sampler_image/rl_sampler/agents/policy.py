@@ -1,4 +1,4 @@
-"""The policy as an episode asks it: one engine, whoever else asks it, and the claim's end."""
+"""Samples from the policy for one claim: waits for slots and for updates, ends with the claim."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from rl_contracts.documents.rollout import GREEDY_TEMPERATURE
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Queue
 from rl_contracts.spec.agent.agents import Sampling
-from rl_sampler.agents.errors import UnusableError
 from rl_sampler.agents.prompt import tokens_left
 from rl_sampler.engine.client import GENERATE_SECONDS, Engine
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.errors import EngineProtocolError, EngineUnavailableError
 from rl_sampler.engine.protocol import GenerateRequest, Generation
 from rl_sampler.engine.serving import MODEL_LABEL, Serving, label_of
 from rl_sampler.engine.slots import Slots
-from rl_sampler.engine.tally import Tally
 from rl_sampler.engine.watch import EngineWatch
-from rl_sampler.tasks.claims import Claim
+from rl_sampler.tasks.claims import Claim, UnusableMemberError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """What the engine answered to one request."""
+    """The engine's answer to a request."""
 
     generations: list[Generation]
     queue_seconds: float
+    """Wait for slots of the engine."""
     generate_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Asks the engine for one claim."""
+    """Sends the requests of one claim to the engine."""
 
     claim: Claim
     sampling: Sampling
@@ -42,12 +42,12 @@ class Policy:
     watch: EngineWatch
     serving: Serving
     slots: Slots
-    tally: Tally
+    counters: Counters
     greedy: bool = False
-    """It takes the most probable token each time."""
+    """The engine takes the most probable token each time."""
 
     def room(self, context: int) -> int:
-        """Tokens that may follow ``context`` tokens; less than 1 where it is full."""
+        """Tokens that may follow ``context`` tokens; less than 1 where the context is full."""
         info = self.serving.engine
         longest = self.sampling.max_context_tokens
         return (min(longest, info.max_req_input_len) if info else longest) - context
@@ -59,14 +59,14 @@ class Policy:
 
         Args:
             context: token ids.
-            members: how many.
-            limit: most tokens of a response; default ``maxTokensPerTurn``.
+            members: number of responses.
+            limit: most tokens of a response; ``maxTokensPerTurn`` by default.
 
         Raises:
             PromptError: the context leaves no room.
             EngineError: the engine is down or serves no published policy.
             EpisodeEndedError: the claim was ended on purpose.
-            UnusableError: an evaluation's version is not served any more.
+            UnusableMemberError: the version of an evaluation is no longer served.
         """
         info = self.serving.engine
         if info is None:
@@ -84,67 +84,68 @@ class Policy:
             ),
             stop_tokens=self.stop_tokens,
         )
-        asked, self.claim.asked = time.monotonic(), True
+        queued, self.claim.counted_by_slots = time.monotonic(), True
         async with self.slots.take(members, of=info.max_running_requests):
-            begun = time.monotonic()
-            generations = await self._ask(request)
+            started = time.monotonic()
+            generations = await self._sample_until_valid(request)
         return Sampled(
             generations=generations,
-            queue_seconds=begun - asked,
-            generate_seconds=time.monotonic() - begun,
+            queue_seconds=started - queued,
+            generate_seconds=time.monotonic() - started,
         )
 
-    async def _ask(self, request: GenerateRequest) -> list[Generation]:
-        """Ask until no update of the weights spoils the answer."""
+    async def _sample_until_valid(self, request: GenerateRequest) -> list[Generation]:
+        """Repeat a request until no update of the weights invalidates the answer."""
         serving = self.serving
         while True:
             if serving.committing:
                 resumed = serving.wait_until(
                     lambda: not serving.committing, seconds=GENERATE_SECONDS
                 )
-                await self.claim.attend(resumed)
+                await self.claim.run(resumed)
             policy, key, commits = self._served(), serving.cache_key, serving.commits
-            self.claim.begin(policy.step)
-            found = await self._attempt(replace(request, cache_key=key), label_of(policy))
+            self.claim.note_sampling(policy.step)
+            answer = await self._attempt(replace(request, cache_key=key), label_of(policy))
             updated = serving.committing or serving.commits != commits
-            if not is_spoilt(found, label=label_of(policy), salted=bool(key), updated=updated):
-                self.claim.kept = True
-                return found
-            self.claim.drop()
-            self.tally.requests_repeated += 1
+            if not is_invalidated(answer, label=label_of(policy), keyed=bool(key), updated=updated):
+                self.claim.has_tokens = True
+                return answer
+            self.claim.discard_tokens()
+            self.counters.requests_repeated += 1
 
     def _served(self) -> PolicyPointer:
         policy, task = self.serving.policy, self.claim.task
         if policy is None:
             raise EngineUnavailableError("engine serves no published policy")
         if task.queue is Queue.EVALUATION and policy.version != task.evaluation_version:
-            raise UnusableError(
-                f"wants version {task.evaluation_version}, the engine serves {policy.version}"
+            raise UnusableMemberError(
+                f"the evaluation needs version {task.evaluation_version}, "
+                f"the engine serves version {policy.version}"
             )
         return policy
 
     async def _attempt(self, request: GenerateRequest, label: str) -> list[Generation]:
         try:
             if not self.serving.adapters:
-                return await self.claim.attend(self.engine.generate(request))
-            # Nothing may be awaited between reading the label and here: its adapter would go.
+                return await self.claim.run(self.engine.generate(request))
+            # Hazard: await nothing between reading the label and here, or its adapter is unloaded.
             with self.serving.using(label):
-                asked = replace(request, adapter=label)
-                found = await self.claim.attend(self.engine.generate(asked))
-            return [of_adapter(one, label) for one in found]
+                request = replace(request, adapter=label)
+                generations = await self.claim.run(self.engine.generate(request))
+            return [relabelled(generation, label) for generation in generations]
         except EngineUnavailableError:
-            self.watch.doubt()
+            self.watch.check_soon()
             raise
 
 
-def of_adapter(generation: Generation, label: str) -> Generation:
-    """An answer whose tokens are marked with the adapter that sampled them.
+def relabelled(generation: Generation, label: str) -> Generation:
+    """The answer with its tokens marked with the adapter that sampled them.
 
-    The engine marks them with the weights beside the adapter, which must be the model's: a request
+    The engine marks tokens with the weights below the adapter, which must be the model's. A request
     keeps its adapter to its end.
 
     Raises:
-        EngineProtocolError: somebody gave the engine other weights.
+        EngineProtocolError: the engine's weights are not the model's.
     """
     spans = generation.meta_info.weight_versions
     other = [span.version for span in spans if span.version != MODEL_LABEL]
@@ -156,24 +157,24 @@ def of_adapter(generation: Generation, label: str) -> Generation:
     return generation.model_copy(update={"meta_info": meta})
 
 
-def is_spoilt(
-    generations: Sequence[Generation], *, label: str, salted: bool, updated: bool
+def is_invalidated(
+    generations: Sequence[Generation], *, label: str, keyed: bool, updated: bool
 ) -> bool:
-    """Whether an update of the weights made an answer useless.
+    """Whether an update of the weights invalidated an answer.
 
-    Where the cache outlives updates, a request that reached the engine only after one may have
-    been given a prefix that older weights computed: then its first token is of other weights than
-    its key.
+    Where the cache outlives updates (``InPlace``), a request that reached the engine after the
+    update may have used a prefix that older weights computed. Then its first token is of other
+    weights than its cache key.
 
     Args:
         generations: the answer.
-        label: of the weights that were served when it was asked for.
-        salted: whether it had their key, because the cache outlives updates.
-        updated: whether an update has begun since.
+        label: of the weights that were served when the request was sent.
+        keyed: whether the request had the cache key of these weights.
+        updated: whether an update began after the request was sent.
     """
     if updated and any(
         generation.meta_info.finish_reason.type == "abort" for generation in generations
     ):
         return True
     firsts = [generation.meta_info.weight_versions[:1] for generation in generations]
-    return salted and any(span.version != label for first in firsts for span in first)
+    return keyed and any(span.version != label for first in firsts for span in first)

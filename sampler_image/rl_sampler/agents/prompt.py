@@ -1,4 +1,4 @@
-"""Prompts: chat messages become token ids; responses become text. No torch is needed."""
+"""Converts chat messages to token ids and responses to text. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rl_contracts.errors import RLError
 
 
 class PromptError(RLError):
-    """This task's prompt cannot be sampled, by anybody; the user must change something."""
+    """No sampler can sample this task's prompt; the user must change the job or its data."""
 
 
 class Prompts:
     """Tokenizer and chat template of one model."""
 
     def __init__(self, tokenizer: Any, *, vocabulary: int, stop_tokens: tuple[int, ...]) -> None:
-        """Wrap a tokenizer.
+        """Use a tokenizer.
 
         Args:
             tokenizer: of transformers.
             vocabulary: number of token ids that the model has.
-            stop_tokens: ids that end a turn.
+            stop_tokens: token ids that end a turn.
         """
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
@@ -35,14 +35,15 @@ class Prompts:
     def encode(
         self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Token ids of a conversation, up to where the model's turn begins.
+        """Token ids of a conversation, up to the start of the model's turn.
 
         Args:
-            messages: all of it.
-            tools: that the model may call, as chat templates take them.
+            messages: the whole conversation.
+            tools: those that the model may call, in the form that chat templates take.
 
         Raises:
-            PromptError: the chat template refuses it, or it has ids that the model does not have.
+            PromptError: the chat template refuses the messages, or the tokenizer gives ids that
+                the model does not have.
         """
         chat = [{"role": message.role, "content": message.text} for message in messages]
         return self.tokens(self.render(chat, tools=tools))
@@ -50,7 +51,7 @@ class Prompts:
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]]
     ) -> str:
-        """Text of a conversation, up to where the model's turn begins; raises as ``encode``."""
+        """Text of a conversation, up to the start of the model's turn; raises as ``encode``."""
         try:
             text: str = self._tokenizer.apply_chat_template(
                 list(messages),
@@ -66,11 +67,12 @@ class Prompts:
         """Token ids of rendered text; raises as ``encode``."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         if not ids:
-            raise PromptError("the chat template makes an empty prompt of the messages")
+            raise PromptError("the chat template renders the messages to an empty prompt")
         if not 0 <= min(ids) <= max(ids) < self._vocabulary:
-            # The engine would not survive it.
+            # Hazard: an id outside the vocabulary kills the engine.
             raise PromptError(
-                f"the tokenizer makes id {max(ids)}, the model has {self._vocabulary} tokens"
+                f"the tokenizer gives token id {max(ids)}, but the model has only "
+                f"{self._vocabulary} tokens: use the tokenizer of the model"
             )
         return ids
 
@@ -81,7 +83,7 @@ class Prompts:
         return texts
 
     def harmless(self, text: str) -> str:
-        """Text from outside in which no special token is left: a tool must not end a turn."""
+        """Text from outside with its special tokens broken up: a tool must not end a turn."""
         for added in self._tokenizer.added_tokens_decoder.values():
             if added.special:
                 text = text.replace(added.content, f"{added.content[0]} {added.content[1:]}")
@@ -102,7 +104,7 @@ def load_prompts(folder: Path) -> Prompts:
     Raises:
         PromptError: there is no usable tokenizer, or no chat template.
     """
-    from transformers import AutoTokenizer  # takes seconds; the agent registers before
+    from transformers import AutoTokenizer  # takes seconds: imported after the agent registered
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -120,13 +122,13 @@ def load_prompts(folder: Path) -> Prompts:
 
 
 def stop_tokens(folder: Path, *, tokenizer_eos: int | None) -> tuple[int, ...]:
-    """Ids that end a turn: what generation config, config and tokenizer name, together."""
-    found = {tokenizer_eos} if tokenizer_eos is not None else set()
+    """Token ids that end a turn: the union of generation config, config and tokenizer."""
+    tokens = {tokenizer_eos} if tokenizer_eos is not None else set()
     for name in ("generation_config.json", "config.json"):
         path = folder / name
         named = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
-        found |= {named} if isinstance(named, int) else set(named or ())
-    return tuple(sorted(found))
+        tokens |= {named} if isinstance(named, int) else set(named or ())
+    return tuple(sorted(tokens))
 
 
 def tokens_left(*, prompt: int, turn: int, context: int, engine: int) -> int:
@@ -139,7 +141,7 @@ def tokens_left(*, prompt: int, turn: int, context: int, engine: int) -> int:
         engine: most tokens of a request that the engine takes.
 
     Raises:
-        PromptError: none may.
+        PromptError: the prompt leaves no room for a token.
     """
     left = min(turn, context - prompt, engine - prompt)
     if left < 1:

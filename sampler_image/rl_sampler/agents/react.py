@@ -1,4 +1,4 @@
-"""ReAct: thoughts, actions and observations as plain text, for templates that know no tools.
+"""Agent ``ReAct``: thoughts, actions and observations as text, for templates without tools.
 
 Yao et al., ReAct: Synergizing Reasoning and Acting in Language Models (2210.03629), §2: a thought
 and an action in turn, each action followed by its observation, until the answer.
@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rl_contracts.documents.rollout import StopReason, Turn
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.tool_loop import TOO_EARLY
-from rl_sampler.agents.turns import Place, in_turns
+from rl_sampler.agents.turns import Messages, TurnPosition, run_turns
 from rl_sampler.scorers.answers import FINAL
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import Tool
 
 LINE = re.compile(
-    r"^[ \t]*(?P<word>Action Input|Action|Observation|Final Answer):[ \t]*", re.MULTILINE
+    r"^[ \t]*(?P<label>Action Input|Action|Observation|Final Answer):[ \t]*", re.MULTILINE
 )
 INSTRUCTIONS = f"""\
 You can use these tools:
@@ -41,31 +40,31 @@ UNREADABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What a response means."""
+    """The meaning of a response; neither a call nor final where it is malformed."""
 
     call: WantedCall | None = None
     final: bool = False
     invented: bool = False
-    """It goes on with an observation that nobody made."""
+    """The policy wrote an observation itself instead of waiting for it."""
 
 
 async def react(member: Member) -> StopReason:
-    """Act out an episode whose first response is there; return why it ended."""
-    return await in_turns(member, _reply)
+    """Run an episode whose first response was sampled already; returns why it ended."""
+    return await run_turns(member, _reply)
 
 
 def instructions(tools: Sequence[Tool]) -> str:
-    """How the policy is told what it can do."""
+    """Text that explains the tools and the format to the policy."""
     return INSTRUCTIONS.format(tools="\n".join(_line(tool) for tool in tools))
 
 
 def read(text: str) -> Step:
-    """Read a response; a step that is neither call nor final is malformed."""
+    """Parse a response."""
     marks = list(LINE.finditer(text))
-    words = [mark["word"] for mark in marks]
-    if not words or words[0] == "Final Answer":
-        return Step(final=bool(words))
-    if words[:2] != ["Action", "Action Input"]:
+    labels = [mark["label"] for mark in marks]
+    if not labels or labels[0] == "Final Answer":
+        return Step(final=bool(labels))
+    if labels[:2] != ["Action", "Action Input"]:
         return Step()
     name = text[marks[0].end() : marks[1].start()].strip()
     try:
@@ -73,22 +72,22 @@ def read(text: str) -> Step:
     except ValueError:
         return Step()
     call = WantedCall(tool=name, arguments=json.dumps(arguments, ensure_ascii=False))
-    return Step(call=call, invented="Observation" in words[2:])
+    return Step(call=call, invented="Observation" in labels[2:])
 
 
-async def _reply(member: Member, turn: Turn, place: Place) -> Sequence[Mapping[str, Any]] | None:
+async def _reply(member: Member, turn: Turn, position: TurnPosition) -> Messages | None:
     step = read(turn.text)
     if step.final:
-        return [{"role": "user", "content": TOO_EARLY}] if place.early else None
+        return [{"role": "user", "content": TOO_EARLY}] if position.early else None
     if step.call is None:
         member.blame("it is neither an action nor a final answer")
         return [{"role": "user", "content": UNREADABLE}]
     if step.invented:
         member.blame("it wrote an observation of its own")
-    if place.last:
+    if position.last:
         return []
-    (made,) = await member.make([step.call])
-    return [member.chat.said("user", f"Observation: {made.result}")]
+    (call,) = await member.make([step.call])
+    return [member.chat.outside_message("user", f"Observation: {call.result}")]
 
 
 def _line(tool: Tool) -> str:

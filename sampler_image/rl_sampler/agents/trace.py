@@ -1,4 +1,4 @@
-"""The token trace of one episode: it only grows, and holds what the engine said, verbatim."""
+"""The token trace of an episode: append-only, with the engine's tokens and log-probabilities."""
 
 from __future__ import annotations
 
@@ -22,34 +22,35 @@ class Trace:
     mask: bytearray = field(default_factory=bytearray)
     """1 where the policy generated the token."""
     logprobs: list[float] = field(default_factory=list)
-    """The engine's own; 0 where the mask is 0."""
+    """Natural logarithms, from the engine; 0 where the mask is 0."""
     spans: list[VersionSpan] = field(default_factory=list)
+    """Versions that generated the tokens where the mask is 1."""
     sequence_starts: list[int] = field(default_factory=list)
-    """Of the second and further sequences."""
+    """Where the second and later sequences begin."""
     _shown_from: int = 0
 
     @property
     def start(self) -> int:
-        """Where the present sequence begins."""
+        """Where the current sequence begins."""
         return self.sequence_starts[-1] if self.sequence_starts else 0
 
     @property
     def context(self) -> list[int]:
-        """The present sequence."""
+        """The tokens of the current sequence."""
         return self.tokens[self.start :]
 
     def __len__(self) -> int:
-        """Tokens of the present sequence."""
+        """Number of tokens of the current sequence."""
         return len(self.tokens) - self.start
 
     def show(self, tokens: Sequence[int]) -> None:
-        """Put tokens before the policy."""
+        """Append tokens that the policy did not generate."""
         self.tokens += tokens
         self.mask += bytes(len(tokens))
         self.logprobs += [0.0] * len(tokens)
 
     def restart(self, tokens: Sequence[int]) -> None:
-        """Begin another sequence with these tokens; the others stay as they are."""
+        """Begin another sequence with these tokens; earlier sequences stay as they are."""
         if self.tokens:
             self.sequence_starts.append(len(self.tokens))
         self._shown_from = len(self.tokens)
@@ -58,18 +59,19 @@ class Trace:
     def respond(
         self, generation: Generation, *, known: Mapping[str, PolicyPointer]
     ) -> tuple[TokenRange, TokenRange, StopReason]:
-        """Take over what the engine sampled.
+        """Append a response that the engine sampled.
 
         Args:
             generation: the engine's answer.
             known: published policies that the engine was given, by label.
 
         Returns:
-            The tokens that were shown since the last response, the response, and why it ended.
+            The range of tokens shown since the last response, the range of this response, and why
+            the response ended.
 
         Raises:
-            EngineProtocolError: it was aborted, or a token lacks a finite log-probability or a
-                published policy: an infrastructure error; the trace is as it was.
+            EngineProtocolError: the response was aborted, or a token lacks a finite log-probability
+                or a published policy. This is an infrastructure error; the trace is unchanged.
         """
         reason, logprobs = _checked(generation)
         start = len(self.tokens)
@@ -91,50 +93,54 @@ class Trace:
 def _checked(generation: Generation) -> tuple[StopReason, list[float]]:
     reason = STOP_REASONS.get(generation.meta_info.finish_reason.type)
     if reason is None:
-        raise EngineProtocolError("the engine aborted a member")
+        raise EngineProtocolError("the engine aborted the response of a member")
     output, meta = generation.output_ids, generation.meta_info
     if not output or [token for _, token, _ in meta.output_token_logprobs] != output:
         raise EngineProtocolError(
-            f"log-probabilities do not belong to the {len(output)} tokens of the response"
+            f"the engine's log-probabilities are not those of the {len(output)} response tokens"
         )
     logprobs = [logprob for logprob, _, _ in meta.output_token_logprobs]
-    if not all(math.isfinite(one) and one <= 0.0 for one in logprobs):
-        raise EngineProtocolError("a log-probability is not finite or is positive")
+    if not all(math.isfinite(logprob) and logprob <= 0.0 for logprob in logprobs):
+        raise EngineProtocolError("the engine returned a positive or non-finite log-probability")
     return reason, logprobs
 
 
 def version_spans(
-    found: Sequence[EngineSpan], *, start: int, output: int, known: Mapping[str, PolicyPointer]
+    engine_spans: Sequence[EngineSpan],
+    *,
+    start: int,
+    output: int,
+    known: Mapping[str, PolicyPointer],
 ) -> list[VersionSpan]:
-    """Turn the engine's spans over output tokens into spans over the trace.
+    """Convert the engine's spans over output tokens to spans over the trace.
 
     Args:
-        found: half-open, in order.
+        engine_spans: half-open, in order.
         start: where the output begins in the trace.
         output: number of output tokens, which the spans must cover exactly.
         known: published policies by label.
 
     Raises:
-        EngineProtocolError: a gap, an overlap, or tokens of a policy that was never published.
+        EngineProtocolError: the spans have a gap or an overlap, or name a policy that was never
+            published.
     """
     spans: list[VersionSpan] = []
     position = 0
-    for one in found:
-        policy = known.get(one.version)
+    for span in engine_spans:
+        policy = known.get(span.version)
         if policy is None:
             raise EngineProtocolError(
-                f"tokens were sampled by weights {one.version!r}, which nobody published"
+                f"tokens were sampled by weights {span.version!r}, which were never published"
             )
-        if one.start != position or one.end <= one.start:
+        if span.start != position or span.end <= span.start:
             raise EngineProtocolError(f"spans of versions have a gap or overlap at {position}")
-        position = one.end
-        end = start + one.end
+        position = span.end
+        end = start + span.end
         if spans and spans[-1].version == policy.version:
             spans[-1] = spans[-1].model_copy(update={"end": end})
             continue
-        spans.append(
-            VersionSpan(version=policy.version, step=policy.step, start=start + one.start, end=end)
-        )
+        begin = start + span.start
+        spans.append(VersionSpan(version=policy.version, step=policy.step, start=begin, end=end))
     if position != output:
         raise EngineProtocolError(f"spans of versions cover {position} of {output} tokens")
     return spans

@@ -1,4 +1,4 @@
-"""Turn after turn until one is the answer: what agents of several turns have in common."""
+"""The loop over turns that agents of several turns share."""
 
 from __future__ import annotations
 
@@ -9,25 +9,65 @@ from typing import Any
 from rl_contracts.documents.rollout import StopReason, Turn
 from rl_sampler.agents.context import show
 from rl_sampler.agents.member import Member
-from rl_sampler.agents.repetition import Repetition
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Repetition:
+    """Counts responses that repeat an earlier response of the episode."""
+
+    def __init__(self, *, limit: int) -> None:
+        """Begin an episode; it should end after ``limit`` repeated responses."""
+        self._limit = limit
+        self._seen: set[str] = set()
+        self.count = 0
+
+    def note(self, response: str) -> bool:
+        """Record a response's text; returns whether it repeats an earlier response.
+
+        Differences in white space do not count.
+        """
+        key = " ".join(response.split())
+        repeats = key in self._seen
+        self._seen.add(key)
+        self.count += repeats
+        return repeats
+
+    @property
+    def too_many(self) -> bool:
+        """Whether the episode should end."""
+        return self.count >= self._limit
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TurnPosition:
     """Where in the episode a turn is."""
 
     early: bool
-    """``minTurns`` says that it is too early for an answer."""
+    """``minTurns`` is not reached: an answer is too early."""
     last: bool
-    """``maxTurns`` allows no further one: what is replied is never shown."""
+    """``maxTurns`` is reached: the policy never sees a reply to this turn."""
 
 
-Reply = Callable[[Member, Turn, Place], Awaitable[Sequence[Mapping[str, Any]] | None]]
-"""What follows a response; None where it ends the episode as it should end."""
+Reply = Callable[[Member, Turn, TurnPosition], Awaitable[Messages | None]]
+"""Returns the messages that answer a response; None where the response ends the episode."""
 
 
-async def in_turns(member: Member, reply: Reply) -> StopReason:
-    """Act out an episode whose first response is there; return why it ended."""
+async def single_turn(member: Member) -> StopReason:
+    """Agent ``SingleTurn``: the first response is the whole episode."""
+    return member.turns[-1].stop_reason
+
+
+async def run_turns(member: Member, reply: Reply) -> StopReason:
+    """Run an episode, whose first response was sampled already, turn by turn.
+
+    Args:
+        member: the episode.
+        reply: answers each response.
+
+    Returns:
+        Why the episode ended.
+    """
     repetition = Repetition(limit=member.agent.repetitions)
     turn = member.turns[-1]
     for number in range(1, member.agent.turns + 1):
@@ -37,11 +77,11 @@ async def in_turns(member: Member, reply: Reply) -> StopReason:
             member.blame("it repeats an earlier response")
             if repetition.too_many:
                 return StopReason.REPETITION
-        place = Place(number < member.agent.fewest_turns, number == member.agent.turns)
-        messages = await reply(member, turn, place)
+        position = TurnPosition(number < member.agent.fewest_turns, number == member.agent.turns)
+        messages = await reply(member, turn, position)
         if messages is None:
             return StopReason.STOP
-        if place.last:
+        if position.last:
             break
         if not await show(member, messages):
             return StopReason.CONTEXT

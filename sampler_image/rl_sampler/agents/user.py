@@ -1,4 +1,4 @@
-"""Who speaks to the policy in a Conversation: a script, or a language model that plays a user."""
+"""Users of a Conversation: a script, or a language model that plays a user."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Protocol
 from rl_contracts.documents.sampler import SIMULATED_USER
 from rl_contracts.documents.task import Task
 from rl_contracts.spec.agent.agents import Agent
-from rl_sampler.completions.directory import Directory
-from rl_sampler.completions.errors import UnreadableError
-from rl_sampler.completions.failover import Failover
-from rl_sampler.completions.prompts import prompt_of, transcript
+from rl_sampler.completions.failover import Failover, Failovers
+from rl_sampler.completions.prompts import non_empty, prompt_of, transcript
 
 END = "<end>"
 PLACEHOLDERS = ("conversation", "scenario")
@@ -30,54 +28,48 @@ you give up."""
 
 
 class User(Protocol):
-    """The user of one episode."""
+    """The user of an episode."""
 
     async def speak(self, conversation: Sequence[Mapping[str, str]]) -> str | None:
-        """The next message after the policy's last; None where the user has nothing more to say."""
+        """The user's next message; None where the user ends the conversation."""
 
 
 Users = Callable[[Task], User]
-"""A new user for each episode of a task."""
+"""Makes the user of an episode."""
 
 
 class ScriptedUser:
-    """Says the scenario's turns, whatever the policy says."""
+    """Says the turns of the task's scenario, whatever the policy says."""
 
     def __init__(self, turns: Sequence[str]) -> None:
         self._turns = list(turns)
 
     async def speak(self, conversation: Sequence[Mapping[str, str]]) -> str | None:
-        """The next turn."""
+        """The next turn of the scenario; None after the last."""
         return self._turns.pop(0) if self._turns else None
 
 
 class SimulatedUser:
-    """A language model; waits while none answers."""
+    """A language model that plays the user; waits while no model answers."""
 
     def __init__(self, prompt: Template, failover: Failover, *, scenario: str) -> None:
         self._prompt, self._failover, self._scenario = prompt, failover, scenario
 
     async def speak(self, conversation: Sequence[Mapping[str, str]]) -> str | None:
-        """What the model says; raises NoCompletionError."""
-        talk = [one for one in conversation if one["role"] in ("user", "assistant")]
+        """The model's message; None where it contains END. Raises NoCompletionError."""
+        talk = [message for message in conversation if message["role"] in ("user", "assistant")]
         content = self._prompt.substitute(scenario=self._scenario, conversation=transcript(talk))
-        said = await self._failover.ask([{"role": "user", "content": content}], _read)
-        return None if END in said else said
+        reply = await self._failover.ask(
+            [{"role": "user", "content": content}], non_empty("the simulated user")
+        )
+        return None if END in reply else reply
 
 
-def users_of(agent: Agent, directory: Directory) -> Users:
-    """Who speaks in the episodes of a manifest; raises RefusedError."""
+def users_of(agent: Agent, failovers: Failovers) -> Users:
+    """What makes the users of a manifest's episodes; raises RefusedError for a bad prompt."""
     if agent.user is None:
         return lambda task: ScriptedUser(task.scenario)
     user = agent.user
     prompt = prompt_of(user.prompt or PROMPT, PLACEHOLDERS, field="spec.agent.user.prompt")
-    failover = directory.failover(
-        SIMULATED_USER, user, seconds=user.timeout_seconds, place=("user",)
-    )
+    failover = failovers.make(SIMULATED_USER, user, seconds=user.timeout_seconds, place=("user",))
     return lambda task: SimulatedUser(prompt, failover, scenario="\n".join(task.scenario))
-
-
-def _read(reply: str) -> str:
-    if not reply.strip():
-        raise UnreadableError("the simulated user says nothing")
-    return reply.strip()

@@ -1,4 +1,4 @@
-"""One model on one OpenAI-compatible server."""
+"""A model on an OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl_sampler.completions.errors import EndpointDownError, EndpointRefusedErro
 
 CONNECT_SECONDS = 10.0
 MESSAGE_CHARACTERS = 300
-LET_NOBODY_IN = (401, 403, 404)
+NO_ACCESS = (401, 403, 404)
 BUSY = (408, 409, 425, 429)
 SERVER_ERROR = 500
 OK = 200
@@ -27,12 +27,12 @@ class _Lenient(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class _Said(_Lenient):
+class _ReplyMessage(_Lenient):
     content: str | None = None
 
 
 class _Choice(_Lenient):
-    message: _Said
+    message: _ReplyMessage
 
 
 class _Usage(_Lenient):
@@ -47,7 +47,7 @@ class _Reply(_Lenient):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """A reply."""
+    """A model's reply."""
 
     text: str
     prompt_tokens: int
@@ -56,7 +56,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Server:
-    """Asks one endpoint."""
+    """Sends requests to an endpoint."""
 
     endpoint: Endpoint
     options: Completions
@@ -67,29 +67,34 @@ class Server:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Model and URL, for messages."""
         return f"{self.endpoint.model} at {self.endpoint.url}"
 
     async def complete(self, messages: Messages) -> Completion:
-        """Ask for the next message of a conversation.
+        """Request the next message of a conversation.
 
         Raises:
-            EndpointDownError: no answer in time, no way in, or an error of the server's own.
-            EndpointRefusedError: it does not take this request, or answers something else.
+            EndpointDownError: no reply in time, no connection, no access, or a server error.
+            EndpointRefusedError: the server refuses this request, or its reply is no chat
+                completion.
         """
         status, body = await self._post(messages)
-        if status in LET_NOBODY_IN:
-            raise EndpointDownError(f"{self.name} answers {status}: check url, model and token")
+        if status in NO_ACCESS:
+            raise EndpointDownError(
+                f"{self.name} answers {status}: check the endpoint's url, model and token"
+            )
         if status in BUSY or status >= SERVER_ERROR:
             raise EndpointDownError(f"{self.name} answers {status}")
         if status != OK:
-            told = " ".join(body.decode(errors="replace").split())[:MESSAGE_CHARACTERS]
-            raise EndpointRefusedError(f"{self.name} answers {status}: {told}")
+            reason = " ".join(body.decode(errors="replace").split())[:MESSAGE_CHARACTERS]
+            raise EndpointRefusedError(f"{self.name} answers {status}: {reason}")
         try:
             reply = _Reply.model_validate_json(body)
             (first, *_) = reply.choices
         except (ValidationError, ValueError) as error:
-            raise EndpointRefusedError(f"{self.name} answers no chat completion") from error
+            raise EndpointRefusedError(
+                f"{self.name} answered with something other than a chat completion"
+            ) from error
         usage = reply.usage or _Usage()
         return Completion(
             text=first.message.content or "",
@@ -106,30 +111,33 @@ class Server:
             ) as response:
                 return response.status, await response.read()
         except TimeoutError as error:
-            raise EndpointDownError(f"{self.name} does not answer in time") from error
+            raise EndpointDownError(
+                f"{self.name} did not answer within {self.seconds:g} s"
+            ) from error
         except aiohttp.ClientConnectorError as error:
             raise EndpointDownError(f"{self.name} cannot be reached") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise EndpointDownError(f"{self.name} breaks off") from error
+            raise EndpointDownError(f"{self.name} broke off its reply") from error
 
     def _body(self, messages: Messages) -> dict[str, Any]:
-        wanted = {
+        options = {
             "max_tokens": self.options.max_tokens,
             "temperature": self.options.temperature,
         }
-        chosen = {key: value for key, value in wanted.items() if value is not None}
         return {
             "model": self.endpoint.model,
             "messages": [dict(message) for message in messages],
-            **chosen,
+            **{key: value for key, value in options.items() if value is not None},
         }
 
     def _headers(self) -> dict[str, str]:
         if self.endpoint.token_secret_ref is None:
             return {}
         try:
-            # Read anew each time: the kubelet brings a changed Secret into the file.
+            # Read for each request: the kubelet updates the file when the Secret changes.
             token = self.token_file.read_text().strip()
         except OSError as error:
-            raise EndpointDownError(f"the token for {self.name} cannot be read") from error
+            raise EndpointDownError(
+                f"the token for {self.name} cannot be read: check its tokenSecretRef"
+            ) from error
         return {"Authorization": f"Bearer {token}"}

@@ -1,4 +1,4 @@
-"""How a language model's server fails."""
+"""Errors of language models behind an API."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from rl_contracts.errors import RLError
 
 
 class EndpointDownError(RLError):
-    """It does not answer, or lets nobody in: nothing that was asked is at fault.
+    """The endpoint does not answer or denies access; the request is not at fault.
 
-    The message stays the same from one attempt to the next, for it is shown in a condition.
+    The message is the same at each attempt, since a condition of the job shows it.
     """
 
 
 class EndpointRefusedError(RLError):
-    """It answers, but not what it was asked."""
+    """The endpoint answers, but refuses this request or does not answer it."""
 
 
 class UnreadableError(RLError):
-    """A reply does not say what it was asked for."""
+    """A reply lacks what the request asked for, such as a score."""
 
 
 class NoCompletionError(RLError):
-    """Those that answer do not answer what was asked: an infrastructure error, never a reward."""
+    """No endpoint that answers gives a usable reply: an infrastructure error, never a reward."""

@@ -1,8 +1,9 @@
-"""Endpoints asked in order, with a circuit breaker over all of them.
+"""Lists of endpoints with failover, and a circuit breaker for each list.
 
-An endpoint that does not answer rests, longer each time, and the next one is asked. When none of
-them answered last, the circuit is open: nobody is asked, whoever asks waits, and nothing new is
-claimed. One small request after each rest finds out when one of them is back; then it closes.
+An endpoint that does not answer backs off, longer each time, and the next endpoint is asked. When
+the last request to every endpoint failed, the circuit opens: callers wait, no endpoint is asked,
+and nothing new is claimed. After each backoff a small probe is sent; the first answer closes the
+circuit.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
+import aiohttp
+
+from rl_contracts.spec.agent.endpoints import Completions, token_folder
 from rl_sampler.completions.endpoint import Messages, Server
 from rl_sampler.completions.errors import (
     EndpointDownError,
@@ -21,64 +26,68 @@ from rl_sampler.completions.errors import (
     UnreadableError,
 )
 from rl_sampler.completions.outages import Outages
-from rl_sampler.engine.tally import Tally
+from rl_sampler.engine.counters import Counters
 
 T = TypeVar("T")
 
-FIRST_REST_SECONDS = 0.5
-LONGEST_REST_SECONDS = 30.0
+FIRST_BACKOFF_SECONDS = 0.5
+MAX_BACKOFF_SECONDS = 30.0
 ROUNDS = 5
-"""A request that takes the circuit down with it so often is itself at fault."""
+"""A request that opens the circuit so often is itself at fault."""
 PROBE: Messages = ({"role": "user", "content": "Say yes."},)
+TOKEN_FILE = "token"
 
 
 @dataclass(slots=True)
-class _Rest:
-    """How an endpoint fares."""
+class _Backoff:
+    """When an endpoint may be asked again."""
 
     until: float = 0.0
-    """Monotonic time before which it is not asked."""
+    """Monotonic time before which the endpoint is not asked."""
     seconds: float = 0.0
-    """Of the last rest; 0 after an answer."""
+    """Length of the last backoff; 0 after an answer."""
     why: str = ""
 
 
 class Failover:
-    """One list of endpoints, for all episodes of this process."""
+    """A list of endpoints, shared by all episodes of this process."""
 
     def __init__(
-        self, name: str, servers: Sequence[Server], *, tally: Tally, outages: Outages
+        self, name: str, servers: Sequence[Server], *, counters: Counters, outages: Outages
     ) -> None:
-        """Prepare.
+        """Start with the circuit closed.
 
         Args:
-            name: whose list it is, a scorer's kind, SIMULATED_USER or BROWSE_MODEL.
+            name: of the list: a scorer's kind, SIMULATED_USER or BROWSE_MODEL.
             servers: in the order in which they are asked.
-            tally: counts requests and tokens.
-            outages: is told when nobody answers.
+            counters: count requests and tokens.
+            outages: records when no endpoint answers.
         """
-        self._name, self._tally, self._outages = name, tally, outages
-        self._rests = {server: _Rest() for server in servers}
+        self._name, self._counters, self._outages = name, counters, outages
+        self._backoffs = {server: _Backoff() for server in servers}
         self._closed = asyncio.Event()
         self._closed.set()
         self._probing: asyncio.Task[None] | None = None
 
     async def ask(self, messages: Messages, read: Callable[[str], T]) -> T:
-        """Ask until somebody answers, through any outage; the caller's claim bounds the wait.
+        """Ask until an endpoint answers, through any outage; the caller's claim bounds the wait.
 
         Args:
             messages: the conversation.
-            read: takes a reply's text; raises UnreadableError.
+            read: parses a reply's text; raises UnreadableError.
+
+        Returns:
+            What ``read`` returned.
 
         Raises:
-            NoCompletionError: those that answer do not answer what was asked.
+            NoCompletionError: no endpoint that answers gives a usable reply.
         """
         for _ in range(ROUNDS):
             await self._closed.wait()
             complaints: list[str] = []
-            for server in self._in_turn():
-                if self._rests_now(server) and not complaints:
-                    break  # asked early only where those that answer are of no use
+            for server in self._in_order():
+                if self._backs_off(server) and not complaints:
+                    break  # asked before its backoff ends only where the others' replies are bad
                 try:
                     return read(await self._complete(server, messages))
                 except EndpointDownError:
@@ -87,66 +96,111 @@ class Failover:
                     complaints.append(str(error))
             if complaints:
                 raise NoCompletionError(f"{self._name}: {'; '.join(complaints)}")
-        raise NoCompletionError(f"{self._name}: no answer to this request, though to others")
+        raise NoCompletionError(
+            f"{self._name}: no endpoint answered this request, but they answer others"
+        )
 
     async def close(self) -> None:
-        """Look for nobody any more."""
+        """Stop probing."""
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.wait({self._probing})
 
-    def _in_turn(self) -> list[Server]:
-        return sorted(self._rests, key=self._rests_now)  # stable: as listed, those at rest last
+    def _in_order(self) -> list[Server]:
+        return sorted(self._backoffs, key=self._backs_off)  # stable: as listed, backing off last
 
-    def _rests_now(self, server: Server) -> bool:
-        return self._rests[server].until > time.monotonic()
+    def _backs_off(self, server: Server) -> bool:
+        return self._backoffs[server].until > time.monotonic()
 
     async def _complete(self, server: Server, messages: Messages) -> str:
         outcome = "answered"
         try:
-            found = await server.complete(messages)
+            completion = await server.complete(messages)
         except EndpointDownError as error:
             outcome = "down"
-            self._send_to_rest(server, str(error))
+            self._back_off(server, str(error))
             raise
         except EndpointRefusedError:
             outcome = "refused"
-            self._back(server)
+            self._mark_up(server)
             raise
         finally:
-            self._tally.completions[(self._name, server.endpoint.model, outcome)] += 1
-        self._back(server)
-        tokens = self._tally.completion_tokens
-        tokens[(self._name, server.endpoint.model, "prompt")] += found.prompt_tokens
-        tokens[(self._name, server.endpoint.model, "completion")] += found.completion_tokens
-        return found.text
+            self._counters.completions[(self._name, server.endpoint.model, outcome)] += 1
+        self._mark_up(server)
+        tokens = self._counters.completion_tokens
+        tokens[(self._name, server.endpoint.model, "prompt")] += completion.prompt_tokens
+        tokens[(self._name, server.endpoint.model, "completion")] += completion.completion_tokens
+        return completion.text
 
-    def _send_to_rest(self, server: Server, why: str) -> None:
-        rest, now = self._rests[server], time.monotonic()
-        if rest.until > now:
-            return  # others found it out at the same time
-        rest.seconds = min(2 * rest.seconds or FIRST_REST_SECONDS, LONGEST_REST_SECONDS)
-        rest.until, rest.why = now + rest.seconds, why
-        # Not whether all rest now: a wait for an answer may be longer than a rest.
-        if self._closed.is_set() and all(one.seconds for one in self._rests.values()):
+    def _back_off(self, server: Server, why: str) -> None:
+        backoff, now = self._backoffs[server], time.monotonic()
+        if backoff.until > now:
+            return  # a concurrent request recorded the failure already
+        backoff.seconds = min(2 * backoff.seconds or FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+        backoff.until, backoff.why = now + backoff.seconds, why
+        backoffs = self._backoffs.values()
+        # Not whether all back off now: a wait for an answer may be longer than a backoff.
+        if self._closed.is_set() and all(backoff.seconds for backoff in backoffs):
             self._closed.clear()
-            self._outages.note(self._name, "; ".join(one.why for one in self._rests.values()))
+            self._outages.note(self._name, "; ".join(backoff.why for backoff in backoffs))
             self._probing = asyncio.create_task(self._probe(), name=f"probe {self._name}")
 
-    def _back(self, server: Server) -> None:
-        self._rests[server] = _Rest()
+    def _mark_up(self, server: Server) -> None:
+        self._backoffs[server] = _Backoff()
 
     async def _probe(self) -> None:
-        """Ask the one whose rest is over first, until one answers."""
+        """Send a probe to the endpoint whose backoff ends first, until an endpoint answers."""
         while True:
-            server, rest = min(self._rests.items(), key=lambda one: one[1].until)
-            await asyncio.sleep(max(0.0, rest.until - time.monotonic()))
+            server, backoff = min(self._backoffs.items(), key=lambda item: item[1].until)
+            await asyncio.sleep(max(0.0, backoff.until - time.monotonic()))
             try:
                 await self._complete(server, PROBE)
             except EndpointDownError:
                 continue
             except EndpointRefusedError:
-                pass  # it is there
+                pass  # it answers
             self._outages.clear(self._name)
             self._closed.set()
             return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failovers:
+    """Makes the lists of endpoints of a manifest, and closes them."""
+
+    session: aiohttp.ClientSession
+    secrets: Path
+    """Folder with the endpoints' tokens."""
+    counters: Counters
+    outages: Outages
+    _made: list[Failover] = field(default_factory=list)
+
+    def make(
+        self, name: str, options: Completions, *, seconds: float, place: tuple[object, ...]
+    ) -> Failover:
+        """Make a list of endpoints.
+
+        Args:
+            name: of the list, see ``Failover``.
+            options: the section of the manifest.
+            seconds: longest wait for a reply.
+            place: names the folders of the tokens, see ``token_folder``.
+        """
+        servers = [
+            Server(
+                endpoint=endpoint,
+                options=options,
+                seconds=seconds,
+                token_file=self.secrets / token_folder(*place, index) / TOKEN_FILE,
+                session=self.session,
+            )
+            for index, endpoint in enumerate(options.endpoints)
+        ]
+        made = Failover(name, servers, counters=self.counters, outages=self.outages)
+        self._made.append(made)
+        return made
+
+    async def close(self) -> None:
+        """Stop the probes of all lists."""
+        for failover in self._made:
+            await failover.close()

@@ -1,1 +1,1 @@
-"""The inference engine on localhost."""
+"""Client and state of the inference engine (SGLang) on localhost."""

@@ -1,4 +1,4 @@
-"""What this sampler was told to do: its pod's environment and its job's spec."""
+"""This sampler's assignment: its pod's environment and its job's spec."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AssignmentError(RLError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One pod's part in one run."""
+    """A pod's part in a run."""
 
     env: SamplerEnv
     spec: RLJobSpec
@@ -32,12 +32,12 @@ class Assignment:
 
     @property
     def run(self) -> RunId:
-        """The run that is served."""
+        """ID of the run that this pod samples for."""
         return RunId(self.env.run)
 
     @property
     def weights(self) -> WeightsFolder:
-        """Where the model and this run's policies lie."""
+        """The folder with the model and this run's policies."""
         return WeightsFolder(
             self.env.weights_folder,
             adapters=self.spec.training.lora is not None,
@@ -45,13 +45,13 @@ class Assignment:
         )
 
     def engine(self, session: aiohttp.ClientSession) -> Engine:
-        """The engine that this run samples with, alone or beside others."""
+        """A client of the engine, which this run may share with other runs."""
         env = self.env
         return Engine(env.engine_url, session=session, run=self.run, runs=env.engine_runs)
 
     @property
     def sampler(self) -> SamplerId:
-        """This pod's registration."""
+        """ID of this pod's registration."""
         return sampler_id(self.run, self.env.pod_uid)
 
 
@@ -71,4 +71,4 @@ def load_assignment(environ: Mapping[str, str]) -> Assignment:
         if group.name == env.pool:
             return Assignment(env=env, spec=spec, template=group.template)
     names = ", ".join(group.name for group in spec.samplers)
-    raise AssignmentError(f"pool {env.pool!r} is not in spec.samplers ({names})")
+    raise AssignmentError(f"pool {env.pool!r} is not in spec.samplers, which has {names}")

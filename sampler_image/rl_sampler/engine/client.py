@@ -1,12 +1,15 @@
 """The client of SGLang's HTTP server.
 
-Hazards: ``/health`` samples a token, fails during a pause and then marks the server unwell until it
-is asked once more, so ``/ping`` is asked, and ``/health`` outside of pauses alone; idle connections
-are closed by the server after five seconds, so ours are given up sooner; a request whose connection
-is dropped is aborted by the server within four seconds, which is how we abort.
+Hazards:
 
-Agents of several runs may share one server. Names of adapters begin with the run, so that none
-sees, unloads or names another one's.
+- ``/health`` samples a token. During a pause it fails, and then marks the server unhealthy until
+  ``/health`` is requested again. So ``/ping`` is used, and ``/health`` only outside of pauses.
+- The server closes idle connections after 5 seconds, so this client closes them sooner.
+- The server aborts a request within 4 seconds after its connection is dropped. That is how this
+  client aborts requests.
+
+Agents of several runs may share a server. Names of adapters begin with the run's id, so that no
+agent sees, unloads or names an adapter of another run.
 """
 
 from __future__ import annotations
@@ -30,11 +33,11 @@ from rl_sampler.engine.errors import (
     EngineUnsupportedError,
 )
 from rl_sampler.engine.protocol import (
-    FoundCalls,
     GenerateRequest,
     Generation,
     ModelCards,
     ModelInfo,
+    ParsedCalls,
     ServerInfo,
 )
 
@@ -42,54 +45,54 @@ T = TypeVar("T")
 
 KEEPALIVE_SECONDS = 3.0
 CONTROL_SECONDS = 10.0
-EXAMINE_SECONDS = 30.0
+HEALTH_SECONDS = 30.0
 GENERATE_SECONDS = 1800.0
 MESSAGE_CHARACTERS = 500
-OLDEST = (0, 5, 21)
-"""First version with these calls: spans of versions, ``/ready``, ``/model_info``."""
-TOO_NEW = (0, 6, 0)
+OLDEST_VERSION = (0, 5, 21)
+"""First SGLang version with spans of versions, ``/ready`` and ``/model_info``."""
+FIRST_UNSUPPORTED_VERSION = (0, 6, 0)
 
 GENERATIONS = TypeAdapter(list[Generation])
 SERVER_INFO = TypeAdapter(ServerInfo)
 MODEL_INFO = TypeAdapter(ModelInfo)
-FOUND_CALLS = TypeAdapter(FoundCalls)
+PARSED_CALLS = TypeAdapter(ParsedCalls)
 MODEL_CARDS = TypeAdapter(ModelCards)
 
 
-MODES: dict[Pause, str] = {"Retract": "retract", "InPlace": "in_place", "Abort": "retract"}
-"""The server's own ``abort`` looks once in a second whether all have ended, and admits no pause
-that is shorter. What was taken back has left the batch, so that it can be aborted at once."""
+PAUSE_MODES: dict[Pause, str] = {"Retract": "retract", "InPlace": "in_place", "Abort": "retract"}
+"""SGLang's modes. Its own ``abort`` checks only once a second whether all requests have ended, so
+no pause is shorter. Retracted requests have left the batch and can be aborted at once."""
 
 
-class Pulse(Enum):
-    """What became of a ``/ping``."""
+class PingResult(Enum):
+    """Result of a ``/ping``."""
 
     ANSWERS = "answers"
-    ABSENT = "absent"
-    """Nobody listens: starting, or gone and about to be restarted."""
-    UNWELL = "unwell"
-    """Somebody listens and does not answer as a healthy server does."""
+    NOT_LISTENING = "absent"
+    """No connection: the engine is starting, or ended and will be restarted."""
+    UNHEALTHY = "unwell"
+    """The server accepts connections but does not answer as a healthy server does."""
 
 
 def open_session() -> aiohttp.ClientSession:
-    """A session for one engine; the caller closes it."""
+    """A session for requests to an engine; the caller closes it."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
     return aiohttp.ClientSession(connector=connector)
 
 
 class Engine:
-    """One SGLang server, as one run sees it."""
+    """Client of an SGLang server for one run."""
 
     def __init__(
         self, url: str, *, session: aiohttp.ClientSession, run: str = "", runs: int = 1
     ) -> None:
-        """Nothing is asked yet.
+        """Make a client; no request is sent yet.
 
         Args:
             url: of the server.
-            session: to ask with.
-            run: whose adapters are given to it; only such are seen and named.
-            runs: whose agents share the server; each takes an equal share of its slots.
+            session: for the requests.
+            run: ID of the run; only adapters of this run are seen and named.
+            runs: number of runs that share the server; each takes an equal share of its slots.
         """
         self._url = url.rstrip("/")
         self._session = session
@@ -103,86 +106,94 @@ class Engine:
         """
         return self._prefix + label
 
-    async def ping(self) -> Pulse:
-        """Ask for a sign of life; pauses do not matter."""
+    async def ping(self) -> PingResult:
+        """Check whether the server answers, during a pause too."""
         try:
             await self._send("GET", "/ping", doing="pinging", seconds=CONTROL_SECONDS)
         except EngineUnavailableError as error:
             absent = isinstance(error.__cause__, aiohttp.ClientConnectorError)
-            return Pulse.ABSENT if absent else Pulse.UNWELL
+            return PingResult.NOT_LISTENING if absent else PingResult.UNHEALTHY
         except EngineRefusedError:
-            return Pulse.UNWELL
-        return Pulse.ANSWERS
+            return PingResult.UNHEALTHY
+        return PingResult.ANSWERS
 
-    async def examine(self) -> None:
-        """Have the server sample a token: what a probe during a pause marked unwell is well again.
+    async def check_health(self) -> None:
+        """Have the server sample a token; this clears an unhealthy mark left by an earlier probe.
 
-        Raises:
-            EngineError: it could not. Never ask during a pause.
-        """
-        await self._send("GET", "/health", doing="being examined", seconds=EXAMINE_SECONDS)
-
-    async def describe(self) -> ServerInfo:
-        """Ask what the server is, and what of it is this run's share.
+        Hazard: never call this during a pause, see above.
 
         Raises:
-            EngineUnsupportedError: its version's calls are not known here.
+            EngineError: the server could not sample.
         """
-        found = await self._send("GET", "/server_info", doing="asking for its version")
-        info = _parsed(SERVER_INFO, found, "/server_info")
-        numbers = tuple(int(one) for one in re.findall(r"\d+", info.version)[:3])
-        if not OLDEST <= numbers < TOO_NEW:
+        await self._send("GET", "/health", doing="checking its health", seconds=HEALTH_SECONDS)
+
+    async def server_info(self) -> ServerInfo:
+        """The server's version and limits, with this run's share of its slots.
+
+        Raises:
+            EngineUnsupportedError: this agent does not support the server's version.
+        """
+        answer = await self._send("GET", "/server_info", doing="asking for its version")
+        info = _parsed(SERVER_INFO, answer, "/server_info")
+        numbers = tuple(int(number) for number in re.findall(r"\d+", info.version)[:3])
+        if not OLDEST_VERSION <= numbers < FIRST_UNSUPPORTED_VERSION:
+            oldest, newer = (
+                ".".join(map(str, bound)) for bound in (OLDEST_VERSION, FIRST_UNSUPPORTED_VERSION)
+            )
             raise EngineUnsupportedError(
-                f"engine is sglang {info.version}; this agent speaks with "
-                f"{'.'.join(map(str, OLDEST))} up to, not including, {'.'.join(map(str, TOO_NEW))}"
+                f"the engine is sglang {info.version}, but this agent supports {oldest} up to, not "
+                f"including, {newer}: change the engine's image"
             )
         return info.share(self._runs)
 
     async def weight_version(self) -> str:
         """The label of the weights that are served."""
-        found = await self._send("GET", "/model_info", doing="asking for its weights")
-        return _parsed(MODEL_INFO, found, "/model_info").weight_version
+        answer = await self._send("GET", "/model_info", doing="asking for its weights")
+        return _parsed(MODEL_INFO, answer, "/model_info").weight_version
 
     async def generate(self, request: GenerateRequest) -> list[Generation]:
-        """Sample all members in one call; cancelling it aborts them.
+        """Sample all members in one call; cancelling the call aborts them.
 
         Raises:
-            EngineProtocolError: another number of members came back, or something unreadable.
+            EngineProtocolError: the answer is malformed or has another number of members.
         """
         if request.adapter:
             request = replace(request, adapter=self.adapter(request.adapter))
-        found = await self._send(
+        answer = await self._send(
             "POST", "/generate", doing="sampling", body=request.to_json(), seconds=GENERATE_SECONDS
         )
-        members = _parsed(GENERATIONS, found if isinstance(found, list) else [found], "/generate")
+        listed = answer if isinstance(answer, list) else [answer]
+        members = _parsed(GENERATIONS, listed, "/generate")
         if len(members) != request.members:
             raise EngineProtocolError(f"asked for {request.members} members, got {len(members)}")
         return members
 
     async def parse_calls(
         self, text: str, *, tools: list[dict[str, Any]], parser: str
-    ) -> FoundCalls:
-        """Have the tool calls of a response read.
+    ) -> ParsedCalls:
+        """Parse the tool calls of a response.
 
         Args:
             text: the response.
-            tools: offered ones, in the form of chat templates.
-            parser: the engine's name for the model family's form.
+            tools: those that the policy was offered, in the form that chat templates take.
+            parser: the engine's name of the parser for the model family.
         """
         body: dict[str, object] = {"text": text, "tools": tools, "tool_call_parser": parser}
-        found = await self._send(
-            "POST", "/parse_function_call", doing="reading tool calls", body=body
+        answer = await self._send(
+            "POST", "/parse_function_call", doing="parsing tool calls", body=body
         )
-        return _parsed(FOUND_CALLS, found, "/parse_function_call")
+        return _parsed(PARSED_CALLS, answer, "/parse_function_call")
 
     async def pause(self, mode: Pause) -> None:
-        """Stop sampling; requests that come now wait.
+        """Stop sampling; new requests wait.
 
         Args:
-            mode: running requests are taken back and recomputed when resumed (``Retract``), keep
-                their cache (``InPlace``), or end with what they have (``Abort``).
+            mode: running requests are retracted and recomputed after ``resume`` (``Retract``), keep
+                their cache (``InPlace``), or end with the tokens that they have (``Abort``).
         """
-        await self._send("POST", "/pause_generation", doing="pausing", body={"mode": MODES[mode]})
+        await self._send(
+            "POST", "/pause_generation", doing="pausing", body={"mode": PAUSE_MODES[mode]}
+        )
         if mode == "Abort":
             body: dict[str, object] = {"abort_all": True}
             await self._send("POST", "/abort_request", doing="aborting requests", body=body)
@@ -194,14 +205,14 @@ class Engine:
     async def load(
         self, folder: Path, *, label: str, seconds: float, empty_cache: bool = True
     ) -> None:
-        """Load weights that were verified; anything else may kill the server.
+        """Load weights. Hazard: weights that were not verified may kill the server.
 
         Args:
             folder: safetensors in Hugging Face layout.
-            label: what tokens sampled from them are marked with.
-            seconds: how long it may take.
-            empty_cache: forget all prefixes; refused while requests run, though the weights are
-                changed.
+            label: marks the tokens that these weights sample.
+            seconds: time limit.
+            empty_cache: drop all cached prefixes. Hazard: while requests run the server refuses
+                this, although it does change the weights.
         """
         body: dict[str, object] = {
             "model_path": str(folder),
@@ -215,9 +226,9 @@ class Engine:
         )
 
     async def adapters(self) -> dict[str, str]:
-        """Adapters of this run that it holds: folders by label."""
-        found = await self._send("GET", "/v1/models", doing="asking for its adapters")
-        cards = _parsed(MODEL_CARDS, found, "/v1/models").data
+        """The adapters of this run that the server holds: folders by label."""
+        answer = await self._send("GET", "/v1/models", doing="asking for its adapters")
+        cards = _parsed(MODEL_CARDS, answer, "/v1/models").data
         return {
             card.id.removeprefix(self._prefix): card.root
             for card in cards
@@ -229,25 +240,28 @@ class Engine:
 
         Args:
             folder: in PEFT's layout.
-            label: of the policy; refused where it holds one of that label.
-            seconds: how long it may take.
+            label: of the policy; the server refuses a label that it holds already.
+            seconds: time limit.
         """
         body: dict[str, object] = {"lora_name": self.adapter(label), "lora_path": str(folder)}
         doing = f"loading adapter {label}"
         await self._send("POST", "/load_lora_adapter", doing=doing, body=body, seconds=seconds)
 
     async def unload_adapter(self, label: str) -> None:
-        """Remove an adapter. It waits for the adapter's requests, and loads wait for it."""
+        """Remove an adapter.
+
+        Hazard: the server first waits for the adapter's requests, and meanwhile delays all loads.
+        """
         body: dict[str, object] = {"lora_name": self.adapter(label)}
         doing = f"unloading adapter {label}"
         await self._send("POST", "/unload_lora_adapter", doing=doing, body=body)
 
-    def completing(
+    def post_completion(
         self, path: str, body: Mapping[str, object]
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """A request of OpenAI's API, whose answer is read as it comes.
+        """A request to the server's OpenAI-compatible API, whose answer can be streamed.
 
-        Entering and reading raise what aiohttp raises. Dropping it aborts the request.
+        Entering the context and reading raise aiohttp's errors. Leaving it aborts the request.
         """
         limit = aiohttp.ClientTimeout(total=GENERATE_SECONDS, connect=CONTROL_SECONDS)
         return self._session.post(self._url + path, json=body, timeout=limit)
@@ -276,11 +290,11 @@ class Engine:
             cause = str(error) or type(error).__name__
             raise EngineUnavailableError(f"engine did not answer while {doing}: {cause}") from error
         except ValueError as error:
-            raise EngineProtocolError(f"{path} answered no JSON: {error}") from error
+            raise EngineProtocolError(f"{path} answered with invalid JSON: {error}") from error
 
 
-def _parsed(adapter: TypeAdapter[T], found: object, path: str) -> T:
+def _parsed(adapter: TypeAdapter[T], answer: object, path: str) -> T:
     try:
-        return adapter.validate_python(found)
+        return adapter.validate_python(answer)
     except ValidationError as error:
-        raise EngineProtocolError(f"{path} answered what sglang never does: {error}") from error
+        raise EngineProtocolError(f"{path} answered with unexpected fields: {error}") from error

@@ -1,4 +1,4 @@
-"""How the engine fails. None of these is ever a reward."""
+"""Errors of the engine: infrastructure errors, never rewards."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class EngineError(RLError):
 
 
 class EngineUnavailableError(EngineError):
-    """The engine did not answer: not up yet, gone, or too slow."""
+    """The engine did not answer: it is starting, it ended, or it is too slow."""
 
 
 class EngineRefusedError(EngineError):
-    """The engine answered with an error. An update may have been applied all the same."""
+    """The engine answered with an error. Hazard: an update may have been applied all the same."""
 
     def __init__(self, *, doing: str, status: int, message: str) -> None:
         super().__init__(f"engine answered {status} while {doing}: {message}")
@@ -22,8 +22,8 @@ class EngineRefusedError(EngineError):
 
 
 class EngineProtocolError(EngineError):
-    """The engine's answer is not what its version promises; nothing in it is data."""
+    """The engine's answer is malformed for its version; nothing in it may become data."""
 
 
 class EngineUnsupportedError(EngineError):
-    """The engine is of a version whose calls are not known here."""
+    """This agent does not support the engine's version."""

@@ -1,55 +1,55 @@
-"""When the engine should be restarted: the answer behind its container's liveness probe."""
+"""Decides when the engine must be restarted; its container's liveness probe asks for this."""
 
 from __future__ import annotations
 
-from rl_sampler.engine.client import Pulse
+from rl_sampler.engine.client import PingResult
 
-UNWELL_SECONDS = 60.0
+UNHEALTHY_SECONDS = 60.0
 
 
 class EngineHealth:
-    """Judges the engine by its pulses. ``now`` is monotonic, in seconds."""
+    """Judges the engine by its answers to pings. ``now`` is monotonic, in seconds."""
 
     def __init__(self, *, startup_seconds: float, now: float) -> None:
-        """Start patient.
+        """Start with an engine that does not listen yet.
 
         Args:
             startup_seconds: how long the engine may take until it listens.
-            now: when the waiting begins.
+            now: when its start began.
         """
         self._startup_seconds = startup_seconds
-        self._pulse = Pulse.ABSENT
+        self._ping = PingResult.NOT_LISTENING
         self._since = now
-        self._condemned = ""
+        self._requested = ""
 
     @property
     def up(self) -> bool:
-        """Whether the engine answered the last time it was asked."""
-        return self._pulse is Pulse.ANSWERS
+        """Whether the engine answered the last ping."""
+        return self._ping is PingResult.ANSWERS
 
-    def observe(self, pulse: Pulse, *, now: float) -> None:
-        """Note one pulse."""
-        if pulse is not self._pulse:
-            self._pulse, self._since = pulse, now
-        if pulse is Pulse.ABSENT:
-            # The process that was condemned is gone; its successor is innocent.
-            self._condemned = ""
+    def observe(self, result: PingResult, *, now: float) -> None:
+        """Record the result of a ping."""
+        if result is not self._ping:
+            self._ping, self._since = result, now
+        if result is PingResult.NOT_LISTENING:
+            # The process that had to be restarted is gone; the request does not hold for the next.
+            self._requested = ""
 
-    def condemn(self, reason: str) -> None:
-        """Ask for a restart: nobody knows which weights the engine holds."""
-        self._condemned = reason
+    def request_restart(self, reason: str) -> None:
+        """Request a restart, because it is unknown which weights the engine holds."""
+        self._requested = reason
 
-    def acquit(self) -> None:
-        """A later update succeeded."""
-        self._condemned = ""
+    def clear_restart_request(self) -> None:
+        """Withdraw the request, because a later update succeeded."""
+        self._requested = ""
 
-    def complaint(self, *, now: float) -> str:
-        """Why the engine should be restarted; empty where it should not."""
-        if self._condemned:
-            return self._condemned
+    def restart_reason(self, *, now: float) -> str:
+        """Why the engine must be restarted; empty where it need not be."""
+        if self._requested:
+            return self._requested
         waited = now - self._since
-        if self._pulse is Pulse.ABSENT and waited > self._startup_seconds:
-            return f"engine does not listen for {waited:.0f} s"
-        if self._pulse is Pulse.UNWELL and waited > UNWELL_SECONDS:
-            return f"engine does not answer pings for {waited:.0f} s"
+        if self._ping is PingResult.NOT_LISTENING and waited > self._startup_seconds:
+            return f"the engine has not been listening for {waited:.0f} s"
+        if self._ping is PingResult.UNHEALTHY and waited > UNHEALTHY_SECONDS:
+            return f"the engine has not answered pings for {waited:.0f} s"
         return ""

@@ -1,8 +1,8 @@
-"""For people: OpenAI's API of the policy that is served, on the pod's loopback alone.
+"""An OpenAI-compatible API of the served policy for people, on the pod's loopback only.
 
-``kubectl port-forward`` reaches it. The engine's own port would do, but it does not know which
-adapter is the newest, keeps prefixes of older weights where the cache outlives an update, and has
-the calls that pause it and change its weights.
+``kubectl port-forward`` reaches it. The engine's own port is no substitute: it does not know which
+adapter is the newest, may use prefixes of older weights where the cache outlives an update, and has
+calls that pause the engine and change its weights.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from rl_sampler.engine.serving import Serving, label_of
 
 POLICY = "policy"
 VERSION_HEADER = "X-Policy-Version"
-"""Version that answers; where an update comes meanwhile, the body's ``metadata`` has the spans."""
+"""Header with the version that answers. After an update during the answer, the body's ``metadata``
+has the spans."""
 SHUTDOWN_SECONDS = 1.0
-"""A person's long answer does not hold up a pod that stops."""
+"""A long answer must not delay the pod's end."""
 
 
 class RefusedRequestError(Exception):
-    """A request that cannot be passed on."""
+    """A request that cannot be forwarded to the engine."""
 
     def __init__(self, status: int, message: str) -> None:
-        """Say why, with the status to answer."""
+        """Make the error; ``status`` is the HTTP status of the answer."""
         super().__init__(message)
         self.status = status
 
 
 class Passthrough:
-    """Passes on completions and nothing else."""
+    """Forwards completion requests to the engine, and no other requests."""
 
     def __init__(self, engine: Engine, *, serving: Serving, problems: Problems) -> None:
-        """Pass on to ``engine`` what ``serving`` says that it serves."""
+        """Forward requests to ``engine``, for the policy that ``serving`` names."""
         self._engine, self._serving, self._problems = engine, serving, problems
 
     def application(self) -> web.Application:
-        """The routes."""
+        """The aiohttp application."""
         application = web.Application()
         application.router.add_get("/v1/models", self.models)
         application.router.add_post("/v1/chat/completions", self.complete)
@@ -52,7 +53,7 @@ class Passthrough:
         return application
 
     async def models(self, request: web.Request) -> web.Response:
-        """The policy, and each version that can be named."""
+        """List the served policy, and each version that requests may name."""
         try:
             names = [POLICY, *(f"{POLICY}:{version}" for version in await self._versions())]
         except (EngineError, RefusedRequestError) as error:
@@ -61,11 +62,11 @@ class Passthrough:
         return web.json_response({"object": "list", "data": cards})
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
-        """Pass one request on; the answer comes back as the engine gives it."""
+        """Forward a request; the answer is streamed back as the engine sends it."""
         try:
             body = _body(await request.read())
             label = await self._label(str(body.get("model", POLICY)))
-            # Nothing may be awaited between here and the request: the adapter would go.
+            # Hazard: await nothing between here and the request, or the adapter is unloaded.
             with self._using(label):
                 return await self._pass_on(request, body | self._additions(label), label=label)
         except RefusedRequestError as error:
@@ -74,7 +75,7 @@ class Passthrough:
             return _refusal(503, str(error))
 
     async def _versions(self) -> list[str]:
-        """Those that the engine holds, the one that ``policy`` means among them."""
+        """Labels of the versions that the engine holds, with the served version."""
         policy = self._serving.policy
         if self._serving.engine is None or policy is None:
             raise RefusedRequestError(503, str(self._problems) or "no policy is served yet")
@@ -90,16 +91,14 @@ class Passthrough:
             return label_of(policy)
         if wanted in held:
             return wanted
-        known = ", ".join(f"{POLICY}:{one}" for one in held)
-        raise RefusedRequestError(
-            404, f"model {model!r} is not served; known are {POLICY}, {known}"
-        )
+        known = ", ".join(f"{POLICY}:{version}" for version in held)
+        raise RefusedRequestError(404, f"model {model!r} is not served; use {POLICY} or {known}")
 
     def _using(self, label: str) -> AbstractContextManager[None]:
         return self._serving.using(label) if self._serving.adapters else nullcontext()
 
     def _additions(self, label: str) -> dict[str, str]:
-        """What makes the engine answer by this version alone."""
+        """Fields that make the engine answer with this version only."""
         adapters = self._serving.adapters
         named = f"{POLICY}:{self._engine.adapter(label)}" if adapters else POLICY
         key = self._serving.cache_key
@@ -109,7 +108,7 @@ class Passthrough:
         self, request: web.Request, body: dict[str, Any], *, label: str
     ) -> web.StreamResponse:
         try:
-            async with self._engine.completing(request.path, body) as answer:
+            async with self._engine.post_completion(request.path, body) as answer:
                 response = web.StreamResponse(
                     status=answer.status,
                     headers={"Content-Type": answer.headers["Content-Type"], VERSION_HEADER: label},
@@ -134,20 +133,20 @@ def _body(data: bytes) -> dict[str, Any]:
 
 
 def _refusal(status: int, message: str) -> web.Response:
-    """In the form of OpenAI's API."""
+    """An error in the form of OpenAI's API."""
     return web.json_response({"error": {"message": message, "code": status}}, status=status)
 
 
 @asynccontextmanager
 async def passing_on(passthrough: Passthrough, *, port: int | None) -> AsyncIterator[None]:
-    """Serve people until the block ends; does nothing without a port."""
+    """Serve the API until the block ends; does nothing without a port."""
     if port is None:
         yield
         return
     runner = web.AppRunner(
         passthrough.application(),
         access_log=None,
-        handler_cancellation=True,  # who leaves has the engine stop
+        handler_cancellation=True,  # a client that disconnects ends its request in the engine
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     await runner.setup()

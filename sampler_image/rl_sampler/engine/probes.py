@@ -1,4 +1,4 @@
-"""The agent's HTTP server: probes of its pod, and metrics."""
+"""The agent's HTTP server: probes of its pod and metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rl_sampler.engine.serving import Serving
 
 
 class Probes:
-    """Answers of ``/live``, ``/ready``, ``/engine-live`` and ``/metrics``."""
+    """Answers ``/live``, ``/ready``, ``/engine-live`` and ``/metrics``."""
 
     def __init__(
         self,
@@ -27,23 +27,23 @@ class Probes:
         registry: CollectorRegistry,
         shares_engine: bool = False,
     ) -> None:
-        """Wire it up.
+        """Make the probes.
 
         Args:
-            serving: what is served.
+            serving: state of the engine.
             health: of the engine.
-            problems: told while the pod is not ready.
+            problems: shown while the pod is not ready.
             registry: of the metrics.
-            shares_engine: other runs sample with the engine, too. Their pods are replaced one by
-                one when a run joins, and a run that joins publishes only once it has samplers: what
-                it has not published yet must not hold that up.
+            shares_engine: other runs sample with the engine, too. When a run joins, their pods are
+                replaced one after the other, and the run publishes only once it has samplers. So a
+                pod must get ready before its run has published a policy.
         """
         self._shares_engine = shares_engine
         self._serving, self._health = serving, health
         self._problems, self._registry = problems, registry
 
     def application(self) -> web.Application:
-        """The routes."""
+        """The aiohttp application."""
         application = web.Application()
         application.router.add_get("/live", self.live)
         application.router.add_get("/ready", self.ready)
@@ -52,26 +52,28 @@ class Probes:
         return application
 
     async def live(self, request: web.Request) -> web.Response:
-        """The event loop turns."""
+        """200 while the event loop runs."""
         return web.Response(text="ok\n")
 
     async def ready(self, request: web.Request) -> web.Response:
-        """The engine is up and serves a published policy, if there is one."""
+        """200 while the engine is up and serves a published policy."""
         policy = self._serving.policy
         if self._serving.engine is not None and policy is not None:
             return web.Response(text=f"serves version {policy.version}\n")
         if self._shares_engine and self._serving.engine and self._serving.published is None:
             return web.Response(text="serves no version yet: none is published\n")
-        waited = str(self._problems) or "waiting for engine and policy"
-        return web.Response(status=503, text=waited + "\n")
+        reason = str(self._problems) or "waiting for engine and policy"
+        return web.Response(status=503, text=reason + "\n")
 
     async def engine_live(self, request: web.Request) -> web.Response:
-        """The engine need not be restarted."""
-        complaint = self._health.complaint(now=time.monotonic())
-        return web.Response(status=503 if complaint else 200, text=(complaint or "ok") + "\n")
+        """200 unless the engine must be restarted."""
+        restart_reason = self._health.restart_reason(now=time.monotonic())
+        return web.Response(
+            status=503 if restart_reason else 200, text=(restart_reason or "ok") + "\n"
+        )
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Figures for Prometheus."""
+        """The metrics in Prometheus's text format."""
         return web.Response(
             body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
@@ -79,7 +81,7 @@ class Probes:
 
 @asynccontextmanager
 async def listening(application: web.Application, *, port: int) -> AsyncIterator[None]:
-    """Serve on all interfaces until the block ends: the kubelet asks from outside the pod."""
+    """Serve on all interfaces until the block ends: the kubelet connects from outside the pod."""
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:

@@ -1,4 +1,4 @@
-"""SGLang's answers, parsed once at the edge. Fields that are not used here are ignored."""
+"""Models of SGLang's requests and answers. Unused fields of answers are ignored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Answer(BaseModel):
-    """A part of an answer."""
+    """Base of the parts of an answer."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -19,12 +19,12 @@ class ServerInfo(Answer):
 
     version: str
     max_running_requests: int = Field(ge=1)
-    """Requests that are decoded side by side."""
+    """Number of sequences that the engine decodes concurrently."""
     max_req_input_len: int = Field(ge=1)
-    """Longest request in tokens that the engine takes."""
+    """Most tokens of a request."""
 
     def share(self, runs: int) -> ServerInfo:
-        """What one of so many runs may take for itself: all have the same, 1 at least."""
+        """The share of one of ``runs`` runs: equal for all, at least 1 sequence."""
         return self.model_copy(
             update={"max_running_requests": max(1, self.max_running_requests // runs)}
         )
@@ -34,7 +34,7 @@ class ModelInfo(Answer):
     """``/model_info``."""
 
     weight_version: str
-    """The label that the last update or the command line gave."""
+    """The label that the last update set, or else the command line."""
 
 
 class FinishReason(Answer):
@@ -44,7 +44,7 @@ class FinishReason(Answer):
 
 
 class EngineSpan(Answer):
-    """Output tokens [start, end) were sampled under one label."""
+    """Output tokens [start, end) were sampled by the weights of this label."""
 
     version: str
     start: int
@@ -52,29 +52,29 @@ class EngineSpan(Answer):
 
 
 class MetaInfo(Answer):
-    """What the engine says of one sequence."""
+    """Metadata of a sequence."""
 
     finish_reason: FinishReason
     output_token_logprobs: list[tuple[float, int, str | None]] = []
-    """``[log-probability, token, text]``; of the full distribution at the sampling temperature.
-    Left out where the request was aborted before it began."""
+    """``[log-probability, token, text]``: natural logarithms, of the full distribution at the
+    sampling temperature. Missing where the request was aborted before it began."""
     weight_versions: list[EngineSpan] = []
 
 
 class Generation(Answer):
-    """One sampled sequence. The token that ended the turn is its last one."""
+    """A sampled sequence; its last token is the one that ended the turn, if any."""
 
     output_ids: list[int]
     meta_info: MetaInfo
 
 
 class ModelCard(Answer):
-    """One of ``/v1/models``."""
+    """An entry of ``/v1/models``."""
 
     id: str
     """The adapter's name, or the model's path."""
     root: str
-    """Folder that it was loaded from."""
+    """Folder that the adapter was loaded from."""
     parent: str | None = None
     """None for the model itself."""
 
@@ -85,43 +85,45 @@ class ModelCards(Answer):
     data: list[ModelCard]
 
 
-class FoundCall(Answer):
-    """A tool call that the engine's parser read."""
+class ParsedCall(Answer):
+    """A tool call that the engine's parser recognised."""
 
     name: str | None = None
     parameters: str
     """JSON."""
 
 
-class FoundCalls(Answer):
-    """``/parse_function_call``. Calls that cannot be read are left out."""
+class ParsedCalls(Answer):
+    """``/parse_function_call``. Calls that cannot be parsed are missing."""
 
-    calls: list[FoundCall]
+    calls: list[ParsedCall]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """One prompt and how often it is sampled."""
+    """A prompt, and how it is sampled."""
 
     prompt: list[int]
-    """Token ids. One outside the vocabulary kills the engine."""
+    """Token ids. Hazard: an id outside the vocabulary kills the engine."""
     members: int
+    """Number of sequences to sample."""
     temperature: float
     max_new_tokens: int
     stop_tokens: tuple[int, ...]
     greedy: bool = False
-    """The most probable token each time."""
+    """Take the most probable token each time."""
     cache_key: str = ""
-    """Prefixes are shared with requests of the same key alone."""
+    """Cached prefixes are shared only with requests of the same key."""
     adapter: str = ""
-    """Name of the adapter that samples; empty for the weights that the engine serves. One that was
-    unloaded the engine would load again from its path: never ask for such."""
+    """Name of the adapter that samples; empty for the weights that the engine serves. Hazard: the
+    engine loads an adapter that was unloaded again from its path, so never name one."""
 
     def to_json(self) -> dict[str, object]:
-        """The body of ``/generate``: the whole distribution, nothing cut off it but for greed.
+        """The body of ``/generate``: the full distribution, without top-p, top-k or penalties.
 
-        Log-probabilities are of the whole one even then. Where all that is decoded together is
-        greedy, SGLang leaves the temperature out of them, else it does not: ask at 1.
+        Only greedy requests set top-k to 1; their log-probabilities are of the full distribution
+        all the same. Hazard: SGLang leaves the temperature out of the log-probabilities where all
+        sequences of a batch are greedy, and only there. So sample greedily at temperature 1.
         """
         salt = {"extra_key": self.cache_key} if self.cache_key else {}
         if self.adapter:

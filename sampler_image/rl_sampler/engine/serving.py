@@ -1,4 +1,4 @@
-"""What the engine serves at the moment, and what its tokens' labels mean."""
+"""State of the engine: which policy it serves, and which policies its tokens' labels mean."""
 
 from __future__ import annotations
 
@@ -12,53 +12,54 @@ from rl_contracts.documents.run import PolicyPointer, Run
 from rl_sampler.engine.protocol import ServerInfo
 
 MODEL_LABEL = "base"
-"""What the operator has the engine mark the model's own tokens with."""
+"""Label of tokens that the model itself samples; the operator passes it to the engine."""
 
 
 @dataclass(slots=True)
 class Serving:
-    """State that the agent's tasks share; changed on the event loop alone."""
+    """State that the agent's asyncio tasks share; changed on the event loop only."""
 
     run: Run | None = None
     """The run as it was last read; None before."""
     engine: ServerInfo | None = None
-    """What the engine said of itself; None while it is down."""
+    """The engine's version and limits; None while it is down."""
     policy: PolicyPointer | None = None
-    """What the engine verifiably serves; None before the first commit and after a restart."""
+    """The policy that the engine is known to serve; None before the first commit and after a
+    restart."""
     staging: PolicyPointer | None = None
-    """What is being downloaded and verified."""
+    """The policy that is being downloaded and verified."""
     committing: bool = False
-    """The engine is taking a policy over."""
+    """Whether the engine is loading a policy."""
     commits: int = 0
-    """How often that was begun."""
+    """Number of loads that were begun."""
     cache_key: str = ""
-    """Keeps prefixes apart that were computed under other weights, where the cache outlives an
-    update; unique for each time that a policy was loaded."""
+    """Separates cached prefixes of different weights where the cache outlives an update; new for
+    each load of a policy."""
     adapters: bool = False
-    """Policies are adapters beside the model that the engine serves; several are at a time."""
+    """Policies are adapters beside the model; the engine serves several at a time."""
     in_use: Counter[str] = field(default_factory=Counter)
-    """Requests that the engine is working on, by the label of their adapter."""
+    """Number of running requests by the label of their adapter."""
     known: dict[str, PolicyPointer] = field(default_factory=dict)
-    """Every policy that this agent gave the engine, by the label of its tokens."""
+    """Every policy that this agent loaded into the engine, by label."""
     changes: int = 0
-    """How often anything here changed."""
+    """Number of changes of this state."""
     _change: asyncio.Event = field(default_factory=asyncio.Event)
 
     def changed(self) -> None:
-        """Wake everybody who waits for a change."""
+        """Wake all tasks that wait for a change."""
         self.changes += 1
         self._change.set()
         self._change = asyncio.Event()
 
     async def wait_change(self, *, since: int, seconds: float) -> None:
-        """Wait for a change after ``since`` (a former value of ``changes``), at most so long."""
+        """Wait for a change after ``since``, an earlier ``changes``, at most ``seconds``."""
         if self.changes == since:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._change.wait()
 
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
-        """Wait until a condition over this state holds; False when it does not in time."""
+        """Wait until a condition on this state holds; False where it does not hold in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not condition():
@@ -67,7 +68,7 @@ class Serving:
 
     @contextlib.contextmanager
     def using(self, label: str) -> Iterator[None]:
-        """Keep an adapter in the engine for a request's time."""
+        """Keep an adapter loaded while a request uses it."""
         self.in_use[label] += 1
         try:
             yield
@@ -79,17 +80,17 @@ class Serving:
 
     @property
     def published(self) -> PolicyPointer | None:
-        """The run's published policy, as far as known here."""
+        """The run's published policy, as of the last read."""
         return self.run.policy if self.run else None
 
     @property
     def lag(self) -> int:
-        """Training steps between the trainer and the policy that is served; 0 when none is."""
+        """Training steps from the served policy to the trainer; 0 when no policy is served."""
         if self.run is None or self.policy is None:
             return 0
         return max(0, self.run.step - self.policy.step)
 
 
 def label_of(pointer: PolicyPointer) -> str:
-    """What the engine marks a policy's tokens with."""
+    """The label with which the engine marks a policy's tokens."""
     return str(pointer.version)

@@ -1,4 +1,4 @@
-"""Calls to the shared stores from the event loop: in threads, with outages told and survived."""
+"""Calls to the shared stores from the event loop: in threads, with outages reported."""
 
 from __future__ import annotations
 
@@ -14,43 +14,45 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OUTAGES = (StoreUnavailableError, AccessDeniedError)
-"""Errors that a later attempt may not meet: the store is down, or its credentials are mended."""
+"""Errors after which a later attempt may succeed: a store is down or denies access."""
 RETRY_SECONDS = 0.5
 
 
-class SharedState:
+class SharedStores:
     """The stores, for asyncio."""
 
     def __init__(self, stores: Stores, *, problems: Problems) -> None:
         self.stores = stores
         self._problems = problems
 
-    async def ask(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make one blocking call in a thread.
+    async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a blocking function in a thread.
 
         Raises:
-            StoreUnavailableError: after the stores' patience; also noted as a problem.
-            AccessDeniedError: likewise.
+            StoreUnavailableError, AccessDeniedError: after the stores' own retries; also recorded
+                as a problem.
         """
         try:
-            result = await asyncio.to_thread(call, *args, **kwargs)
+            result = await asyncio.to_thread(function, *args, **kwargs)
         except OUTAGES as error:
             self._problems.note("store", str(error))
             raise
         self._problems.clear("store")
         return result
 
-    async def insist(self, call: Callable[[], T], *, wanted: Callable[[], bool], otherwise: T) -> T:
-        """Make one call again and again through outages, as long as its result is wanted.
+    async def retry(
+        self, function: Callable[[], T], *, wanted: Callable[[], bool], otherwise: T
+    ) -> T:
+        """Repeat a call through outages while its result is wanted.
 
         Args:
-            call: blocking; must be harmless when repeated.
-            wanted: asked after each failure; False ends it.
-            otherwise: the result then.
+            function: blocking, and idempotent.
+            wanted: evaluated after each failure; False ends the repetition.
+            otherwise: returned in that case.
         """
         while True:
             try:
-                return await self.ask(call)
+                return await self.call(function)
             except OUTAGES:
                 if not wanted():
                     return otherwise

@@ -1,4 +1,4 @@
-"""The engine's slots: how many sequences are sent to it at a time."""
+"""The engine's slots: the bound on sequences that are sent to it concurrently."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """A counted bound whose size the engine tells when it is up."""
+    """A semaphore whose size is given with each use, since the engine reports it once it is up."""
 
     def __init__(self) -> None:
         self._used = 0
         self._waiting = 0
         self._freed = asyncio.Condition()
         self.when_freed: Callable[[], object] = lambda: None
-        """Called when somebody gives slots back."""
+        """Called when slots are freed."""
 
     @property
     def demand(self) -> int:
-        """Sequences that are with the engine or wait for it."""
+        """Sequences that the engine decodes or that wait for it."""
         return self._used + self._waiting
 
     @asynccontextmanager
     async def take(self, number: int, *, of: int) -> AsyncIterator[None]:
-        """Hold ``number`` of ``of`` slots; a group larger than the engine waits to be alone."""
+        """Hold ``number`` of ``of`` slots; a group larger than that waits until all are free."""
         wanted = min(number, of)
         self._waiting += wanted
         try:

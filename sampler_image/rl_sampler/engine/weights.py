@@ -1,9 +1,12 @@
 """The pod's weights folder, shared with the engine.
 
-``base/`` is the model as the manifest names it; ``policies/<version>-<epoch>-<nonce>/`` are
-published policies, verified before they have that name; ``current`` links to the folder that the
-engine starts from: the newest policy, or the model where policies are adapters. ``adapter`` then
-links to the newest policy. Runs that share an engine have a folder each, and the model lies beside.
+- ``base/``: the model of the manifest.
+- ``policies/<version>-<epoch>-<nonce>/``: published policies, verified before they get this name.
+- ``current``: a link to the folder that the engine starts from: the newest policy, or the model
+  where policies are adapters.
+- ``adapter``: a link to the newest policy where policies are adapters.
+
+Runs that share an engine have a folder each and share the model's folder.
 """
 
 from __future__ import annotations
@@ -26,19 +29,24 @@ class Staged:
     folder: Path
 
 
+def policy_folder_name(prefix: str) -> str:
+    """Name of a policy's folder: the last part of its prefix in the bucket."""
+    return prefix.rstrip("/").rsplit("/", 1)[-1]
+
+
 @dataclass(frozen=True, slots=True)
 class WeightsFolder:
-    """Names of what lies where."""
+    """Paths in the weights folder."""
 
     root: Path
     adapters: bool = False
-    """Policies are adapters: the engine starts from the model and is given them."""
+    """Policies are adapters: the engine starts from the model and loads them later."""
     base_folder: Path | None = None
-    """Where the model lies; None: in here."""
+    """Folder of the model; None for ``base/`` of this folder."""
 
     @property
     def base(self) -> Path:
-        """The model that training started from."""
+        """Folder of the model that training starts from."""
         return self.base_folder or self.root / "base"
 
     @property
@@ -52,8 +60,8 @@ class WeightsFolder:
         return self.root / "current"
 
     def of_policy(self, pointer: PolicyPointer) -> Path:
-        """Where a policy lies once it is verified."""
-        return self.policies / pointer.prefix.rstrip("/").rsplit("/", 1)[-1]
+        """Folder of a verified policy."""
+        return self.policies / policy_folder_name(pointer.prefix)
 
     @property
     def policy(self) -> Path:
@@ -61,15 +69,15 @@ class WeightsFolder:
         return self.root / "adapter" if self.adapters else self.current
 
     def link_current(self, folder: Path) -> None:
-        """Let the engine's next start begin from this folder."""
+        """Set the folder that the engine's next start loads."""
         self._link(self.current, folder)
 
     def link_policy(self, folder: Path) -> None:
-        """Let the next process begin from this policy."""
+        """Set the policy that the next process starts from."""
         self._link(self.policy, folder)
 
     def unlink_policy(self) -> None:
-        """Let the next process begin without a policy."""
+        """Let the next process start without a policy."""
         if self.adapters:
             self.policy.unlink(missing_ok=True)
         else:

@@ -1,1 +1,1 @@
-"""One claimed task from prompt to stored rollouts."""
+"""Works on a claimed task, from its prompt to stored rollouts."""

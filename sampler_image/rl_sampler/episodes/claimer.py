@@ -1,4 +1,4 @@
-"""The claimer: takes as many tasks as this sampler can work on, evaluation first."""
+"""The claimer: claims as many tasks as this sampler can work on, evaluation first."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import time
 from collections.abc import Iterable, Sequence
 
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_contracts.staleness import oldest_trainable_step
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.assignment import Assignment
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.shared_stores import OUTAGES, SharedState
+from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
 from rl_sampler.engine.slots import Slots
-from rl_sampler.engine.tally import Tally
 from rl_sampler.episodes.episode import EpisodeRunner
 from rl_sampler.tasks.claims import LEASE_SECONDS, Claim, ClaimBook
 
 logger = logging.getLogger(__name__)
 
 FIRST_IDLE_SECONDS = 0.05
-LONGEST_IDLE_SECONDS = 0.4
+MAX_IDLE_SECONDS = 0.4
 EVALUATION_SECONDS = 0.4
-"""How long the evaluation queue is left alone after it was found empty."""
+"""How long an empty evaluation queue is not polled again."""
 CLOSED_SECONDS = 1.0
 HAND_BACK_SECONDS = 3.0
 """How long a stopping sampler tries to hand a claim back; then its lease runs out."""
@@ -30,7 +31,7 @@ STOPPED = "the sampler was stopped"
 
 
 def open_queues(serving: Serving, *, max_staleness: int) -> list[Queue]:
-    """Queues from which a claim could become data now, the one to ask first first.
+    """Queues whose tasks could become data now, in the order to poll them.
 
     Args:
         serving: what is served, and the run as it was last read.
@@ -42,44 +43,44 @@ def open_queues(serving: Serving, *, max_staleness: int) -> list[Queue]:
     queues = []
     if run.policy is not None and run.policy.version == policy.version:
         queues.append(Queue.EVALUATION)
-    if policy.step >= run.step - max_staleness:
+    if policy.step >= oldest_trainable_step(run.step, max_staleness=max_staleness):
         queues.append(Queue.TRAIN)
     return queues
 
 
 def has_room(claims: Iterable[Claim], *, demand: int, slots: int) -> bool:
-    """Whether the engine has slots for another group, or the one that waits for them can be it.
+    """Whether another group may be claimed: the engine has free slots, or no group waits for them.
 
-    One group waits at most, so that the engine finds work when slots are freed; what more were
-    claimed others could sample.
+    At most one group waits, so that freed slots are used at once; more waiting groups would be
+    kept from other samplers.
 
     Args:
-        claims: that are worked on.
-        demand: sequences that are with the engine or wait for it.
-        slots: sequences that it decodes side by side.
+        claims: those that are worked on.
+        demand: sequences that the engine decodes or that wait for it.
+        slots: sequences that the engine decodes concurrently.
     """
-    unasked = sum(claim.task.num_members for claim in claims if not claim.asked)
-    return demand + unasked <= slots
+    not_queued = sum(claim.task.num_members for claim in claims if not claim.counted_by_slots)
+    return demand + not_queued <= slots
 
 
 class Claimer:
-    """Claims tasks and has them worked on."""
+    """Claims tasks and starts an episode for each."""
 
     def __init__(
         self,
         assignment: Assignment,
         *,
-        shared: SharedState,
+        shared: SharedStores,
         book: ClaimBook,
         runner: EpisodeRunner,
         serving: Serving,
         slots: Slots,
-        tally: Tally,
+        counters: Counters,
         outages: Outages,
     ) -> None:
         self._outages, self._slots = outages, slots
         self._assignment, self._shared, self._book = assignment, shared, book
-        self._runner, self._serving, self._tally = runner, serving, tally
+        self._runner, self._serving, self._counters = runner, serving, counters
         self._stopping = False
         self._freed = asyncio.Event()
         slots.when_freed = self._freed.set
@@ -88,7 +89,7 @@ class Claimer:
         self._episodes: dict[asyncio.Task[None], Claim] = {}
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Claim until told to stop; episodes then go on in ``group``."""
+        """Claim until ``stop`` is called; episodes then go on in ``group``."""
         await self._release_leftovers()
         while not self._stopping:
             if self._is_full():
@@ -104,9 +105,9 @@ class Claimer:
                 self._idle_seconds = FIRST_IDLE_SECONDS
                 self._begin(claim, group)
                 continue
-            # New tasks come with a new step or version, which wakes us.
+            # New tasks come with a new step or version, which ends this wait.
             await self._serving.wait_change(since=seen, seconds=self._idle_seconds)
-            self._idle_seconds = min(2 * self._idle_seconds, LONGEST_IDLE_SECONDS)
+            self._idle_seconds = min(2 * self._idle_seconds, MAX_IDLE_SECONDS)
 
     def stop(self) -> None:
         """Claim nothing more."""
@@ -115,7 +116,7 @@ class Claimer:
         self._serving.changed()
 
     async def drain(self, *, seconds: float) -> None:
-        """Let running episodes finish for so long, then hand the others back."""
+        """Let running episodes finish for so many seconds, then hand the others back."""
         await asyncio.gather(self._finish(seconds=seconds), self._return_unanswered())
         unfinished = dict(self._episodes)
         for task in unfinished:
@@ -138,11 +139,11 @@ class Claimer:
             await asyncio.wait(list(self._episodes), timeout=seconds)
 
     def end_stale(self) -> None:
-        """End episodes whose first tokens can no longer be trained."""
+        """End episodes whose oldest tokens can no longer be trained."""
         run = self._serving.run
         if run is not None:
-            staleness = self._assignment.spec.algorithm.off_policy.max_staleness
-            self._book.end_stale(oldest_step=run.step - staleness)
+            oldest = oldest_trainable_step(run.step, max_staleness=self._max_staleness)
+            self._book.end_stale(oldest_step=oldest)
 
     def _is_full(self) -> bool:
         running, info = self._episodes, self._serving.engine
@@ -154,9 +155,8 @@ class Claimer:
 
     def _queues(self) -> list[Queue]:
         if self._outages:
-            return []  # what nobody can judge now would only grow old
-        staleness = self._assignment.spec.algorithm.off_policy.max_staleness
-        queues = open_queues(self._serving, max_staleness=staleness)
+            return []  # episodes that cannot be scored now would only become stale
+        queues = open_queues(self._serving, max_staleness=self._max_staleness)
         if time.monotonic() < self._evaluation_from and Queue.TRAIN in queues:
             return [Queue.TRAIN]
         return queues
@@ -179,16 +179,16 @@ class Claimer:
     def _begin(self, claim: Claim, group: asyncio.TaskGroup) -> None:
         episode = group.create_task(self._runner.run(claim), name=f"episode {claim.task.id}")
         self._episodes[episode] = claim
-        self._tally.groups_running = len(self._episodes)
+        self._counters.groups_running = len(self._episodes)
         episode.add_done_callback(self._over)
 
     def _over(self, episode: asyncio.Task[None]) -> None:
         self._book.drop(self._episodes.pop(episode))
-        self._tally.groups_running = len(self._episodes)
+        self._counters.groups_running = len(self._episodes)
         self._freed.set()
 
     async def _release_leftovers(self) -> None:
-        """Hand back what an earlier process of this very pod had claimed."""
+        """Hand back the claims of an earlier process of this pod."""
         tasks, run = self._shared.stores.tasks, self._assignment.run
 
         def release() -> int:
@@ -200,30 +200,32 @@ class Claimer:
                     )
             return released
 
-        released = await self._shared.insist(
-            release, wanted=lambda: not self._stopping, otherwise=0
-        )
+        released = await self._shared.retry(release, wanted=lambda: not self._stopping, otherwise=0)
         if released:
             logger.info("handed back %d claims of an earlier process", released)
 
     async def _return_unanswered(self) -> None:
-        """Hand back what was claimed for this sampler in an outage that hid the answer."""
+        """Hand back tasks claimed for this sampler by a request whose answer was lost."""
         tasks, until = self._shared.stores.tasks, time.monotonic() + HAND_BACK_SECONDS
         run, owner = self._assignment.run, self._assignment.sampler
         left: list[Task] = []
 
         def release() -> None:
             for queue in tasks.unanswered(run, owner=owner):
-                found = tasks.recover(run, queue=queue, owner=owner, lease_seconds=LEASE_SECONDS)
-                left.extend([] if found is None else [found])
+                task = tasks.recover(run, queue=queue, owner=owner, lease_seconds=LEASE_SECONDS)
+                left.extend([] if task is None else [task])
             while left:
                 tasks.hand_back(left[-1], reason=STOPPED, cause=Cause.STOPPED)
                 left.pop()
 
         if tasks.unanswered(run, owner=owner):
-            await self._shared.insist(
+            await self._shared.retry(
                 release, wanted=lambda: time.monotonic() < until, otherwise=None
             )
+
+    @property
+    def _max_staleness(self) -> int:
+        return self._assignment.spec.algorithm.off_policy.max_staleness
 
     def _is_mine(self, task: Task) -> bool:
         return task.owner == self._assignment.sampler

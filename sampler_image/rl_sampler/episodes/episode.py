@@ -1,4 +1,4 @@
-"""One claim from prompt to data: adopt, sample, score, write, complete."""
+"""A claim from prompt to data: adopt, sample, score, write, complete."""
 
 from __future__ import annotations
 
@@ -10,27 +10,32 @@ from dataclasses import dataclass
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
-from rl_sampler.agents import IN_TEXT, introduced
+from rl_sampler.agents import IN_TEXT, with_instructions
 from rl_sampler.agents.chat import Chats
-from rl_sampler.agents.errors import UnusableError
 from rl_sampler.agents.member import Group
 from rl_sampler.agents.policy import Policy
 from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.user import Users
 from rl_sampler.engine.client import Engine
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.shared_stores import SharedState
+from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
-from rl_sampler.engine.tally import Tally
 from rl_sampler.engine.watch import EngineWatch
-from rl_sampler.episodes import completion
+from rl_sampler.episodes import group_completion
 from rl_sampler.episodes.rollout import adopted
-from rl_sampler.episodes.rollout_runner import Player
-from rl_sampler.tasks.claims import LEASE_SECONDS, Claim, EpisodeEndedError, complete
-from rl_sampler.tools.patience import PatientToolbox
+from rl_sampler.episodes.rollout_runner import RolloutRunner
+from rl_sampler.tasks.claims import (
+    LEASE_SECONDS,
+    Claim,
+    EpisodeEndedError,
+    UnusableMemberError,
+    complete,
+)
 from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError
+from rl_sampler.tools.waiting import WaitingToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -40,31 +45,35 @@ REASON_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRunner:
-    """Works on claims; everything it needs comes in."""
+    """Works on claims."""
 
     spec: RLJobSpec
     engine: Engine
     watch: EngineWatch
     chats: Chats
     stop_tokens: tuple[int, ...]
-    toolbox: PatientToolbox
-    player: Player
+    toolbox: WaitingToolbox
+    rollout_runner: RolloutRunner
     users: Users
-    shared: SharedState
+    shared: SharedStores
     serving: Serving
     slots: Slots
-    tally: Tally
+    counters: Counters
     problems: Problems
 
     async def run(self, claim: Claim) -> None:
-        """See one claim through: complete it, hand it back, or end it. Never raises but cancel."""
+        """Work on a claim until it is completed or handed back, or its task is dead.
+
+        Raises:
+            CancelledError: the only exception; every other failure ends the claim.
+        """
         try:
             done = await self._attempt(claim)
         except (PromptError, ToolsRefusedError) as error:
             await self._give_up(claim, str(error), Cause.PROMPT)
         except EpisodeEndedError as error:
             await self._give_up(claim, str(error), claim.cause)
-        except (EngineError, ToolDownError, UnusableError) as error:
+        except (EngineError, ToolDownError, UnusableMemberError) as error:
             await self._give_up(claim, str(error))
         except Exception as error:  # the rollout boundary: kept as data, counted
             logger.exception("episode of %s failed", claim.task.id)
@@ -74,16 +83,16 @@ class EpisodeRunner:
 
     def _count(self, claim: Claim, done: bool) -> None:
         if done:
-            self.tally.groups_done += 1
+            self.counters.groups_done += 1
             self.problems.clear("episode")
         else:
-            self.tally.groups_failed += 1
-            logger.warning("%s was no longer ours when it was finished", claim.task.id)
+            self.counters.groups_failed += 1
+            logger.warning("%s was finished after its claim was lost", claim.task.id)
 
     async def _attempt(self, claim: Claim) -> bool:
-        """Do all of it; False when the claim was lost before it was complete."""
+        """Sample what is missing and complete the task; False when the claim was lost before."""
         task = claim.task
-        self.player.check_scorers(task)
+        self.rollout_runner.check_scorers(task)
         group = await self._group(claim)
         await self._reach_version(task)
         members = await self._adopt(claim)
@@ -91,27 +100,35 @@ class EpisodeRunner:
         failures: list[str] = []
         if missing:
             enough = task.minimum - sum(not task.is_baseline(member) for member in members)
-            played = await (
-                self.player.apart(group, missing, seconds=_seconds_left(claim), enough=enough)
+            sampled = await (
+                self.rollout_runner.run_separately(
+                    group, missing, seconds=_seconds_left(claim), enough=enough
+                )
                 if task.minimum
-                else self.player.together(group, missing)
+                else self.rollout_runner.run_together(group, missing)
             )
-            claim.begun_step = None
+            claim.sampling_step = None
             # Good members are kept even if others failed: the next attempt adopts them.
-            await self._persist(claim, played)
-            members |= {one.member: one for one in played if one.error is None}
-            failures = [f"member {one.member}: {one.error.message}" for one in played if one.error]
-        chosen = completion.chosen(members, task, seconds_left=_seconds_left(claim))
+            await self._persist(claim, sampled)
+            members |= {rollout.member: rollout for rollout in sampled if rollout.error is None}
+            failures = [
+                f"member {rollout.member}: {rollout.error.message}"
+                for rollout in sampled
+                if rollout.error
+            ]
+        chosen = group_completion.members_to_complete(
+            members, task, seconds_left=_seconds_left(claim)
+        )
         if chosen is None:
-            raise UnusableError("; ".join(failures))
-        return await complete(self.shared, claim, [members[one].id for one in chosen])
+            raise UnusableMemberError("; ".join(failures))
+        return await complete(self.shared, claim, [members[number].id for number in chosen])
 
     async def _group(self, claim: Claim) -> Group:
         agent, task = self.spec.agent, claim.task
-        tools = await claim.attend(self.toolbox.open())
+        tools = await claim.run(self.toolbox.open())
         messages, listed = task.messages, tools.listed
         if agent.kind in IN_TEXT:
-            messages, listed = introduced(messages, IN_TEXT[agent.kind](listed)), []
+            messages, listed = with_instructions(messages, IN_TEXT[agent.kind](listed)), []
         chat = self.chats.of(listed, several_turns=agent.kind != "SingleTurn")
         policy = Policy(
             claim=claim,
@@ -121,7 +138,7 @@ class EpisodeRunner:
             watch=self.watch,
             serving=self.serving,
             slots=self.slots,
-            tally=self.tally,
+            counters=self.counters,
         )
         return Group(
             agent=agent,
@@ -143,12 +160,14 @@ class EpisodeRunner:
             policy = self.serving.policy
             return policy is not None and policy.version >= wanted
 
-        # The trainer publishes and inserts at once; our reading may be a moment behind.
+        # The trainer publishes and inserts at once; this process may read the run a moment later.
         await self.serving.wait_until(reached, seconds=VERSION_WAIT_SECONDS)
         policy = self.serving.policy
         held = policy.version if policy else 0
         if held != wanted:
-            raise UnusableError(f"wants version {wanted}, the engine serves {held}")
+            raise UnusableMemberError(
+                f"the evaluation needs version {wanted}, the engine serves version {held}"
+            )
 
     async def _adopt(self, claim: Claim) -> dict[int, Rollout]:
         task = claim.task
@@ -156,22 +175,22 @@ class EpisodeRunner:
             return {}
         of_task = self.shared.stores.rollouts.of_task
         nothing: list[Rollout] = []
-        found = await self.shared.insist(
+        stored = await self.shared.retry(
             lambda: of_task(task.id), wanted=lambda: not claim.lost, otherwise=nothing
         )
-        members = adopted(found, task=task, oldest_step=self.player.oldest_step())
-        self.tally.members_adopted += len(members)
+        members = adopted(stored, task=task, oldest_step=self.rollout_runner.oldest_step())
+        self.counters.members_adopted += len(members)
         return members
 
     async def _persist(self, claim: Claim, rollouts: Sequence[Rollout]) -> None:
         put = self.shared.stores.rollouts.put
-        await self.shared.insist(
+        await self.shared.retry(
             lambda: put(rollouts), wanted=lambda: not claim.lost, otherwise=None
         )
 
     async def _give_up(self, claim: Claim, reason: str, cause: Cause = Cause.FAILED) -> None:
-        self.tally.groups_failed += 1
-        self.tally.groups_expired += cause is Cause.EXPIRED
+        self.counters.groups_failed += 1
+        self.counters.groups_expired += cause is Cause.EXPIRED
         logger.warning("%s ended without data: %s", claim.task.id, reason)
         self.problems.note("episode", f"{claim.task.id}: {reason}")
         await self.hand_back(claim, reason, cause=cause)
@@ -184,18 +203,18 @@ class EpisodeRunner:
         cause: Cause = Cause.FAILED,
         seconds: float = LEASE_SECONDS,
     ) -> None:
-        """Give a claim back for another attempt, or declare its task dead.
+        """Hand a claim back for another attempt, or declare its task dead.
 
         Args:
-            claim: whose work is over.
-            reason: why, for whoever reads the task.
-            cause: its class; with PROMPT no further attempt could end otherwise.
-            seconds: how long outages are sat out; after that the lease runs out.
+            claim: the claim.
+            reason: stored with the task.
+            cause: class of the reason; PROMPT makes the task dead, since no attempt can succeed.
+            seconds: how long an outage of the store is waited for; after that the lease runs out.
         """
         tasks = self.shared.stores.tasks
         release = tasks.kill if cause is Cause.PROMPT else tasks.hand_back
         until = time.monotonic() + seconds
-        await self.shared.insist(
+        await self.shared.retry(
             lambda: release(claim.task, reason=reason[:REASON_CHARACTERS], cause=cause),
             wanted=lambda: not claim.lost and time.monotonic() < until,
             otherwise=False,
@@ -203,6 +222,6 @@ class EpisodeRunner:
 
 
 def _seconds_left(claim: Claim) -> float:
-    return completion.seconds_left(
+    return group_completion.seconds_left(
         claim.task, lease_seconds=LEASE_SECONDS, elapsed=time.monotonic() - claim.taken
     )

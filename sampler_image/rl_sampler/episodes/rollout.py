@@ -1,4 +1,4 @@
-"""Rollout documents: what an episode became, and which of them may become data."""
+"""Rollout documents: built from an episode's trace, and checked for whether they can be data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,16 @@ def build_rollout(
     member: int,
     claimed_at: float,
 ) -> Rollout:
-    """The document of one member of a claim."""
+    """Build the document of a member.
+
+    Args:
+        trace: the episode's tokens.
+        turns: the episode's turns; may be empty where it failed early.
+        ending: how the episode ended.
+        task: as this attempt claimed it.
+        member: the member's number.
+        claimed_at: when the task was claimed, in the store's time.
+    """
     greedy = task.is_baseline(member)
     return Rollout(
         id=ids.rollout_id(ids.TaskId(task.id), task.attempt, member),
@@ -77,8 +86,8 @@ def is_usable(rollout: Rollout, *, task: Task, oldest_step: int) -> bool:
 
     Args:
         rollout: the member.
-        task: what it was sampled for.
-        oldest_step: training: the oldest policy step that can still be trained.
+        task: the task that it was sampled for.
+        oldest_step: for training, the oldest policy step whose tokens can still be trained.
     """
     if rollout.error is not None:
         return False
@@ -87,10 +96,10 @@ def is_usable(rollout: Rollout, *, task: Task, oldest_step: int) -> bool:
     return rollout.oldest_step >= oldest_step
 
 
-def adopted(found: Sequence[Rollout], *, task: Task, oldest_step: int) -> dict[int, Rollout]:
-    """Members that earlier attempts finished, by their number; of several the latest."""
+def adopted(stored: Sequence[Rollout], *, task: Task, oldest_step: int) -> dict[int, Rollout]:
+    """Usable rollouts of earlier attempts by member; the latest attempt where there are several."""
     usable = {}
-    for rollout in sorted(found, key=lambda one: one.attempt):
+    for rollout in sorted(stored, key=lambda rollout: rollout.attempt):
         if rollout.member < task.num_members and is_usable(
             rollout, task=task, oldest_step=oldest_step
         ):

@@ -1,1 +1,1 @@
-"""Policies: staged while serving, verified, then committed to the engine."""
+"""Policies: staged and verified while the engine serves, then loaded into it."""

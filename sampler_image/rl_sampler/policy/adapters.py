@@ -1,4 +1,4 @@
-"""Adapters in the engine: each version has a name of its own, and several are served at a time."""
+"""Adapters in the engine: each version has its own name, and several are served at a time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ logger = logging.getLogger(__name__)
 
 
 class Adapters:
-    """Gives the engine adapters and takes them away; never pauses it."""
+    """Loads and unloads adapters; never pauses the engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._held: set[str] = set()
-        """Names that the engine told of the last time that it was given one."""
+        """Labels that the engine reported after the last load."""
 
     async def load(self, new: Staged, *, seconds: float) -> None:
-        """Load a policy under its label, and ask the engine whether it has it.
+        """Load a policy under its label, and check that the engine reports it.
 
-        One that it holds already, from an earlier process of this agent, is left as it is.
+        An adapter that an earlier process of this agent loaded already is kept.
 
         Raises:
-            EngineRefusedError: the engine did not take it; it is not left half loaded.
-            EngineError: it is not known whether it did; the next try finds out.
+            EngineRefusedError: the engine refused the adapter; none of it stays loaded.
+            EngineError: it is unknown whether the engine loaded it; the next call checks.
         """
         label, folder = label_of(new.pointer), str(new.folder)
         held = await self._engine.adapters()
@@ -38,18 +38,18 @@ class Adapters:
             await self._load(new, seconds=seconds)
             held = await self._engine.adapters()
         if held.get(label) != folder:
-            raise EngineProtocolError(f"engine was given adapter {label} and reports {held}")
+            raise EngineProtocolError(f"the engine loaded adapter {label} but reports {held}")
         self._held = set(held)
 
     async def unload(self, *, but: Collection[str]) -> None:
-        """Have the engine forget all adapters but these.
+        """Unload all adapters except some.
 
         Args:
-            but: names of those that are served or have requests: unloading waits for requests, and
-                loading would wait for that.
+            but: labels of adapters that are served or have running requests. Hazard: the engine
+                waits for an adapter's requests before it unloads it, and delays loads meanwhile.
 
         Raises:
-            EngineError: it did not; what is left is tried again.
+            EngineError: the engine did not unload one; the next call tries again.
         """
         for label in sorted(self._held.difference(but)):
             if label in await self._engine.adapters():
@@ -66,9 +66,9 @@ class Adapters:
             raise
 
     async def _forget(self, label: str, *, cause: EngineRefusedError) -> None:
-        """Free the name of an adapter that only some of the engine's processes took."""
+        """Free the name of an adapter that only some of the engine's processes loaded."""
         try:
             await self._engine.unload_adapter(label)
         except EngineRefusedError as error:
-            # The usual case: none took it, so that there is nothing to unload.
-            cause.add_note(f"and unloading what there was of it: {error}")
+            # The usual case: no process loaded it, so there is nothing to unload.
+            cause.add_note(f"unloading its remains was refused, too: {error}")

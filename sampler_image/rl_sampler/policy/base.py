@@ -1,4 +1,4 @@
-"""The model that training starts from: config, tokenizer and weights on the local disk."""
+"""Downloads the model that training starts from: config, tokenizer and weights."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def stage_base(
     folder: Path,
     free: Callable[[Path], int] = free_bytes,
 ) -> None:
-    """Download a model in Hugging Face layout; does nothing where it lies already.
+    """Download a model in Hugging Face layout; does nothing where the folder exists.
 
     Args:
         objects: any bucket of the endpoint.
-        places: where the model, and a tokenizer that takes the place of its own, lie.
-        folder: where to; it has this name only when it is complete.
-        free: bytes that can still be written beside it.
+        places: of the model, and of the tokenizer that replaces the model's, if any.
+        folder: the target; it gets this name only once it is complete.
+        free: gives the free bytes of a folder's disk.
 
     Raises:
-        DiskFullError: there is no room for all of it; nothing was downloaded.
-        RefusedError: there is no usable model under the URI.
+        DiskFullError: the disk has no room for the model; nothing was downloaded.
+        RefusedError: the URI has no usable model.
         StoreUnavailableError: the bucket does not answer.
     """
     if folder.is_dir():
@@ -103,7 +103,7 @@ def _check_model(folder: Path, uri: str, tokenizer_uri: str | None) -> None:
 
 
 def companions(base: Path) -> list[Path]:
-    """Files of the base model that a policy needs beside its weights: config and tokenizer."""
+    """Files of the model that the engine needs beside a policy's weights: config, tokenizer."""
     return [
         path
         for path in sorted(base.iterdir())

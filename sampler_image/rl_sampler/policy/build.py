@@ -1,4 +1,4 @@
-"""Builds a policy's safetensors files along a route: a start, and the deltas after it."""
+"""Builds a policy's safetensors files along a route: a start, and the deltas that follow."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 from rl_contracts.documents.manifest import Manifest
 from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements
-from rl_sampler.policy.fetch import Downloads, StagingEndedError
-from rl_sampler.policy.route import Remote, Route
-from rl_sampler.policy.source import Source
+from rl_sampler.policy.fetch import Downloads, Source, StagingCancelledError
+from rl_sampler.policy.route import RemoteFile, Route
 from rl_sampler.policy.verify import mapped, threads
 
 
@@ -22,38 +21,38 @@ def build(
     manifest: Manifest,
     folder: Path,
     *,
-    ended: threading.Event,
+    cancelled: threading.Event,
     keep_delta: bool = False,
 ) -> None:
-    """Put the files that hold the manifest's tensors into a folder.
+    """Write the files that hold the manifest's tensors to a folder.
 
-    What is taken from the bucket as it is has been compared with the manifest's digests; what was
-    copied or patched has not.
+    Downloaded files are compared with the manifest's digests; copied or patched files are not.
 
-    Called again for the same folder and route it goes on where it was cut short: deltas overwrite,
-    so applying all of them again gives the same.
+    A repeated call for the same folder and route resumes the interrupted one. Deltas overwrite
+    elements, so applying all of them again gives the same result.
 
     Args:
-        source: the bucket, or a peer before it.
-        route: from where to where.
+        source: the bucket, or a peer with the bucket behind it.
+        route: what to start from, and the deltas to apply.
         manifest: of the policy.
-        folder: where to.
-        ended: set when nobody wants the result any more.
-        keep_delta: leave the policy's own delta there, for peers.
+        folder: the target.
+        cancelled: set when the result is no longer wanted.
+        keep_delta: keep the policy's own delta in the folder, for peers.
 
     Raises:
-        IntegrityError: what was downloaded is not what its manifest says.
-        DiskFullError, ObjectMissingError, StagingEndedError, StoreUnavailableError: see ``fetch``.
+        IntegrityError: a downloaded file does not match its manifest.
+        DiskFullError, ObjectMissingError, StagingCancelledError, StoreUnavailableError: as
+            ``Downloads.fetch``.
     """
-    downloads = Downloads(source, folder, ended=ended)
+    downloads = Downloads(source, folder, cancelled=cancelled)
     deltas = [
-        {folder / f"{number:05d}.{one.entry.name}": one for one in version}
+        {folder / f"{number:05d}.{remote.entry.name}": remote for remote in version}
         for number, version in enumerate(route.deltas)
     ]
     wanted = {folder / file.entry.name: file for file in route.files}
     for version in deltas:
         wanted |= version
-    # A base's own digests tell nothing that those of the result do not.
+    # The digests of a start need no check: those of the result are checked after the deltas.
     downloads.fetch(wanted, manifest=None if deltas else manifest)
     names = sorted({tensor.file for tensor in manifest.tensors})
     if route.local is not None:
@@ -63,24 +62,24 @@ def build(
         state = mapped((folder / name for name in names), mode="r+")
         with ThreadPoolExecutor(threads(), thread_name_prefix="apply") as pool:
             for version in deltas:
-                if ended.is_set():
-                    raise StagingEndedError(f"staging version {manifest.version} was given up")
+                if cancelled.is_set():
+                    raise StagingCancelledError(f"staging version {manifest.version} was cancelled")
                 jobs = [pool.submit(_apply, path, state) for path in version]
                 for job in jobs:
                     job.result()
     for version in deltas:
         own = keep_delta and version is deltas[-1]
-        _put_away(version, folder if own else None)
+        _keep_or_remove(version, folder if own else None)
     downloads.close()
 
 
-def _put_away(delta: dict[Path, Remote], folder: Path | None) -> None:
-    """Give a delta's files their own names in a folder; remove them without one."""
-    for path, one in delta.items():
+def _keep_or_remove(delta: dict[Path, RemoteFile], folder: Path | None) -> None:
+    """Rename a delta's files to their own names in a folder; remove them without a folder."""
+    for path, remote in delta.items():
         if folder is None:
             path.unlink()
         else:
-            path.rename(folder / one.entry.name)
+            path.rename(folder / remote.entry.name)
 
 
 def _apply(path: Path, state: dict[str, Elements]) -> None:

@@ -1,4 +1,4 @@
-"""Committing: the engine takes over a staged policy within one short pause."""
+"""Commits a staged policy: the engine loads it within a short pause."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ GRACE_SECONDS = 1.0
 
 
 class CommitError(RLError):
-    """The engine did not take a policy over."""
+    """The engine did not load a policy."""
 
 
 class RolledBackError(CommitError):
-    """It serves the one before again."""
+    """The engine refused the new policy and serves the previous policy again."""
 
 
 class WeightsUnknownError(CommitError):
-    """Nobody knows what it holds; it is left paused and must be restarted."""
+    """It is unknown which weights the engine holds; it stays paused and must be restarted."""
 
 
 async def commit(
@@ -34,20 +34,21 @@ async def commit(
     Args:
         engine: the engine.
         new: the policy to serve.
-        old: what it serves now; loaded again when the new one fails, since a refused update may
-            have been applied. None when it serves nothing yet: then it stays paused on failure.
-        seconds: how long loading may take.
-        pause: what becomes of running requests. Where nobody knows what the engine serves its
-            cache is emptied, so then they are always taken back. With ``InPlace`` the cache
-            stays: requests of the new policy must have a ``cache_key`` of their own.
+        old: the policy that is served now. It is loaded again when the new policy fails, since a
+            refused update may have been applied. None when nothing is served yet: then the engine
+            stays paused on failure.
+        seconds: time limit of a load.
+        pause: what happens to running requests. Without ``old`` the cache must be emptied, so
+            requests are always retracted then. With ``InPlace`` the cache stays: requests of the
+            new policy must have a new ``cache_key``.
 
     Returns:
-        How long the engine was paused, in seconds.
+        Seconds for which the engine was paused.
 
     Raises:
-        RolledBackError: the engine refused the new policy and serves the old one.
-        WeightsUnknownError: it serves nothing that is known.
-        EngineError: it went away before anything was changed, or refused its first policy.
+        RolledBackError: the engine refused the new policy and serves the old policy.
+        WeightsUnknownError: it is unknown which weights the engine serves.
+        EngineError: the engine ended before anything changed, or refused its first policy.
     """
     started = time.monotonic()
     mode = pause if old is not None else "Retract"
@@ -70,9 +71,9 @@ async def commit(
 async def _load(engine: Engine, policy: Staged, *, seconds: float, empty_cache: bool) -> None:
     label, seconds = label_of(policy.pointer), max(seconds, GRACE_SECONDS)
     await engine.load(policy.folder, label=label, seconds=seconds, empty_cache=empty_cache)
-    found = await engine.weight_version()
-    if found != label:
-        raise EngineProtocolError(f"engine was given version {label} and reports {found!r}")
+    reported = await engine.weight_version()
+    if reported != label:
+        raise EngineProtocolError(f"the engine loaded version {label} but reports {reported!r}")
 
 
 async def _roll_back(

@@ -1,4 +1,7 @@
-"""Following the published policy: stage while serving, then commit; keep the old one on failure."""
+"""Follows the published policy: stages it while the engine serves, then loads it.
+
+The engine keeps the previous policy where that fails.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from rl_contracts.errors import (
 )
 from rl_contracts.spec.storage import WeightSync
 from rl_sampler.engine.client import Engine
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving, label_of
-from rl_sampler.engine.tally import Tally
 from rl_sampler.engine.weights import Staged, WeightsFolder
 from rl_sampler.policy.adapters import Adapters
 from rl_sampler.policy.backoff import Backoff
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
-from rl_sampler.policy.fetch import StagingEndedError
+from rl_sampler.policy.fetch import StagingCancelledError
 from rl_sampler.policy.stage import Stager
 
 logger = logging.getLogger(__name__)
@@ -40,7 +43,7 @@ STAGING_ERRORS = (
     DiskFullError,
     IntegrityError,
     ObjectMissingError,
-    StagingEndedError,
+    StagingCancelledError,
     StoreUnavailableError,
 )
 
@@ -51,9 +54,10 @@ class StagingJob:
 
     pointer: PolicyPointer
     task: asyncio.Task[Staged]
-    ended: threading.Event
-    """Tells the thread that nobody wants the result."""
+    cancelled: threading.Event
+    """Tells the thread that the result is no longer wanted."""
     deadline: float
+    """Monotonic time."""
 
 
 class PolicyFollower:
@@ -67,35 +71,35 @@ class PolicyFollower:
         stager: Stager,
         weights: WeightsFolder,
         serving: Serving,
-        tally: Tally,
+        counters: Counters,
         problems: Problems,
         sync: WeightSync,
     ) -> None:
-        """Wire it up; nothing happens before ``run``.
+        """Make a follower; ``run`` starts it.
 
         Args:
-            engine: whom to load into.
-            health: whom to tell when nobody knows the engine's weights.
-            stager: whom to download with.
-            weights: where policies lie.
-            serving: what is kept up to date.
-            tally: where updates are counted.
-            problems: where failures are told.
+            engine: loads the policies.
+            health: gets the request to restart an engine whose weights are unknown.
+            stager: downloads and verifies policies.
+            weights: the folder of staged policies.
+            serving: kept up to date.
+            counters: count updates.
+            problems: records failures.
             sync: the manifest's ``weightSync``.
         """
         self._engine, self._health, self._stager = engine, health, stager
         self._weights, self._serving = weights, serving
-        self._tally, self._problems = tally, problems
+        self._counters, self._problems = counters, problems
         self._timeout, self._pause = sync.timeout_seconds, sync.pause
         self._adapters = Adapters(engine) if serving.adapters else None
         self._backoff = Backoff()
-        self._good: Staged | None = None
-        self._before: Path | None = None
+        self._served: Staged | None = None
+        self._previous: Path | None = None
         self._job: StagingJob | None = None
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        await self._remember()
+        await self._restore()
         try:
             while True:
                 seen = self._serving.changes
@@ -103,15 +107,15 @@ class PolicyFollower:
                 await self._serving.wait_change(since=seen, seconds=TICK_SECONDS)
         finally:
             if self._job is not None:
-                self._job.ended.set()
+                self._job.cancelled.set()
 
-    async def _remember(self) -> None:
-        """Take up what an earlier process or the init container staged."""
+    async def _restore(self) -> None:
+        """Use the policy that an earlier process or the init container staged, if it is intact."""
         pointer = self._weights.linked_policy()
         if pointer is None:
             return
         try:
-            self._good = await asyncio.to_thread(self._stager.restage, pointer)
+            self._served = await asyncio.to_thread(self._stager.restage, pointer)
         except IntegrityError as error:
             self._problems.note("policy", str(error))
             self._weights.unlink_policy()
@@ -122,9 +126,11 @@ class PolicyFollower:
         if self._serving.engine is None:
             return
         if staged is not None:
-            await self._take_over(staged)
-        elif self._serving.policy is None and self._good is not None and self._is_due(self._good):
-            await self._take_over(self._good)
+            await self._load(staged)
+        elif (
+            self._serving.policy is None and self._served is not None and self._is_due(self._served)
+        ):
+            await self._load(self._served)
         if self._adapters is not None and self._serving.policy is not None:
             await self._unload()
 
@@ -139,18 +145,22 @@ class PolicyFollower:
             or not self._backoff.due(wanted.version, now=now)
         ):
             return
-        if self._good is not None and self._good.pointer == wanted:
+        if self._served is not None and self._served.pointer == wanted:
             return
-        keep = [folder for folder in (self._good and self._good.folder, self._before) if folder]
-        ended = threading.Event()
-        stage = asyncio.to_thread(self._stager.stage, wanted, keep=keep, ended=ended)
+        keep = [
+            folder for folder in (self._served and self._served.folder, self._previous) if folder
+        ]
+        cancelled = threading.Event()
+        stage = asyncio.to_thread(self._stager.stage, wanted, keep=keep, cancelled=cancelled)
         task = asyncio.create_task(stage, name=f"stage version {wanted.version}")
         task.add_done_callback(lambda _: self._serving.changed())
-        self._job = StagingJob(pointer=wanted, task=task, ended=ended, deadline=now + self._timeout)
+        self._job = StagingJob(
+            pointer=wanted, task=task, cancelled=cancelled, deadline=now + self._timeout
+        )
         self._serving.staging = wanted
 
     def _collect_staged(self) -> Staged | None:
-        """The staged policy when it is there and an engine, too; failures are backed off from."""
+        """The staged policy once it is ready and the engine is up; a failure starts a backoff."""
         job = self._job
         if job is None:
             return None
@@ -175,17 +185,17 @@ class PolicyFollower:
         return staged
 
     def _end_job(self, job: StagingJob) -> None:
-        job.ended.set()
+        job.cancelled.set()
         self._job, self._serving.staging = None, None
 
-    async def _take_over(self, new: Staged) -> None:
+    async def _load(self, new: Staged) -> None:
         if self._adapters is None:
             await self._commit(new)
         else:
-            await self._switch(self._adapters, new)
+            await self._load_adapter(self._adapters, new)
 
-    async def _switch(self, adapters: Adapters, new: Staged) -> None:
-        """Load an adapter beside the one that is served, which stays where that fails."""
+    async def _load_adapter(self, adapters: Adapters, new: Staged) -> None:
+        """Load an adapter beside the served adapter, which stays served where the load fails."""
         try:
             await adapters.load(new, seconds=self._timeout)
         except EngineError as error:
@@ -193,24 +203,24 @@ class PolicyFollower:
             return
         self._serving.known[label_of(new.pointer)] = new.pointer
         self._serving.commits += 1
-        self._took_over(new, 0.0)
+        self._loaded(new, 0.0)
         self._serving.changed()
 
     async def _unload(self) -> None:
-        """Have adapters unloaded that are neither served nor used by a request."""
+        """Unload adapters that are neither served nor used by a request."""
         assert self._adapters is not None
         assert self._serving.policy is not None
         wanted = {label_of(self._serving.policy), *self._serving.in_use}
         try:
             await self._adapters.unload(but=wanted)
         except EngineError as error:
-            # It only takes up memory, and is tried again with the next step.
+            # The adapter only takes up memory; the next step tries again.
             self._problems.note("adapters", str(error))
         else:
             self._problems.clear("adapters")
 
     async def _commit(self, new: Staged) -> None:
-        serving, old = self._serving, self._good if self._serving.policy else None
+        serving, old = self._serving, self._served if self._serving.policy else None
         again = old if old != new else None
         serving.committing = True
         serving.commits += 1
@@ -224,32 +234,32 @@ class PolicyFollower:
             self._failed(new.pointer, f"loading version {new.pointer.version}: {error}")
         except WeightsUnknownError as error:
             serving.policy = None
-            self._health.condemn(str(error))
+            self._health.request_restart(str(error))
             self._failed(new.pointer, f"loading version {new.pointer.version}: {error}")
         except EngineError as error:
             serving.policy = None
             self._failed(new.pointer, f"loading version {new.pointer.version}: {error}")
         else:
-            self._took_over(new, paused)
+            self._loaded(new, paused)
         finally:
             serving.committing = False
             serving.changed()
 
-    def _took_over(self, new: Staged, paused: float) -> None:
-        if self._good is not None and self._good.folder != new.folder:
-            self._before = self._good.folder
-        self._good = new
+    def _loaded(self, new: Staged, paused: float) -> None:
+        if self._served is not None and self._served.folder != new.folder:
+            self._previous = self._served.folder
+        self._served = new
         self._serving.policy = new.pointer
         if self._pause == "InPlace":
             self._serving.cache_key = f"{label_of(new.pointer)}.{self._serving.commits}"
         self._weights.link_policy(new.folder)
-        self._health.acquit()
+        self._health.clear_restart_request()
         self._backoff.succeeded(new.pointer.version)
-        self._tally.updated(pause_seconds=paused)
+        self._counters.updated(pause_seconds=paused)
         self._problems.clear("policy")
         logger.info("serving version %d, paused for %.0f ms", new.pointer.version, 1000 * paused)
 
     def _failed(self, pointer: PolicyPointer, message: str) -> None:
-        self._tally.update_failures += 1
+        self._counters.update_failures += 1
         self._backoff.failed(pointer.version, now=time.monotonic())
         self._problems.note("policy", message)

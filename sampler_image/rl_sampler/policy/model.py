@@ -1,4 +1,4 @@
-"""Where a run's model lies; one of the hub is brought into the bucket first."""
+"""Finds a run's model; a model of the hub is copied to the bucket first."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
 BEATS = 15
-"""For so many beats a refusal stands; then the hub is asked again."""
+"""A refusal stays registered for so many beats; then the hub is asked again."""
 
 
 class _Log:
-    """Says what this pod does, a phase once."""
+    """Logs each phase of this pod once."""
 
     def __init__(self) -> None:
         self._said = ""
@@ -34,14 +34,14 @@ class _Log:
         """The container's first process dies of SIGTERM by itself."""
 
 
-def base_places(assignment: Assignment, stores: Stores) -> BaseLocations:
-    """Where model and tokenizer lie in buckets.
+def base_locations(assignment: Assignment, stores: Stores) -> BaseLocations:
+    """Locations of model and tokenizer in buckets.
 
-    What the hub refuses is told by a registration that stands until it is mended, so that the
-    operator can name the field: no trainer is there yet.
+    While the hub refuses the model this pod registers with the refusal and asks again: no trainer
+    runs yet, so this is how the operator learns which field is wrong.
 
     Raises:
-        IntegrityError, StoreUnavailableError: see ``ModelImporter``.
+        IntegrityError, StoreUnavailableError: as ``ModelImporter``.
     """
     model = assignment.spec.model
     if not model_of_hub(model):
@@ -50,7 +50,7 @@ def base_places(assignment: Assignment, stores: Stores) -> BaseLocations:
             model=ModelLocation.own(model.uri),
             tokenizer=None if own is None else ModelLocation.own(own),
         )
-    # Their client takes a while to load, and most models are in the bucket.
+    # The hub's client is slow to import, and most models are in a bucket.
     from rl_contracts.hub.model_import import ModelImporter
     from rl_contracts.hub.models import HubModels
 
@@ -70,15 +70,15 @@ def base_places(assignment: Assignment, stores: Stores) -> BaseLocations:
         except RefusedError as error:
             logger.error("%s", error)
             refused = True
-            _tell(assignment, stores, error.refusal)
+            _register_refusal(assignment, stores, error.refusal)
             continue
         if refused:
             stores.samplers.delete(assignment.sampler)
         return places
 
 
-def _tell(assignment: Assignment, stores: Stores, refusal: Refusal) -> None:
-    """Be registered with a refusal for a while, as one that claims nothing."""
+def _register_refusal(assignment: Assignment, stores: Stores, refusal: Refusal) -> None:
+    """Register with a refusal for a while, as a sampler that claims nothing."""
     pause, env = threading.Event(), assignment.env
     began = stores.mongo.now()
     for _ in range(BEATS):

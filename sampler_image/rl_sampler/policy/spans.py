@@ -1,4 +1,4 @@
-"""Pieces of a file whose digests are compared while it is downloaded. Pure."""
+"""Spans of a file whose digests are compared while it is downloaded. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Span:
     begin: int
     end: int
     sha256: str = ""
-    """Of these bytes; empty where it is not known."""
+    """Of these bytes; empty where it is unknown."""
     name: str = ""
-    """What they are, for messages."""
+    """Describes the bytes in messages."""
 
 
 def spans_of(entry: FileEntry, manifest: Manifest | None) -> list[Span]:
@@ -28,7 +28,7 @@ def spans_of(entry: FileEntry, manifest: Manifest | None) -> list[Span]:
 
     Args:
         entry: the file.
-        manifest: the one that tells the digests of the file's tensors; None where none does.
+        manifest: with the digests of the file's tensors; None where no manifest has them.
     """
     whole = Span(0, entry.size_bytes, entry.sha256, "the file")
     if entry.sha256 or manifest is None or not entry.header_sha256:
@@ -37,25 +37,28 @@ def spans_of(entry: FileEntry, manifest: Manifest | None) -> list[Span]:
     sizes = [DTYPE_BYTES.get(tensor.dtype, 0) * math.prod(tensor.shape) for tensor in tensors]
     end = entry.size_bytes - sum(sizes)
     spans = [Span(0, end, entry.header_sha256, "the header")]
-    for one, size in zip(tensors, sizes, strict=True):
+    for tensor, size in zip(tensors, sizes, strict=True):
         begin, end = end, end + size
-        spans.append(Span(begin, end, one.sha256, one.name))
+        spans.append(Span(begin, end, tensor.sha256, tensor.name))
     return spans
 
 
 def segments(spans: Iterable[Span], *, size_bytes: int) -> list[list[Span]]:
-    """Neighbours put together until they have so many bytes; one without a digest is cut to it."""
-    found: list[list[Span]] = []
+    """Group adjacent spans to segments of at least ``size_bytes``.
+
+    A span without a digest may be cut; a span with a digest is kept whole.
+    """
+    grouped: list[list[Span]] = []
     filled = size_bytes
     for span in spans:
-        cut = [span] if span.sha256 else _cut(span, size_bytes)
-        for one in cut:
+        pieces = [span] if span.sha256 else _cut(span, size_bytes)
+        for piece in pieces:
             if filled >= size_bytes:
-                found.append([])
+                grouped.append([])
                 filled = 0
-            found[-1].append(one)
-            filled += one.end - one.begin
-    return found
+            grouped[-1].append(piece)
+            filled += piece.end - piece.begin
+    return grouped
 
 
 def _cut(span: Span, size_bytes: int) -> list[Span]:
@@ -65,25 +68,25 @@ def _cut(span: Span, size_bytes: int) -> list[Span]:
     ]
 
 
-class Proof:
-    """Compares digests as bytes come, in order."""
+class DigestChecker:
+    """Compares the digests of adjacent spans while their bytes are read in order."""
 
     def __init__(self, file: str, spans: Sequence[Span]) -> None:
-        """Begin.
+        """Start before the first byte of the first span.
 
         Args:
-            file: whose bytes, for messages.
-            spans: neighbours, the first of which begins where the bytes do.
+            file: name of the file, for messages.
+            spans: adjacent spans, in order.
         """
         self._file, self._spans = file, list(reversed(spans))
         self._digest, self._left = hashlib.sha256(), 0
         self._next()
 
     def update(self, chunk: bytes) -> None:
-        """Take the next bytes.
+        """Add the next bytes.
 
         Raises:
-            IntegrityError: a span that ends in them has another digest.
+            IntegrityError: the digest of a span that ends in these bytes does not match.
         """
         view = memoryview(chunk)
         while view:
@@ -105,7 +108,7 @@ class Proof:
 
     def _end(self) -> None:
         span = self._spans.pop()
-        found = self._digest.hexdigest()
-        if span.sha256 and found != span.sha256:
-            what = f"{self._file}: {span.name} has digest {found}"
+        digest = self._digest.hexdigest()
+        if span.sha256 and digest != span.sha256:
+            what = f"{self._file}: {span.name} has digest {digest}"
             raise IntegrityError(f"{what}, the manifest says {span.sha256}")

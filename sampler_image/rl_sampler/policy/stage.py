@@ -1,4 +1,4 @@
-"""Staging: a published policy is downloaded and verified while the engine goes on serving."""
+"""Stages a published policy: downloads and verifies it while the engine goes on serving."""
 
 from __future__ import annotations
 
@@ -20,24 +20,29 @@ from rl_contracts.documents.manifest import BasePolicy, Manifest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError, ObjectMissingError, StoreUnavailableError
 from rl_contracts.stores.objects import Objects
-from rl_sampler.engine.weights import MANIFEST_FILE, POINTER_FILE, Staged, WeightsFolder
+from rl_sampler.engine.weights import (
+    MANIFEST_FILE,
+    POINTER_FILE,
+    Staged,
+    WeightsFolder,
+    policy_folder_name,
+)
 from rl_sampler.policy.base import companions
 from rl_sampler.policy.build import build
-from rl_sampler.policy.fetch import StagingEndedError
+from rl_sampler.policy.fetch import Source, StagingCancelledError
 from rl_sampler.policy.relay.client import Relay
-from rl_sampler.policy.route import Route, cheapest
-from rl_sampler.policy.source import Source
+from rl_sampler.policy.route import Route, cheapest_route
 from rl_sampler.policy.verify import Signature, check_folder, check_manifest
 
 logger = logging.getLogger(__name__)
 
 PARTIAL = ".partial"
 ROUTE_FILE = ".route"
-TURN_SECONDS = 0.1
+LOCK_POLL_SECONDS = 0.1
 
 
 class Stager:
-    """Puts verified policies under their own names in the weights folder. Blocking."""
+    """Stages policies in the weights folder. All methods block."""
 
     def __init__(
         self,
@@ -48,60 +53,62 @@ class Stager:
         free: Callable[[Path], int] = free_bytes,
         relay: Relay | None = None,
     ) -> None:
-        """Prepare.
+        """Make a stager; nothing is downloaded yet.
 
         Args:
             objects: the bucket.
-            weights: where policies lie.
-            signature: what every policy must hold.
-            free: bytes that can still be written into a folder.
-            relay: whom to ask before the bucket; None for no one.
+            weights: the folder of staged policies.
+            signature: the tensors that every policy must hold.
+            free: gives the free bytes of a folder's disk.
+            relay: asks other samplers before the bucket; None for the bucket only.
         """
         self._objects, self._relay = objects, relay
         self._weights = weights
         self._signature = signature
         self._free = free
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def stage(
-        self, pointer: PolicyPointer, *, keep: Collection[Path], ended: threading.Event
+        self, pointer: PolicyPointer, *, keep: Collection[Path], cancelled: threading.Event
     ) -> Staged:
-        """Make a published policy loadable.
+        """Download and verify a published policy.
 
-        What was downloaded stays when the bucket went away or nobody waited any more; the next
-        attempt at the same policy goes on from there.
+        Parts that were downloaded stay when the bucket fails or staging is cancelled. The next call
+        for the same policy resumes from them.
 
         Args:
-            pointer: which one.
-            keep: folders that must stay, the one most worth keeping first: what the engine holds,
-                then the one before it, which gives way where the disk is short.
-            ended: set by the caller when it does not want the result any more.
+            pointer: to the policy.
+            keep: folders of staged policies to keep, the most important first: the policy that the
+                engine holds, then the previous policy, which is removed where the disk is short.
+            cancelled: set by the caller when it no longer wants the result.
 
         Raises:
-            IntegrityError: something is not what manifest, pointer or model say.
-            ObjectMissingError: retention has removed it.
-            DiskFullError: with the numbers.
-            StagingEndedError: ``ended`` was set.
+            IntegrityError: a file does not match the manifest, the pointer or the model.
+            ObjectMissingError: retention removed the policy.
+            DiskFullError: the disk has no room for the policy.
+            StagingCancelledError: ``cancelled`` was set.
         """
-        with self._one_at_a_time(pointer, ended):
+        with self._exclusively(pointer, cancelled):
             folder = self._weights.of_policy(pointer)
             if folder.is_dir():
                 return self.restage(pointer)
             started = time.monotonic()
             source: Source = self._objects
             if self._relay is not None:
-                source = self._relay.source(source, pointer, ended=ended)
+                source = self._relay.source(source, pointer, cancelled=cancelled)
             try:
-                route = self._make(source, pointer, folder, keep=keep, ended=ended)
+                route = self._stage_from(source, pointer, folder, keep=keep, cancelled=cancelled)
             except IntegrityError as error:
                 if source is self._objects:
                     raise
                 logger.warning(
-                    "a peer's version %d is not what was published, downloading it: %s",
+                    "version %d from a peer does not match its manifest, using the bucket: %s",
                     pointer.version,
                     error,
                 )
-                route = self._make(self._objects, pointer, folder, keep=keep, ended=ended)
+                route = self._stage_from(
+                    self._objects, pointer, folder, keep=keep, cancelled=cancelled
+                )
         logger.info(
             "staged version %d in %.2f s: %d bytes downloaded, %d deltas applied",
             pointer.version,
@@ -111,16 +118,16 @@ class Stager:
         )
         return Staged(pointer=pointer, folder=folder)
 
-    def _make(
+    def _stage_from(
         self,
         source: Source,
         pointer: PolicyPointer,
         folder: Path,
         *,
         keep: Collection[Path],
-        ended: threading.Event,
+        cancelled: threading.Event,
     ) -> Route:
-        """Make a verified folder of what a source has."""
+        """Stage a policy from a source: the bucket, or a peer with the bucket behind it."""
         prefix = pointer.prefix.rstrip("/") + "/"
         stored = source.get(prefix + MANIFEST_FILE)
         manifest = Manifest.from_bytes(stored, sha256=pointer.manifest_sha256)
@@ -128,16 +135,16 @@ class Stager:
         partial = folder.with_name(folder.name + PARTIAL)
         self.clear_partial(but=partial)
         self._make_room(manifest, partial, keep=list(keep))
-        route = self._build(source, manifest, prefix, partial, ended=ended)
+        route = self._build(source, manifest, prefix, partial, cancelled=cancelled)
         self._complete(partial, stored=stored, pointer=pointer)
         partial.rename(folder)
         return route
 
     def restage(self, pointer: PolicyPointer) -> Staged:
-        """Check a policy that was staged earlier, reading all of it; it is removed when bad.
+        """Verify a policy that was staged earlier by reading all of it; remove it when damaged.
 
         Raises:
-            IntegrityError: it is not what it was.
+            IntegrityError: the folder is damaged.
         """
         folder = self._weights.of_policy(pointer)
         try:
@@ -151,15 +158,15 @@ class Stager:
         return Staged(pointer=pointer, folder=folder)
 
     @contextlib.contextmanager
-    def _one_at_a_time(self, pointer: PolicyPointer, ended: threading.Event) -> Iterator[None]:
-        # An attempt that was given up may still hang in a request.
-        while not self._turn.acquire(timeout=TURN_SECONDS):
-            if ended.is_set():
-                raise StagingEndedError(f"staging of version {pointer.version} was given up")
+    def _exclusively(self, pointer: PolicyPointer, cancelled: threading.Event) -> Iterator[None]:
+        # A cancelled attempt may still hang in a request.
+        while not self._lock.acquire(timeout=LOCK_POLL_SECONDS):
+            if cancelled.is_set():
+                raise StagingCancelledError(f"staging version {pointer.version} was cancelled")
         try:
             yield
         finally:
-            self._turn.release()
+            self._lock.release()
 
     def _build(
         self,
@@ -168,35 +175,35 @@ class Stager:
         prefix: str,
         partial: Path,
         *,
-        ended: threading.Event,
+        cancelled: threading.Event,
     ) -> Route:
-        """Build by the cheapest route; by one without local files when a local one went bad."""
+        """Build by the cheapest route; if its local start is damaged, by a route without one."""
         load = functools.partial(_load, source)
-        route = cheapest(manifest, prefix=prefix, local=self._local, load=load)
+        route = cheapest_route(manifest, prefix=prefix, local=self._local, load=load)
         try:
-            self._follow(source, route, manifest, partial, ended=ended)
+            self._build_verified(source, route, manifest, partial, cancelled=cancelled)
         except (IntegrityError, ObjectMissingError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             if route.local is None:
                 raise
             logger.warning(
-                "version %d cannot be made of %s, downloading it: %s",
+                "version %d cannot be built from %s, downloading it whole: %s",
                 manifest.version,
                 route.local.name,
                 error,
             )
-            route = cheapest(manifest, prefix=prefix, local=lambda base: None, load=load)
-            self._follow(source, route, manifest, partial, ended=ended)
+            route = cheapest_route(manifest, prefix=prefix, local=lambda base: None, load=load)
+            self._build_verified(source, route, manifest, partial, cancelled=cancelled)
         return route
 
-    def _follow(
+    def _build_verified(
         self,
         source: Source,
         route: Route,
         manifest: Manifest,
         partial: Path,
         *,
-        ended: threading.Event,
+        cancelled: threading.Event,
     ) -> None:
         needed = route.delta_bytes + manifest.tensor_bytes
         if self._free(self._weights.policies) + _used(partial) < needed + SPARE_BYTES:
@@ -209,24 +216,26 @@ class Stager:
         keep_delta = self._relay is not None
         started = time.monotonic()
         try:
-            build(source, route, manifest, partial, ended=ended, keep_delta=keep_delta)
+            build(source, route, manifest, partial, cancelled=cancelled, keep_delta=keep_delta)
             built = time.monotonic()
-            check_folder(partial, manifest, compared=not route.deltas and route.local is None)
-        except (StoreUnavailableError, StagingEndedError):
+            check_folder(
+                partial, manifest, digests_checked=not route.deltas and route.local is None
+            )
+        except (StoreUnavailableError, StagingCancelledError):
             raise
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         note.unlink()
         logger.info(
-            "version %d was made in %.2f s and verified in %.2f s",
+            "version %d was built in %.2f s and verified in %.2f s",
             manifest.version,
             built - started,
             time.monotonic() - built,
         )
 
     def _local(self, base: BasePolicy) -> Path | None:
-        folder = self._weights.policies / base.prefix.rstrip("/").rsplit("/", 1)[-1]
+        folder = self._weights.policies / policy_folder_name(base.prefix)
         manifest = folder / MANIFEST_FILE
         if not manifest.is_file():
             return None
@@ -238,7 +247,7 @@ class Stager:
             config = adapters.peft_config(self._signature.adapter)
             (partial / adapters.CONFIG_FILE).write_text(json.dumps(config))
         else:
-            # The engine may start from this folder, so it needs what stands beside the weights.
+            # The engine may start from this folder, so it needs config and tokenizer, too.
             for path in companions(self._weights.base):
                 if not (partial / path.name).exists():
                     os.link(path, partial / path.name)
@@ -255,20 +264,20 @@ class Stager:
         raise self._disk_full(needed)
 
     def _disk_full(self, needed: int) -> DiskFullError:
-        found = self._free(self._weights.policies)
+        free = self._free(self._weights.policies)
         return DiskFullError(
             f"a policy of {needed} bytes does not fit into {self._weights.root}: "
-            f"{found} bytes are free, {SPARE_BYTES} of them in reserve"
+            f"{free} bytes are free, {SPARE_BYTES} of them in reserve"
         )
 
     def prune(self, *, keep: Collection[Path]) -> None:
-        """Remove every staged policy but these."""
+        """Remove all staged policies except these folders."""
         for folder in self._weights.policies.iterdir():
             if folder not in keep and not folder.name.endswith(PARTIAL):
                 shutil.rmtree(folder)
 
     def clear_partial(self, *, but: Path | None = None) -> None:
-        """Remove what earlier attempts at other policies left half-done."""
+        """Remove incomplete folders of earlier attempts, except one."""
         self._weights.policies.mkdir(parents=True, exist_ok=True)
         for folder in self._weights.policies.glob(f"*{PARTIAL}"):
             if folder != but:
@@ -281,5 +290,5 @@ def _load(source: Source, base: BasePolicy) -> Manifest:
 
 
 def _used(folder: Path) -> int:
-    """Bytes that a folder's files take up already."""
+    """Bytes that a folder's files take up on the disk."""
     return sum(path.stat().st_blocks * 512 for path in folder.iterdir()) if folder.is_dir() else 0

@@ -1,4 +1,4 @@
-"""Checks of a policy: nothing that fails here ever reaches the engine, which would die of it."""
+"""Checks a policy. Hazard: a malformed policy kills the engine, so it must fail here first."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rl_contracts.documents.manifest import (
     FileEntry,
     Manifest,
     TensorEntry,
+    TensorHeader,
 )
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
@@ -34,14 +35,14 @@ from rl_sampler.policy.spans import spans_of
 MAX_THREADS = 4
 FLOATS = {"F64", "F32", "BF16", "F16"}
 PRECISIONS = {"BF16": "BF16", "FP32": "F32"}
-"""safetensors' word for the manifest's ``training.precision``."""
+"""safetensors' dtype by the manifest's ``training.precision``."""
 TIED = "lm_head.weight"
 RESERVED = {MANIFEST_FILE, POINTER_FILE, INDEX_FILE, adapters.CONFIG_FILE}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorKind:
-    """What a tensor must be like."""
+    """Dtype (of safetensors) and shape of a tensor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -49,36 +50,36 @@ class TensorKind:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What every policy of a model must hold, and nothing else."""
+    """The tensors that every policy of a run must hold, and no others."""
 
     tensors: Mapping[str, TensorKind]
     optional: frozenset[str] = frozenset()
-    """Names that a policy may leave out: the output layer where it is tied to the embedding."""
+    """Tensors that a policy may leave out: the output layer where it is tied to the embedding."""
     adapter: AdapterEntry | None = None
-    """Where policies are adapters: of what."""
+    """Describes the adapter where policies are adapters."""
 
 
 def model_signature(folder: Path, *, precision: Literal["BF16", "FP32"]) -> Signature:
-    """What every policy of a model must hold: its tensors, floats at the published precision.
+    """The signature of a model's policies: its tensors, with floats at the published precision.
 
     Raises:
         IntegrityError: a file of the model is malformed.
     """
-    found: dict[str, TensorKind] = {}
+    kinds: dict[str, TensorKind] = {}
     for path in weight_files(folder):
         for name, header in read_header(path).items():
             dtype = PRECISIONS[precision] if header.dtype in FLOATS else header.dtype
-            found[name] = TensorKind(dtype, tuple(header.shape))
-    return Signature(found, frozenset({TIED}) if _is_tied(folder) else frozenset())
+            kinds[name] = TensorKind(dtype, tuple(header.shape))
+    return Signature(kinds, frozenset({TIED}) if _is_tied(folder) else frozenset())
 
 
 def adapter_signature(
     folder: Path, *, uri: str, section: LoRA, precision: Literal["BF16", "FP32"]
 ) -> Signature:
-    """What every policy of a run with adapters must hold; reads all of the model's weights.
+    """The signature of policies that are adapters; reads all of the model's weights.
 
     Args:
-        folder: the model.
+        folder: of the model.
         uri: the manifest's ``spec.model.uri``.
         section: the manifest's ``training.lora``.
         precision: of published policies.
@@ -93,7 +94,7 @@ def adapter_signature(
 
 
 def run_signature(folder: Path, spec: RLJobSpec) -> Signature:
-    """What every policy of a run must hold; raises IntegrityError for a malformed model."""
+    """The signature of a run's policies; raises IntegrityError for a malformed model."""
     training = spec.training
     if training.lora is None:
         return model_signature(folder, precision=training.precision)
@@ -108,10 +109,10 @@ def _is_tied(folder: Path) -> bool:
 
 
 def check_manifest(manifest: Manifest, *, pointer: PolicyPointer, signature: Signature) -> None:
-    """Check a manifest alone, before anything is downloaded.
+    """Check a manifest, before anything is downloaded.
 
     Raises:
-        IntegrityError: it is not this policy's, or not of this model.
+        IntegrityError: the manifest is not the pointer's, or its tensors are not the model's.
     """
     named = (manifest.kind, manifest.version, manifest.epoch, manifest.step)
     wanted = ("policy", pointer.version, pointer.epoch, pointer.step)
@@ -119,7 +120,8 @@ def check_manifest(manifest: Manifest, *, pointer: PolicyPointer, signature: Sig
         raise IntegrityError(f"manifest is of {named}, the pointer names {wanted}")
     if manifest.adapter != signature.adapter:
         raise IntegrityError(
-            f"policy is {_shown(manifest.adapter)}, this run's are {_shown(signature.adapter)}"
+            f"the policy has {_shown(manifest.adapter)}, "
+            f"but this run's policies have {_shown(signature.adapter)}"
         )
     tensors = {entry.name: entry for entry in manifest.tensors}
     if len(tensors) != len(manifest.tensors):
@@ -129,7 +131,9 @@ def check_manifest(manifest: Manifest, *, pointer: PolicyPointer, signature: Sig
 
 
 def _shown(adapter: AdapterEntry | None) -> str:
-    return "no adapter" if adapter is None else str(adapter.model_dump(exclude_defaults=True))
+    if adapter is None:
+        return "no adapter"
+    return f"the adapter {adapter.model_dump(exclude_defaults=True)}"
 
 
 def _check_files(manifest: Manifest) -> None:
@@ -148,87 +152,95 @@ def _check_files(manifest: Manifest) -> None:
 
 
 def _check_tensors(tensors: Mapping[str, TensorEntry], signature: Signature) -> None:
-    # A missing tensor would keep its old value in the engine, and an unknown one is ignored there.
+    # Hazard: a missing tensor would keep its old value in the engine, which also ignores unknown
+    # tensors.
     missing = sorted(signature.tensors.keys() - signature.optional - tensors.keys())
     unknown = sorted(tensors.keys() - signature.tensors.keys())
     if missing or unknown:
         raise IntegrityError(f"tensors missing: {missing[:5]}, not the model's: {unknown[:5]}")
     for name, entry in tensors.items():
-        found, wanted = TensorKind(entry.dtype, tuple(entry.shape)), signature.tensors[name]
-        if found != wanted:
-            raise IntegrityError(f"tensor {name} is {found}, the model's is {wanted}")
+        kind, wanted = TensorKind(entry.dtype, tuple(entry.shape)), signature.tensors[name]
+        if kind != wanted:
+            raise IntegrityError(f"tensor {name} is {kind}, the model's is {wanted}")
 
 
-def check_folder(folder: Path, manifest: Manifest, *, compared: bool = False) -> None:
-    """Check files' sizes, headers and digests.
+def check_folder(folder: Path, manifest: Manifest, *, digests_checked: bool = False) -> None:
+    """Check sizes, headers and digests of a policy's files.
 
     Args:
-        folder: where they lie.
-        manifest: what they must be.
-        compared: the digests of ``spans_of`` were compared when the files were written; they are
-            not read again, but where a tensor lies elsewhere than there.
+        folder: of the files.
+        manifest: of the policy.
+        digests_checked: the digests of ``spans_of`` were compared when the files were written. Then
+            only tensors outside of these spans are read again.
 
     Raises:
-        IntegrityError: naming file or tensor.
+        IntegrityError: names the file or tensor.
     """
     for entry in manifest.files:
-        _check_file(folder / entry.name, entry, compared=compared)
+        _check_file(folder / entry.name, entry, digests_checked=digests_checked)
     with ThreadPoolExecutor(threads(), thread_name_prefix="verify") as pool:
-        for name in sorted({one.file for one in manifest.tensors}):
-            inside = {one.name: one for one in manifest.tensors if one.file == name}
+        for name in sorted({tensor.file for tensor in manifest.tensors}):
+            inside = {tensor.name: tensor for tensor in manifest.tensors if tensor.file == name}
             _check_header(folder / name, inside)
             state = mapped([folder / name])
-            if compared:
-                proven = _proven(folder / name, manifest)
-                state = {tensor: flat for tensor, flat in state.items() if tensor not in proven}
+            if digests_checked:
+                checked = _already_checked(folder / name, manifest)
+                state = {tensor: flat for tensor, flat in state.items() if tensor not in checked}
             for tensor, digest in codec.digests(state, pool).items():
                 if digest != inside[tensor].sha256:
                     raise IntegrityError(f"{name}: tensor {tensor} has digest {digest}")
 
 
-def _check_file(path: Path, entry: FileEntry, *, compared: bool) -> None:
+def _check_file(path: Path, entry: FileEntry, *, digests_checked: bool) -> None:
     if not path.is_file() or path.stat().st_size != entry.size_bytes:
         raise IntegrityError(f"{entry.name} does not have {entry.size_bytes} bytes")
-    if compared:
+    if digests_checked:
         return
     if entry.sha256 and _digest(path) != entry.sha256:
         raise IntegrityError(f"{entry.name} does not have digest {entry.sha256}")
     if entry.header_sha256 and _header_digest(path) != entry.header_sha256:
-        raise IntegrityError(f"{entry.name} has another header than its manifest says")
+        raise IntegrityError(f"{entry.name}: the header does not match the manifest's digest")
 
 
-def _proven(path: Path, manifest: Manifest) -> set[str]:
-    """Tensors that lie, by the file's own header, where their digest was compared."""
+def _already_checked(path: Path, manifest: Manifest) -> set[str]:
+    """Tensors that the file's own header places where their digest was compared already."""
     entries = [file for file in manifest.files if file.name == path.name]
-    spans = {(one.name, one.begin, one.end) for each in entries for one in spans_of(each, manifest)}
+    spans = {
+        (span.name, span.begin, span.end) for entry in entries for span in spans_of(entry, manifest)
+    }
     headers = read_header(path)
-    first = path.stat().st_size - max(
-        (header.data_offsets[1] for header in headers.values()), default=0
-    )
+    start = _data_start(path, headers)
     return {
         name
-        for name, one in headers.items()
-        if (name, first + one.data_offsets[0], first + one.data_offsets[1]) in spans
+        for name, header in headers.items()
+        if (name, start + header.data_offsets[0], start + header.data_offsets[1]) in spans
     }
 
 
 def threads() -> int:
-    """Threads for work that the processors bound."""
+    """Number of threads for work that is bound by the processors."""
     return min(MAX_THREADS, len(os.sched_getaffinity(0)))
 
 
 def mapped(paths: Iterable[Path], *, mode: Literal["r", "r+"] = "r") -> dict[str, Elements]:
-    """Map every tensor of safetensors files as flat elements; with ``r+`` writes go to the files.
+    """Map all tensors of safetensors files to memory, as flat elements.
+
+    Args:
+        paths: of the files.
+        mode: with ``r+`` writes to the elements go to the files.
+
+    Returns:
+        One-dimensional elements by tensor name.
 
     Raises:
-        IntegrityError: a file is not what its header says.
+        IntegrityError: a file does not match its header.
     """
     state: dict[str, Elements] = {}
     for path in paths:
         headers = read_header(path)
-        size = max((one.data_offsets[1] for one in headers.values()), default=0)
-        raw = np.memmap(path, np.uint8, mode) if size else np.empty(0, np.uint8)
-        start = raw.size - size
+        start = _data_start(path, headers)
+        has_data = start < path.stat().st_size
+        raw = np.memmap(path, np.uint8, mode) if has_data else np.empty(0, np.uint8)
         for name, header in headers.items():
             begin, end = header.data_offsets
             part = raw[start + begin : start + end] if end > begin else b""
@@ -252,10 +264,16 @@ def _check_header(path: Path, wanted: Mapping[str, TensorEntry]) -> None:
             )
 
 
+def _data_start(path: Path, headers: Mapping[str, TensorHeader]) -> int:
+    """Offset of the first tensor's bytes in a safetensors file: the size of its header."""
+    ends = (header.data_offsets[1] for header in headers.values())
+    return path.stat().st_size - max(ends, default=0)
+
+
 def _header_digest(path: Path) -> str:
-    size = max((one.data_offsets[1] for one in read_header(path).values()), default=0)
+    size = _data_start(path, read_header(path))
     with path.open("rb") as file:
-        return hashlib.sha256(file.read(path.stat().st_size - size)).hexdigest()
+        return hashlib.sha256(file.read(size)).hexdigest()
 
 
 def _digest(path: Path) -> str:

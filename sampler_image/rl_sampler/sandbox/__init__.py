@@ -1,1 +1,1 @@
-"""Runs the policy's programs: a server in a container of its own, each program a confined child."""
+"""Runs the policy's programs: a server in its own container, and a confined process per program."""

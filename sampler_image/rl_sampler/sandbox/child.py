@@ -1,9 +1,9 @@
-"""The process of one program: gives up all it does not need, then runs it.
+"""The process of a program: drops all rights that it does not need, then runs the program.
 
-One process and one thread, no network, no file but for reading, limits on time and memory. It
-reads a request (``Program`` and a ``mark``) from standard input to its end. To the descriptor named
-by its first argument it writes CONFINED, and the mark when the tests are through. It is started
-for each program: nothing of another one is in its memory.
+A single process with a single thread, without network, with read-only files, and with limits on
+time and memory. It reads a request (``Program`` and a ``mark``) from standard input. To the
+descriptor of its first argument it writes CONFINED, and the mark once the tests have passed. Each
+program has a new process, so no memory is shared between programs.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ NOTHING_OF = (
     resource.RLIMIT_NPROC,
 )
 SPARE_SECONDS = 1
-"""Between the signal that ends a program and the one that it cannot catch."""
+"""Between SIGXCPU, which a program can catch, and SIGKILL, which it cannot."""
 CONFINED = b"confined "
 CODE, TESTS = "<program>", "<tests>"
 
 
 def confine(*, seconds: int, megabytes: int) -> None:
-    """Give up for good what no program needs.
+    """Drop all rights that programs do not need; this cannot be undone.
 
     Args:
-        seconds: of processor time, what was used until now included.
-        megabytes: of address space.
+        seconds: limit of processor time, with the time used so far.
+        megabytes: limit of the address space, in MiB.
 
     Raises:
-        OSError: the kernel does not take the filter.
+        OSError: the kernel refused the filter.
     """
     hide()
     limits = {
@@ -64,7 +64,7 @@ def confine(*, seconds: int, megabytes: int) -> None:
 
 
 def hide() -> None:
-    """Close this process's memory and environment to others of its user."""
+    """Hide this process's memory and environment from other processes of its user."""
     _prctl(PR_SET_DUMPABLE, 0)
 
 
@@ -76,14 +76,14 @@ class _Filter(ctypes.Structure):
 
 def _prctl(option: int, *arguments: int) -> None:
     library = ctypes.CDLL(None, use_errno=True)
-    given = [ctypes.c_ulong(one) for one in (*arguments, 0, 0, 0, 0)[:4]]
-    if library.prctl(ctypes.c_int(option), *given) != 0:
+    padded = [ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4]]
+    if library.prctl(ctypes.c_int(option), *padded) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl {option}: {os.strerror(number)}")
 
 
 def run(request: dict[str, Any], *, report: int) -> None:
-    """Run a confined program; its exceptions and exits are the interpreter's to end with."""
+    """Run a confined program; its exceptions and exits end the interpreter."""
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["program"]
@@ -107,7 +107,7 @@ def tell(kind: type[BaseException], error: BaseException, trace: TracebackType |
 
 def main() -> None:
     """Read the request, confine, run."""
-    hide()  # before anything is known here that others may not know
+    hide()  # first: the request is secret from other programs
     request = json.load(sys.stdin.buffer)
     confine(seconds=request["seconds"], megabytes=request["megabytes"])
     report = int(sys.argv[1])

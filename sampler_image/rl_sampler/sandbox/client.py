@@ -1,4 +1,4 @@
-"""The agent's side of the sandbox."""
+"""Client of the sandbox, in the agent."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rl_contracts import env
+from rl_contracts.env import EnvironmentVariableError
 from rl_contracts.errors import RLError
-from rl_sampler.sandbox.wire import MOST_OUTPUT_BYTES, Outcome, Program
+from rl_sampler.engine.assignment import Assignment
+from rl_sampler.sandbox.wire import MAX_OUTPUT_BYTES, Outcome, Program
 
 START_SECONDS = 60.0
-"""For a container that starts or starts again."""
+"""How long to wait for the sandbox's container to start or restart."""
 PAUSE_SECONDS = 0.2
 ANSWER_SECONDS = 1800.0
-MOST_ANSWER_BYTES = 16 * MOST_OUTPUT_BYTES
-"""Two outputs; JSON writes some bytes as six."""
+MAX_ANSWER_BYTES = 16 * MAX_OUTPUT_BYTES
+"""Room for two outputs, of which JSON writes some bytes as six."""
 
 
 class SandboxDownError(RLError):
-    """No program was run to an end that says anything: an infrastructure error, never a reward."""
+    """The sandbox could not run a program to its end: an infrastructure error, never a reward."""
 
 
 class Sandbox:
@@ -34,13 +37,13 @@ class Sandbox:
         megabytes: int,
         start_seconds: float = START_SECONDS,
     ) -> None:
-        """Prepare; nothing is connected yet.
+        """Make a client; it connects for each program.
 
         Args:
-            socket: of the server.
-            seconds: processor time of a program.
-            megabytes: address space of a program.
-            start_seconds: how long a server that is not there is waited for.
+            socket: Unix socket of the server.
+            seconds: limit of a program's processor time.
+            megabytes: limit of a program's address space, in MiB.
+            start_seconds: how long to wait for a server that does not listen.
         """
         self._socket, self._start_seconds = socket, start_seconds
         self._seconds, self._megabytes = seconds, megabytes
@@ -50,12 +53,12 @@ class Sandbox:
 
         Args:
             code: Python, written by the policy.
-            tests: Python, run after it with the same names.
-            stdin: what the program reads.
+            tests: Python, run after the program in the same namespace.
+            stdin: the program's standard input.
 
         Raises:
-            SandboxDownError: the server is not there, went away, or something else ended the
-                program.
+            SandboxDownError: the server does not listen or ended, or the program was killed from
+                outside.
         """
         program = Program(
             code=code,
@@ -76,15 +79,31 @@ class Sandbox:
         finally:
             writer.close()
         if outcome.ending == "lost":
-            raise SandboxDownError("a program was killed by something else than its limits")
+            raise SandboxDownError("a program was killed by something other than its limits")
         return outcome
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         until = time.monotonic() + self._start_seconds
         while True:
             try:
-                return await asyncio.open_unix_connection(self._socket, limit=MOST_ANSWER_BYTES)
+                return await asyncio.open_unix_connection(self._socket, limit=MAX_ANSWER_BYTES)
             except OSError as error:
                 if time.monotonic() > until:
-                    raise SandboxDownError(f"the sandbox is not there: {error}") from error
+                    raise SandboxDownError(f"the sandbox does not listen: {error}") from error
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+def sandbox_of(assignment: Assignment) -> Sandbox | None:
+    """The pod's sandbox; None where the manifest runs no programs.
+
+    Raises:
+        EnvironmentVariableError: the manifest runs programs, but the operator set no socket.
+    """
+    if not assignment.spec.runs_programs:
+        return None
+    if assignment.env.sandbox_socket is None:
+        raise EnvironmentVariableError(f"environment variable {env.SANDBOX_SOCKET} is not set")
+    limits = assignment.spec.program_limits
+    return Sandbox(
+        assignment.env.sandbox_socket, seconds=limits.seconds, megabytes=limits.megabytes
+    )

@@ -1,4 +1,4 @@
-"""One program from request to outcome: a child, its output, its end."""
+"""Runs a program in a child process and reads its output until it ends."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_sampler.sandbox.child import CONFINED
-from rl_sampler.sandbox.wire import MOST_OUTPUT_BYTES, Ending, Outcome, Program
+from rl_sampler.sandbox.wire import MAX_OUTPUT_BYTES, Ending, Outcome, Program
 
 WALL_FACTOR = 10
-"""Seconds of the clock for each of the processor, beside those in its queue: who uses up these
-sleeps, or waits for what never comes."""
-LOOK_SECONDS = 0.05
+"""Wall seconds per second of processor time, besides waits for a processor. A program that uses
+them up sleeps, or waits for something that never happens."""
+POLL_SECONDS = 0.05
 ROOT = Path(__file__).parents[2]
 START = (
     "import sys; sys.path.append(sys.argv.pop()); from rl_sampler.sandbox.child import main; "
@@ -30,8 +30,8 @@ CHUNK = 1 << 16
 
 
 @dataclass(slots=True)
-class _Said:
-    """What came out of a child."""
+class _ChildOutput:
+    """Output of a child."""
 
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
@@ -43,8 +43,8 @@ def execute(program: Program, *, wall_factor: int = WALL_FACTOR) -> Outcome:
     """Run a program to its end.
 
     Args:
-        program: what to run.
-        wall_factor: seconds of the clock for each second of processor time.
+        program: the program and its limits.
+        wall_factor: wall seconds per second of processor time.
     """
     mark = secrets.token_hex(16)
     reads, writes = os.pipe()
@@ -66,21 +66,21 @@ def execute(program: Program, *, wall_factor: int = WALL_FACTOR) -> Outcome:
         os.close(writes)
     try:
         _ask(process, program, mark)
-        said = _listen(process, reads, seconds=wall_factor * program.seconds)
+        output = _listen(process, reads, seconds=wall_factor * program.seconds)
     finally:
         os.close(reads)
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        os.kill(process.pid, signal.SIGKILL)  # not Popen's, which reaps one that has ended
+        os.kill(process.pid, signal.SIGKILL)  # not Popen.kill, which would reap an ended child
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     overspent = used.ru_utime + used.ru_stime >= program.seconds
     return Outcome(
-        ending=_ending(process.returncode, said, overspent=overspent),
-        output=said.output.decode(errors="replace"),
-        errors=said.errors.decode(errors="replace"),
-        passed=process.returncode == 0 and bytes(said.report) == CONFINED + mark.encode(),
+        ending=_ending(process.returncode, output, overspent=overspent),
+        output=output.output.decode(errors="replace"),
+        errors=output.errors.decode(errors="replace"),
+        passed=process.returncode == 0 and bytes(output.report) == CONFINED + mark.encode(),
     )
 
 
@@ -90,39 +90,39 @@ def _ask(process: subprocess.Popen[bytes], program: Program, mark: str) -> None:
         process.stdin.write(json.dumps({**program.model_dump(), "mark": mark}).encode())
         process.stdin.close()
     except BrokenPipeError:
-        return  # it ended before it read: what it said and its status tell why
+        return  # the child ended before it read: its output and status tell why
 
 
-def _listen(process: subprocess.Popen[bytes], report: int, *, seconds: float) -> _Said:
+def _listen(process: subprocess.Popen[bytes], report: int, *, seconds: float) -> _ChildOutput:
     """Read until the child has ended or its time is over.
 
-    Closing its output is not ending: who does that goes on until its time is over.
+    A child that closes its output runs on until its time is over.
     """
     assert process.stdout is not None
     assert process.stderr is not None
-    said, deadline = _Said(), time.monotonic() + seconds
+    output, deadline = _ChildOutput(), time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout.fileno(), selectors.EVENT_READ, said.output)
-        selector.register(process.stderr.fileno(), selectors.EVENT_READ, said.errors)
-        selector.register(report, selectors.EVENT_READ, said.report)
+        selector.register(process.stdout.fileno(), selectors.EVENT_READ, output.output)
+        selector.register(process.stderr.fileno(), selectors.EVENT_READ, output.errors)
+        selector.register(report, selectors.EVENT_READ, output.report)
         while selector.get_map() or not _ended(process.pid):
             left = deadline + _queued(process.pid) - time.monotonic()
             if left <= 0:
-                said.in_time = False
-                return said
-            pause = max(left, LOOK_SECONDS) if selector.get_map() else LOOK_SECONDS
+                output.in_time = False
+                return output
+            pause = max(left, POLL_SECONDS) if selector.get_map() else POLL_SECONDS
             for key, _ in selector.select(pause):
-                got = os.read(key.fd, CHUNK)
-                if not got:
+                chunk = os.read(key.fd, CHUNK)
+                if not chunk:
                     selector.unregister(key.fd)
-                key.data.extend(got[: MOST_OUTPUT_BYTES - len(key.data)])
-    return said
+                key.data.extend(chunk[: MAX_OUTPUT_BYTES - len(key.data)])
+    return output
 
 
-def _ending(status: int, said: _Said, *, overspent: bool) -> Ending:
-    if not said.report.startswith(CONFINED):
+def _ending(status: int, output: _ChildOutput, *, overspent: bool) -> Ending:
+    if not output.report.startswith(CONFINED):
         return "lost"
-    if not said.in_time:
+    if not output.in_time:
         return "wall"
     if status == 0:
         return "ended"
@@ -132,13 +132,13 @@ def _ending(status: int, said: _Said, *, overspent: bool) -> Ending:
 
 
 def _ended(pid: int) -> bool:
-    """Whether a child has ended; it is not reaped, for that gives its times."""
+    """Whether a child has ended; it is not reaped here, since reaping it returns its times."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _queued(pid: int) -> float:
-    """Seconds that a process of one thread was ready to run and a crowded machine let it wait."""
+    """Seconds for which a single-threaded process waited for a processor."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except OSError:
-        return 0.0  # the kernel was built without such counters
+        return 0.0  # this kernel has no such counters

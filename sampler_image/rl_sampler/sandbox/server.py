@@ -1,7 +1,7 @@
-"""``python -m rl_sampler.sandbox.server <socket>``: runs programs for whoever can reach the socket.
+"""``python -m rl_sampler.sandbox.server <socket>``: runs programs for clients of the socket.
 
-It has a container of its own beside the agent: another user, no Secret, no token, no file of the
-run. The socket's folder is all that both see.
+It has its own container beside the agent, with another user, and without Secrets, tokens and files
+of the run. The two containers share the socket's folder only.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pydantic import ValidationError
 from rl_sampler.sandbox.child import hide
 from rl_sampler.sandbox.execution import execute
 from rl_sampler.sandbox.syscalls import MACHINE
-from rl_sampler.sandbox.wire import MOST_REQUEST_BYTES, Outcome, Program
+from rl_sampler.sandbox.wire import MAX_REQUEST_BYTES, Outcome, Program
 
 logger = logging.getLogger("rl_sampler.sandbox")
 
 SOCKET_MODE = 0o660
-"""The agent is of the group that the pod gives the folder's files."""
+"""The agent reaches the socket through the group that the pod gives to the folder's files."""
 REFUSED = 2
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
-    """One connection for each program; so many run side by side, the others wait."""
+    """Takes a connection for each program; a fixed number run concurrently, the others wait."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -40,12 +40,12 @@ class Server(socketserver.ThreadingUnixStreamServer):
     def __init__(
         self, path: Path, *, slots: int, run: Callable[[Program], Outcome] = execute
     ) -> None:
-        """Listen.
+        """Listen on a socket.
 
         Args:
-            path: of the socket; one that a server before this left is removed.
-            slots: programs side by side.
-            run: runs one.
+            path: of the socket; the socket of an earlier server is removed.
+            slots: number of programs that run concurrently.
+            run: runs a program.
         """
         self.slots, self.run = threading.BoundedSemaphore(slots), run
         path.unlink(missing_ok=True)
@@ -54,17 +54,17 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
 
 class Handler(socketserver.StreamRequestHandler):
-    """One program. A connection that ends without an answer is an infrastructure error."""
+    """Handles a program. A connection without an answer is an infrastructure error."""
 
     server: Server
 
     def handle(self) -> None:
-        """Read a line, run it, answer a line."""
-        line = self.rfile.readline(MOST_REQUEST_BYTES)
+        """Read a request line, run the program, write an answer line."""
+        line = self.rfile.readline(MAX_REQUEST_BYTES)
         try:
             program = Program.model_validate_json(line)
         except ValidationError as error:
-            logger.warning("a request is no program: %s", error.error_count())
+            logger.warning("a request has %d malformed fields and was dropped", error.error_count())
             return
         with self.server.slots:
             outcome = self.server.run(program)
@@ -75,14 +75,14 @@ def unfit(*, machine: str, status: str) -> str:
     """Why programs cannot be confined here; empty where they can.
 
     Args:
-        machine: the processor's kind.
-        status: of this process, as ``/proc/self/status`` has it.
+        machine: architecture of the processor.
+        status: of this process, the text of ``/proc/self/status``.
     """
     if machine != MACHINE:
-        return f"programs can be confined on {MACHINE} alone, this is {machine}"
+        return f"programs can be confined only on {MACHINE}, but this machine is {machine}"
     held = next(line for line in status.splitlines() if line.startswith("CapEff:")).split()[1]
     if int(held, 16):
-        return f"it has the capabilities {held}: start it without any"
+        return f"the sandbox has the capabilities {held}: drop all of them in its container"
     return ""
 
 
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
     """Serve until SIGTERM; 2 where programs cannot be confined."""
     parser = argparse.ArgumentParser(prog="rl_sampler.sandbox.server", description=__doc__)
     parser.add_argument("socket", type=Path)
-    parser.add_argument("--slots", type=int, required=True, help="programs side by side")
+    parser.add_argument("--slots", type=int, required=True, help="programs run concurrently")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     status = Path("/proc/self/status").read_text()
@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
     hide()
     with Server(given.socket, slots=given.slots) as server:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-        logger.info("programs are run, %d at a time", given.slots)
+        logger.info("ready to run programs, %d at a time", given.slots)
         server.serve_forever()
     return 0
 

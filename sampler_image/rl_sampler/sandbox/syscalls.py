@@ -1,10 +1,11 @@
-"""What a program may ask of the kernel: a seccomp filter for one process of one thread.
+"""The system calls that a program may make: a seccomp filter for a single-threaded process.
 
-Everything that is not listed is refused with EPERM: other processes (clone, fork, execve, signals,
-ptrace), the network (socket, connect), kernel objects that outlive or cost (io_uring, memfd, keys,
-message queues), and whatever kernels yet to come bring. Files can be opened for reading alone.
+All calls that are not listed fail with EPERM: other processes (clone, fork, execve, signals,
+ptrace), the network (socket, connect), kernel objects that outlive the process or are costly
+(io_uring, memfd, keys, message queues), and calls of future kernels. Files can be opened for
+reading only.
 
-The language of filters is classic BPF: Documentation/userspace-api/seccomp_filter.rst.
+Filters are classic BPF: Documentation/userspace-api/seccomp_filter.rst.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import struct
 from collections.abc import Sequence
 
 MACHINE = "x86_64"
-"""Numbers of calls differ between machines; these are of this one alone."""
+"""Call numbers differ between architectures; these are of this one."""
 AUDIT_ARCH_X86_64 = 0xC000003E
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 LOAD, EQUAL, AND, RETURN = 0x20, 0x15, 0x54, 0x06
@@ -144,11 +145,11 @@ PROCESS_COMMANDS = (15, 16, 0x53564D41)
 UNIX, STREAM, TYPE_MASK = 1, 1, 0xF
 
 Step = tuple[int, int, int, int]
-"""Operation, steps to jump over where it holds, where it does not, operand."""
+"""Operation, steps to skip where it holds, steps to skip where it does not, operand."""
 
 
 def program(pid: int) -> bytes:
-    """The filter for the process of this id, as an array of ``struct sock_filter``."""
+    """The filter for the process ``pid``, as an array of ``struct sock_filter``."""
     steps: list[Step] = [
         (LOAD, 0, 0, MACHINE_AT),
         (EQUAL, 1, 0, AUDIT_ARCH_X86_64),
@@ -173,12 +174,12 @@ def program(pid: int) -> bytes:
 
 
 def _when(number: int, steps: Sequence[Step]) -> list[Step]:
-    """Steps for one call; they must all end by themselves."""
+    """Steps that apply to a call; each path through them must return."""
     return [(EQUAL, 0, len(steps), number), *steps]
 
 
 def _argument(index: int) -> Step:
-    """Load the lower half of an argument; all that are looked at are ints."""
+    """Load the lower half of an argument; all checked arguments are ints."""
     return (LOAD, 0, 0, ARGUMENTS_AT + 8 * index)
 
 
@@ -197,7 +198,7 @@ def _reads(index: int) -> list[Step]:
 
 
 def _signals(pid: int, *, signal_at: int) -> list[Step]:
-    """To itself alone, and not the one that would look as if somebody else had ended it."""
+    """Signals to itself only, and not SIGKILL: that would look like a kill from outside."""
     return [
         _argument(0),
         (EQUAL, 0, 3, pid),

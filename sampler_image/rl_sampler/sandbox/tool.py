@@ -1,25 +1,46 @@
-"""The sandbox as a tool, beside MCP servers and the user's own functions."""
+"""The sandbox as a tool of the policy, and the programs in its responses."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from rl_sampler.sandbox.client import Sandbox, SandboxDownError
-from rl_sampler.sandbox.programs import told
+from rl_sampler.sandbox.wire import Ending, Outcome
 from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult
 
+FENCE = re.compile(
+    r"^```[ \t]*(?:python|py|Python)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE
+)
+ENDINGS: dict[Ending, str] = {
+    "processor": "[ended: it used all of its processor time]",
+    "wall": "[ended: it waited for too long]",
+}
+NO_OUTPUT = "[it printed nothing]"
 PYTHON = "python"
 
 
+def last_block(text: str) -> str | None:
+    """The last complete ```` ```python ```` block of a text; None where there is none."""
+    blocks = FENCE.findall(text)
+    return blocks[-1] if blocks else None
+
+
+def describe_outcome(outcome: Outcome) -> str:
+    """Text for the policy: a program's output and errors, and why it was ended."""
+    parts = [outcome.output, outcome.errors, ENDINGS.get(outcome.ending, "")]
+    return "\n".join(part.rstrip("\n") for part in parts if part.strip()) or NO_OUTPUT
+
+
 class PythonTool:
-    """One tool: run a program."""
+    """A source with a single tool, which runs a Python program."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
 
     async def tools(self) -> list[Tool]:
-        """The tool."""
+        """The sandbox's tool."""
         schema = {
             "type": "object",
             "properties": {"code": {"type": "string"}},
@@ -28,12 +49,12 @@ class PythonTool:
         return [Tool(name=PYTHON, description="Runs a Python program.", parameters=schema)]
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run a program; raises ToolDownError where the sandbox is away."""
+        """Run a program; raises ToolDownError where the sandbox is down."""
         try:
             outcome = await self._sandbox.run(str(arguments["code"]))
         except SandboxDownError as error:
             raise ToolDownError(str(error)) from error
-        return ToolResult(text=told(outcome), failed=outcome.ending != "ended")
+        return ToolResult(text=describe_outcome(outcome), failed=outcome.ending != "ended")
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: each program has its own connection."""

@@ -1,4 +1,4 @@
-"""What the agent asks of the sandbox and what it answers: one line of JSON each way."""
+"""Requests and answers of the sandbox: a line of JSON each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST_REQUEST_BYTES = 8 << 20
-MOST_OUTPUT_BYTES = 64 << 10
-"""Of standard output, and of standard error; what goes beyond it is read and thrown away."""
+MAX_REQUEST_BYTES = 8 << 20
+MAX_OUTPUT_BYTES = 64 << 10
+"""Of standard output, and of standard error; the rest is discarded."""
 Ending = Literal["ended", "failed", "processor", "wall", "lost"]
 
 
@@ -19,12 +19,12 @@ class Program(BaseModel):
 
     code: str
     tests: str | None = None
-    """Python as well, run after the code with the same names."""
+    """Python, run after the code in the same namespace."""
     stdin: str = ""
     seconds: Annotated[int, Field(ge=1, le=600)]
     """Of processor time."""
     megabytes: Annotated[int, Field(ge=64, le=16384)]
-    """Of address space, the interpreter's own 20 among them."""
+    """Of address space, in MiB; the interpreter itself takes 20."""
 
 
 class Outcome(BaseModel):
@@ -33,12 +33,12 @@ class Outcome(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ending: Ending
-    """``failed``: an exception, a signal of its own doing, or a status other than 0;
-    ``processor``, ``wall``: its seconds were over; ``lost``: it was not confined, or somebody
-    else killed it."""
+    """``ended``: by itself with status 0; ``failed``: by an exception, its own signal or another
+    status; ``processor``, ``wall``: it used up its processor or wall seconds; ``lost``: it was not
+    confined, or was killed from outside."""
     output: str
-    """What it wrote to standard output; bytes that are no UTF-8 are replaced."""
+    """Standard output; bytes that are not UTF-8 are replaced."""
     errors: str
-    """The same of standard error."""
+    """Standard error, likewise."""
     passed: bool = False
-    """The tests were run to their end."""
+    """Whether the tests ran to their end."""

@@ -1,4 +1,4 @@
-"""Does the program pass the record's tests? Run in the sandbox."""
+"""Scorer ``Code``: runs the response's program against the record's tests in the sandbox."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rl_sampler.sandbox.client import Sandbox
-from rl_sampler.sandbox.programs import last_block
+from rl_sampler.sandbox.tool import last_block
 from rl_sampler.scorers.response import Response, ScoringError
 
 
 class Case(BaseModel):
-    """What a program reads, and what it then prints."""
+    """A program's standard input, and its expected output."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,7 +25,7 @@ CASES = TypeAdapter(list[Case])
 
 
 class CodeScorer:
-    """Runs the response's program against the record's answer, which holds its tests."""
+    """Runs the response's program against the tests in the record's answer."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -33,14 +33,14 @@ class CodeScorer:
     async def __call__(self, response: Response) -> float:
         """1 where all tests pass, else 0.
 
-        The program is the last Python block of the answer, or the answer where it has none. A
-        reference that is a JSON list is cases: all of them run, and each must print its output,
-        white space at the ends of lines and of the whole apart. Any other reference is Python that
-        is run after the program, and must come to its end.
+        The program is the last Python block of the answer, or the whole answer without a block.
+        A reference that is a JSON list holds cases: the program must print each case's output,
+        except for white space at the ends of lines and of the whole. Any other reference is Python,
+        which is run after the program and must run to its end.
 
         Raises:
-            ScoringError: the reference is neither.
-            SandboxDownError: nothing was run.
+            ScoringError: the reference is neither cases nor Python.
+            SandboxDownError: the sandbox did not run the program.
         """
         if response.answer is None or not response.answer.strip():
             return 0.0
@@ -57,10 +57,10 @@ class CodeScorer:
 
 
 def read_cases(reference: str) -> Sequence[Case] | None:
-    """A reference's cases; None where it is Python.
+    """The cases of a reference; None where the reference is Python.
 
     Raises:
-        ScoringError: it is a JSON list of something else, or no Python either.
+        ScoringError: the reference is a JSON list of something else, or is not Python.
     """
     try:
         listed = isinstance(json.loads(reference), list)
@@ -70,14 +70,17 @@ def read_cases(reference: str) -> Sequence[Case] | None:
         try:
             cases = CASES.validate_json(reference)
         except ValidationError as error:
-            raise ScoringError(f"the record's tests are no cases: {error.error_count()}") from error
+            raise ScoringError(
+                "the record's tests are a JSON list, but not of objects with `input` and `output`: "
+                f"{error.error_count()} errors"
+            ) from error
         if not cases:
             raise ScoringError("the record's list of tests is empty")
         return cases
     try:
         compile(reference, "<tests>", "exec")
     except (SyntaxError, ValueError) as error:
-        raise ScoringError(f"the record's tests are no Python: {error}") from error
+        raise ScoringError(f"the record's tests are not Python: {error}") from error
     return None
 
 

@@ -1,4 +1,4 @@
-"""A language model judges: a prompt goes out, a number in [0, 1] comes back."""
+"""Judges: language models that reply to a prompt with a score in [0, 1]."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import re
 from string import Template
 
 from rl_contracts.spec.reward import Reward
-from rl_sampler.completions.directory import Directory
 from rl_sampler.completions.errors import UnreadableError
-from rl_sampler.completions.failover import Failover
+from rl_sampler.completions.failover import Failover, Failovers
 from rl_sampler.completions.prompts import prompt_of, transcript
 from rl_sampler.scorers.response import Response
 
@@ -31,19 +30,19 @@ Reason briefly. Then end with <score>x</score>, where x is a number from 0 (wron
 
 
 class Judge:
-    """One judge of a manifest."""
+    """A judge of a manifest."""
 
     def __init__(self, prompt: Template, failover: Failover) -> None:
         self._prompt, self._failover = prompt, failover
         self._asks_answer = "answer" in prompt.get_identifiers()
 
     async def __call__(self, response: Response) -> float:
-        """What the judge says, in [0, 1]; waits while no judge answers.
+        """The judge's score, in [0, 1]; waits while no endpoint answers.
 
-        Without an answer 0, where the prompt asks for the answer: nobody is asked.
+        A response without an answer scores 0, without a request, where the prompt uses the answer.
 
         Raises:
-            NoCompletionError: judges answer, but give no score.
+            NoCompletionError: endpoints answer, but without a score.
         """
         if response.answer is None and self._asks_answer:
             return 0.0
@@ -51,19 +50,18 @@ class Judge:
         return await self._failover.ask([{"role": "user", "content": content}], read_score)
 
 
-def judges(reward: Reward, directory: Directory) -> dict[str, Judge]:
-    """The judges of a manifest, by kind; raises RefusedError."""
-    found = {}
-    for index, one in enumerate(reward.scorers):
-        if one.judge is not None:
+def judges(reward: Reward, failovers: Failovers) -> dict[str, Judge]:
+    """The judges of a manifest, by kind; raises RefusedError for a bad prompt."""
+    made = {}
+    for index, scorer in enumerate(reward.scorers):
+        if scorer.judge is not None:
             field = f"spec.reward.scorers[{index}].judge.prompt"
-            found[one.kind] = Judge(
-                prompt_of(one.judge.prompt or PROMPT, PLACEHOLDERS, field=field),
-                directory.failover(
-                    one.kind, one.judge, seconds=one.seconds, place=("scorer", index)
-                ),
+            prompt = prompt_of(scorer.judge.prompt or PROMPT, PLACEHOLDERS, field=field)
+            failover = failovers.make(
+                scorer.kind, scorer.judge, seconds=scorer.seconds, place=("scorer", index)
             )
-    return found
+            made[scorer.kind] = Judge(prompt, failover)
+    return made
 
 
 def read_score(reply: str) -> float:
@@ -72,14 +70,14 @@ def read_score(reply: str) -> float:
     Raises:
         UnreadableError: there is none in [0, 1].
     """
-    found = SCORE.findall(reply)
+    scores = SCORE.findall(reply)
     try:
-        value = float(found[-1]) if found else math.nan
+        value = float(scores[-1]) if scores else math.nan
     except ValueError:
         value = math.nan
     if not 0.0 <= value <= 1.0:
-        said = found[-1].strip()[:40] if found else "nothing"
-        raise UnreadableError(f"the reply has no <score> in [0, 1] but {said!r}")
+        shown = scores[-1].strip()[:40] if scores else "nothing"
+        raise UnreadableError(f"the reply has no <score> in [0, 1] but {shown!r}")
     return value
 
 

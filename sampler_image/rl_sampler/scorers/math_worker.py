@@ -1,8 +1,9 @@
 """``python -m rl_sampler.scorers.math_worker``: compares mathematical answers, line by line.
 
-A line in is ``{"reference": …, "answer": …, "seconds": …}``, a line out ``true`` or ``false``. An
-answer is written by the policy, and may ask for more than any computer can work out: the kernel
-ends the process when a comparison has used its seconds of processor time, or its memory.
+It reads lines ``{"reference": …, "answer": …, "seconds": …}`` and writes ``true`` or ``false`` for
+each. Hazard: the policy writes the answers, and no computer may be able to evaluate them. So the
+kernel ends the process when a comparison exceeds its seconds of processor time, and its memory is
+limited.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ FORMS = (LatexExtractionConfig(), ExprExtractionConfig())
 
 def same(reference: str, answer: str) -> bool:
     """Whether two mathematical expressions, LaTeX or plain, have the same value."""
-    wanted, said = (
+    gold, target = (
         parse(_marked(text), extraction_config=FORMS, parsing_timeout=None)
         for text in (reference, answer)
     )
-    return bool(verify(wanted, said, timeout_seconds=None))
+    return bool(verify(gold, target, timeout_seconds=None))
 
 
 def _say(line: str) -> None:
@@ -34,13 +35,13 @@ def _say(line: str) -> None:
 
 
 def _marked(text: str) -> str:
-    """Between dollar signs, so that all of it is taken as one expression."""
+    """The text between dollar signs, so that it is parsed as a single expression."""
     return text if "$" in text or "\\boxed" in text else f"${text}$"
 
 
 def main() -> None:
     """Answer until the input ends."""
-    logging.disable()  # math-verify tells of each expression that it cannot read
+    logging.disable()  # math-verify logs each expression that it cannot parse
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     # The default action, not a handler: one would not run inside of a long multiplication.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -49,12 +50,12 @@ def main() -> None:
         asked = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
         try:
-            found = same(asked["reference"], asked["answer"])
+            equal = same(asked["reference"], asked["answer"])
         except (MemoryError, RecursionError):
-            found = False
+            equal = False
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-        _say(json.dumps(found))
+        _say(json.dumps(equal))
 
 
 if __name__ == "__main__":

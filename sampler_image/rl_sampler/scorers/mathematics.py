@@ -1,4 +1,4 @@
-"""Is the answer the reference, as mathematics? By math-verify, in a process of its own."""
+"""Scorer ``Math``: compares answers as mathematics, by math-verify in a separate process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rl_sampler.scorers.response import Response, ScoringError
 
 START_SECONDS = 120.0
 PROCESSOR_SECONDS = 5.0
-"""Of one comparison. A right answer takes milliseconds."""
+"""Of a comparison. A right answer takes milliseconds."""
 WALL_SECONDS = 120.0
-"""Long enough for the processor's seconds on a crowded machine."""
-MOST_CHARACTERS = 2000
+"""Of a comparison: long enough for its processor seconds on a busy machine."""
+MAX_CHARACTERS = 2000
 OVERSPENT = (-signal.SIGPROF,)
 PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG")
 
 
 class MathChecker:
-    """One worker process, started when first needed and again after it was ended."""
+    """A worker process, started on the first use and again after it ended."""
 
     def __init__(self, *, processor_seconds: float = PROCESSOR_SECONDS) -> None:
         self._processor_seconds = processor_seconds
@@ -32,12 +32,13 @@ class MathChecker:
         self._process: subprocess.Popen[str] | None = None
 
     def same(self, reference: str, answer: str) -> bool:
-        """Whether both have the same value; an answer too hard to compare is a wrong one.
+        """Whether both have the same value; an answer that is too hard to compare is wrong.
 
         Raises:
-            ScoringError: the worker does not start or does not answer: not the answer's fault.
+            ScoringError: the worker does not start or does not answer, which is no fault of the
+                answer.
         """
-        if len(answer) > MOST_CHARACTERS:
+        if len(answer) > MAX_CHARACTERS:
             return False
         asked = {
             "reference": reference,
@@ -46,10 +47,10 @@ class MathChecker:
         }
         with self._lock:
             process = self._running()
-            said = self._exchange(process, json.dumps(asked))
-            if said is None:
+            reply = self._exchange(process, json.dumps(asked))
+            if reply is None:
                 return self._ended(process)
-            return bool(json.loads(said))
+            return bool(json.loads(reply))
 
     def close(self) -> None:
         """End the worker."""
@@ -93,7 +94,7 @@ class MathChecker:
         return output.readline().strip() or None
 
     def _ended(self, process: subprocess.Popen[str]) -> bool:
-        """A worker that the kernel ended over its time had an answer too hard to compare."""
+        """The result of a worker that ended: False where it exceeded its processor time."""
         status = self._end(process)
         if status in OVERSPENT:
             return False
@@ -109,24 +110,24 @@ class MathChecker:
             if pipe is not None:
                 try:
                     pipe.close()
-                except BrokenPipeError:  # what was never read is lost with its reader
+                except BrokenPipeError:  # unread input is lost with the worker
                     continue
         self._process = None
         return status
 
 
 CHECKER = MathChecker()
-"""The sampler's own; nothing runs before the first question."""
+"""The sampler's checker; its worker starts with the first comparison."""
 
 
 def mathematics(response: Response) -> float:
     """1 where answer and reference have the same value, else 0.
 
     Fractions, decimals, per cent, sets, intervals, equations and rearranged terms are compared by
-    their value; units and the words around an expression are left out.
+    their value. Units and words around an expression are ignored.
 
     Raises:
-        ScoringError: there was no comparison.
+        ScoringError: the comparison failed.
     """
     if response.answer is None or not response.answer.strip():
         return 0.0

@@ -1,4 +1,4 @@
-"""What a scorer sees, and how it fails."""
+"""The input of scorers, and their error."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from rl_contracts.errors import RLError
 
 
 class ScoringError(RLError):
-    """A scorer could not judge: an infrastructure error, so the member is sampled again."""
+    """A scorer failed: an infrastructure error, so the member is sampled again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One response to be judged."""
+    """A response to score."""
 
     text: str
     """Decoded, without the token that ended the turn."""
     answer: str | None
-    """What the answer schema takes from it; None where there is no answer."""
+    """The answer that the answer schema extracts; None where there is none."""
     reference: str
-    """The dataset's answer."""
+    """The answer of the dataset's record."""
     messages: Sequence[Mapping[str, str]] = ()
-    """``role`` and ``content`` of all of the conversation as it stood last, this text among it."""
+    """``role`` and ``content`` of all messages of the last context, with this response."""
     tokens: int = 0
-    """Generated for this text, the one that ended the turn among them."""
-    most_tokens: int = 1
+    """Number of tokens generated for this text, with the token that ended the turn."""
+    max_tokens: int = 1
     """The manifest's ``maxTokensPerTurn``."""

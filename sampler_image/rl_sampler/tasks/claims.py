@@ -1,4 +1,4 @@
-"""Claims: which tasks this sampler works on, kept by leases, lost when a lease is."""
+"""Claims: the tasks that this sampler works on, kept by leases and lost with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rl_contracts.documents.task import Cause, Queue, Task
-from rl_sampler.engine.shared_stores import OUTAGES, SharedState
+from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
 
 logger = logging.getLogger(__name__)
 
@@ -21,50 +21,54 @@ RENEW_SECONDS = 8.0
 CHECK_SECONDS = 1.0
 
 
+class UnusableMemberError(Exception):
+    """A sampled member cannot become data; it is sampled again."""
+
+
 class EpisodeEndedError(Exception):
-    """The engine's work on a claim was ended on purpose; the claim says why."""
+    """Work on a claim was ended on purpose; the claim has the reason."""
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """One task that is ours for the moment."""
+    """A task that this sampler holds."""
 
     task: Task
     renewed: float
-    """Monotonic time of the last renewal."""
+    """Monotonic time of the last renewal of the lease."""
     taken: float = field(default_factory=time.monotonic)
     """Monotonic time of the claim."""
-    asked: bool = False
-    """The engine was asked for it: from then on it counts by the slots that it takes."""
-    begun_step: int | None = None
-    """Step of the policy that its first tokens are of; None while none are needed."""
+    counted_by_slots: bool = False
+    """A request was queued for it: from then on the engine's slots count its sequences."""
+    sampling_step: int | None = None
+    """Step of the policy that sampled its oldest tokens; None while it has no tokens to train."""
     ended: str = ""
-    """Why its work was ended on purpose."""
+    """Why its work was ended on purpose; empty while it was not."""
     cause: Cause = Cause.FAILED
-    """The same as a class."""
-    kept: bool = False
-    """Tokens were sampled for it that stay."""
-    ends: bool = False
-    """Its completion is being written: that its lease is over is no news then."""
+    """Class of that reason."""
+    has_tokens: bool = False
+    """Sampled tokens were kept for it."""
+    completing: bool = False
+    """Its completion is being written: a renewal that fails now does not mean a lost lease."""
     lost: bool = False
-    """Somebody else may have it: nothing that we write for it counts."""
+    """Another sampler may hold the task: no write for this claim counts."""
     _work: set[asyncio.Task[Any]] = field(default_factory=set)
 
-    def begin(self, step: int) -> None:
-        """Tokens are sampled now; those of the first call are the oldest."""
-        if self.begun_step is None:
-            self.begun_step = step
+    def note_sampling(self, step: int) -> None:
+        """Record that tokens are sampled now; the step of the first call counts."""
+        if self.sampling_step is None:
+            self.sampling_step = step
 
-    def drop(self) -> None:
-        """What was sampled last is thrown away; where it was all, nothing is begun any more."""
-        if not self.kept:
-            self.begun_step = None
+    def discard_tokens(self) -> None:
+        """Record that the last sampled tokens were discarded."""
+        if not self.has_tokens:
+            self.sampling_step = None
 
-    async def attend(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do a part of its work, which ends when the claim is ended.
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do a part of the claim's work; the work is cancelled when the claim is ended.
 
         Raises:
-            EpisodeEndedError: it was.
+            EpisodeEndedError: the claim was ended.
         """
         if self.ended:
             work.close()
@@ -81,14 +85,14 @@ class Claim:
             self._work.discard(task)
 
     def end(self, reason: str, cause: Cause = Cause.FAILED) -> None:
-        """End work on it; dropping a request aborts it in the engine."""
+        """End the claim's work; a dropped request is aborted by the engine."""
         if not self.ended:
             self.ended, self.cause = reason, cause
         for task in self._work:
             task.cancel()
 
-    def lose(self) -> None:
-        """Its lease is gone."""
+    def mark_lost(self) -> None:
+        """End the claim's work because its lease is lost."""
         self.lost = True
         self.end("the lease was lost")
 
@@ -96,22 +100,22 @@ class Claim:
 class ClaimBook:
     """All claims of this process."""
 
-    def __init__(self, shared: SharedState) -> None:
+    def __init__(self, shared: SharedStores) -> None:
         self._shared = shared
         self._claims: set[Claim] = set()
 
     def __len__(self) -> int:
-        """Claims being worked on."""
+        """Number of claims."""
         return len(self._claims)
 
     def __iter__(self) -> Iterator[Claim]:
-        """The claims, as they are now."""
+        """Iterate over a copy of the claims."""
         return iter(list(self._claims))
 
     async def take(self, run: str, *, queue: Queue, owner: str) -> Claim | None:
-        """Claim a task; None when there is none. Raises as SharedState.ask."""
+        """Claim a task; None when the queue has none. Raises as ``SharedStores.call``."""
         now = time.monotonic()
-        task = await self._shared.ask(
+        task = await self._shared.call(
             self._shared.stores.tasks.claim,
             run,
             queue=queue,
@@ -125,50 +129,58 @@ class ClaimBook:
         return claim
 
     def drop(self, claim: Claim) -> None:
-        """Work on a claim is over."""
+        """Forget a claim whose work is over; its lease is no longer renewed."""
         self._claims.discard(claim)
 
     def end_stale(self, *, oldest_step: int) -> None:
-        """End training episodes whose first tokens can no longer be trained."""
+        """End training claims whose oldest tokens can no longer be trained.
+
+        Args:
+            oldest_step: the oldest policy step whose tokens can still be trained.
+        """
         for claim in self:
-            begun = claim.begun_step
-            if claim.task.queue is Queue.TRAIN and begun is not None and begun < oldest_step:
+            step = claim.sampling_step
+            if claim.task.queue is Queue.TRAIN and step is not None and step < oldest_step:
                 claim.end(
-                    f"its oldest tokens are of step {begun}, only {oldest_step} and later train",
+                    f"its oldest tokens are of step {step}, but only tokens of step {oldest_step} "
+                    "and later can be trained",
                     Cause.EXPIRED,
                 )
 
     async def keep_leases(self) -> None:
-        """Renew leases until cancelled; a claim that is not ours any more is lost."""
+        """Renew leases until cancelled; a claim whose lease cannot be renewed is marked lost."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             due = time.monotonic() - RENEW_SECONDS
-            await asyncio.gather(*(self._renew(one) for one in self if one.renewed <= due))
+            await asyncio.gather(*(self._renew(claim) for claim in self if claim.renewed <= due))
 
     async def _renew(self, claim: Claim) -> None:
         now = time.monotonic()
         try:
-            ours = await self._shared.ask(
+            renewed = await self._shared.call(
                 self._shared.stores.tasks.renew, claim.task, lease_seconds=LEASE_SECONDS
             )
         except OUTAGES:
-            return  # told by SharedState; the store decides when it is back
-        if ours:
+            return  # reported by SharedStores; the store decides once it is back
+        if renewed:
             claim.renewed = now
-        elif claim in self._claims and not claim.ends:
+        elif claim in self._claims and not claim.completing:
             logger.warning("lost the lease of %s", claim.task.id)
-            claim.lose()
+            claim.mark_lost()
 
 
-async def complete(shared: SharedState, claim: Claim, rollouts: Sequence[str]) -> bool:
-    """Make a claim's rollouts data, through outages; False when it is not ours.
+async def complete(shared: SharedStores, claim: Claim, rollouts: Sequence[str]) -> bool:
+    """Complete a claim's task with these rollouts, through outages.
 
-    The store alone knows: a renewal that meets a task which is done says the same as one whose
-    lease was taken by somebody else.
+    Only the store knows the outcome: a renewal fails in the same way for a completed task and for
+    one whose lease was taken by another sampler.
+
+    Returns:
+        False when the claim no longer holds the task.
     """
-    claim.ends = True
+    claim.completing = True
     write = shared.stores.tasks.complete
-    return await shared.insist(
+    return await shared.retry(
         lambda: write(claim.task, rollouts=rollouts),
         wanted=lambda: not claim.lost,
         otherwise=False,

@@ -1,1 +1,1 @@
-"""Tools: MCP servers, listed for each group, called for each episode."""
+"""Tools: MCP servers and functions, listed for each group and called by the policy."""

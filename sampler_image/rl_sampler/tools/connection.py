@@ -1,6 +1,6 @@
-"""A connection to one MCP server: made when it is needed, and again after the server failed.
+"""Connects to an MCP server on the first use, and again after the server failed.
 
-The SDK's client must be entered and left by one task, so each connection has a task of its own.
+The SDK's client must be entered and left by the same task, so each connection has its own task.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult
 logger = logging.getLogger(__name__)
 
 PROBE_SECONDS = 10.0
-MOST_PAGES = 100
+MAX_PAGES = 100
 TOKEN_FILE = "token"
 
 
 class Connection:
-    """One MCP server, shared by all episodes of this process."""
+    """A connection to an MCP server, shared by all episodes of this process."""
 
     def __init__(self, server: McpServer, *, secrets: Path) -> None:
-        """Prepare; nothing is connected yet.
+        """Make a connection; it is opened on the first use.
 
         Args:
-            server: as the manifest names it.
+            server: the section of the manifest.
             secrets: folder in which ``<server>/token`` is mounted.
         """
         self._server, self._secrets = server, secrets
@@ -45,18 +45,18 @@ class Connection:
         self._leave = asyncio.Event()
 
     async def tools(self) -> list[Tool]:
-        """Ask what the server offers, over a new connection if the present one is broken.
+        """List the server's tools, over a new connection if the current connection is broken.
 
         Raises:
-            ToolDownError: it cannot be reached, or does not answer.
+            ToolDownError: the server cannot be reached, or does not answer.
         """
-        present, seconds = self._client, self._server.timeout_seconds
-        if present is not None:
+        current, seconds = self._client, self._server.timeout_seconds
+        if current is not None:
             try:
-                return await self._list(present, seconds=seconds)
+                return await self._list(current, seconds=seconds)
             except ToolDownError:
-                await self._drop(present)
-        client = await self._connected()
+                await self._drop(current)
+        client = await self._connect()
         try:
             return await self._list(client, seconds=seconds)
         except ToolDownError:
@@ -66,29 +66,29 @@ class Connection:
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool.
 
-        An error or a time-out of a server that still answers is the tool's own failure.
+        An error or a time-out is a failed result of the tool where the server still answers.
 
         Raises:
-            ToolDownError: the server does not answer any more.
+            ToolDownError: the server no longer answers.
         """
-        client = await self._connected()
+        client = await self._connect()
         seconds = self._server.timeout_seconds
         try:
             async with asyncio.timeout(seconds + PROBE_SECONDS):
                 result = await client.call_tool(tool, dict(arguments), seconds)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - the tool-call boundary: the policy is told
-            return await self._judge(client, tool, error)
+        except Exception as error:  # noqa: BLE001 - the tool-call boundary: becomes a result
+            return await self._failed_call(client, tool, error)
         return ToolResult(text=_text(result), failed=result.is_error)
 
     async def close(self) -> None:
-        """Leave the server."""
+        """Disconnect from the server."""
         async with self._lock:
             await self._disconnect()
 
-    async def _judge(self, client: Client, tool: str, error: Exception) -> ToolResult:
-        message = _words(error)
+    async def _failed_call(self, client: Client, tool: str, error: Exception) -> ToolResult:
+        message = _error_text(error)
         try:
             await self._list(client, seconds=PROBE_SECONDS)
         except ToolDownError as down:
@@ -100,13 +100,13 @@ class Connection:
         return ToolResult(text=message, failed=True)
 
     async def _list(self, client: Client, *, seconds: float) -> list[Tool]:
-        found: list[Tool] = []
+        listed: list[Tool] = []
         cursor: str | None = None
         try:
             async with asyncio.timeout(seconds):
-                for _ in range(MOST_PAGES):
+                for _ in range(MAX_PAGES):
                     page = await client.list_tools(cursor=cursor)
-                    found += [
+                    listed += [
                         Tool(
                             name=tool.name,
                             description=tool.description or "",
@@ -119,9 +119,9 @@ class Connection:
                         break
         except Exception as error:  # the tool-call boundary: any failure means that it is down
             raise self._down(error) from error
-        return found
+        return listed
 
-    async def _connected(self) -> Client:
+    async def _connect(self) -> Client:
         async with self._lock:
             if self._client is not None and self._owner is not None and not self._owner.done():
                 return self._client
@@ -129,7 +129,7 @@ class Connection:
             ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
             self._leave = asyncio.Event()
             self._owner = asyncio.create_task(
-                self._own(ready, self._leave), name=f"mcp {self._server.name}"
+                self._hold_client(ready, self._leave), name=f"mcp {self._server.name}"
             )
             try:
                 async with asyncio.timeout(self._server.timeout_seconds):
@@ -141,18 +141,18 @@ class Connection:
                 raise
             return self._client
 
-    async def _own(self, ready: asyncio.Future[Client], leave: asyncio.Event) -> None:
+    async def _hold_client(self, ready: asyncio.Future[Client], leave: asyncio.Event) -> None:
         try:
             async with AsyncExitStack() as stack:
                 client = await stack.enter_async_context(await self._new_client(stack))
                 if not ready.cancelled():
                     ready.set_result(client)
                 await leave.wait()
-        except Exception as error:  # noqa: BLE001 - the tool-call boundary: told to who waits
+        except Exception as error:  # noqa: BLE001 - the tool-call boundary: raised by `_connect`
             if not ready.done():
                 ready.set_exception(self._down(error))
             else:
-                logger.info("left MCP server %s: %s", self._server.name, _words(error))
+                logger.info("MCP server %s disconnected: %s", self._server.name, _error_text(error))
 
     async def _new_client(self, stack: AsyncExitStack) -> Client:
         server = self._server
@@ -165,12 +165,12 @@ class Connection:
     def _headers(self) -> dict[str, str]:
         if self._server.token_secret_ref is None:
             return {}
-        # Read anew for each connection: the kubelet brings a changed Secret into the file.
+        # Read for each connection: the kubelet updates the file when the Secret changes.
         token = (self._secrets / self._server.name / TOKEN_FILE).read_text().strip()
         return {"Authorization": f"Bearer {token}"}
 
     async def _drop(self, client: Client) -> None:
-        """Give a broken connection up, unless somebody else already has."""
+        """Close a broken connection, unless another task closed it already."""
         async with self._lock:
             if self._client is client:
                 await self._disconnect()
@@ -188,24 +188,24 @@ class Connection:
     def _down(self, error: BaseException) -> ToolDownError:
         where = self._server.url or " ".join(self._server.command)
         return ToolDownError(
-            f"MCP server {self._server.name} ({where}) does not answer: {_words(error)}",
+            f"MCP server {self._server.name} ({where}) does not answer: {_error_text(error)}",
             server=self._server.name,
         )
 
 
-def _words(error: BaseException) -> str:
-    """The innermost cause's own words: the SDK's task groups wrap them."""
+def _error_text(error: BaseException) -> str:
+    """The message of the innermost error, which the SDK's task groups wrap."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
-        return "it took too long"
+        return "it timed out"
     return (error.message if isinstance(error, MCPError) else str(error)) or type(error).__name__
 
 
 def _text(result: CallToolResult) -> str:
     parts = [
-        one.text if isinstance(one, TextContent) else f"[{one.type} left out]"
-        for one in result.content
+        content.text if isinstance(content, TextContent) else f"[{content.type} left out]"
+        for content in result.content
     ]
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)

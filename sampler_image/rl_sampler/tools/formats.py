@@ -1,4 +1,4 @@
-"""Tool calls in a response, read by the engine's own parsers: it knows each model family's form."""
+"""Parses tool calls in a response, with the engine's parser for the model family."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SERVER_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A form of tool calls."""
+    """A format of tool calls."""
 
     parser: str
-    """The engine's name for it."""
+    """The engine's name of the parser."""
     marks: tuple[str, ...]
-    """Text that only occurs where a call is meant: without a call it is a malformed one."""
+    """Text that occurs only in calls: a response with a mark but no call has a malformed call."""
 
 
 FORMATS: dict[ToolCallFormat, Format] = {
@@ -46,39 +46,39 @@ class WantedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """What is in a response."""
+    """The tool calls of a response."""
 
     calls: list[WantedCall]
     malformed: bool = False
-    """A call was begun that nobody can read."""
+    """The response has a call that cannot be parsed."""
 
 
 async def parse_calls(
     text: str, *, tools: Sequence[Tool], form: ToolCallFormat, engine: Engine
 ) -> Parsed:
-    """Read the tool calls of a response.
+    """Parse the tool calls of a response.
 
     Args:
-        text: decoded, special tokens included.
-        tools: that the policy was offered.
-        form: the manifest's.
-        engine: whose parser is asked.
+        text: decoded, with special tokens.
+        tools: those that the policy was offered.
+        form: the manifest's ``agent.toolCallFormat``.
+        engine: has the parser.
 
     Raises:
         EngineError: the engine does not answer.
     """
-    wanted = FORMATS[form]
-    marked = any(mark in text for mark in wanted.marks)
-    if wanted.marks and not marked:
+    expected = FORMATS[form]
+    marked = any(mark in text for mark in expected.marks)
+    if expected.marks and not marked:
         return Parsed(calls=[])
     try:
-        found = await engine.parse_calls(
-            text, tools=[tool.to_chat() for tool in tools], parser=wanted.parser
+        parsed = await engine.parse_calls(
+            text, tools=[tool.to_chat() for tool in tools], parser=expected.parser
         )
     except EngineRefusedError as error:
         if error.status != SERVER_ERROR:
             raise
-        # Some parsers fail on JSON that is no call, e.g. a list of numbers.
+        # Some parsers fail on JSON that is not a call, such as a list of numbers.
         return Parsed(calls=[], malformed=True)
-    calls = [WantedCall(tool=call.name or "", arguments=call.parameters) for call in found.calls]
+    calls = [WantedCall(tool=call.name or "", arguments=call.parameters) for call in parsed.calls]
     return Parsed(calls=calls, malformed=marked and not calls)

@@ -1,4 +1,4 @@
-"""A tool as the policy sees it, what it answers, and how it fails."""
+"""Tools of the policy, their results and their errors."""
 
 from __future__ import annotations
 
@@ -10,33 +10,38 @@ from rl_contracts.errors import RLError
 
 
 class ToolDownError(RLError):
-    """A tool does not work: an infrastructure error, never a reward."""
+    """A tool is down: an infrastructure error, never a reward."""
 
     def __init__(self, message: str, *, server: str = "") -> None:
-        """Say what is wrong, and of which MCP server of the manifest; empty: of none."""
+        """Make the error.
+
+        Args:
+            message: what is wrong.
+            server: name of the MCP server that is down; empty where it is none.
+        """
         super().__init__(message)
         self.server = server
 
 
 class ToolError(RLError):
-    """A tool's own failure, in words for the policy, which goes on."""
+    """A tool failed; the policy gets the message and goes on."""
 
 
 class ToolsRefusedError(RLError):
-    """The tools cannot be offered as the manifest names them; the user must change something."""
+    """The manifest's tools cannot be offered; the user must change the manifest or a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool."""
+    """A tool as the policy sees it."""
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
-    """JSON schema of its arguments."""
+    """JSON schema of the arguments."""
 
     def to_chat(self) -> dict[str, Any]:
-        """What chat templates and the engine's parsers take."""
+        """The form that chat templates and the engine's parsers take."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -47,21 +52,21 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool that works answered."""
+    """The result of a tool that is not down."""
 
     text: str
     failed: bool = False
-    """By the tool's own word: the policy is told, and goes on."""
+    """The tool itself reports a failure; the policy gets the text and goes on."""
 
 
 class ToolSource(Protocol):
-    """Where tools come from: an MCP server, or the user's own functions."""
+    """A source of tools: an MCP server, the user's functions, or the sandbox."""
 
     async def tools(self) -> list[Tool]:
-        """What is offered now; raises ToolDownError."""
+        """List the tools that are offered now; raises ToolDownError."""
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool; raises ToolDownError, and UserCodeError where it is user code."""
 
     async def close(self) -> None:
-        """Leave."""
+        """Close the connection, if any."""

@@ -1,4 +1,4 @@
-"""All tools of a run: several servers behind one list of names."""
+"""All tools of a run: several sources with a common list of unique names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rl_contracts.documents.rollout import ToolCall
 from rl_contracts.spec.agent.tools import McpServer
-from rl_sampler.engine.tally import Tally
+from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.browse import Browser
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import (
@@ -23,60 +23,61 @@ from rl_sampler.tools.tool import (
     ToolsRefusedError,
 )
 
-OWN = "Own"
-"""Stands for the user's own functions among the servers, none of which can be called that."""
+USER_FUNCTIONS = "Own"
+"""Name of the user's functions among the sources; no MCP server can have this name."""
 CUT = "\n[the rest was cut off]"
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One tool under the name that the policy knows."""
+    """A tool under the name that the policy uses."""
 
     tool: Tool
     source: ToolSource
-    name_there: str
+    source_name: str
+    """The tool's name at its source."""
 
 
 class Tools:
-    """What one group was offered; the list does not change while its episodes go on."""
+    """The tools of a group; the list does not change while its episodes run."""
 
     def __init__(
         self,
         offers: Mapping[str, Offer],
         *,
         longest: int,
-        tally: Tally,
+        counters: Counters,
         browser: Browser | None = None,
     ) -> None:
-        """Wrap.
+        """Offer tools.
 
         Args:
-            offers: by the name that the policy knows.
-            longest: characters of a result that the policy is shown.
-            tally: counts calls.
-            browser: sums up long results; None: they are cut.
+            offers: by the name that the policy uses.
+            longest: most characters of a result; the rest is cut off.
+            counters: count calls by outcome.
+            browser: summarises long results; None to cut them off.
         """
-        self._offers, self._longest, self._tally = offers, longest, tally
+        self._offers, self._longest, self._counters = offers, longest, counters
         self._browser = browser
 
     @property
     def listed(self) -> list[Tool]:
-        """All of them."""
+        """The tools under the names that the policy uses."""
         return [offer.tool for offer in self._offers.values()]
 
     async def call(self, wanted: WantedCall) -> ToolCall:
-        """Make one call; every outcome is data.
+        """Make a call; every outcome is recorded, also ``down`` and ``refused``.
 
         Raises:
             UserCodeError: user code failed.
-            NoCompletionError: the browse model answers, but says nothing of a long result.
+            NoCompletionError: the browse model gave no usable summary of a long result.
         """
         began = time.monotonic()
         try:
             outcome, text = await self._outcome(wanted)
         except ToolDownError as error:
             outcome, text = "down", str(error)
-        self._tally.tool_calls[outcome] += 1
+        self._counters.tool_calls[outcome] += 1
         return ToolCall.model_validate(
             {
                 "tool": wanted.tool,
@@ -97,14 +98,14 @@ class Tools:
             return "refused", f"The arguments are not JSON: {error}."
         if not isinstance(arguments, dict):
             return "refused", "The arguments are not a JSON object."
-        result: ToolResult = await offer.source.call(offer.name_there, arguments)
+        result: ToolResult = await offer.source.call(offer.source_name, arguments)
         if result.failed or self._browser is None:
             return ("failed" if result.failed else "answered"), result.text
         return "answered", await self._browser.read(wanted, result.text)
 
 
 class Toolbox:
-    """The run's servers."""
+    """The sources of a run's tools."""
 
     def __init__(
         self,
@@ -112,64 +113,70 @@ class Toolbox:
         *,
         secrets: Path,
         longest: int,
-        tally: Tally,
+        counters: Counters,
         own: ToolSource | None = None,
         browser: Browser | None = None,
     ) -> None:
-        """Prepare; nothing is connected yet.
+        """Make a toolbox; no server is connected yet.
 
         Args:
-            servers: of the manifest.
-            secrets: where their tokens are mounted.
-            longest: characters of a result that the policy is shown.
-            tally: counts calls.
-            own: the user's own functions; None where there are none.
-            browser: sums up long results; None: they are cut.
+            servers: the manifest's MCP servers.
+            secrets: folder with the servers' tokens.
+            longest: most characters of a result; the rest is cut off.
+            counters: count calls by outcome.
+            own: the user's functions or the sandbox; None where there are none.
+            browser: summarises long results; None to cut them off.
         """
         self._browser = browser
-        self._tally, self._longest = tally, longest
+        self._counters, self._longest = counters, longest
         self._sources = _connections(servers, secrets) if servers else {}
         if own is not None:
-            self._sources[OWN] = own
+            self._sources[USER_FUNCTIONS] = own
 
     async def open(self) -> Tools:
-        """List all servers' tools anew.
+        """List the tools of all sources.
 
         Raises:
             ToolDownError: a server cannot be reached.
-            ToolsRefusedError: there are no tools, or names cannot be told apart.
+            ToolsRefusedError: no tools are offered, or their names are ambiguous.
         """
-        found = await asyncio.gather(*(source.tools() for source in self._sources.values()))
-        by_server = dict(zip(self._sources, found, strict=True))
+        listed = await asyncio.gather(*(source.tools() for source in self._sources.values()))
+        by_server = dict(zip(self._sources, listed, strict=True))
         offers = {
             name: Offer(
                 Tool(name=name, description=tool.description, parameters=tool.parameters),
                 self._sources[server],
                 tool.name,
             )
-            for name, server, tool in named(by_server)
+            for name, server, tool in unique_names(by_server)
         }
-        return Tools(offers, longest=self._longest, tally=self._tally, browser=self._browser)
+        return Tools(offers, longest=self._longest, counters=self._counters, browser=self._browser)
 
     async def close(self) -> None:
-        """Leave all servers."""
+        """Close all sources."""
         await asyncio.gather(*(source.close() for source in self._sources.values()))
 
 
-def named(by_server: Mapping[str, Sequence[Tool]]) -> list[tuple[str, str, Tool]]:
-    """Names for the policy: a tool's own, with its server's before it where several share one."""
+def unique_names(by_server: Mapping[str, Sequence[Tool]]) -> list[tuple[str, str, Tool]]:
+    """Name, server and tool of each tool; names are unique.
+
+    A name is the tool's own, or ``<server>_<tool>`` where several servers have the same name.
+
+    Raises:
+        ToolsRefusedError: the servers offer no tools, or names are ambiguous all the same.
+    """
     own = Counter(tool.name for tools in by_server.values() for tool in tools)
-    named = [
+    unique_names = [
         (tool.name if own[tool.name] == 1 else f"{server}_{tool.name}", server, tool)
         for server, tools in by_server.items()
         for tool in tools
     ]
-    if by_server and not named:
+    if by_server and not unique_names:
         raise ToolsRefusedError(f"MCP servers {', '.join(by_server)} offer no tools")
-    for name, count in Counter(name for name, _, _ in named).items():
+    for name, count in Counter(name for name, _, _ in unique_names).items():
         if count > 1:
             raise ToolsRefusedError(f"several MCP servers offer a tool {name!r}: rename a server")
-    return named
+    return unique_names
 
 
 def _connections(servers: Sequence[McpServer], secrets: Path) -> dict[str, ToolSource]:

@@ -1,1 +1,1 @@
-"""The user's own scorers, tools and agents; ``rl_sampler.extension`` is what they import."""
+"""The user's own scorers, tools and agents, which import from ``rl_sampler.extension``."""

@@ -1,4 +1,4 @@
-"""Tools that are Python functions: their arguments are what the policy may choose."""
+"""Tools that are Python functions of the user; the policy chooses their arguments."""
 
 from __future__ import annotations
 
@@ -16,40 +16,39 @@ from pydantic.errors import PydanticUserError
 
 from rl_contracts.spec.agent.user_code import PythonTool
 from rl_sampler.tools.tool import Tool, ToolError, ToolResult
-from rl_sampler.user_code.code import Code
+from rl_sampler.user_code.call import UserCallable, UserCodeTimeoutError
 from rl_sampler.user_code.entry_point import imported, refuse
-from rl_sampler.user_code.errors import TooLongError
 
 PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTool:
-    """One function."""
+    """A function that the policy can call."""
 
     tool: Tool
     arguments: type[BaseModel]
-    code: Code
+    code: UserCallable
 
 
 class OwnTools:
-    """All functions of a manifest, as one more server."""
+    """All functions of a manifest, as a source of tools beside the MCP servers."""
 
     def __init__(self, tools: Sequence[OwnTool]) -> None:
         self._tools = {tool.tool.name: tool for tool in tools}
 
     async def tools(self) -> list[Tool]:
-        """What there is."""
+        """The tools."""
         return [tool.tool for tool in self._tools.values()]
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a function with the policy's arguments, which are checked first.
+        """Check the policy's arguments and call a function with them.
 
-        A ToolError, unfit arguments and a time-out are told to the policy.
+        Invalid arguments, a ToolError and a time-out become a failed result for the policy.
 
         Raises:
-            ToolDownError: it raised that.
-            UserCodeError: it raised anything else.
+            ToolDownError: the function raised it.
+            UserCodeError: the function raised another exception.
         """
         wanted = self._tools[tool]
         try:
@@ -61,27 +60,28 @@ class OwnTools:
             result = await wanted.code(**named)
         except ToolError as error:
             return ToolResult(text=str(error), failed=True)
-        except TooLongError:
+        except UserCodeTimeoutError:
             return ToolResult(text=f"{tool} took too long", failed=True)
         if isinstance(result, str):
             return ToolResult(text=result)
         return ToolResult(text=json.dumps(result, ensure_ascii=False, default=str))
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: functions need no connection."""
 
 
 def load_tool(wanted: PythonTool, *, field: str, threads: ThreadPoolExecutor) -> OwnTool:
     """Import a function and read its parameters.
 
     Raises:
-        RefusedError: it is no function, or its parameters cannot be told to a policy.
+        RefusedError: the object is not a function, or its parameters have no JSON schema.
     """
     where, entry_point = f"{field}.entryPoint", wanted.entry_point
     options = dict(wanted.options or {})
     function = imported(entry_point, field=where)
     if not inspect.isfunction(function):
-        refuse(where, entry_point, f"It is a {type(function).__name__}.", "Name a function.")
+        message = f"It is of type {type(function).__name__}, not a function."
+        refuse(where, entry_point, message, "Name a function.")
     try:
         arguments = _arguments(function, options)
         schema = arguments.model_json_schema()
@@ -90,15 +90,15 @@ def load_tool(wanted: PythonTool, *, field: str, threads: ThreadPoolExecutor) ->
         refuse(
             where,
             entry_point,
-            f"Its parameters cannot be told to a policy: {reason}.",
-            "Give each a name, a type that JSON has, and each option a parameter.",
+            f"The function's parameters cannot be described to the policy: {reason}.",
+            "Give each parameter a name and a type that JSON has, and each option a parameter.",
         )
     schema.pop("title", None)
     name = function.__name__
     return OwnTool(
         tool=Tool(name=name, description=inspect.getdoc(function) or "", parameters=schema),
         arguments=arguments,
-        code=Code(
+        code=UserCallable(
             name=f"tool {name} ({entry_point})",
             call=functools.partial(function, **options),
             seconds=wanted.timeout_seconds,
@@ -108,11 +108,11 @@ def load_tool(wanted: PythonTool, *, field: str, threads: ThreadPoolExecutor) ->
 
 
 def _arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> type[BaseModel]:
-    """A model of the parameters that are no options; raises TypeError for unfit ones."""
+    """A model of the parameters that are not options; raises TypeError for unusable parameters."""
     parameters = inspect.signature(function).parameters
     unknown = sorted(options.keys() - parameters.keys())
     if unknown:
-        raise TypeError(f"there is none for option {unknown[0]}")
+        raise TypeError(f"the function has no parameter for option {unknown[0]}")
     types = typing.get_type_hints(function)
     fields: dict[str, Any] = {}
     for parameter in parameters.values():

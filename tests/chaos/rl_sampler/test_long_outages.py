@@ -57,7 +57,7 @@ def without_store(server: Server, trainer: ScriptedTrainer, pod: Pod) -> list[st
     server.start()
     until(lambda: trainer.all_done(tasks), what="all groups")
     until(lambda: not waits_for(pod, "store"), what="the metric's end")
-    assert "store: well again" in pod.log()
+    assert "store: resolved" in pod.log()
     return tasks
 
 

@@ -17,14 +17,14 @@ from torch import Tensor
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.stores.objects import Objects
 from rl_sampler.engine.weights import Staged, WeightsFolder
-from rl_sampler.policy.relay.client import Patience, Relay
+from rl_sampler.policy.relay.client import PeerTimeouts, Relay
+from rl_sampler.policy.relay.peers import Peer
 from rl_sampler.policy.relay.server import RelayServer
-from rl_sampler.policy.relay.tree import Peer
 from tests.contract.policy_broadcast.world import Subscriber
 
 T = TypeVar("T")
 TOKEN = "of-the-run"
-STEADY = Patience(wait=600, connect=60, silent=600, range=600)
+STEADY = PeerTimeouts(wait=600, connect=60, silent=600, range=600)
 """For tests in which no peer fails: a slow machine is no failure."""
 
 
@@ -74,7 +74,7 @@ class Pool:
     objects: Objects
     folder: Path
     tensors: Mapping[str, Tensor]
-    patience: Patience = STEADY
+    timeouts: PeerTimeouts = STEADY
     registry: list[Peer] = field(default_factory=list)
     members: list[Subscriber] = field(default_factory=list)
     relays: list[Relay] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Pool:
         """One more; not registered is how an init container is."""
         name = f"sampler-{len(self.members):03d}"
         relay = Relay(
-            own=name, token=TOKEN, pool=lambda: list(self.registry), patience=self.patience
+            own=name, token=TOKEN, pool=lambda: list(self.registry), timeouts=self.timeouts
         )
         home = self.folder / name
         made = Subscriber.make(home, self.objects, self.tensors, relay=relay)
@@ -118,11 +118,11 @@ def running_pool(
     tensors: Mapping[str, Tensor],
     *,
     count: int,
-    patience: Patience = STEADY,
+    timeouts: PeerTimeouts = STEADY,
 ) -> Iterator[Pool]:
     """A pool of so many."""
     with Servers() as servers:
-        pool = Pool(servers, objects, folder, tensors, patience)
+        pool = Pool(servers, objects, folder, tensors, timeouts)
         for _ in range(count):
             pool.join()
         yield pool

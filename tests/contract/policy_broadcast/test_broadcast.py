@@ -17,7 +17,7 @@ from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.connect import Stores
 from rl_sampler.policy import fetch
-from rl_sampler.policy.fetch import StagingEndedError
+from rl_sampler.policy.fetch import StagingCancelledError
 from rl_trainer.publish import policy_shard
 from tests.contract.policy_broadcast.training import follow_training
 from tests.contract.policy_broadcast.world import (
@@ -264,17 +264,17 @@ def test_a_download_goes_on_where_it_was_given_up(
     monkeypatch.setattr(fetch, "PART_BYTES", 500)
     monkeypatch.setattr(fetch, "PARTS_AT_A_TIME", 1)
     line.publish(strange())
-    ended = threading.Event()
+    cancelled = threading.Event()
 
     class Ending(list[int]):
         def append(self, size: int) -> None:
             super().append(size)
             if len(self) == 5:
-                ended.set()
+                cancelled.set()
 
     subscriber.bucket.received = received = Ending()
-    with pytest.raises(StagingEndedError):
-        subscriber.stage(line.pointers[1], ended=ended)
+    with pytest.raises(StagingCancelledError):
+        subscriber.stage(line.pointers[1], cancelled=cancelled)
     assert sum(received) == 2500
     assert content(subscriber.stage(line.pointers[1])) == line.states[1]
     assert sum(received) == line.manifest(1).full_bytes, "no byte came twice"
@@ -285,10 +285,10 @@ def test_what_was_left_half_done_is_verified_like_everything_else(
 ) -> None:
     monkeypatch.setattr(fetch, "PARTS_AT_A_TIME", 1)
     line.publish(strange())
-    ended = threading.Event()
-    ended.set()
-    with pytest.raises(StagingEndedError):
-        subscriber.stage(line.pointers[1], ended=ended)
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(StagingCancelledError):
+        subscriber.stage(line.pointers[1], cancelled=cancelled)
     (partial,) = subscriber.weights.policies.iterdir()
     size = line.manifest(1).full_bytes
     (partial / fetch.JOURNAL).write_text(f"0 {size} model.safetensors\n")  # it never came

@@ -15,10 +15,9 @@ from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy import fetch
-from rl_sampler.policy.relay.client import Patience
-from rl_sampler.policy.relay.pool import relaying
+from rl_sampler.policy.relay.client import PeerTimeouts
+from rl_sampler.policy.relay.peers import Peer, relaying
 from rl_sampler.policy.relay.server import RelayServer
-from rl_sampler.policy.relay.tree import Peer
 from tests.contract.policy_broadcast.relaying import TOKEN, Pool, Servers, running_pool
 from tests.contract.policy_broadcast.world import Line, content, moved, strange
 from tests.documents import RUN, a_sampler
@@ -78,8 +77,8 @@ def test_nobody_waits_for_a_version_that_its_parent_has_passed(
 def test_a_parent_that_never_gets_there_is_not_waited_for_long(
     line: Line, stores: Stores, tmp_path: Path
 ) -> None:
-    hasty = Patience(wait=0.3)
-    with running_pool(stores.objects, tmp_path, strange(), count=2, patience=hasty) as pool:
+    hasty = PeerTimeouts(wait=0.3)
+    with running_pool(stores.objects, tmp_path, strange(), count=2, timeouts=hasty) as pool:
         pointer = line.publish(strange())
         assert content(pool.members[1].stage(pointer)) == line.states[1]
 
@@ -167,8 +166,8 @@ def test_a_bad_peer_costs_a_download_and_nothing_else(
     monkeypatch.setattr(fetch, "PART_BYTES", 700)
     pointer = line.publish(strange())
     with Servers() as servers:
-        patience = Patience(silent=0.5, range=0.5)
-        pool = Pool(servers, stores.objects, tmp_path, strange(), patience)
+        timeouts = PeerTimeouts(silent=0.5, range=0.5)
+        pool = Pool(servers, stores.objects, tmp_path, strange(), timeouts)
         pool.registry.append(Peer("sampler-", servers.serve(hostile(line, name))))
         one = pool.join()
         assert content(one.stage(pointer)) == line.states[1]

@@ -185,10 +185,10 @@ class Subscriber:
         pointer: PolicyPointer,
         *,
         keep: list[Path] | None = None,
-        ended: threading.Event = NEVER,
+        cancelled: threading.Event = NEVER,
     ) -> Staged:
         """Stage one version."""
-        return self.stager.stage(pointer, keep=keep or [], ended=ended)
+        return self.stager.stage(pointer, keep=keep or [], cancelled=cancelled)
 
     @property
     def names(self) -> list[str]:

@@ -57,7 +57,7 @@ FIGURES = [
     (
         "sampler.md",
         "tried again after {} s, doubling up to {} s",
-        [backoff.FIRST_SECONDS, backoff.LONGEST_SECONDS],
+        [backoff.FIRST_SECONDS, backoff.MAX_SECONDS],
     ),
     ("rewards.md", "more than {} s of processor time", [PROCESSOR_SECONDS]),
     ("sampler.md", "ranges of {} MiB", [fetch.PART_BYTES >> 20]),

@@ -16,9 +16,9 @@ from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_operator.kube import metrics as operator_metrics
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.tally import Tally
 from rl_sampler.metrics import agent_registry
 from rl_trainer.context.figures import Figures
 from tests.documents import a_step
@@ -257,7 +257,7 @@ def of_trainer() -> CollectorRegistry:
 REGISTRIES = [
     ("rl_operator_", operator_metrics.REGISTRY),
     ("rl_trainer_", of_trainer()),
-    ("rl_sampler_", agent_registry(serving=Serving(), tally=Tally(), problems=Problems())),
+    ("rl_sampler_", agent_registry(serving=Serving(), counters=Counters(), problems=Problems())),
 ]
 METRIC = re.compile(r"(rl_(?:operator|trainer|sampler)_\w+?)(?:\{([\w,]+)\})?")
 SERIES_ONLY = {"le"}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rl_contracts.spec.agent.agents import Agent
-from rl_sampler.sandbox.programs import last_block
+from rl_sampler.sandbox.tool import last_block
 from rl_sampler.scorers.answers import ANSWERS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from rl_engine_cpu.batches import (
     FREE_SCORES,
-    MOST_SCORES,
-    MOST_SLOTS,
-    WASTE,
+    MAX_PADDING_FACTOR,
+    MAX_SCORES,
+    MAX_SLOTS,
     batches,
 )
 
@@ -25,16 +25,16 @@ def test_every_sequence_is_in_one_call_and_padding_is_bounded(
     queries, keys = [q for q, _ in sequences], [k for _, k in sequences]
     found = batches(queries, keys)
     if found is None:
-        assert any(q * k > MOST_SCORES for q, k in sequences)
+        assert any(q * k > MAX_SCORES for q, k in sequences)
         return
     assert sorted(one for call in found for one in call) == list(range(len(sequences)))
     for call in found:
         slots = len(call) * max(keys[i] for i in call)
         scores = slots * max(queries[i] for i in call)
         asked = sum(queries[i] * keys[i] for i in call)
-        assert scores <= MOST_SCORES
-        assert len(call) == 1 or slots <= MOST_SLOTS
-        assert len(call) == 1 or scores <= max(WASTE * asked, FREE_SCORES)
+        assert scores <= MAX_SCORES
+        assert len(call) == 1 or slots <= MAX_SLOTS
+        assert len(call) == 1 or scores <= max(MAX_PADDING_FACTOR * asked, FREE_SCORES)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_every_sequence_is_in_one_call_and_padding_is_bounded(
         ([22, 1, 1], [22, 22, 30], [[0, 1, 2]]),  # cheap, whatever the padding
         ([1] * 4, [3000, 40, 20, 30], [[2, 3, 1], [0]]),
         ([400, 1, 1], [400, 400, 400], [[1, 2], [0]]),
-        ([1, 1], [MOST_SLOTS, MOST_SLOTS], [[0], [1]]),
-        ([1, 1], [MOST_SLOTS // 2, MOST_SLOTS // 2], [[0, 1]]),
+        ([1, 1], [MAX_SLOTS, MAX_SLOTS], [[0], [1]]),
+        ([1, 1], [MAX_SLOTS // 2, MAX_SLOTS // 2], [[0, 1]]),
         ([2048, 1], [2048, 5], [[1], [0]]),
         ([2049, 1], [2049, 5], None),
     ],

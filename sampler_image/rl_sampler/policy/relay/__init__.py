@@ -1,1 +1,1 @@
-"""Relay of policies between the samplers of a pool: an option, off by default."""
+"""Relays policies between the samplers of a pool (``weightSync.transport.relay``)."""

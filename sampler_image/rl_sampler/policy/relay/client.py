@@ -1,4 +1,4 @@
-"""Takes policies from other samplers of the pool; on any error or slowness from the bucket."""
+"""Downloads policies from other samplers of the pool; falls back to the bucket on any failure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import urllib3
 
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import AccessDeniedError, RLError, StoreUnavailableError
-from rl_sampler.engine.weights import MANIFEST_FILE
-from rl_sampler.policy.relay.pool import folder_of
-from rl_sampler.policy.relay.tree import Peer, ancestors, for_joiner
-from rl_sampler.policy.source import Source
+from rl_sampler.engine.weights import MANIFEST_FILE, policy_folder_name
+from rl_sampler.policy.fetch import Source
+from rl_sampler.policy.relay.peers import Peer, ancestors, for_joiner
 
 logger = logging.getLogger(__name__)
 
@@ -25,45 +24,45 @@ MISSING, PAST = 404, 410
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a peer is waited for, in seconds; after that the bucket is asked."""
+class PeerTimeouts:
+    """How long to wait for a peer, in seconds; after that the bucket is used."""
 
     wait: float = 20.0
-    """Until one has a policy."""
+    """Until a peer has the policy."""
     connect: float = 1.0
     silent: float = 5.0
     """Without a byte."""
     range: float = 5.0
-    """For a range to come, and as much more as ``least_bytes_per_second`` makes of its size."""
-    least_bytes_per_second: float = 4 << 20
+    """For a range, in addition to its size divided by ``min_bytes_per_second``."""
+    min_bytes_per_second: float = 4 << 20
 
 
 class PeerError(RLError):
-    """A peer did not send what was asked for."""
+    """A peer did not send a requested file."""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What came from where."""
+    """Counts what came from peers."""
 
     peer_bytes: int = 0
     fallbacks: int = 0
-    """Times that the bucket took over from a peer."""
+    """Number of requests that fell back from a peer to the bucket."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def came(self, size_bytes: int) -> None:
+    def received(self, size_bytes: int) -> None:
         """Count bytes from a peer."""
         with self.lock:
             self.peer_bytes += size_bytes
 
     def fell_back(self) -> None:
-        """Count one that failed."""
+        """Count a fallback to the bucket."""
         with self.lock:
             self.fallbacks += 1
 
 
 class Relay:
-    """Finds the peer to take a policy from."""
+    """Finds the peer to download a policy from."""
 
     def __init__(
         self,
@@ -71,58 +70,62 @@ class Relay:
         own: str,
         token: str,
         pool: Callable[[], Sequence[Peer]],
-        patience: Patience = Patience(),
+        timeouts: PeerTimeouts = PeerTimeouts(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; nothing is sent.
+        """Make a relay; nothing is sent yet.
 
         Args:
             own: this sampler's id.
-            token: which the others want to see.
-            pool: the living samplers of the pool that relay, this one among them once it is
+            token: authorises requests to peers.
+            pool: gives the living samplers of the pool that relay, with this sampler once it is
                 registered.
-            patience: how long peers are waited for.
-            clock: monotonic seconds.
+            timeouts: how long peers are waited for.
+            clock: gives monotonic seconds.
         """
         self._own, self._pool = own, pool
-        self._patience, self._clock = patience, clock
+        self._timeouts, self._clock = timeouts, clock
         self.traffic = Traffic()
         self._http = urllib3.PoolManager(
-            timeout=urllib3.Timeout(connect=patience.connect, read=patience.silent),
+            timeout=urllib3.Timeout(connect=timeouts.connect, read=timeouts.silent),
             retries=False,
             maxsize=8,
             headers={"Authorization": f"Bearer {token}"},
         )
 
-    def source(self, bucket: Source, pointer: PolicyPointer, *, ended: threading.Event) -> Source:
-        """Where to take a policy from: a peer that has it and else the bucket.
+    def source(
+        self, bucket: Source, pointer: PolicyPointer, *, cancelled: threading.Event
+    ) -> Source:
+        """The source for a policy: a peer that has it, or else the bucket.
 
-        Waits for a peer at most ``patience.wait`` seconds.
+        Waits for a peer at most ``timeouts.wait`` seconds.
         """
         try:
             pool = self._pool()
         except (AccessDeniedError, StoreUnavailableError) as error:
-            logger.warning("nobody knows the peers, the bucket is asked: %s", error)
+            logger.warning("cannot read the list of peers, using the bucket: %s", error)
             return bucket
-        known = any(one.sampler == self._own for one in pool)
-        asked = ancestors(self._own, pool) if known else for_joiner(self._own, pool)
-        peer = self._find(folder_of(pointer.prefix), asked, wait=known, ended=ended)
+        registered = any(peer.sampler == self._own for peer in pool)
+        peers = ancestors(self._own, pool) if registered else for_joiner(self._own, pool)
+        peer = self._find(
+            policy_folder_name(pointer.prefix), peers, wait=registered, cancelled=cancelled
+        )
         if peer is None:
             return bucket
-        logger.info("taking version %d from %s", pointer.version, peer.sampler)
+        logger.info("downloading version %d from %s", pointer.version, peer.sampler)
         return RelayedSource(
             bucket,
             peer,
             http=self._http,
             traffic=self.traffic,
-            patience=self._patience,
+            timeouts=self._timeouts,
             clock=self._clock,
         )
 
     def _find(
-        self, folder: str, asked: list[Peer], *, wait: bool, ended: threading.Event
+        self, folder: str, asked: list[Peer], *, wait: bool, cancelled: threading.Event
     ) -> Peer | None:
-        deadline = self._clock() + self._patience.wait
+        deadline = self._clock() + self._timeouts.wait
         while asked:
             for peer in list(asked):
                 status = self._ask(peer, folder)
@@ -130,7 +133,7 @@ class Relay:
                     return peer
                 if status != MISSING:
                     asked.remove(peer)
-            if not wait or self._clock() >= deadline or ended.wait(POLL_SECONDS):
+            if not wait or self._clock() >= deadline or cancelled.wait(POLL_SECONDS):
                 break
         return None
 
@@ -144,7 +147,7 @@ class Relay:
 
 
 class RelayedSource:
-    """A peer's copy of policies, and the bucket for whatever does not come from there."""
+    """Reads policies from a peer, and from the bucket where the peer fails."""
 
     def __init__(
         self,
@@ -153,16 +156,16 @@ class RelayedSource:
         *,
         http: urllib3.PoolManager,
         traffic: Traffic,
-        patience: Patience,
+        timeouts: PeerTimeouts,
         clock: Callable[[], float],
     ) -> None:
-        self._patience = patience
+        self._timeouts = timeouts
         self._bucket, self._peer, self._http = bucket, peer, http
         self._traffic, self._clock = traffic, clock
         self._failed = threading.Event()
 
     def get(self, key: str) -> bytes:
-        """A whole object; see ``Source``."""
+        """As ``Source.get``."""
         content = bytearray()
         try:
             self._receive(key, None, content.extend)
@@ -174,12 +177,12 @@ class RelayedSource:
     def read_range(
         self, key: str, *, offset: int, size_bytes: int, consume: Callable[[bytes], None]
     ) -> None:
-        """A range of an object; see ``Source``. What a peer has sent is not asked for again."""
-        come = 0
+        """As ``Source.read_range``; the bucket sends only what the peer did not send."""
+        received = 0
 
         def take(chunk: bytes) -> None:
-            nonlocal come
-            come += len(chunk)
+            nonlocal received
+            received += len(chunk)
             consume(chunk)
 
         try:
@@ -187,24 +190,24 @@ class RelayedSource:
         except PeerError as error:
             self._fall_back(error)
             self._bucket.read_range(
-                key, offset=offset + come, size_bytes=size_bytes - come, consume=consume
+                key, offset=offset + received, size_bytes=size_bytes - received, consume=consume
             )
 
     def _fall_back(self, error: PeerError) -> None:
         if not self._failed.is_set():
-            logger.warning("the bucket takes over from %s: %s", self._peer.sampler, error)
+            logger.warning("falling back from %s to the bucket: %s", self._peer.sampler, error)
         self._traffic.fell_back()
 
     def _receive(
         self, key: str, wanted: tuple[int, int] | None, consume: Callable[[bytes], None]
     ) -> None:
         if self._failed.is_set():
-            raise PeerError("it failed before")
+            raise PeerError("an earlier request to this peer failed")
         prefix, _, name = key.rpartition("/")
-        url = f"{self._peer.url}/policies/{folder_of(prefix)}/{name}"
+        url = f"{self._peer.url}/policies/{policy_folder_name(prefix)}/{name}"
         size = wanted[1] - wanted[0] if wanted else 0
-        deadline = self._clock() + self._patience.range
-        deadline += size / self._patience.least_bytes_per_second
+        deadline = self._clock() + self._timeouts.range
+        deadline += size / self._timeouts.min_bytes_per_second
         headers = dict(self._http.headers)
         if wanted:
             headers["Range"] = f"bytes={wanted[0]}-{wanted[1] - 1}"
@@ -228,20 +231,20 @@ class RelayedSource:
         deadline: float,
         whole: bool,
     ) -> None:
-        if response.status in {MISSING, PAST}:  # it has no such file: of a base, for example
-            raise PeerError(f"it has no {response.url}")
+        if response.status in {MISSING, PAST}:  # it lacks the file, for example of a base
+            raise PeerError(f"the peer does not have {response.url}")
         if response.status != (200 if whole else 206):
             raise urllib3.exceptions.HTTPError(f"answered {response.status}")
         left = int(response.headers.get("Content-Length", ""))
         if not whole and left != size:
             raise urllib3.exceptions.HTTPError(f"sends {left} bytes of {size}")
         while left:
-            # What has come, be it little: a trickle must not hide from the deadline.
+            # Read whatever has arrived, however little: the deadline must also end a trickle.
             chunk = response.read1(min(CHUNK_BYTES, left), decode_content=False)
             if not chunk:
                 raise urllib3.exceptions.IncompleteRead(size - left, left)
             left -= len(chunk)
-            self._traffic.came(len(chunk))
+            self._traffic.received(len(chunk))
             consume(chunk)
             if left and self._clock() > deadline:
-                raise urllib3.exceptions.TimeoutError("it is too slow")
+                raise urllib3.exceptions.TimeoutError("the peer is too slow")

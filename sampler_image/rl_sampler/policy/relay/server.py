@@ -1,7 +1,7 @@
-"""Hands verified policies to other samplers of the run, read-only.
+"""Serves verified policies to other samplers of the run, read-only.
 
-A folder has its name only once all of it is verified, and whoever takes a file from here compares
-its digests again: a peer can be slow or wrong, but it cannot make anyone serve wrong weights.
+A folder has its name only once all of it is verified, and the receiver compares the digests again:
+a peer can be slow or wrong, but it cannot make another sampler serve wrong weights.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from rl_sampler.engine.weights import MANIFEST_FILE, WeightsFolder
 POLICY = re.compile(r"(\d+)-\d+-[0-9a-z]+")
 FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\.(safetensors|zst)")
 TRANSFERS = 32
-"""At a time; whoever comes after them is sent to the bucket."""
+"""Concurrent transfers; further requests get 503, and their senders use the bucket."""
 
 
 @dataclass(slots=True)
-class _Places:
+class _TransferSlots:
     free: int
 
 
 class _Transfer(web.FileResponse):
-    """Takes a place while it is sent."""
+    """A file that holds a transfer slot while it is sent."""
 
-    def __init__(self, path: Path, places: _Places) -> None:
+    def __init__(self, path: Path, slots: _TransferSlots) -> None:
         super().__init__(path)
-        self._places = places
+        self._slots = slots
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Send it."""
-        self._places.free -= 1
+        """Send the file."""
+        self._slots.free -= 1
         try:
             return await super().prepare(request)
         finally:
-            self._places.free += 1
+            self._slots.free += 1
 
 
 class RelayServer:
-    """Answers ``/policies/<folder>/<file>``: 404 for not yet, 410 for never, 503 for busy."""
+    """Answers ``/policies/<folder>/<file>``: 404 for not yet, 410 for never, 503 when busy."""
 
     def __init__(self, weights: WeightsFolder, *, token: str, transfers: int = TRANSFERS) -> None:
         self._weights, self._token = weights, token
-        self._places = _Places(transfers)
+        self._slots = _TransferSlots(transfers)
 
     def application(self) -> web.Application:
-        """The route."""
+        """The aiohttp application."""
         application = web.Application(middlewares=[self._guard])
         application.router.add_get("/policies/{policy}/{file}", self.file)
         return application
@@ -65,7 +65,7 @@ class RelayServer:
         return await handler(request)
 
     async def file(self, request: web.Request) -> web.StreamResponse:
-        """A file of a policy, or a range of it."""
+        """Answer with a file of a policy, or a range of it."""
         policy, name = request.match_info["policy"], request.match_info["file"]
         matched = POLICY.fullmatch(policy)
         if matched is None or not (name == MANIFEST_FILE or FILE.fullmatch(name)):
@@ -76,15 +76,15 @@ class RelayServer:
         path = folder / name
         if not path.is_file() or path.is_symlink():
             raise web.HTTPGone
-        if not self._places.free:
+        if not self._slots.free:
             raise web.HTTPServiceUnavailable
-        return _Transfer(path, self._places)
+        return _Transfer(path, self._slots)
 
     def _is_past(self, version: int) -> bool:
-        """Whether a newer policy lies here: then this one will not come any more."""
-        return any(int(found[1]) > version for found in self._held())
+        """Whether a newer policy is staged: then this version will never be."""
+        return any(int(name[1]) > version for name in self._staged())
 
-    def _held(self) -> list[re.Match[str]]:
+    def _staged(self) -> list[re.Match[str]]:
         folder = self._weights.policies
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        return [found for name in names if (found := POLICY.fullmatch(name))]
+        return [matched for name in names if (matched := POLICY.fullmatch(name))]

@@ -1,4 +1,4 @@
-"""An agent's relay, as its assignment says: both sides of it, or none."""
+"""Makes an agent's relay, client and server, where its assignment has one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.probes import listening
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy.relay.client import Relay
-from rl_sampler.policy.relay.pool import relaying
+from rl_sampler.policy.relay.peers import relaying
 from rl_sampler.policy.relay.server import RelayServer
 
 
 def relay_of(assignment: Assignment, stores: Stores) -> Relay | None:
-    """Whom the stager asks before the bucket; None where the manifest wants no relay."""
+    """The client that the stager asks before the bucket; None without a relay."""
     if assignment.env.relay_port is None:
         return None
     return Relay(
@@ -28,7 +28,7 @@ def relay_of(assignment: Assignment, stores: Stores) -> Relay | None:
 
 @asynccontextmanager
 async def relay_listening(assignment: Assignment, stores: Stores) -> AsyncIterator[None]:
-    """Hand policies to the pool until the block ends; does nothing without a relay."""
+    """Serve policies to the pool until the block ends; does nothing without a relay."""
     if assignment.env.relay_port is None:
         yield
         return

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.agent.tools import ToolCallFormat
-from rl_sampler.engine.client import Engine, Pulse, open_session
+from rl_sampler.engine.client import Engine, PingResult, open_session
 from rl_sampler.engine.errors import EngineRefusedError, EngineUnavailableError
 from rl_sampler.engine.protocol import GenerateRequest
 from rl_sampler.engine.weights import Staged
@@ -47,7 +47,7 @@ def staged(folder: Path, version: int, *, there: bool = True) -> Staged:
 
 
 async def test_sampling_names_tokens_logprobs_and_versions(engine: Engine) -> None:
-    info = await engine.describe()
+    info = await engine.server_info()
     assert (info.version, info.max_running_requests) == ("0.5.23", 64)
     members = await engine.generate(REQUEST)
     assert len(members) == 3
@@ -109,7 +109,7 @@ async def test_an_engine_whose_weights_nobody_knows_is_left_paused(
     lost = staged(tmp_path, 903, there=False)
     with pytest.raises(WeightsUnknownError, match="going back failed"):
         await commit(engine, staged(tmp_path, 904, there=False), old=lost, seconds=HUNG_SECONDS)
-    assert await engine.ping() is Pulse.ANSWERS
+    assert await engine.ping() is PingResult.ANSWERS
     await commit(engine, staged(tmp_path, 905), old=None, seconds=HUNG_SECONDS)
     assert len(await engine.generate(REQUEST)) == 3
 
@@ -126,7 +126,7 @@ async def test_what_the_engine_refuses_is_told_with_its_words(engine: Engine) ->
 async def test_nobody_listening_is_told_apart() -> None:
     async with open_session() as session:
         nobody = Engine(f"http://127.0.0.1:{deaf_port()}", session=session)
-        assert await nobody.ping() is Pulse.ABSENT
+        assert await nobody.ping() is PingResult.NOT_LISTENING
         with pytest.raises(EngineUnavailableError, match="sampling"):
             await nobody.generate(REQUEST)
 

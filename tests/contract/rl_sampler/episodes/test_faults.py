@@ -25,7 +25,7 @@ from tests.waiting import until
 
 LONG = {"sampling": {"maxTokensPerTurn": 100, "maxContextTokens": 1000}}
 VERY_LONG = {"sampling": {"maxTokensPerTurn": 900, "maxContextTokens": 1000}}
-LOST = ("no longer ours", "the lease was lost")
+LOST = ("after its claim was lost", "the lease was lost")
 ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
 
 
@@ -102,7 +102,8 @@ def test_what_can_no_longer_be_trained_is_sampled_again(
     tasks = trainer.insert(3, group_size=8)
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
     trainer.advance()
-    until(lambda: "only 1 and later train" in pod.log(), what="the end of old episodes")
+    stale = "only tokens of step 1 and later can be trained"
+    until(lambda: stale in pod.log(), what="the end of old episodes")
 
     def causes() -> set[Cause | None]:
         return {one.cause for one in stores.tasks.get(tasks).values() if one.reason}

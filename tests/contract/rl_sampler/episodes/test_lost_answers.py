@@ -16,7 +16,7 @@ from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.problems import Problems
-from rl_sampler.engine.shared_stores import SharedState
+from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.tasks.claims import ClaimBook, complete
@@ -60,7 +60,7 @@ async def test_a_stopped_agent_hands_back_what_it_never_heard_of(
 ) -> None:
     stores.tasks.insert([a_task()])
     with closing(Stores.connect(behind, patience_seconds=1.0)) as afar:
-        shared = SharedState(afar, problems=Problems())
+        shared = SharedStores(afar, problems=Problems())
         book, nothing = ClaimBook(shared), dict.fromkeys(["runner", "serving", "tally", "outages"])
         assignment: Any = SimpleNamespace(run=RUN, sampler="a")
         parts: dict[str, Any] = {"shared": shared, "book": book, "slots": Slots(), **nothing}
@@ -79,13 +79,13 @@ async def test_a_stopped_agent_hands_back_what_it_never_heard_of(
     )
 
 
-class Deaf(SharedState):
+class Deaf(SharedStores):
     """Once told to be, it never hears one answer; leases are renewed before it asks again."""
 
     meanwhile: Callable[[], Awaitable[None]] | None = None
 
-    async def ask(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        found = await super().ask(call, *args, **kwargs)
+    async def call(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        found = await super().call(call, *args, **kwargs)
         if self.meanwhile is None:
             return found
         meanwhile, self.meanwhile = self.meanwhile, None

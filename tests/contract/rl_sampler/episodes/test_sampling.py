@@ -144,7 +144,7 @@ def test_tasks_that_nobody_can_sample_die_with_a_reason(
     assert {part.scorer for one in trainer.chosen(tight) for part in one.parts} == {"ExactMatch"}
     until(lambda: trainer.states(unjudged)[unjudged[0]] is TaskState.DEAD, what="its end")
     reason = trainer.stores.tasks.get(unjudged)[unjudged[0]].reason
-    assert "asks for scorer Poetry; known are ExactMatch" in reason
+    assert "names scorer Poetry, which this sampler does not have: use one of ExactMatch" in reason
 
 
 def test_an_unknown_scorer_keeps_the_sampler_registered_and_idle(

@@ -15,7 +15,7 @@ from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
 from rl_contracts.stores.objects import Objects
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy.base import stage_base
-from rl_sampler.policy.fetch import StagingEndedError
+from rl_sampler.policy.fetch import StagingCancelledError
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import model_signature
 from tests.contract.rl_sampler.conftest import start_run
@@ -51,19 +51,19 @@ def test_a_policy_is_staged_whole_and_once(
     stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer, stores: Stores
 ) -> None:
     pointer = trainer.publish(seed=1)
-    staged = stager.stage(pointer, keep=[], ended=NEVER)
+    staged = stager.stage(pointer, keep=[], cancelled=NEVER)
     names = {path.name for path in staged.folder.iterdir()}
     assert {"config.json", "tokenizer.json", "manifest.json", "model.safetensors"} <= names
     weights.link_current(staged.folder)
     assert weights.linked_policy() == pointer
     stores.objects.delete_prefix(pointer.prefix)
-    assert stager.stage(pointer, keep=[], ended=NEVER) == staged, "it is not read again"
+    assert stager.stage(pointer, keep=[], cancelled=NEVER) == staged, "it is not read again"
 
 
 def test_a_staged_policy_that_rotted_is_thrown_away(
     stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer
 ) -> None:
-    staged = stager.stage(trainer.publish(seed=1), keep=[], ended=NEVER)
+    staged = stager.stage(trainer.publish(seed=1), keep=[], cancelled=NEVER)
     path = staged.folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
     with pytest.raises(IntegrityError, match="damaged"):
@@ -79,7 +79,7 @@ def test_damage_in_the_bucket_leaves_nothing_behind(
     stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer, damage: Damage
 ) -> None:
     with pytest.raises(IntegrityError):
-        stager.stage(trainer.publish(seed=1, damage=damage), keep=[], ended=NEVER)
+        stager.stage(trainer.publish(seed=1, damage=damage), keep=[], cancelled=NEVER)
     assert staged_names(weights) == []
 
 
@@ -91,7 +91,7 @@ def test_another_manifest_than_the_pointers_is_refused(
         first.prefix + "manifest.json", stores.objects.get(second.prefix + "manifest.json")
     )
     with pytest.raises(IntegrityError, match="digest"):
-        stager.stage(first, keep=[], ended=NEVER)
+        stager.stage(first, keep=[], cancelled=NEVER)
 
 
 def test_a_policy_that_retention_removed_is_missing(
@@ -100,7 +100,7 @@ def test_a_policy_that_retention_removed_is_missing(
     pointer = trainer.publish(seed=1)
     stores.objects.delete_prefix(pointer.prefix)
     with pytest.raises(ObjectMissingError):
-        stager.stage(pointer, keep=[], ended=NEVER)
+        stager.stage(pointer, keep=[], cancelled=NEVER)
 
 
 def test_older_policies_make_room_but_the_served_one_stays(
@@ -112,30 +112,30 @@ def test_older_policies_make_room_but_the_served_one_stays(
         stores.objects, weights=weights, signature=signature, free=lambda folder: room["bytes"]
     )
     folders = [
-        stager.stage(trainer.publish(seed=seed), keep=[], ended=NEVER).folder for seed in (1, 2)
+        stager.stage(trainer.publish(seed=seed), keep=[], cancelled=NEVER).folder for seed in (1, 2)
     ]
     assert staged_names(weights) == [folders[1].name], "nobody asked to keep the first"
     served, before = (
         folders[1],
-        stager.stage(trainer.publish(seed=3), keep=[folders[1]], ended=NEVER).folder,
+        stager.stage(trainer.publish(seed=3), keep=[folders[1]], cancelled=NEVER).folder,
     )
-    stager.stage(trainer.publish(seed=4), keep=[served, before], ended=NEVER)
+    stager.stage(trainer.publish(seed=4), keep=[served, before], cancelled=NEVER)
     assert {served.name, before.name} < set(staged_names(weights))
 
     room["bytes"] = SPARE_BYTES
     with pytest.raises(DiskFullError, match="bytes are free"):
-        stager.stage(trainer.publish(seed=5), keep=[served, before], ended=NEVER)
+        stager.stage(trainer.publish(seed=5), keep=[served, before], cancelled=NEVER)
     assert staged_names(weights) == [served.name], "all but the served one gave way"
 
 
 def test_staging_that_nobody_waits_for_ends(
     stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer
 ) -> None:
-    ended = threading.Event()
-    ended.set()
-    with pytest.raises(StagingEndedError):
-        stager.stage(trainer.publish(seed=1), keep=[], ended=ended)
-    second = stager.stage(trainer.publish(seed=2), keep=[], ended=NEVER).folder
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(StagingCancelledError):
+        stager.stage(trainer.publish(seed=1), keep=[], cancelled=cancelled)
+    second = stager.stage(trainer.publish(seed=2), keep=[], cancelled=NEVER).folder
     assert staged_names(weights) == [second.name], "what the first attempt left is cleared away"
 
 

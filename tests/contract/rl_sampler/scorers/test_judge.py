@@ -13,12 +13,12 @@ import pytest
 from rl_contracts.documents.task import TaskState
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.reward import Reward
-from rl_sampler.completions.directory import Directory
 from rl_sampler.completions.errors import NoCompletionError
+from rl_sampler.completions.failover import Failovers
 from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.tally import Tally
 from rl_sampler.scorers.judge import Judge, judges
 from rl_sampler.scorers.response import Response
 from tests.contract.rl_sampler.conftest import MakePod
@@ -49,10 +49,10 @@ class Court:
     """Judges of one process, and what they told."""
 
     def __init__(self, session: aiohttp.ClientSession, secrets: Path) -> None:
-        self.tally = Tally()
+        self.counters = Counters()
         self.outages = Outages(serving=Serving(), problems=Problems())
-        self.directory = Directory(
-            session=session, secrets=secrets, tally=self.tally, outages=self.outages
+        self.failovers = Failovers(
+            session=session, secrets=secrets, counters=self.counters, outages=self.outages
         )
 
     def judge(self, *endpoints: dict[str, Any], seconds: int = 30, **options: Any) -> Judge:
@@ -62,7 +62,7 @@ class Court:
             "timeoutSeconds": seconds,
         }
         reward = Reward.model_validate({"scorers": [scorer]})
-        return judges(reward, self.directory)["Fair"]
+        return judges(reward, self.failovers)["Fair"]
 
     async def wait(self, condition: Callable[[], bool], *, what: str = "the outage") -> None:
         await asyncio.to_thread(until, condition, what=what)
@@ -73,7 +73,7 @@ async def court(tmp_path: Path) -> AsyncIterator[Court]:
     async with aiohttp.ClientSession() as session:
         opened = Court(session, tmp_path)
         yield opened
-        await opened.directory.close()
+        await opened.failovers.close()
 
 
 @pytest.mark.parametrize("first", ["broken", "busy", "strict", "chatty", "vague"])
@@ -84,15 +84,15 @@ async def test_the_next_endpoint_judges_where_one_does_not(
     for _ in range(2):
         assert await judge(RIGHT) == 0.75
     assert court.outages.known == {}
-    assert court.tally.completions[("Fair", "steady", "answered")] == 2
-    assert court.tally.completions[("Fair", "gone", "down")] >= 1
+    assert court.counters.completions[("Fair", "steady", "answered")] == 2
+    assert court.counters.completions[("Fair", "gone", "down")] >= 1
 
 
 async def test_requests_and_tokens_are_counted(court: Court, server: JudgeServer) -> None:
     judge = court.judge(server.endpoint("echo"), prompt="${answer} <score>0.5</score>")
     assert await judge(RIGHT) == 0.5
-    assert court.tally.completions == {("Fair", "echo", "answered"): 1}
-    assert court.tally.completion_tokens == {
+    assert court.counters.completions == {("Fair", "echo", "answered"): 1}
+    assert court.counters.completion_tokens == {
         ("Fair", "echo", "prompt"): 2,
         ("Fair", "echo", "completion"): 5,
     }
@@ -117,7 +117,7 @@ async def test_no_answer_is_worth_nothing_and_costs_nothing(
 ) -> None:
     empty = Response(text="4", answer=None, reference="4")
     assert await court.judge(server.endpoint())(empty) == 0.0
-    assert court.tally.completions == {}
+    assert court.counters.completions == {}
     assert await court.judge(server.endpoint(), prompt="${response}")(empty) == 0.75
 
 
@@ -126,7 +126,7 @@ async def test_no_answer_is_worth_nothing_and_costs_nothing(
     [
         ("vague", "no <score> in"),
         ("strict", "answers 400"),
-        ("chatty", "no chat completion"),
+        ("chatty", "other than a chat completion"),
         ("echo", "no <score> in"),
     ],
 )
@@ -147,8 +147,8 @@ async def test_who_asks_waits_through_an_outage(court: Court, server: JudgeServe
     (why,) = court.outages.known.values()
     assert f"steady at {server.url} cannot be reached" in why
     assert "gone at" in why
-    down = court.tally.completions[("Fair", "steady", "down")]
-    await court.wait(lambda: court.tally.completions[("Fair", "steady", "down")] > down)
+    down = court.counters.completions[("Fair", "steady", "down")]
+    await court.wait(lambda: court.counters.completions[("Fair", "steady", "down")] > down)
     assert court.outages.known == {"Fair": why}, "the words change"
     assert not any(one.done() for one in asking)
     server.start()
@@ -161,7 +161,7 @@ async def test_a_judge_that_never_answers_is_away(court: Court, server: JudgeSer
     judge = court.judge(server.endpoint("slow"), server.endpoint("slow"), seconds=1)
     asking = asyncio.create_task(judge(RIGHT))
     await court.wait(lambda: bool(court.outages))
-    assert "does not answer in time" in court.outages.known["Fair"]
+    assert "did not answer within 1 s" in court.outages.known["Fair"]
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
 
@@ -169,7 +169,7 @@ async def test_a_judge_that_never_answers_is_away(court: Court, server: JudgeSer
 async def test_a_request_that_alone_gets_no_answer_is_given_up(
     court: Court, server: JudgeServer
 ) -> None:
-    with pytest.raises(NoCompletionError, match="no answer to this request, though to others"):
+    with pytest.raises(NoCompletionError, match="answered this request, but they answer others"):
         await court.judge(server.endpoint("shy"), seconds=1)(RIGHT)
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from rl_contracts.documents.sampler import BROWSE_MODEL
 from rl_contracts.spec.agent.agents import Agent
-from rl_sampler.completions.directory import Directory
 from rl_sampler.completions.errors import NoCompletionError
+from rl_sampler.completions.failover import Failovers
 from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.tally import Tally
 from rl_sampler.tools.browse import browser_of
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.toolbox import Toolbox, Tools
@@ -39,8 +39,8 @@ def server() -> Iterator[JudgeServer]:
 class Reading:
     """A toolbox with a browse model."""
 
-    def __init__(self, directory: Directory, folder: Path, tally: Tally) -> None:
-        self.directory, self._folder, self._tally = directory, folder, tally
+    def __init__(self, failovers: Failovers, folder: Path, counters: Counters) -> None:
+        self.failovers, self._folder, self._counters = failovers, folder, counters
         self._made: list[Toolbox] = []
 
     async def tools(self, *endpoints: dict[str, Any], over: int = 1) -> Tools:
@@ -62,8 +62,8 @@ class Reading:
             agent.mcp_servers,
             secrets=self._folder,
             longest=2000,
-            tally=self._tally,
-            browser=browser_of(agent, self.directory),
+            counters=self._counters,
+            browser=browser_of(agent, self.failovers),
         )
         self._made.append(toolbox)
         return await toolbox.open()
@@ -74,18 +74,18 @@ class Reading:
 
 @pytest.fixture
 async def reading(tmp_path: Path) -> AsyncIterator[Reading]:
-    tally = Tally()
+    counters = Counters()
     async with aiohttp.ClientSession() as session:
-        directory = Directory(
+        failovers = Failovers(
             session=session,
             secrets=tmp_path,
-            tally=tally,
+            counters=counters,
             outages=Outages(serving=Serving(), problems=Problems()),
         )
-        made = Reading(directory, tmp_path, tally)
+        made = Reading(failovers, tmp_path, counters)
         yield made
         await made.close()
-        await directory.close()
+        await failovers.close()
 
 
 async def test_a_long_result_is_read_by_the_first_model_that_answers(
@@ -115,7 +115,7 @@ async def test_models_of_no_use_are_no_result(reading: Reading, server: JudgeSer
 
 async def test_an_outage_is_sat_out(reading: Reading, server: JudgeServer) -> None:
     tools = await reading.tools(server.endpoint("echo"))
-    outages = reading.directory.outages
+    outages = reading.failovers.outages
     server.kill()
     waiting = asyncio.create_task(tools.call(SUM))
     try:

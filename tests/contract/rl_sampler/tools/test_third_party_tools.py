@@ -17,7 +17,7 @@ import pytest
 
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.spec.agent.tools import McpServer
-from rl_sampler.engine.tally import Tally
+from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.toolbox import Toolbox
 from tests.contract.rl_sampler.tools import third_party
 from tests.servers import free_port
@@ -76,7 +76,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[list[McpServer]]:
 
 @pytest.fixture
 async def toolbox(servers: list[McpServer], tmp_path: Path) -> AsyncIterator[Toolbox]:
-    made = Toolbox(servers, secrets=tmp_path, longest=1000, tally=Tally())
+    made = Toolbox(servers, secrets=tmp_path, longest=1000, counters=Counters())
     yield made
     await made.close()
 

@@ -13,13 +13,13 @@ from rl_contracts.documents.rollout import StopReason, ToolCall
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Message
 from rl_contracts.spec.agent.agents import Agent as AgentSpec
-from rl_sampler.agents import AGENTS, IN_TEXT, Agent, introduced
+from rl_sampler.agents import AGENTS, IN_TEXT, Agent, with_instructions
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.prompt import Prompts
 from rl_sampler.agents.user import ScriptedUser
-from rl_sampler.engine.protocol import FoundCalls, Generation
+from rl_sampler.engine.protocol import Generation, ParsedCalls
 from rl_sampler.tasks.claims import Claim
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import Tool
@@ -43,7 +43,7 @@ class ScriptedEngine:
 
     async def parse_calls(
         self, text: str, *, tools: list[dict[str, Any]], parser: str
-    ) -> FoundCalls:
+    ) -> ParsedCalls:
         assert parser == "hermes"
         names = {tool["function"]["name"] for tool in tools}
         calls = []
@@ -51,10 +51,10 @@ class ScriptedEngine:
             try:
                 found = json.loads(body)
             except ValueError:
-                return FoundCalls(calls=[])
+                return ParsedCalls(calls=[])
             if found["name"] in names:
                 calls.append({"name": found["name"], "parameters": json.dumps(found["arguments"])})
-        return FoundCalls.model_validate({"calls": calls})
+        return ParsedCalls.model_validate({"calls": calls})
 
 
 @dataclass
@@ -156,7 +156,7 @@ async def play(
     prompts = real_prompts(model)
     tools = tools if offered is None else offered.listed
     in_text = IN_TEXT.get(options.get("kind", ""))
-    messages = introduced(QUESTION, in_text(tools)) if in_text else QUESTION
+    messages = with_instructions(QUESTION, in_text(tools)) if in_text else QUESTION
     chat = Chat(prompts, [] if in_text else [tool.to_chat() for tool in tools])
     chat.check()
     prompt = chat.opening(messages)

@@ -118,7 +118,7 @@ def template_of(body: str) -> str:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("[{{ m.role }}]{{ m.content }}\n", "no stop token"),
+        ("[{{ m.role }}]{{ m.content }}\n", "without a stop token"),
         (
             "{% if m.role != 'assistant' %}{{ m.content }}{% endif %}<|im_end|>",
             "the policy's own messages",
@@ -127,10 +127,10 @@ def template_of(body: str) -> str:
             "{% if m.role != 'tool' %}{{ m.content }}{% endif %}<|im_end|>",
             "leaves out messages of role 'tool'",
         ),
-        ("{{ loop.index }}:{{ m.content }}<|im_end|>", "depends on the messages before it"),
+        ("{{ loop.index }}:{{ m.content }}<|im_end|>", "differently after a longer conversation"),
         (
             "{{ messages[-1].content|length if loop.first else '' }}{{ m.content }}<|im_end|>",
-            "changes with those after them",
+            "differently when messages follow them",
         ),
     ],
 )

@@ -10,11 +10,11 @@ import pytest
 
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.agent.agents import Sampling
-from rl_sampler.agents.policy import Policy, is_spoilt
+from rl_sampler.agents.policy import Policy, is_invalidated
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.protocol import GenerateRequest, Generation, ServerInfo
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
-from rl_sampler.engine.tally import Tally
 from rl_sampler.tasks.claims import Claim
 from tests.documents import a_task
 
@@ -39,7 +39,7 @@ def pointer(version: int, step: int) -> PolicyPointer:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "versions", "salted", "updated", "spoilt"),
+    ("kinds", "versions", "keyed", "updated", "invalidated"),
     [
         (("stop", "stop"), ("1", "1"), False, True, False),
         (("stop", "abort"), ("1", "1"), False, True, True),
@@ -50,10 +50,10 @@ def pointer(version: int, step: int) -> PolicyPointer:
     ],
 )
 def test_only_an_update_spoils_answers(
-    kinds: tuple[str, ...], versions: tuple[str, ...], salted: bool, updated: bool, spoilt: bool
+    kinds: tuple[str, ...], versions: tuple[str, ...], keyed: bool, updated: bool, invalidated: bool
 ) -> None:
     answer = [said(kind, version) for kind, version in zip(kinds, versions, strict=True)]
-    assert is_spoilt(answer, label="1", salted=salted, updated=updated) is spoilt
+    assert is_invalidated(answer, label="1", keyed=keyed, updated=updated) is invalidated
 
 
 class UpdatedEngine:
@@ -80,25 +80,29 @@ async def test_a_spoilt_answer_is_thrown_away_and_asked_for_again(
     key: str, first: Callable[[], Generation], keys: list[str]
 ) -> None:
     serving = Serving(engine=ENGINE, policy=pointer(1, 5), cache_key=key)
-    engine, tally, claim = UpdatedEngine(serving, first), Tally(), Claim(a_task(), renewed=0.0)
-    policy = a_policy(claim, serving=serving, engine=engine, tally=tally)
+    engine, counters, claim = (
+        UpdatedEngine(serving, first),
+        Counters(),
+        Claim(a_task(), renewed=0.0),
+    )
+    policy = a_policy(claim, serving=serving, engine=engine, counters=counters)
     sampled = await policy.sample([1, 2])
     assert sampled.generations == [said(version="2")]
-    assert (engine.keys, tally.requests_repeated) == (keys, 1)
-    assert claim.begun_step == 6, "its oldest tokens are of the second answer"
+    assert (engine.keys, counters.requests_repeated) == (keys, 1)
+    assert claim.sampling_step == 6, "its oldest tokens are of the second answer"
 
 
 def test_what_was_sampled_before_keeps_a_claims_age() -> None:
     claim = Claim(a_task(), renewed=0.0)
-    claim.begin(5)
-    claim.kept = True
-    claim.begin(6)
-    claim.drop()
-    assert claim.begun_step == 5
+    claim.note_sampling(5)
+    claim.has_tokens = True
+    claim.note_sampling(6)
+    claim.discard_tokens()
+    assert claim.sampling_step == 5
 
 
-def a_policy(claim: Claim, *, serving: Serving, engine: Any, tally: Tally) -> Policy:
-    watch: Any = SimpleNamespace(doubt=lambda: None)
+def a_policy(claim: Claim, *, serving: Serving, engine: Any, counters: Counters) -> Policy:
+    watch: Any = SimpleNamespace(check_soon=lambda: None)
     return Policy(
         claim=claim,
         sampling=Sampling(),
@@ -107,5 +111,5 @@ def a_policy(claim: Claim, *, serving: Serving, engine: Any, tally: Tally) -> Po
         watch=watch,
         serving=serving,
         slots=Slots(),
-        tally=tally,
+        counters=counters,
     )

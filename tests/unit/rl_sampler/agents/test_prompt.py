@@ -70,7 +70,7 @@ def test_an_id_outside_the_vocabulary_never_reaches_the_engine(model: Path, tmp_
         (tmp_path / path.name).write_bytes(path.read_bytes())
     config = json.loads((model / "config.json").read_bytes())
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 257}))
-    with pytest.raises(PromptError, match="the model has 257 tokens"):
+    with pytest.raises(PromptError, match="the model has only 257 tokens"):
         load_prompts(tmp_path).encode([Message(role="user", content="x")])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.documents.task import Message
-from rl_sampler.agents import introduced
+from rl_sampler.agents import with_instructions
 from rl_sampler.agents.react import UNREADABLE, Step, instructions, read
 from rl_sampler.agents.tool_loop import TOO_EARLY
 from rl_sampler.scorers.answers import final_answer
@@ -57,7 +57,7 @@ def test_the_final_answer_is_what_follows(text: str, answer: str | None) -> None
 
 @pytest.mark.parametrize("role", ["system", "user"])
 def test_tools_are_explained_in_the_first_message(role: str) -> None:
-    first, last = introduced(
+    first, last = with_instructions(
         [Message(role=role, content="first"), Message(role="user", content="last")],
         instructions([TOOL]),
     )

@@ -12,9 +12,9 @@ from rl_sampler.completions.endpoint import Completion, Messages, Server
 from rl_sampler.completions.errors import EndpointDownError, NoCompletionError, UnreadableError
 from rl_sampler.completions.failover import Failover
 from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.tally import Tally
 
 QUESTION: Messages = ({"role": "user", "content": "How good is it?"},)
 
@@ -39,7 +39,7 @@ class Script:
 def failover(*scripts: Script) -> Failover:
     outages = Outages(serving=Serving(), problems=Problems())
     return Failover(
-        "Judge", [cast(Server, script) for script in scripts], tally=Tally(), outages=outages
+        "Judge", [cast(Server, script) for script in scripts], counters=Counters(), outages=outages
     )
 
 

@@ -12,7 +12,7 @@ from rl_sampler.engine.errors import EngineUnsupportedError
 LIMITS = {"max_running_requests": 64, "max_req_input_len": 1000}
 
 
-async def describe(version: str) -> str:
+async def server_info(version: str) -> str:
     """What an engine that says it is of this version is taken for."""
 
     async def told(request: web.Request) -> web.Response:
@@ -21,19 +21,21 @@ async def describe(version: str) -> str:
     application = web.Application()
     application.router.add_get("/server_info", told)
     async with TestServer(application) as server, open_session() as session:
-        return (await Engine(str(server.make_url("")), session=session).describe()).version
+        return (await Engine(str(server.make_url("")), session=session).server_info()).version
 
 
 @pytest.mark.parametrize("version", ["0.5.21", "0.5.23", "0.5.23.post1", "0.5.99rc1"])
 async def test_known_versions_are_spoken_with(version: str) -> None:
-    assert await describe(version) == version
+    assert await server_info(version) == version
 
 
 @pytest.mark.parametrize("version", ["0.4.10", "0.5.20", "0.6.0", "1.0", "unknown"])
 async def test_others_are_refused_with_the_versions_that_would_do(version: str) -> None:
-    with pytest.raises(EngineUnsupportedError, match=r"speaks with 0\.5\.21 up to.* 0\.6\.0") as no:
-        await describe(version)
-    assert f"sglang {version};" in str(no.value)
+    with pytest.raises(
+        EngineUnsupportedError, match=r"agent supports 0\.5\.21 up to.* 0\.6\.0"
+    ) as no:
+        await server_info(version)
+    assert f"sglang {version}," in str(no.value)
 
 
 async def told(*, runs: int) -> int:
@@ -46,7 +48,7 @@ async def told(*, runs: int) -> int:
     application.router.add_get("/server_info", answer)
     async with TestServer(application) as server, open_session() as session:
         engine = Engine(str(server.make_url("")), session=session, run="r", runs=runs)
-        return (await engine.describe()).max_running_requests
+        return (await engine.server_info()).max_running_requests
 
 
 @pytest.mark.parametrize(("runs", "slots"), [(1, 64), (2, 32), (3, 21), (100, 1)])

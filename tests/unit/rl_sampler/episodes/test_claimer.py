@@ -8,11 +8,11 @@ import pytest
 
 from rl_contracts.documents.run import Outcome, PolicyPointer
 from rl_contracts.documents.task import Queue
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.protocol import ServerInfo
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
-from rl_sampler.engine.tally import Tally
 from rl_sampler.episodes.claimer import Claimer, has_room, open_queues
 from rl_sampler.tasks.claims import Claim, EpisodeEndedError
 from tests.documents import a_run, a_task
@@ -85,22 +85,22 @@ async def test_a_claim_that_is_ended_drops_all_of_its_work() -> None:
         finally:
             dropped.append(number)
 
-    work = [asyncio.create_task(claim.attend(forever(index))) for index in range(3)]
+    work = [asyncio.create_task(claim.run(forever(index))) for index in range(3)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    claim.lose()
+    claim.mark_lost()
     claim.end("later reason")
     for one in await asyncio.gather(*work, return_exceptions=True):
         assert isinstance(one, EpisodeEndedError)
     assert (claim.lost, claim.ended, sorted(dropped)) == (True, "the lease was lost", [0, 1, 2])
     with pytest.raises(EpisodeEndedError, match="the lease was lost"):
-        await claim.attend(forever(3))
+        await claim.run(forever(3))
     assert len(dropped) == 3, "work that comes too late is not begun"
 
 
 async def test_whoever_works_on_a_claim_may_be_cancelled_without_ending_it() -> None:
     claim = Claim(task=a_task(), renewed=0.0)
-    work = asyncio.create_task(claim.attend(asyncio.Event().wait()))
+    work = asyncio.create_task(claim.run(asyncio.Event().wait()))
     await asyncio.sleep(0)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -110,9 +110,9 @@ async def test_whoever_works_on_a_claim_may_be_cancelled_without_ending_it() -> 
 
 def test_the_first_tokens_of_an_episode_decide_its_age() -> None:
     claim = Claim(task=a_task(), renewed=0.0)
-    claim.begin(3)
-    claim.begin(5)
-    assert claim.begun_step == 3
+    claim.note_sampling(3)
+    claim.note_sampling(5)
+    assert claim.sampling_step == 3
 
 
 def test_problems_stand_until_they_are_cleared(caplog: pytest.LogCaptureFixture) -> None:
@@ -135,9 +135,9 @@ def test_problems_stand_until_they_are_cleared(caplog: pytest.LogCaptureFixture)
 def test_one_group_more_is_claimed_than_the_engine_has_slots_for(
     unasked: list[int], demand: int, room: bool
 ) -> None:
-    asked = Claim(task=a_task(group_size=8), renewed=0.0, asked=True)
+    counted_by_slots = Claim(task=a_task(group_size=8), renewed=0.0, counted_by_slots=True)
     claims = [Claim(task=a_task(group_size=size), renewed=0.0) for size in unasked]
-    assert has_room([asked, *claims], demand=demand, slots=16) is room
+    assert has_room([counted_by_slots, *claims], demand=demand, slots=16) is room
 
 
 class EndlessBook:
@@ -165,12 +165,12 @@ async def test_no_more_is_claimed_until_the_engine_gives_slots_back() -> None:
 
     class Runner:
         async def run(self, claim: Claim) -> None:
-            claim.asked = True
+            claim.counted_by_slots = True
             async with slots.take(8, of=16):
                 await done.get()
 
     class Shared(SimpleNamespace):
-        async def insist(self, *_: Any, **__: Any) -> int:
+        async def retry(self, *_: Any, **__: Any) -> int:
             return 0
 
     stores = SimpleNamespace(tasks=None)
@@ -183,7 +183,7 @@ async def test_no_more_is_claimed_until_the_engine_gives_slots_back() -> None:
     wide = SimpleNamespace(max_concurrent_groups=64)
     spec = SimpleNamespace(algorithm=SimpleNamespace(off_policy=SimpleNamespace(max_staleness=4)))
     assignment: Any = SimpleNamespace(template=wide, spec=spec, run="r", sampler="s")
-    claimer = Claimer(assignment, serving=serving, slots=slots, tally=Tally(), **parts)
+    claimer = Claimer(assignment, serving=serving, slots=slots, counters=Counters(), **parts)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(claimer.run(group))
         for given_back in range(3):

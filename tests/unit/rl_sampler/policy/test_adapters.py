@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from rl_contracts.documents.run import PolicyPointer
-from rl_sampler.agents.policy import of_adapter
+from rl_sampler.agents.policy import relabelled
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineProtocolError, EngineRefusedError
 from rl_sampler.engine.protocol import GenerateRequest, Generation
@@ -110,7 +110,7 @@ def a_generation(*versions: str) -> Generation:
 
 
 def test_tokens_are_marked_with_the_adapter_that_sampled_them() -> None:
-    found = of_adapter(a_generation("base", "base"), "12")
+    found = relabelled(a_generation("base", "base"), "12")
     assert [weight_version.version for weight_version in found.meta_info.weight_versions] == [
         "12",
         "12",
@@ -123,7 +123,7 @@ def test_tokens_are_marked_with_the_adapter_that_sampled_them() -> None:
 
 def test_an_adapter_over_other_weights_than_the_models_is_no_data() -> None:
     with pytest.raises(EngineProtocolError, match="'3'"):
-        of_adapter(a_generation("base", "3"), "12")
+        relabelled(a_generation("base", "3"), "12")
 
 
 @pytest.mark.parametrize(("adapter", "told"), [("", False), ("12", True)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rl_contracts.documents.manifest import FileEntry, Manifest, TensorEntry
 from rl_contracts.errors import IntegrityError
-from rl_sampler.policy.spans import Proof, Span, segments, spans_of
+from rl_sampler.policy.spans import DigestChecker, Span, segments, spans_of
 
 
 def digest(data: bytes) -> str:
@@ -42,7 +42,7 @@ SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=8)
 @given(SIZES, SIZES)
 def test_good_bytes_pass_in_whatever_pieces_they_come(spans: list[int], pieces: list[int]) -> None:
     data, wanted = laid_out(spans)
-    proof = Proof("f", wanted)
+    proof = DigestChecker("f", wanted)
     for piece in cut(data, pieces):
         proof.update(piece)
 
@@ -55,7 +55,7 @@ def test_a_flipped_bit_is_found_when_its_span_ends(
     at = draw.draw(st.integers(0, len(data) - 1))
     bad = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
     (hit,) = (one for one in wanted if one.begin <= at < one.end)
-    proof, come = Proof("f", wanted), 0
+    proof, come = DigestChecker("f", wanted), 0
 
     def feed() -> None:
         nonlocal come
@@ -71,7 +71,7 @@ def test_a_flipped_bit_is_found_when_its_span_ends(
 
 def test_an_empty_span_of_another_digest_is_refused() -> None:
     with pytest.raises(IntegrityError, match="empty has digest"):
-        Proof("f", [Span(0, 0, digest(b"x"), "empty")])
+        DigestChecker("f", [Span(0, 0, digest(b"x"), "empty")])
 
 
 @given(SIZES, st.integers(1, 60))

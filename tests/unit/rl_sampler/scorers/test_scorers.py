@@ -10,11 +10,8 @@ from rl_contracts.spec.reward import Reward
 from rl_sampler import scorers
 from rl_sampler.scorers import Scorers, total
 from rl_sampler.scorers.answers import ANSWERS, boxed_answer, tagged_answer
-from rl_sampler.scorers.exact_match import exact_match
-from rl_sampler.scorers.format import well_formed
-from rl_sampler.scorers.length import shortness
-from rl_sampler.scorers.question_answering import f1, normalized_match
 from rl_sampler.scorers.response import Response, ScoringError
+from rl_sampler.scorers.text import exact_match, f1, normalized_match, shortness, well_formed
 
 
 @pytest.mark.parametrize(
@@ -127,7 +124,7 @@ def test_question_answering(
     ("tokens", "most", "value"), [(1, 4, 0.75), (4, 4, 0.0), (512, 512, 0.0), (9, 4, 0.0)]
 )
 def test_length(tokens: int, most: int, value: float) -> None:
-    response = Response(text="", answer=None, reference="", tokens=tokens, most_tokens=most)
+    response = Response(text="", answer=None, reference="", tokens=tokens, max_tokens=most)
     assert shortness(response) == value
 
 
@@ -184,9 +181,9 @@ def test_own_scorers_judge_beside_the_others() -> None:
     async def poetry(response: Response) -> float:
         return len(response.text) / 10
 
-    brought = Scorers({"Poetry": poetry})
+    scorers = Scorers({"Poetry": poetry})
     reward = reward_of("ExactMatch", "Poetry")
-    parts = asyncio.run(brought.score(a_response(text="rose", answer="4"), reward=reward))
+    parts = asyncio.run(scorers.score(a_response(text="rose", answer="4"), reward=reward))
     assert [(part.scorer, part.value) for part in parts] == [("ExactMatch", 0.0), ("Poetry", 0.4)]
-    assert brought.unknown(reward) == []
-    assert {"Poetry", "ExactMatch"} < set(brought.known)
+    assert scorers.unknown(reward) == []
+    assert {"Poetry", "ExactMatch"} < set(scorers.known)

@@ -1,4 +1,4 @@
-"""All user code that a manifest names, imported and checked before the first claim."""
+"""Imports and checks all user code of a manifest, before the first claim."""
 
 from __future__ import annotations
 
@@ -16,37 +16,36 @@ from rl_sampler.agents import Agent
 from rl_sampler.agents.member import ContextFullError, Member
 from rl_sampler.scorers import SCORERS, AsyncScorer
 from rl_sampler.scorers.response import Response
-from rl_sampler.user_code.code import Code
+from rl_sampler.user_code.call import UserCallable, UserCodeError
 from rl_sampler.user_code.entry_point import is_async, load, refuse
-from rl_sampler.user_code.errors import UserCodeError
 from rl_sampler.user_code.tools import OwnTools, load_tool
 
 EPISODE_SECONDS = 3600.0
-"""Longest episode of an agent of one's own: one that hangs would keep its task for good."""
+"""Time limit of an episode of a user's agent: an agent that hangs would hold its task for ever."""
 REASONS = frozenset(StopReason) - {StopReason.ERROR}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnCode:
-    """What the user brought."""
+class UserCode:
+    """The user's scorers, tools and agent."""
 
     scorers: Mapping[str, AsyncScorer] = field(default_factory=dict)
-    """By their kind."""
+    """By kind."""
     tools: OwnTools | None = None
     agent: Agent | None = None
 
 
-def load_own(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> OwnCode:
-    """Import all of it; takes as long as the user's modules take.
+def load_user_code(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> UserCode:
+    """Import all user code of a manifest; takes as long as the user's modules take.
 
     Raises:
-        RefusedError: the first entry point that cannot be used.
+        RefusedError: names the first entry point that cannot be used.
     """
     tools = [
-        load_tool(one, field=f"spec.agent.tools[{index}]", threads=threads)
-        for index, one in enumerate(spec.agent.tools)
+        load_tool(tool, field=f"spec.agent.tools[{index}]", threads=threads)
+        for index, tool in enumerate(spec.agent.tools)
     ]
-    return OwnCode(
+    return UserCode(
         scorers=_scorers(spec.reward, threads),
         tools=OwnTools(tools) if tools else None,
         agent=_agent(spec.agent, threads) if spec.agent.entry_point is not None else None,
@@ -54,33 +53,33 @@ def load_own(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> OwnCode:
 
 
 def _scorers(reward: Reward, threads: ThreadPoolExecutor) -> dict[str, AsyncScorer]:
-    found: dict[str, AsyncScorer] = {}
+    scorers: dict[str, AsyncScorer] = {}
     taken = {*SCORERS, CODE}
-    for index, one in enumerate(reward.scorers):
-        at = f"spec.reward.scorers[{index}]"
-        if one.is_own and one.kind in taken:
-            refuse(f"{at}.kind", one.kind, "Another scorer has this name.", "Take another one.")
-        taken |= {one.kind} if one.is_own else set()
-        if one.entry_point is not None:
-            found[one.kind] = _scorer(one, one.entry_point, f"{at}.entryPoint", threads)
-    return found
+    for index, section in enumerate(reward.scorers):
+        at, kind = f"spec.reward.scorers[{index}]", section.kind
+        if section.is_own and kind in taken:
+            refuse(f"{at}.kind", kind, "Another scorer has this name.", "Choose another name.")
+        taken |= {kind} if section.is_own else set()
+        if section.entry_point is not None:
+            scorers[kind] = _scorer(section, section.entry_point, f"{at}.entryPoint", threads)
+    return scorers
 
 
 def _scorer(
-    one: ScorerSpec, entry_point: str, field: str, threads: ThreadPoolExecutor
+    section: ScorerSpec, entry_point: str, field: str, threads: ThreadPoolExecutor
 ) -> AsyncScorer:
-    options = dict(one.options or {})
+    options = dict(section.options or {})
     call = load(entry_point, field=field, options=options, positional=1)
-    name = f"scorer {one.kind} ({entry_point})"
-    code = Code(name=name, call=call, seconds=one.seconds, threads=threads)
+    name = f"scorer {section.kind} ({entry_point})"
+    code = UserCallable(name=name, call=call, seconds=section.seconds, threads=threads)
 
-    async def judge(response: Response) -> float:
+    async def score(response: Response) -> float:
         value = await code(response)
         if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-            raise UserCodeError(f"{name} answered {value!r:.80}, which is no number in [0, 1]")
+            raise UserCodeError(f"{name} returned {value!r:.80}, which is not a number in [0, 1]")
         return float(value)
 
-    return judge
+    return score
 
 
 def _agent(agent: spec_agents.Agent, threads: ThreadPoolExecutor) -> Agent:
@@ -88,18 +87,21 @@ def _agent(agent: spec_agents.Agent, threads: ThreadPoolExecutor) -> Agent:
     options = dict(agent.options or {})
     call = load(entry_point, field=field, options=options, positional=1)
     if not is_async(call):
-        refuse(field, entry_point, "It is not async.", "Write it as `async def`.")
+        refuse(field, entry_point, "The agent is not async.", "Define it with `async def`.")
     name = f"agent {entry_point}"
-    code = Code(name=name, call=call, seconds=EPISODE_SECONDS, threads=threads)
+    code = UserCallable(name=name, call=call, seconds=EPISODE_SECONDS, threads=threads)
 
     async def act(member: Member) -> StopReason:
         try:
-            # So that the end of the claim also ends an agent that waits for something else.
-            reason = await member.policy.claim.attend(code(member))
+            # Within the claim, so that its end also cancels an agent that waits for something else.
+            reason = await member.policy.claim.run(code(member))
         except ContextFullError:
             return StopReason.CONTEXT
         if reason not in REASONS:
-            raise UserCodeError(f"{name} returned {reason!r:.80}, which is no StopReason of its")
+            raise UserCodeError(
+                f"{name} returned {reason!r:.80}, but must return one of "
+                f"{', '.join(sorted(REASONS))}"
+            )
         return StopReason(reason)
 
     return act

@@ -6,16 +6,16 @@ from typing import cast
 import pytest
 
 from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.tally import Tally
-from rl_sampler.tools import patience
-from rl_sampler.tools.patience import PatientToolbox
+from rl_sampler.tools import waiting
 from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError
 from rl_sampler.tools.toolbox import Toolbox, Tools
+from rl_sampler.tools.waiting import WaitingToolbox
 from tests.waiting import until
 
-TOOLS = Tools({}, longest=1, tally=Tally())
+TOOLS = Tools({}, longest=1, counters=Counters())
 
 
 class Scripted:
@@ -40,8 +40,8 @@ def down(server: str) -> ToolDownError:
 
 
 @pytest.fixture(autouse=True)
-def _no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_REST_SECONDS", 0.0)
+def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "FIRST_BACKOFF_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def outages() -> Outages:
     return Outages(serving=Serving(), problems=Problems())
 
 
-def patient(toolbox: Scripted) -> PatientToolbox:
-    return PatientToolbox(cast(Toolbox, toolbox), outages=toolbox.outages)
+def patient(toolbox: Scripted) -> WaitingToolbox:
+    return WaitingToolbox(cast(Toolbox, toolbox), outages=toolbox.outages)
 
 
 async def test_whoever_is_away_is_named_until_all_answer(outages: Outages) -> None:
@@ -65,7 +65,7 @@ async def test_all_wait_and_one_looks(outages: Outages) -> None:
     toolbox = Scripted(outages, *(down("one") for _ in range(4)), TOOLS)
     wrapped = patient(toolbox)
     assert await asyncio.gather(*(wrapped.open() for _ in range(3))) == [TOOLS] * 3
-    assert len(toolbox.seen) == 3 + 2 + 3, "each once, one look after another, each again"
+    assert len(toolbox.seen) == 3 + 2 + 3, "each once, then a poll after another, then each again"
 
 
 async def test_tools_that_cannot_be_offered_are_told_after_an_outage(outages: Outages) -> None:

@@ -1,4 +1,4 @@
-"""Brings in what the manifest adds to this sampler, before anybody counts on it."""
+"""Loads what the manifest adds to this sampler: user code, judges, users and tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.agent.sandbox import CODE
 from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.agents.user import User, Users, users_of
-from rl_sampler.completions.directory import Directory
+from rl_sampler.completions.failover import Failovers
 from rl_sampler.engine.problems import Problems
 from rl_sampler.sandbox.client import Sandbox
 from rl_sampler.sandbox.tool import PythonTool
@@ -19,74 +19,86 @@ from rl_sampler.scorers.code import CodeScorer
 from rl_sampler.scorers.judge import judges
 from rl_sampler.tools.browse import Browser, browser_of
 from rl_sampler.tools.tool import ToolSource
-from rl_sampler.user_code.code import user_threads
-from rl_sampler.user_code.own import OwnCode, load_own
+from rl_sampler.user_code.call import user_threads
+from rl_sampler.user_code.load import UserCode, load_user_code
 
 TOPIC = "user code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
-    """What there is now."""
+class Components:
+    """All that the manifest adds."""
 
-    own: OwnCode
+    user_code: UserCode
     scorers: Scorers
     users: Users
     browser: Browser | None
     tools: ToolSource | None
-    """Beside MCP servers."""
+    """The user's functions or the sandbox; MCP servers are not among them."""
     known: list[str]
-    """Kinds of scorers; those of refused code are among them: what is wrong is the refusal."""
+    """Kinds of scorers to register, with those of refused code: only the refusal names these."""
     refusals: tuple[Refusal, ...] = ()
 
 
-def _nobody(task: Task) -> User:
-    raise AssertionError("what was refused claims nothing")
+def _no_user(task: Task) -> User:
+    raise AssertionError("a sampler with a refusal must not claim tasks")
 
 
-async def bring(
+async def load_components(
     spec: RLJobSpec,
     *,
-    directory: Directory,
+    failovers: Failovers,
     sandbox: Sandbox | None,
     problems: Problems,
     stop: asyncio.Event,
-) -> Brought | None:
-    """Import the user's code, in a thread; None when told to stop before that was done."""
+) -> Components | None:
+    """Load the manifest's components; user code is imported in a thread.
+
+    Args:
+        spec: the manifest.
+        failovers: makes the lists of endpoints.
+        sandbox: runs programs; None where the manifest runs none.
+        problems: records that the import is running, or why it failed.
+        stop: ends the wait for the import.
+
+    Returns:
+        The components, with refusals where something cannot be used; None where ``stop`` was set
+        before the import finished.
+    """
     problems.note(TOPIC, "is being imported")
-    work = asyncio.to_thread(load_own, spec, threads=user_threads())
+    work = asyncio.to_thread(load_user_code, spec, threads=user_threads())
     loading, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait({loading, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     if not loading.done():
         loading.cancel()
         return None
-    theirs: dict[str, AsyncScorer] = {}
-    users: Users = _nobody
+    added: dict[str, AsyncScorer] = {}
+    users: Users = _no_user
     browser: Browser | None = None
     refusals: tuple[Refusal, ...] = ()
     try:
-        own = loading.result()
-        users = users_of(spec.agent, directory)
-        browser = browser_of(spec.agent, directory)
-        theirs = {**own.scorers, **judges(spec.reward, directory)}
+        user_code = loading.result()
+        users = users_of(spec.agent, failovers)
+        browser = browser_of(spec.agent, failovers)
+        added = {**user_code.scorers, **judges(spec.reward, failovers)}
         if sandbox is not None:
-            theirs[CODE] = CodeScorer(sandbox)
+            added[CODE] = CodeScorer(sandbox)
     except RefusedError as error:
         problems.note(TOPIC, str(error))
-        own, refusals = OwnCode(), (error.refusal,)
+        user_code, refusals = UserCode(), (error.refusal,)
     else:
         problems.clear(TOPIC)
-    scorers = Scorers(theirs)
+    scorers = Scorers(added)
     known = sorted(
         {*scorers.known, *(scorer.kind for scorer in spec.reward.scorers if scorer.is_own)}
     )
-    return Brought(
-        own=own,
+    return Components(
+        user_code=user_code,
         scorers=scorers,
         users=users,
         browser=browser,
-        tools=PythonTool(sandbox) if sandbox and spec.agent.kind == CODE else own.tools,
+        tools=PythonTool(sandbox) if sandbox and spec.agent.kind == CODE else user_code.tools,
         known=known,
         refusals=refusals,
     )

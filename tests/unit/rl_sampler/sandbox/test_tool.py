@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rl_sampler.sandbox.programs import NOTHING, last_block, told
 from rl_sampler.sandbox.server import unfit
+from rl_sampler.sandbox.tool import NO_OUTPUT, describe_outcome, last_block
 from rl_sampler.sandbox.wire import Ending, Outcome
 from rl_sampler.scorers.code import Case, read_cases
 from rl_sampler.scorers.response import ScoringError
@@ -33,7 +33,7 @@ def test_the_last_block_is_the_program(text: str, program: str | None) -> None:
     ("ending", "output", "errors", "words"),
     [
         ("ended", "4\n", "", "4"),
-        ("ended", "", "", NOTHING),
+        ("ended", "", "", NO_OUTPUT),
         ("failed", "4\n", "Traceback\n", "4\nTraceback"),
         ("processor", "", "", "[ended: it used all of its processor time]"),
         ("wall", "4", "", "4\n[ended: it waited for too long]"),
@@ -42,7 +42,7 @@ def test_the_last_block_is_the_program(text: str, program: str | None) -> None:
 def test_the_policy_is_told_what_came_of_it(
     ending: Ending, output: str, errors: str, words: str
 ) -> None:
-    assert told(Outcome(ending=ending, output=output, errors=errors)) == words
+    assert describe_outcome(Outcome(ending=ending, output=output, errors=errors)) == words
 
 
 def test_a_list_is_cases_and_anything_else_is_python() -> None:
@@ -58,10 +58,10 @@ def test_a_list_is_cases_and_anything_else_is_python() -> None:
     ("reference", "why"),
     [
         ("[]", "empty"),
-        ("[1]", "no cases"),
-        ('[{"in": "1", "out": "2"}]', "no cases"),
-        ("assert f(1) ==", "no Python"),
-        ("\0", "no Python"),
+        ("[1]", "not of objects with"),
+        ('[{"in": "1", "out": "2"}]', "not of objects with"),
+        ("assert f(1) ==", "not Python"),
+        ("\0", "not Python"),
     ],
 )
 def test_tests_that_are_none_are_no_reward(reference: str, why: str) -> None:
@@ -74,7 +74,7 @@ def test_tests_that_are_none_are_no_reward(reference: str, why: str) -> None:
     [
         ("x86_64", "0000000000000000", ""),
         ("x86_64", "00000000a80425fb", "capabilities"),
-        ("aarch64", "0000000000000000", "x86_64 alone, this is aarch64"),
+        ("aarch64", "0000000000000000", "only on x86_64, but this machine is aarch64"),
     ],
 )
 def test_who_could_not_confine_programs_does_not_serve(

@@ -19,8 +19,8 @@ from rl_sampler.agents.member import Member
 from rl_sampler.extension import ToolDownError
 from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.tools.tool import ToolResult
-from rl_sampler.user_code.errors import UserCodeError
-from rl_sampler.user_code.own import OwnCode, load_own
+from rl_sampler.user_code.call import UserCodeError
+from rl_sampler.user_code.load import UserCode, load_user_code
 from tests.manifests import a_job
 from tests.unit.rl_sampler.agents.scripted import play
 
@@ -107,9 +107,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def loaded() -> Iterator[Callable[..., OwnCode]]:
+def loaded() -> Iterator[Callable[..., UserCode]]:
     with ThreadPoolExecutor(4) as threads:
-        yield lambda **sections: load_own(spec_with(**sections), threads=threads)
+        yield lambda **sections: load_user_code(spec_with(**sections), threads=threads)
 
 
 def spec_with(**sections: Any) -> RLJobSpec:
@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "SystemExit: 3",
     ),
     "no attribute": (reward("poetry"), "spec.reward.scorers[1].entryPoint", "has no poetry"),
-    "no function": (reward("value"), "spec.reward.scorers[1].entryPoint", "It is a int"),
+    "no function": (reward("value"), "spec.reward.scorers[1].entryPoint", "It is of type int"),
     "another option": (
         reward("length", options={"least": 1}),
         "spec.reward.scorers[1].entryPoint",
@@ -166,7 +166,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a tool without types": (tool("untyped"), "spec.agent.tools[0].entryPoint", "no type"),
     "a tool without names": (tool("many"), "spec.agent.tools[0].entryPoint", "cannot be named"),
-    "a tool of odd types": (tool("odd"), "spec.agent.tools[0].entryPoint", "told to a policy"),
+    "a tool of odd types": (tool("odd"), "spec.agent.tools[0].entryPoint", "cannot be described"),
     "a tool that is a class": (tool("Table"), "spec.agent.tools[0].entryPoint", "Name a function"),
     "a tool's option": (
         tool("search", options={"where": 1}),
@@ -184,7 +184,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize(("sections", "field", "said"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_used_is_refused_by_field(
-    loaded: Callable[..., OwnCode], sections: dict[str, Any], field: str, said: str
+    loaded: Callable[..., UserCode], sections: dict[str, Any], field: str, said: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
         loaded(**sections)
@@ -196,7 +196,7 @@ def test_what_cannot_be_used_is_refused_by_field(
     assert refusal.remedy
 
 
-def judge(own: OwnCode, text: str) -> float:
+def judge(own: UserCode, text: str) -> float:
     response = Response(text=text, answer=None, reference="")
 
     async def ask() -> float:
@@ -215,7 +215,7 @@ def judge(own: OwnCode, text: str) -> float:
     ],
 )
 def test_functions_and_classes_judge(
-    loaded: Callable[..., OwnCode], sections: dict[str, Any], text: str, value: float
+    loaded: Callable[..., UserCode], sections: dict[str, Any], text: str, value: float
 ) -> None:
     assert judge(loaded(**sections), text) == value
 
@@ -223,28 +223,28 @@ def test_functions_and_classes_judge(
 @pytest.mark.parametrize(
     ("sections", "text", "said"),
     [
-        (reward("length"), "a" * 11, "scorer Mine (theirs:length) answered 1.1"),
+        (reward("length"), "a" * 11, "scorer Mine (theirs:length) returned 1.1"),
         (reward("Table", options={"known": {}}), "a", "raised KeyError: 'a'"),
-        (reward("Table", options={"known": {"a": None}}), "a", "answered None"),
-        (reward("Table", options={"known": {"a": float("nan")}}), "a", "answered nan"),
+        (reward("Table", options={"known": {"a": None}}), "a", "returned None"),
+        (reward("Table", options={"known": {"a": float("nan")}}), "a", "returned nan"),
         (reward("hangs", timeoutSeconds=1), "", "took more than 1 s"),
         (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s"),
     ],
 )
 def test_a_scorer_that_fails_is_its_users(
-    loaded: Callable[..., OwnCode], sections: dict[str, Any], text: str, said: str
+    loaded: Callable[..., UserCode], sections: dict[str, Any], text: str, said: str
 ) -> None:
     with pytest.raises(UserCodeError) as failed:
         judge(loaded(**sections), text)
     assert said in str(failed.value)
 
 
-def test_a_scorer_may_say_that_a_service_is_away(loaded: Callable[..., OwnCode]) -> None:
+def test_a_scorer_may_say_that_a_service_is_away(loaded: Callable[..., UserCode]) -> None:
     with pytest.raises(ScoringError, match="the service is away"):
         judge(loaded(**reward("down")), "")
 
 
-async def test_a_function_is_a_tool_without_its_options(loaded: Callable[..., OwnCode]) -> None:
+async def test_a_function_is_a_tool_without_its_options(loaded: Callable[..., UserCode]) -> None:
     tools = loaded(**tool("search", options={"index": "wiki"})).tools
     assert tools is not None
     (listed,) = await tools.tools()
@@ -268,14 +268,14 @@ async def test_a_function_is_a_tool_without_its_options(loaded: Callable[..., Ow
         await tools.call("search", {"query": "bug"})
 
 
-async def acted(own: OwnCode, script: list[str], **limits: Any) -> tuple[StopReason, Member]:
+async def acted(own: UserCode, script: list[str], **limits: Any) -> tuple[StopReason, Member]:
     assert own.agent is not None
     played = await play(script, act=own.agent, **limits)
     return played.reason, played.member
 
 
 async def test_an_agent_acts_until_it_returns_or_the_context_is_full(
-    loaded: Callable[..., OwnCode],
+    loaded: Callable[..., UserCode],
 ) -> None:
     own = loaded(**agent("shows_off", rounds=2))
     reason, member = await acted(own, ["one", "two", "three"])
@@ -301,18 +301,18 @@ async def test_an_agent_acts_until_it_returns_or_the_context_is_full(
     [("returns_nothing", "returned None"), ("stumbles", "raised KeyError: 'x'")],
 )
 async def test_an_agent_that_fails_is_its_users(
-    loaded: Callable[..., OwnCode], name: str, said: str
+    loaded: Callable[..., UserCode], name: str, said: str
 ) -> None:
     with pytest.raises(UserCodeError, match=said):
         await acted(loaded(**agent(name)), ["one"])
 
 
 def test_the_example_is_taken(
-    loaded: Callable[..., OwnCode], monkeypatch: pytest.MonkeyPatch
+    loaded: Callable[..., UserCode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "examples" / "extending")
     manifest = yaml.safe_load((ROOT / "examples" / "extending.yaml").read_text())
     own = loaded(**manifest["spec"])
-    assert judge(OwnCode(scorers={"Mine": own.scorers["Brevity"]}), "a " * 16) == 0.5
+    assert judge(UserCode(scorers={"Mine": own.scorers["Brevity"]}), "a " * 16) == 0.5
     assert own.agent is not None
     assert own.tools is not None

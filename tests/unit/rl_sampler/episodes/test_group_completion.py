@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rl_contracts.documents.task import Task
-from rl_sampler.episodes.completion import chosen, gathered, seconds_left
+from rl_sampler.episodes.group_completion import gather_enough, members_to_complete, seconds_left
 from tests.documents import a_task
 
 ALL = a_task(group_size=4, attempt=1)
@@ -38,7 +38,7 @@ SOME_MEASURED = a_task(group_size=4, attempt=1, baseline=True, minimum=2, deadli
 def test_a_group_is_complete_by_its_declaration(
     task: Task, finished: set[int], left: float, members: list[int] | None
 ) -> None:
-    assert chosen(finished, task, seconds_left=left) == members
+    assert members_to_complete(finished, task, seconds_left=left) == members
 
 
 def test_the_deadline_counts_from_the_first_claim() -> None:
@@ -62,7 +62,7 @@ async def test_stragglers_are_cut_only_after_the_deadline_and_with_enough() -> N
         return number * 10
 
     works = {number: member(number) for number in range(4)}
-    running = asyncio.create_task(gathered(works, seconds=0.05, enough=3))
+    running = asyncio.create_task(gather_enough(works, seconds=0.05, enough=3))
     done, _ = await asyncio.wait([running], timeout=0.3)
     assert not done, "two of the three that are wanted were taken"
     late.set()
@@ -79,7 +79,7 @@ async def test_what_is_needed_is_waited_for_whatever_else_is_there() -> None:
         return number
 
     works = {number: member(number) for number in range(3)}
-    running = asyncio.create_task(gathered(works, seconds=0, enough=1, needed=[2]))
+    running = asyncio.create_task(gather_enough(works, seconds=0, enough=1, needed=[2]))
     done, _ = await asyncio.wait([running], timeout=0.2)
     assert not done
     late.set()
@@ -95,4 +95,4 @@ async def test_an_error_ends_the_others() -> None:
         return 0
 
     with pytest.raises(ValueError, match="broken"):
-        await gathered({0: fails(), 1: forever()}, seconds=60, enough=1)
+        await gather_enough({0: fails(), 1: forever()}, seconds=60, enough=1)

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_sampler.policy.relay.tree import FANOUT, Peer, ancestors, for_joiner
+from rl_sampler.policy.relay.peers import FANOUT, Peer, ancestors, for_joiner
 
 NAMES = st.sets(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=60)
 

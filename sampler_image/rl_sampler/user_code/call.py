@@ -1,0 +1,66 @@
+"""Calls user code with a time limit, in a thread where it is not async, and names its failures."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from rl_contracts.errors import RLError
+from rl_sampler.user_code.entry_point import is_async, short_error
+
+THREADS = 32
+"""For functions that are not async; a function that hangs blocks one of these, not the agent's."""
+
+
+class UserCodeError(RLError):
+    """A scorer, tool or agent of the user failed: the user's code must change. Never a reward."""
+
+
+class UserCodeTimeoutError(UserCodeError):
+    """User code did not return in time."""
+
+
+def user_threads() -> ThreadPoolExecutor:
+    """Threads for the user's code only."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="user code")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCallable:
+    """A function or object of the user."""
+
+    name: str
+    """For messages, such as ``scorer Brevity (my_scorers:brevity)``."""
+    call: Callable[..., Any]
+    seconds: float
+    """Time limit of a call."""
+    threads: ThreadPoolExecutor
+
+    async def __call__(self, *positional: Any, **named: Any) -> Any:
+        """Call the function.
+
+        Raises:
+            UserCodeTimeoutError: the call did not return in time. Hazard: a thread cannot be
+                stopped, so a function that is not async runs on.
+            UserCodeError: the call raised any other exception.
+            RLError: the call raised one of these on purpose, such as ToolDownError.
+        """
+        limit = asyncio.timeout(self.seconds)
+        try:
+            async with limit:
+                if is_async(self.call):
+                    return await self.call(*positional, **named)
+                bound = functools.partial(self.call, *positional, **named)
+                return await asyncio.get_running_loop().run_in_executor(self.threads, bound)
+        except RLError:
+            raise
+        except Exception as error:  # part of the rollout boundary: reported as the user's error
+            if limit.expired():
+                raise UserCodeTimeoutError(
+                    f"{self.name} took more than {self.seconds:g} s"
+                ) from error
+            raise UserCodeError(f"{self.name} raised {short_error(error)}") from error
