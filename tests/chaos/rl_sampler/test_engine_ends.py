@@ -46,7 +46,7 @@ def scheduler_of(engine: EngineServer) -> int:
 @pytest.mark.parametrize(
     "data", [WHOLE[:-1000], save(SHAPED, metadata={"format": "pt"})], ids=["truncated", "misshapen"]
 )
-def test_a_file_that_nobody_verified_ends_the_engine(
+def test_unverified_file_kills_the_engine(
     engine_server: EngineServer, tmp_path: Path, data: bytes
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(data)
@@ -61,7 +61,7 @@ def test_a_file_that_nobody_verified_ends_the_engine(
 
 
 @pytest.mark.timeout(900)
-def test_an_engine_killed_in_the_middle_of_an_update_ends_up_with_the_new_policy(
+def test_engine_killed_during_an_update_serves_the_new_policy_afterwards(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(agent=LONG, algorithm=ANY_AGE)
@@ -87,7 +87,7 @@ def test_an_engine_killed_in_the_middle_of_an_update_ends_up_with_the_new_policy
 
 
 @pytest.mark.timeout(900)
-def test_a_probe_of_health_during_a_pause_marks_the_engine_unwell_until_the_agent_has_it_examined(
+def test_health_probe_during_a_pause_marks_the_engine_unhealthy_until_the_agents_check(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(algorithm=ANY_AGE)
@@ -118,7 +118,7 @@ def hung(engine: EngineServer) -> None:
     [(absent, True), (None, False), (hung, True)],
     ids=["engine-starting", "nothing-published", "loading"],
 )
-def test_in_every_state_an_agent_drains_and_leaves(
+def test_agent_drains_in_every_state(
     trainer: ScriptedTrainer,
     make_pod: MakePod,
     engine_server: EngineServer,

@@ -24,7 +24,7 @@ ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
 
 
 @pytest.mark.timeout(1200)
-def test_an_agent_outlives_a_minute_without_store_and_one_without_bucket(
+def test_agent_survives_a_minute_without_store_and_a_minute_without_bucket(
     tmp_path: Path, make_pod: MakePod, tiny_model: Path
 ) -> None:
     for name in ("store", "minio"):

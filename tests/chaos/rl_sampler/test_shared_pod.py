@@ -183,7 +183,7 @@ def processes(tmp_path: Path, stores: Stores, store_settings: StoreSettings) -> 
 
 
 @pytest.mark.timeout(900)
-def test_the_pod_serves_both_runs(processes: Processes, stores: Stores, tiny_model: Path) -> None:
+def test_pod_serves_both_runs(processes: Processes, stores: Stores, tiny_model: Path) -> None:
     for path in tiny_model.iterdir():
         stores.objects.put_file(f"{stores.objects.prefix}{MODEL_KEY}/{path.name}", path)
     trainers = {

@@ -87,7 +87,9 @@ def check_handed_back(pod: Pod, trainer: ScriptedTrainer, tasks: list[str]) -> N
     assert {one.attempt - one.excused for one in given_up} <= {0}
 
 
-def test_staging_and_sampling(own_minio: MinioServer, pod: Pod, trainer: ScriptedTrainer) -> None:
+def test_agent_stops_while_staging_and_sampling(
+    own_minio: MinioServer, pod: Pod, trainer: ScriptedTrainer
+) -> None:
     pod.serve_first_of(trainer)
     later = trainer.write(seed=2)
     tasks = trainer.insert(GROUPS, group_size=8)  # more than are done before it is stopped
@@ -99,7 +101,9 @@ def test_staging_and_sampling(own_minio: MinioServer, pod: Pod, trainer: Scripte
     check_handed_back(pod, trainer, tasks)
 
 
-def test_the_init_container(own_minio: MinioServer, pod: Pod, trainer: ScriptedTrainer) -> None:
+def test_init_container_stops_at_once(
+    own_minio: MinioServer, pod: Pod, trainer: ScriptedTrainer
+) -> None:
     with (
         hanging(own_minio),
         subprocess.Popen(

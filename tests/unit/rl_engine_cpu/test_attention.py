@@ -101,7 +101,7 @@ def gap(lengths: Lengths, *, heads: tuple[int, int], dtype: torch.dtype, shared:
     ],
     ids=str,
 )
-def test_a_batch_is_what_each_sequence_is_alone(
+def test_batched_attention_equals_each_sequence_alone(
     lengths: Lengths, heads: tuple[int, int], dtype: torch.dtype
 ) -> None:
     assert gap(lengths, heads=heads, dtype=dtype) < CLOSE[dtype]
@@ -116,7 +116,7 @@ LENGTHS = st.lists(st.tuples(st.integers(0, 90), st.integers(1, 90)), min_size=1
     heads=st.sampled_from([(1, 1), (4, 2), (3, 1)]),
     share=st.booleans(),
 )
-def test_any_batch_is_what_each_sequence_is_alone(
+def test_batched_attention_equals_each_sequence_alone_for_any_batch(
     lengths: Lengths, decode: bool, heads: tuple[int, int], share: bool
 ) -> None:
     lengths = [(cached, 1 if decode else new) for cached, new in lengths]
@@ -124,7 +124,7 @@ def test_any_batch_is_what_each_sequence_is_alone(
     assert gap(lengths, heads=heads, dtype=torch.float32, shared=shared) < CLOSE[torch.float32]
 
 
-def test_a_prompt_too_long_for_a_mask_is_left_to_others() -> None:
+def test_prompt_too_long_for_a_mask_is_not_planned() -> None:
     table = torch.zeros(1, 4096, dtype=torch.int32)
     assert (
         plan(

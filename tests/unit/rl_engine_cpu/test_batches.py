@@ -51,7 +51,7 @@ def test_every_sequence_is_in_one_call_and_padding_is_bounded(
         ([2049, 1], [2049, 5], None),
     ],
 )
-def test_what_shares_a_call(
+def test_similar_sequences_share_a_call(
     queries: list[int], keys: list[int], calls: list[list[int]] | None
 ) -> None:
     assert batches(queries, keys) == calls

@@ -52,7 +52,7 @@ class Held:
 
 
 @pytest.mark.parametrize(("run", "others"), [("a", "b.7"), ("a", "aa.7"), ("a-b", "a.7")])
-async def test_names_of_runs_never_meet(run: str, others: str) -> None:
+async def test_adapter_names_of_runs_are_distinct(run: str, others: str) -> None:
     held = Held(**{others: "/w/theirs/7"})
     async with TestServer(held.application()) as server, open_session() as session:
         engine = Engine(str(server.make_url("")), session=session, run=run, runs=2)

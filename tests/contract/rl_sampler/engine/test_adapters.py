@@ -139,7 +139,7 @@ def serve_first(pod: Pod, trainer: AdapterTrainer) -> None:
     pod.wait_version(1)
 
 
-def test_two_versions_are_served_at_once_and_each_token_is_its_own_versions(
+def test_two_adapters_are_served_at_once_and_tokens_name_their_version(
     lora_trainer: AdapterTrainer,
     make_lora_pod: MakePod,
     lora_engine: EngineServer,
@@ -175,7 +175,7 @@ def test_two_versions_are_served_at_once_and_each_token_is_its_own_versions(
     assert f"rl_sampler_updates_total {len(seeds)}.0" in metrics
 
 
-def test_people_chat_with_the_newest_version(
+def test_people_chat_with_the_newest_adapter(
     lora_trainer: AdapterTrainer, make_lora_pod: MakePod, lora_engine: EngineServer
 ) -> None:
     pod, trainer = make_lora_pod(), lora_trainer
@@ -196,7 +196,7 @@ def test_people_chat_with_the_newest_version(
     assert [model["id"] for model in models] == ["policy", "policy:2"]
 
 
-def test_what_is_no_adapter_of_this_run_never_reaches_the_engine(
+def test_adapter_of_another_shape_or_model_never_reaches_the_engine(
     lora_trainer: AdapterTrainer,
     make_lora_pod: MakePod,
     lora_engine: EngineServer,
@@ -221,7 +221,7 @@ def test_what_is_no_adapter_of_this_run_never_reaches_the_engine(
 FIRST_LAYER = "model.layers.0.mlp.up_proj"
 
 
-def test_some_layers_alone_may_have_adapters(
+def test_adapters_may_cover_some_layers_only(
     stores: Stores, lora_trainer: AdapterTrainer, make_lora_pod: MakePod, tiny_model: Path
 ) -> None:
     """The engine stacks q, k and v, and gate and up; what has no adapter counts as zeros there."""
@@ -236,7 +236,7 @@ def test_some_layers_alone_may_have_adapters(
         assert distance(one, folder=tiny_model, seeds={1: 1}, section=section) < CLOSE
 
 
-def test_an_adapter_that_the_engine_lost_is_loaded_again(
+def test_adapter_that_the_engine_lost_is_loaded_again(
     lora_trainer: AdapterTrainer, make_lora_pod: MakePod, lora_engine: EngineServer
 ) -> None:
     """As after the engine's restart: it then holds the model alone."""
@@ -248,7 +248,7 @@ def test_an_adapter_that_the_engine_lost_is_loaded_again(
     pod.wait_version(1)
 
 
-def test_an_agents_successor_goes_on_with_what_the_engine_holds(
+def test_restarted_agent_continues_with_the_loaded_adapter(
     lora_trainer: AdapterTrainer, make_lora_pod: MakePod, lora_engine: EngineServer
 ) -> None:
     pod, trainer = make_lora_pod(), lora_trainer
@@ -266,7 +266,7 @@ def test_an_agents_successor_goes_on_with_what_the_engine_holds(
     assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {2}
 
 
-def test_an_adapter_that_the_engine_refuses_is_named(
+def test_adapter_that_the_engine_refuses_is_reported(
     stores: Stores,
     lora_trainer: AdapterTrainer,
     make_lora_pod: MakePod,
@@ -352,7 +352,7 @@ def sharing(
     return found[0], found[1]
 
 
-def test_runs_on_one_engine_never_meet(
+def test_runs_that_share_an_engine_use_their_own_adapters_only(
     sharing: tuple[Sharing, Sharing], lora_engine: EngineServer, tiny_model: Path, tmp_path: Path
 ) -> None:
     """One is updated while the other samples, and the other way round."""
@@ -390,7 +390,7 @@ def test_runs_on_one_engine_never_meet(
     assert lora_engine.weight_version() == "base"
 
 
-def test_an_agent_that_dies_beside_another_takes_nothing_of_its_run_along(
+def test_agent_restart_leaves_the_other_runs_adapters_alone(
     sharing: tuple[Sharing, Sharing], lora_engine: EngineServer, tiny_model: Path
 ) -> None:
     first, second = sharing

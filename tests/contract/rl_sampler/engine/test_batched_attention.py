@@ -64,7 +64,7 @@ def said(one: Generation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.array([logprob for logprob, _, _ in one.meta_info.output_token_logprobs])
 
 
-async def test_what_it_says_is_what_transformers_says(
+async def test_engine_logprobs_equal_those_of_transformers(
     engine: Engine, engine_server: EngineServer, tiny_model: Path
 ) -> None:
     asked = requests()
@@ -90,7 +90,7 @@ def is_greedy(tokens: list[int], *, start: int, folder: Path) -> bool:
     return bool((taken >= scores.max(-1).values - CLOSE).all())
 
 
-def test_it_computes_what_sglang_computes_and_leaves_to_it_what_it_cannot() -> None:
+def test_batched_backend_equals_sglang_and_leaves_special_layers_to_it() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [ENGINE_PYTHON, PROGRAM],

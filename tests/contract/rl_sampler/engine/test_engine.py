@@ -46,7 +46,7 @@ def staged(folder: Path, version: int, *, there: bool = True) -> Staged:
     return Staged(pointer=pointer, folder=at)
 
 
-async def test_sampling_names_tokens_logprobs_and_versions(engine: Engine) -> None:
+async def test_generations_have_tokens_logprobs_and_versions(engine: Engine) -> None:
     info = await engine.server_info()
     assert (info.version, info.max_running_requests) == ("0.5.23", 64)
     members = await engine.generate(REQUEST)
@@ -59,7 +59,7 @@ async def test_sampling_names_tokens_logprobs_and_versions(engine: Engine) -> No
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-async def test_tokens_come_as_often_as_their_logprobs_say(
+async def test_sampled_frequencies_match_the_logprobs(
     engine: Engine, temperature: float, tmp_path: Path
 ) -> None:
     # The engine is shared, and other tests' weights may write one token alone.
@@ -89,7 +89,7 @@ async def test_tokens_come_as_often_as_their_logprobs_say(
     assert distance < len(cells) + 6 * math.sqrt(2 * len(cells))
 
 
-async def test_a_commit_is_served_and_a_refused_one_is_rolled_back(
+async def test_commit_is_served_and_a_refused_commit_is_rolled_back(
     engine: Engine, tmp_path: Path
 ) -> None:
     one = staged(tmp_path, 901)
@@ -103,9 +103,7 @@ async def test_a_commit_is_served_and_a_refused_one_is_rolled_back(
     assert await engine.weight_version() == "901"
 
 
-async def test_an_engine_whose_weights_nobody_knows_is_left_paused(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_engine_with_unknown_weights_stays_paused(engine: Engine, tmp_path: Path) -> None:
     lost = staged(tmp_path, 903, there=False)
     with pytest.raises(WeightsUnknownError, match="going back failed"):
         await commit(engine, staged(tmp_path, 904, there=False), old=lost, seconds=HUNG_SECONDS)
@@ -114,7 +112,7 @@ async def test_an_engine_whose_weights_nobody_knows_is_left_paused(
     assert len(await engine.generate(REQUEST)) == 3
 
 
-async def test_what_the_engine_refuses_is_told_with_its_words(engine: Engine) -> None:
+async def test_refused_request_carries_the_engines_message(engine: Engine) -> None:
     request = GenerateRequest(
         prompt=[1], members=1, temperature=1.0, max_new_tokens=100_000, stop_tokens=()
     )
@@ -123,7 +121,7 @@ async def test_what_the_engine_refuses_is_told_with_its_words(engine: Engine) ->
     assert refused.value.status == 400
 
 
-async def test_nobody_listening_is_told_apart() -> None:
+async def test_absent_engine_is_distinguished_from_an_unhealthy_one() -> None:
     async with open_session() as session:
         nobody = Engine(f"http://127.0.0.1:{deaf_port()}", session=session)
         assert await nobody.ping() is PingResult.NOT_LISTENING
@@ -155,7 +153,7 @@ CALLS: dict[ToolCallFormat, str] = {
 
 
 @pytest.mark.parametrize("form", FORMATS)
-async def test_the_engine_reads_every_form_of_tool_calls(
+async def test_engine_parses_every_format_of_tool_calls(
     engine: Engine, form: ToolCallFormat
 ) -> None:
     found = await parse_calls(CALLS[form], tools=[CALCULATOR], form=form, engine=engine)
@@ -177,7 +175,7 @@ async def test_the_engine_reads_every_form_of_tool_calls(
         ("Hermes", '{"name": "calc", "arguments": {}}', [], False),
     ],
 )
-async def test_what_is_no_call_is_told_apart_from_what_cannot_be_read(
+async def test_text_without_a_call_is_distinguished_from_a_malformed_call(
     engine: Engine, form: ToolCallFormat, text: str, names: list[str], malformed: bool
 ) -> None:
     found = await parse_calls(text, tools=[CALCULATOR], form=form, engine=engine)

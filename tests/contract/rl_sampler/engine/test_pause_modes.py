@@ -24,7 +24,7 @@ ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
 ATTEMPTS = 10
 
 
-def test_running_requests_go_on_recomputed(
+def test_retract_mode_recomputes_running_requests(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, engine_server: EngineServer
 ) -> None:
     rollouts, seeds, _ = updated_in_mid_flight(trainer, make_pod, "Retract")
@@ -33,7 +33,7 @@ def test_running_requests_go_on_recomputed(
         assert max(distances(rollout, folder=tiny_model, seeds=seeds)) < CLOSE
 
 
-def test_in_place_no_later_request_is_given_a_prefix_of_older_weights(
+def test_in_place_mode_never_reuses_prefixes_of_older_weights(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, engine_server: EngineServer
 ) -> None:
     rollouts, seeds, _ = updated_in_mid_flight(trainer, make_pod, "InPlace")
@@ -47,7 +47,7 @@ def test_in_place_no_later_request_is_given_a_prefix_of_older_weights(
         assert all(far > CLOSE for far in later)
 
 
-def test_in_place_people_are_answered_by_the_new_weights_alone(
+def test_in_place_mode_answers_people_with_the_new_weights_only(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(weightSync={"pause": "InPlace"})
@@ -72,7 +72,7 @@ def test_in_place_people_are_answered_by_the_new_weights_alone(
     assert json.loads(ask(pod, "/v1/models").body)["data"][0]["id"] == "policy"
 
 
-def test_aborted_requests_are_asked_again_and_mix_no_versions(
+def test_abort_mode_repeats_requests_and_mixes_no_versions(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, engine_server: EngineServer
 ) -> None:
     rollouts, seeds, pod = updated_in_mid_flight(trainer, make_pod, "Abort")

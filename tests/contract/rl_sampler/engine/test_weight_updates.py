@@ -109,7 +109,7 @@ async def server(engine_server: EngineServer, tmp_path: Path) -> AsyncIterator[S
         assert (await found.load())[0] == 200, "nothing runs any more and the cache is empty"
 
 
-async def test_without_a_pause_an_update_waits_for_what_runs(server: Server) -> None:
+async def test_update_without_a_pause_waits_for_running_requests(server: Server) -> None:
     running, before = await server.running(), str(server.loaded)
     status, label = await server.load()
     assert status == 200
@@ -117,7 +117,7 @@ async def test_without_a_pause_an_update_waits_for_what_runs(server: Server) -> 
     assert versions(await server.sample()) == [label]
 
 
-async def test_an_update_may_abort_what_runs(server: Server) -> None:
+async def test_update_may_abort_running_requests(server: Server) -> None:
     running, before = await server.running(), str(server.loaded)
     # The scheduler may still hold for a moment what was aborted: to flush its cache then is a 400.
     assert (await server.load(abort_all_requests=True, flush_cache=False))[0] == 200
@@ -126,7 +126,7 @@ async def test_an_update_may_abort_what_runs(server: Server) -> None:
     assert versions(meta) == [before]
 
 
-async def test_a_retracted_request_goes_on_under_the_new_weights(server: Server) -> None:
+async def test_retracted_request_continues_with_the_new_weights(server: Server) -> None:
     running, before = await server.running(), str(server.loaded)
     assert (await server.post("/pause_generation", mode="retract"))[0] == 200
     status, label = await server.load()
@@ -136,7 +136,7 @@ async def test_a_retracted_request_goes_on_under_the_new_weights(server: Server)
     assert (versions(meta), meta["num_retractions"]) == ([before, label], 1)
 
 
-async def test_in_place_older_prefixes_stay_in_the_cache_for_whoever_has_no_other_key(
+async def test_in_place_update_keeps_older_prefixes_for_the_same_cache_key(
     server: Server,
 ) -> None:
     running, before = await server.running(extra_key="before"), str(server.loaded)
@@ -153,7 +153,7 @@ async def test_in_place_older_prefixes_stay_in_the_cache_for_whoever_has_no_othe
     assert again["cached_tokens"] == len(PROMPT) - 1
 
 
-async def test_in_place_an_update_that_cannot_empty_the_cache_is_refused_and_applied(
+async def test_in_place_update_that_must_empty_the_cache_is_refused_but_applied(
     server: Server,
 ) -> None:
     running, before = await server.running(), str(server.loaded)
@@ -166,7 +166,7 @@ async def test_in_place_an_update_that_cannot_empty_the_cache_is_refused_and_app
     assert versions(await running) == [before, label]
 
 
-async def test_during_a_pause_a_ping_is_answered_and_readiness_is_not(server: Server) -> None:
+async def test_paused_engine_answers_pings_but_is_not_ready(server: Server) -> None:
     assert (await server.post("/pause_generation", mode="retract"))[0] == 200
     found = {}
     for path in ("/ping", "/ready"):
@@ -178,7 +178,7 @@ async def test_during_a_pause_a_ping_is_answered_and_readiness_is_not(server: Se
         assert answer.status == 200
 
 
-async def test_people_may_chat_with_the_policy_that_is_served(server: Server) -> None:
+async def test_engine_answers_chats_with_the_served_weights(server: Server) -> None:
     said = [{"role": "user", "content": "1+1="}]
     status, answer = await server.post(
         "/v1/chat/completions", model="policy", messages=said, max_tokens=4
@@ -188,7 +188,7 @@ async def test_people_may_chat_with_the_policy_that_is_served(server: Server) ->
     assert answer["metadata"]["weight_version"] == str(server.loaded)
 
 
-async def test_a_groups_members_share_one_prefill(server: Server) -> None:
+async def test_members_of_a_group_share_a_prefill(server: Server) -> None:
     status, answer = await server.post(
         "/generate", input_ids=PROMPT, sampling_params={"n": 4, "max_new_tokens": 2}
     )

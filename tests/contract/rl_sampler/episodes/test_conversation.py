@@ -47,7 +47,7 @@ def shown(rollout: Rollout, model: Path) -> str:
     return re.sub(r"<\|\w+\|>", "", "".join(tokenizer.decode(part) for part in parts))
 
 
-def test_a_scenarios_turns_are_said_in_their_order(
+def test_scenario_turns_are_shown_in_order(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     sections = with_tools(trainer, tiny_model, kind="Conversation", **OPTIONS)
@@ -64,7 +64,7 @@ def test_a_scenarios_turns_are_said_in_their_order(
         assert shown(rollout, tiny_model) == "1+1=and thenthanks"
 
 
-def test_a_simulated_user_speaks_and_its_outage_is_sat_out(
+def test_conversation_waits_through_a_simulated_users_outage(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, server: JudgeServer
 ) -> None:
     user = {"endpoints": [server.endpoint("silent"), server.endpoint("curious")]}
@@ -93,7 +93,7 @@ def test_a_simulated_user_speaks_and_its_outage_is_sat_out(
     assert {task.attempt for task in trainer.stores.tasks.get([*before, held]).values()} == {1}
 
 
-def test_a_simulated_user_may_end_the_conversation(
+def test_simulated_user_may_end_the_conversation(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, server: JudgeServer
 ) -> None:
     user = {"endpoints": [server.endpoint("hangup")]}
@@ -104,7 +104,7 @@ def test_a_simulated_user_may_end_the_conversation(
     assert {len(one.turns) for one in trainer.chosen(tasks)} == {1}
 
 
-def test_react_explains_the_tools_and_tells_what_is_no_step(
+def test_react_agent_describes_tools_and_reports_malformed_steps(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     tool = {"entryPoint": "second_look:multiply", "options": {"largest": 99}}

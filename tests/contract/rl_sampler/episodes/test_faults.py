@@ -29,7 +29,7 @@ LOST = ("after its claim was lost", "the lease was lost")
 ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
 
 
-def test_a_damaged_policy_never_reaches_the_engine(
+def test_damaged_policy_never_reaches_the_engine(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(algorithm=ANY_AGE)
@@ -58,7 +58,7 @@ def test_a_damaged_policy_never_reaches_the_engine(
     assert document.update_failures > 0
 
 
-def test_a_dead_agents_work_is_taken_up_by_another(
+def test_work_of_a_dead_agent_is_continued_by_another(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
     first, second = make_pod("pod-a", agent=LONG), make_pod("pod-b", agent=LONG)
@@ -94,7 +94,7 @@ def test_a_dead_agents_work_is_taken_up_by_another(
     assert {stores.tasks.get([orphan.id])[orphan.id].attempt for orphan in orphans} == {2}
 
 
-def test_what_can_no_longer_be_trained_is_sampled_again(
+def test_stale_groups_are_ended_and_sampled_again(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
     pod = make_pod(agent=VERY_LONG, algorithm={"offPolicy": {"maxStaleness": 0}})
@@ -119,7 +119,7 @@ def test_what_can_no_longer_be_trained_is_sampled_again(
     assert {rollout.oldest_step for rollout in rollouts} == {1}
 
 
-def test_without_a_trainer_an_agent_takes_back_what_the_dead_hold(
+def test_agent_reaps_expired_claims_while_no_trainer_runs(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
     pod = make_pod()
@@ -134,7 +134,7 @@ def test_without_a_trainer_an_agent_takes_back_what_the_dead_hold(
     assert stores.tasks.get(tasks)[tasks[0]].attempt == 2
 
 
-def test_enough_members_complete_a_group_whose_deadline_is_over(
+def test_minimum_of_members_completes_a_group_after_its_deadline(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
     pod = make_pod(agent=VERY_LONG, algorithm=ANY_AGE)
@@ -149,7 +149,7 @@ def test_enough_members_complete_a_group_whose_deadline_is_over(
     assert len(stores.rollouts.get(done.rollouts)) == len(done.rollouts)
 
 
-def test_a_claim_that_was_taken_away_does_not_count(
+def test_claim_that_was_handed_back_elsewhere_does_not_count(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
     pod = make_pod(agent=VERY_LONG)
@@ -164,7 +164,7 @@ def test_a_claim_that_was_taken_away_does_not_count(
     assert len(trainer.chosen(tasks)) == 8
 
 
-def test_an_agent_that_comes_back_returns_its_own_claims(
+def test_restarted_agent_hands_back_its_own_claims(
     trainer: ScriptedTrainer, make_pod: MakePod
 ) -> None:
     pod = make_pod(agent=LONG)
@@ -187,7 +187,7 @@ def mortal_store(tmp_path: Path) -> Iterator[StoreServer]:
         yield server
 
 
-def test_the_store_may_be_away_for_a_while(
+def test_groups_survive_an_outage_of_the_document_store(
     mortal_store: StoreServer, minio_server: MinioServer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     settings = settings_of(mortal_store, minio_server)
@@ -215,7 +215,7 @@ def test_the_store_may_be_away_for_a_while(
         stores.close()
 
 
-def test_a_missing_model_is_refused_with_a_remedy(
+def test_missing_model_is_refused_with_a_remedy(
     make_pod: MakePod, trainer: ScriptedTrainer
 ) -> None:
     pod = make_pod(model={"uri": "s3://rl-data/models/nowhere"})
@@ -225,7 +225,7 @@ def test_a_missing_model_is_refused_with_a_remedy(
     assert b"Put a model" in ended.stderr
 
 
-def test_a_killed_engine_gets_its_policy_again(
+def test_killed_engine_is_given_its_policy_again(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(agent=LONG)

@@ -43,7 +43,7 @@ def gap(rollout: Rollout, folder: Path) -> float:
     return float((torch.tensor(said) - wanted).abs().max())
 
 
-def test_one_member_is_greedy_and_the_same_each_time(
+def test_baseline_member_is_greedy_and_the_same_each_time(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     pod = make_pod(algorithm={"estimator": {"kind": "ReMax"}, "groupSize": 1})
@@ -75,7 +75,7 @@ def test_one_member_is_greedy_and_the_same_each_time(
         assert (last.greedy, last.member) == (True, task.group_size)
 
 
-def test_it_is_greedy_in_every_turn(
+def test_baseline_member_is_greedy_in_every_turn(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     algorithm = {"estimator": {"kind": "ReMax"}, "groupSize": 4}

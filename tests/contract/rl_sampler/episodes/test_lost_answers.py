@@ -40,7 +40,7 @@ def behind(front: Front, store_settings: StoreSettings) -> StoreSettings:
     return StoreSettings.from_mapping(store_settings.to_mapping() | front.settings)
 
 
-def test_an_agent_goes_on_with_a_claim_whose_answer_it_never_got(
+def test_agent_recovers_a_claim_whose_answer_was_lost(
     front: Front, behind: StoreSettings, trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
     pod = make_pod(settings=behind)
@@ -55,7 +55,7 @@ def test_an_agent_goes_on_with_a_claim_whose_answer_it_never_got(
     assert pod.signal(signal.SIGTERM) == 0
 
 
-async def test_a_stopped_agent_hands_back_what_it_never_heard_of(
+async def test_stopped_agent_hands_back_a_claim_whose_answer_was_lost(
     front: Front, behind: StoreSettings, stores: Stores
 ) -> None:
     stores.tasks.insert([a_task()])
@@ -94,7 +94,7 @@ class Deaf(SharedStores):
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["ours", "taken by another"])
-async def test_a_renewal_that_meets_a_completed_task_takes_nothing_from_it(
+async def test_renewal_of_a_completed_task_does_not_lose_the_completion(
     stores: Stores, taken: bool
 ) -> None:
     stores.tasks.insert([a_task()])

@@ -99,7 +99,7 @@ def test_groups_are_sampled_updated_under_load_and_drained(
     assert (left.state, left.drained) == (SamplerState.GONE, True)
 
 
-def test_evaluation_is_by_exactly_its_version_and_comes_first(
+def test_evaluation_uses_exactly_its_version_and_comes_first(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     first = trainer.publish(seed=5)
@@ -122,7 +122,7 @@ def test_evaluation_is_by_exactly_its_version_and_comes_first(
     assert TaskState.DONE not in trainer.states(superseded).values()
 
 
-def test_tasks_that_nobody_can_sample_die_with_a_reason(
+def test_tasks_that_cannot_be_sampled_die_with_a_reason(
     trainer: ScriptedTrainer, make_pod: MakePod
 ) -> None:
     pod = make_pod()
@@ -147,7 +147,7 @@ def test_tasks_that_nobody_can_sample_die_with_a_reason(
     assert "names scorer Poetry, which this sampler does not have: use one of ExactMatch" in reason
 
 
-def test_an_unknown_scorer_keeps_the_sampler_registered_and_idle(
+def test_unknown_scorer_keeps_the_sampler_registered_and_idle(
     trainer: ScriptedTrainer, make_pod: MakePod
 ) -> None:
     pod = make_pod(reward={"scorers": [{"kind": "Poetry"}]})

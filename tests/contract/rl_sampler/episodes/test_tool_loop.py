@@ -14,7 +14,7 @@ from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.waiting import until
 
 
-def test_an_episode_goes_on_for_as_many_turns_as_it_must(
+def test_episode_goes_on_until_min_turns(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     pod = make_pod(**with_tools(trainer, tiny_model, minTurns=3, repetitionLimit=1000))
@@ -35,7 +35,7 @@ def test_an_episode_goes_on_for_as_many_turns_as_it_must(
     assert {len(one.turns) for one in answered} == {3}
 
 
-def test_tools_that_are_down_cost_no_attempt_and_are_no_reward(
+def test_down_tools_cost_no_attempt_and_are_never_a_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     sections = with_tools(trainer, tiny_model)
@@ -62,7 +62,7 @@ def test_tools_that_are_down_cost_no_attempt_and_are_no_reward(
     assert trainer.states([task])[task] is TaskState.RETRY
 
 
-def test_a_template_that_cannot_go_on_ends_the_task_with_the_reason(
+def test_template_without_several_turns_kills_the_task_with_a_reason(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     sections = with_tools(trainer, tiny_model)

@@ -83,7 +83,7 @@ def test_pods_that_start_together_ask_the_hub_once(make_stage: MakeStage, hub: F
     assert hub.described == {"main": 1}
 
 
-def test_trainer_and_samplers_have_the_same_model_whatever_the_branch_names_by_then(
+def test_trainer_and_samplers_use_the_same_commit_after_the_branch_moved(
     make_stage: MakeStage,
     hub: FakeHub,
     stores: Stores,
@@ -111,7 +111,7 @@ def test_trainer_and_samplers_have_the_same_model_whatever_the_branch_names_by_t
     assert hub.described == {"main": 1}
 
 
-def test_a_refusal_is_told_by_a_registration_until_it_is_mended(
+def test_hub_refusal_is_registered_until_it_is_fixed(
     make_stage: MakeStage, hub: FakeHub, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "BEAT_SECONDS", 0.1)
@@ -132,7 +132,7 @@ def test_a_refusal_is_told_by_a_registration_until_it_is_mended(
     assert stores.samplers.of_run(TRAINED) == [], "the agent registers anew"
 
 
-def test_a_hub_may_have_an_authority_of_its_own(
+def test_hub_may_have_its_own_certificate_authority(
     make_stage: MakeStage, hub: FakeHub, tmp_path: Path
 ) -> None:
     authority = Authority()
@@ -147,7 +147,7 @@ def test_a_hub_may_have_an_authority_of_its_own(
     assert own.url.startswith("https://")
 
 
-def test_what_lies_there_is_asked_for_by_nobody(make_stage: MakeStage, hub: FakeHub) -> None:
+def test_staged_model_is_not_requested_again(make_stage: MakeStage, hub: FakeHub) -> None:
     pod = make_stage("pod")
     assert pod.stage().returncode == 0
     asked = len(hub.requests)
@@ -156,7 +156,7 @@ def test_what_lies_there_is_asked_for_by_nobody(make_stage: MakeStage, hub: Fake
     assert len(hub.requests) == asked
 
 
-def test_a_model_in_a_bucket_is_nobodys_business_but_the_buckets(
+def test_model_in_a_bucket_needs_no_request_to_the_hub(
     make_stage: MakeStage, hub: FakeHub, stores: Stores
 ) -> None:
     for name, data in hub.commits[COMMIT].items():

@@ -31,7 +31,7 @@ def own_minio(tmp_path: Path) -> Iterator[MinioServer]:
         yield server
 
 
-def test_a_pointer_that_moves_three_times_during_one_download_leads_to_the_newest(
+def test_pointer_that_moves_during_a_download_leads_to_the_newest_policy(
     store_server: StoreServer, own_minio: MinioServer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     settings = settings_of(store_server, own_minio)
@@ -67,7 +67,7 @@ def test_a_pointer_that_moves_three_times_during_one_download_leads_to_the_newes
         assert pod.signal(signal.SIGTERM) == 0
 
 
-def test_tensors_of_other_shapes_than_the_models_never_reach_the_engine(
+def test_policy_with_other_tensor_shapes_never_reaches_the_engine(
     trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
 ) -> None:
     pod = make_pod(algorithm=ANY_AGE)

@@ -29,7 +29,7 @@ def relaying_pod(folder: Path, settings: StoreSettings, stores: Stores) -> Pod:
     return pod
 
 
-def test_a_pod_that_starts_takes_from_one_that_runs_what_the_bucket_no_longer_has(
+def test_new_pod_downloads_a_policy_from_a_peer(
     trainer: ScriptedTrainer, stores: Stores, store_settings: StoreSettings, tmp_path: Path
 ) -> None:
     first = relaying_pod(tmp_path / "pod-a", store_settings, stores)

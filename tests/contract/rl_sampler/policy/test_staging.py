@@ -47,7 +47,7 @@ def staged_names(weights: WeightsFolder) -> list[str]:
     return sorted(path.name for path in weights.policies.iterdir())
 
 
-def test_a_policy_is_staged_whole_and_once(
+def test_policy_is_staged_whole_and_once(
     stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer, stores: Stores
 ) -> None:
     pointer = trainer.publish(seed=1)
@@ -60,7 +60,7 @@ def test_a_policy_is_staged_whole_and_once(
     assert stager.stage(pointer, keep=[], cancelled=NEVER) == staged, "it is not read again"
 
 
-def test_a_staged_policy_that_rotted_is_thrown_away(
+def test_damaged_staged_policy_is_removed(
     stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer
 ) -> None:
     staged = stager.stage(trainer.publish(seed=1), keep=[], cancelled=NEVER)
@@ -75,7 +75,7 @@ def test_a_staged_policy_that_rotted_is_thrown_away(
     "damage",
     [lambda data: data[:-1], lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b""],
 )
-def test_damage_in_the_bucket_leaves_nothing_behind(
+def test_damaged_object_in_the_bucket_leaves_no_files(
     stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer, damage: Damage
 ) -> None:
     with pytest.raises(IntegrityError):
@@ -83,7 +83,7 @@ def test_damage_in_the_bucket_leaves_nothing_behind(
     assert staged_names(weights) == []
 
 
-def test_another_manifest_than_the_pointers_is_refused(
+def test_manifest_that_is_not_the_pointers_is_refused(
     stager: Stager, trainer: ScriptedTrainer, stores: Stores
 ) -> None:
     first, second = trainer.publish(seed=1), trainer.publish(seed=2)
@@ -94,7 +94,7 @@ def test_another_manifest_than_the_pointers_is_refused(
         stager.stage(first, keep=[], cancelled=NEVER)
 
 
-def test_a_policy_that_retention_removed_is_missing(
+def test_policy_that_retention_removed_is_missing(
     stager: Stager, trainer: ScriptedTrainer, stores: Stores
 ) -> None:
     pointer = trainer.publish(seed=1)
@@ -103,7 +103,7 @@ def test_a_policy_that_retention_removed_is_missing(
         stager.stage(pointer, keep=[], cancelled=NEVER)
 
 
-def test_older_policies_make_room_but_the_served_one_stays(
+def test_older_policies_are_removed_for_room_but_the_served_one_stays(
     stores: Stores, weights: WeightsFolder, trainer: ScriptedTrainer
 ) -> None:
     signature = model_signature(weights.base, precision="FP32")
@@ -128,7 +128,7 @@ def test_older_policies_make_room_but_the_served_one_stays(
     assert staged_names(weights) == [served.name], "all but the served one gave way"
 
 
-def test_staging_that_nobody_waits_for_ends(
+def test_cancelled_staging_ends_and_the_next_clears_its_files(
     stager: Stager, weights: WeightsFolder, trainer: ScriptedTrainer
 ) -> None:
     cancelled = threading.Event()
@@ -150,9 +150,7 @@ def put_model(objects: Objects, name: str, folder: Path) -> str:
     return objects.uri(f"{objects.prefix}{name}")
 
 
-def test_a_tokenizer_of_its_own_takes_the_place_of_the_models(
-    stores: Stores, tmp_path: Path
-) -> None:
+def test_tokenizer_uri_replaces_the_models_tokenizer(stores: Stores, tmp_path: Path) -> None:
     objects, model = stores.objects, save_tiny(tmp_path / "model")
     (model / "vocab.txt").write_text("of the model's own tokenizer")
     other = tmp_path / "tokenizer"
@@ -169,7 +167,7 @@ def test_a_tokenizer_of_its_own_takes_the_place_of_the_models(
     assert refused.value.refusal.field == "spec.model.tokenizerUri"
 
 
-def test_a_model_that_does_not_fit_is_not_downloaded(
+def test_model_without_room_on_the_disk_is_not_downloaded(
     stores: Stores, tmp_path: Path, trainer: ScriptedTrainer
 ) -> None:
     objects, folder = stores.objects, tmp_path / "other" / "base"

@@ -54,7 +54,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (SUM + "\nraise ValueError", CASES, 0),
     ],
 )
-def test_a_program_is_worth_what_its_tests_say(
+def test_code_scorer_gives_1_only_where_all_tests_pass(
     path: Path, answer: str | None, reference: str, value: float
 ) -> None:
     scorer = CodeScorer(Sandbox(path, seconds=2, megabytes=256))
@@ -72,7 +72,7 @@ def sevens() -> Tensors:
     return weights
 
 
-def test_a_sampler_rewards_programs_by_the_records_tests(
+def test_sampler_rewards_programs_by_the_records_tests(
     trainer: ScriptedTrainer, make_pod: MakePod, path: Path
 ) -> None:
     pod = make_pod(**PYTHON)

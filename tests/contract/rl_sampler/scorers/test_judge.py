@@ -77,7 +77,7 @@ async def court(tmp_path: Path) -> AsyncIterator[Court]:
 
 
 @pytest.mark.parametrize("first", ["broken", "busy", "strict", "chatty", "vague"])
-async def test_the_next_endpoint_judges_where_one_does_not(
+async def test_next_endpoint_judges_where_the_first_does_not(
     court: Court, server: JudgeServer, first: str
 ) -> None:
     judge = court.judge(nobody(), server.endpoint(first), server.endpoint())
@@ -106,15 +106,13 @@ async def test_requests_and_tokens_are_counted(court: Court, server: JudgeServer
         ("${conversation} ${response} $$5 <score>0</score>", 0.0),
     ],
 )
-async def test_a_prompt_of_ones_own_is_filled_in(
+async def test_judge_prompt_of_the_manifest_is_filled_in(
     court: Court, server: JudgeServer, prompt: str, score: float
 ) -> None:
     assert await court.judge(server.endpoint("echo"), prompt=prompt)(RIGHT) == score
 
 
-async def test_no_answer_is_worth_nothing_and_costs_nothing(
-    court: Court, server: JudgeServer
-) -> None:
+async def test_missing_answer_scores_0_without_a_request(court: Court, server: JudgeServer) -> None:
     empty = Response(text="4", answer=None, reference="4")
     assert await court.judge(server.endpoint())(empty) == 0.0
     assert court.counters.completions == {}
@@ -130,7 +128,7 @@ async def test_no_answer_is_worth_nothing_and_costs_nothing(
         ("echo", "no <score> in"),
     ],
 )
-async def test_a_judge_that_says_nothing_of_use_is_no_outage_and_no_reward(
+async def test_unusable_judge_reply_is_neither_an_outage_nor_a_reward(
     court: Court, server: JudgeServer, model: str, said: str
 ) -> None:
     judge = court.judge(server.endpoint(model), prompt="<score>2</score>")
@@ -139,7 +137,7 @@ async def test_a_judge_that_says_nothing_of_use_is_no_outage_and_no_reward(
     assert court.outages.known == {}
 
 
-async def test_who_asks_waits_through_an_outage(court: Court, server: JudgeServer) -> None:
+async def test_callers_wait_through_a_judges_outage(court: Court, server: JudgeServer) -> None:
     judge = court.judge(server.endpoint(), nobody())
     server.kill()
     asking = [asyncio.create_task(judge(RIGHT)) for _ in range(5)]
@@ -157,7 +155,7 @@ async def test_who_asks_waits_through_an_outage(court: Court, server: JudgeServe
     assert court.outages.known == {}
 
 
-async def test_a_judge_that_never_answers_is_away(court: Court, server: JudgeServer) -> None:
+async def test_judge_that_never_answers_is_an_outage(court: Court, server: JudgeServer) -> None:
     judge = court.judge(server.endpoint("slow"), server.endpoint("slow"), seconds=1)
     asking = asyncio.create_task(judge(RIGHT))
     await court.wait(lambda: bool(court.outages))
@@ -166,14 +164,14 @@ async def test_a_judge_that_never_answers_is_away(court: Court, server: JudgeSer
     await asyncio.gather(asking, return_exceptions=True)
 
 
-async def test_a_request_that_alone_gets_no_answer_is_given_up(
-    court: Court, server: JudgeServer
-) -> None:
+async def test_request_that_alone_gets_no_answer_fails(court: Court, server: JudgeServer) -> None:
     with pytest.raises(NoCompletionError, match="answered this request, but they answer others"):
         await court.judge(server.endpoint("shy"), seconds=1)(RIGHT)
 
 
-async def test_a_token_is_sent_read_anew_and_never_told(court: Court, tmp_path: Path) -> None:
+async def test_judge_token_is_read_for_each_request_and_never_shown(
+    court: Court, tmp_path: Path
+) -> None:
     folder = tmp_path / "scorer-0-0"
     folder.mkdir()
     with judging(token="hunter2") as guarded:
@@ -191,7 +189,7 @@ async def test_a_token_is_sent_read_anew_and_never_told(court: Court, tmp_path: 
 @pytest.mark.parametrize(
     ("prompt", "said"), [("${thread}", "placeholder ${thread}"), ("5 $ or more", "begins no")]
 )
-async def test_a_prompt_that_nobody_can_fill_in_is_refused(
+async def test_judge_prompt_with_unknown_placeholders_is_refused(
     court: Court, prompt: str, said: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
@@ -202,7 +200,7 @@ async def test_a_prompt_that_nobody_can_fill_in_is_refused(
     assert "${reference}" in refusal.remedy
 
 
-def test_a_judge_that_is_down_pauses_the_sampler_and_is_never_a_reward(
+def test_judge_outage_pauses_the_sampler_and_is_never_a_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, server: JudgeServer
 ) -> None:
     prompt = "Is ${response} right?"

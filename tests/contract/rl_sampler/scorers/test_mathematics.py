@@ -38,11 +38,13 @@ def checker() -> Iterator[MathChecker]:
         ("42", "42 " * 1000, False),
     ],
 )
-def test_values_are_compared(checker: MathChecker, reference: str, answer: str, same: bool) -> None:
+def test_math_answers_are_compared_by_value(
+    checker: MathChecker, reference: str, answer: str, same: bool
+) -> None:
     assert checker.same(reference, answer) is same
 
 
-def test_an_answer_that_nobody_can_work_out_is_wrong_and_the_next_one_is_judged(
+def test_math_answer_that_takes_too_long_is_wrong_and_the_next_is_scored(
     checker: MathChecker,
 ) -> None:
     with contextlib.closing(MathChecker(processor_seconds=1.0)) as hasty:
@@ -51,7 +53,7 @@ def test_an_answer_that_nobody_can_work_out_is_wrong_and_the_next_one_is_judged(
         assert hasty.same("42", "42") is True
 
 
-def test_a_worker_that_was_killed_is_nobodys_wrong_answer(checker: MathChecker) -> None:
+def test_killed_math_worker_raises_a_scoring_error(checker: MathChecker) -> None:
     assert checker.same("42", "42") is True
     process = checker._process
     assert process is not None
@@ -62,7 +64,7 @@ def test_a_worker_that_was_killed_is_nobodys_wrong_answer(checker: MathChecker) 
     assert checker.same("42", "42") is True
 
 
-def test_the_worker_has_no_secret_in_its_environment(
+def test_math_worker_has_no_secret_in_its_environment(
     checker: MathChecker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")

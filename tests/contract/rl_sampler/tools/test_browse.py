@@ -88,7 +88,7 @@ async def reading(tmp_path: Path) -> AsyncIterator[Reading]:
         await failovers.close()
 
 
-async def test_a_long_result_is_read_by_the_first_model_that_answers(
+async def test_long_result_is_summarised_by_the_first_model_that_answers(
     reading: Reading, server: JudgeServer
 ) -> None:
     endpoints = [server.endpoint(one) for one in ("broken", "silent", "echo", "steady")]
@@ -102,18 +102,20 @@ async def test_a_long_result_is_read_by_the_first_model_that_answers(
     assert "<result>" not in failed.result, "a tool's failure is told as it is"
 
 
-async def test_a_short_result_is_shown_as_it_is(reading: Reading, server: JudgeServer) -> None:
+async def test_short_result_is_not_summarised(reading: Reading, server: JudgeServer) -> None:
     tools = await reading.tools(server.endpoint("echo"), over=2)
     assert (await tools.call(SUM)).result == "42"
 
 
-async def test_models_of_no_use_are_no_result(reading: Reading, server: JudgeServer) -> None:
+async def test_unusable_browse_replies_raise_no_completion(
+    reading: Reading, server: JudgeServer
+) -> None:
     tools = await reading.tools(server.endpoint("silent"), server.endpoint("strict"))
     with pytest.raises(NoCompletionError, match=BROWSE_MODEL):
         await tools.call(SUM)
 
 
-async def test_an_outage_is_sat_out(reading: Reading, server: JudgeServer) -> None:
+async def test_browse_model_outage_is_waited_for(reading: Reading, server: JudgeServer) -> None:
     tools = await reading.tools(server.endpoint("echo"))
     outages = reading.failovers.outages
     server.kill()

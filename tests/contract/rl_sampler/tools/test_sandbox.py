@@ -170,7 +170,7 @@ def lines(outcome: Outcome) -> list[str]:
     return outcome.output.splitlines()
 
 
-def test_an_ordinary_program_runs(path: Path) -> None:
+def test_ordinary_program_runs(path: Path) -> None:
     code = "import asyncio, math, numpy, sys\nprint(numpy.ones(3).sum(), math.pi)\n"
     code += (
         "async def wait():\n    await asyncio.sleep(0)\n    print('waited')\nasyncio.run(wait())"
@@ -178,11 +178,11 @@ def test_an_ordinary_program_runs(path: Path) -> None:
     assert lines(run(path, code)) == ["3.0 3.141592653589793", "waited"]
 
 
-def test_calls_that_are_not_listed_are_refused(path: Path) -> None:
+def test_unlisted_system_calls_are_refused(path: Path) -> None:
     assert lines(run(path, TRY_CALLS)) == [f"{name} -1 1" for name in FORBIDDEN]
 
 
-def test_machine_code_for_another_machine_ends_the_program(path: Path) -> None:
+def test_i386_system_call_ends_the_program(path: Path) -> None:
     code = (
         "import ctypes, mmap\n"
         "page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\n"
@@ -194,17 +194,17 @@ def test_machine_code_for_another_machine_ends_the_program(path: Path) -> None:
     assert (outcome.ending, outcome.output) == ("failed", "before\n")
 
 
-def test_nothing_can_be_written(path: Path, tmp_path: Path) -> None:
+def test_no_file_can_be_written(path: Path, tmp_path: Path) -> None:
     found = lines(run(path, TRY_WRITING.replace("{name}", tmp_path.name)))
     assert found == ["30"] * 24
     assert not (Path("/dev/shm") / tmp_path.name).exists()
 
 
-def test_nobody_can_be_signalled_or_limited(path: Path) -> None:
+def test_other_processes_cannot_be_signalled_or_limited(path: Path) -> None:
     assert lines(run(path, TRY_SIGNALS)) == ["PermissionError"] * 7
 
 
-def test_the_network_cannot_be_reached(path: Path) -> None:
+def test_network_cannot_be_reached(path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         port = listener.getsockname()[1]
@@ -222,7 +222,7 @@ def test_the_network_cannot_be_reached(path: Path) -> None:
             listener.accept()
 
 
-def test_programs_read_neither_the_server_nor_each_other(path: Path) -> None:
+def test_programs_cannot_read_the_server_or_each_other(path: Path) -> None:
     async def both() -> list[Outcome]:
         sandbox = Sandbox(path, seconds=SECONDS, megabytes=MEGABYTES)
         return await asyncio.gather(*(sandbox.run(code) for code in (READ_NEIGHBOUR, BE_READ)))
@@ -256,7 +256,7 @@ def test_programs_read_neither_the_server_nor_each_other(path: Path) -> None:
         "not python",
     ],
 )
-def test_it_fails_by_itself(path: Path, code: str) -> None:
+def test_program_that_exceeds_a_limit_or_raises_has_failed(path: Path, code: str) -> None:
     assert run(path, code).ending == "failed"
 
 
@@ -270,14 +270,14 @@ def test_it_fails_by_itself(path: Path, code: str) -> None:
         "except ValueError:\n    pass\n",
     ],
 )
-def test_no_program_runs_for_ever(path: Path, before: str) -> None:
+def test_endless_program_ends_with_its_processor_time(path: Path, before: str) -> None:
     assert run(path, before + "while True:\n    pass", seconds=1).ending == "processor"
 
 
 @pytest.mark.parametrize(
     "code", ["time.sleep(1e6)", "while True:\n    print(1, flush=True)\n    time.sleep(0.01)"]
 )
-def test_a_program_that_waits_is_ended_too(code: str) -> None:
+def test_waiting_program_ends_with_its_wall_time(code: str) -> None:
     program = Program(code=f"import time\n{code}", seconds=2, megabytes=MEGABYTES)
     assert execute(program, wall_factor=1).ending == "wall"
 
@@ -297,7 +297,7 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def test_a_server_that_is_away_is_no_outcome(tmp_path: Path) -> None:
+def test_missing_sandbox_server_is_an_infrastructure_error(tmp_path: Path) -> None:
     path = tmp_path / "programs"
     sandbox = Sandbox(path, seconds=600, megabytes=MEGABYTES, start_seconds=0)
 

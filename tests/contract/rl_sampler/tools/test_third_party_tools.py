@@ -81,7 +81,7 @@ async def toolbox(servers: list[McpServer], tmp_path: Path) -> AsyncIterator[Too
     await made.close()
 
 
-async def test_a_tool_loop_uses_published_servers_as_they_are(toolbox: Toolbox) -> None:
+async def test_tool_loop_uses_published_servers_unchanged(toolbox: Toolbox) -> None:
     tools = await toolbox.open()
     assert {one.name for one in tools.listed} == {"calculate", "convert_time", "get_current_time"}
     played = await play(
@@ -104,5 +104,5 @@ async def test_a_tool_loop_uses_published_servers_as_they_are(toolbox: Toolbox) 
     assert nowhere.result in played.policy.contexts[2]
 
 
-async def test_a_second_group_lists_them_anew(toolbox: Toolbox) -> None:
+async def test_each_group_lists_the_tools_again(toolbox: Toolbox) -> None:
     assert (await toolbox.open()).listed == (await toolbox.open()).listed

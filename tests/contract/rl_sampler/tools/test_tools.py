@@ -79,7 +79,7 @@ async def outcome(toolbox: Toolbox, *calls: WantedCall) -> list[tuple[str, str]]
     return [(one.outcome, one.result) for one in made]
 
 
-async def test_tools_are_listed_called_and_their_failures_told(
+async def test_tools_are_listed_and_called_and_failures_are_results(
     make_toolbox: MakeToolbox, http_server: HttpServer, counters: Counters
 ) -> None:
     tools = await make_toolbox(over_http(http_server), longest=40).open()
@@ -103,7 +103,7 @@ async def test_tools_are_listed_called_and_their_failures_told(
     assert counters.tool_calls == {"answered": 1, "failed": 2, "refused": 3}
 
 
-async def test_a_slow_tool_is_told_apart_from_a_server_that_is_gone(
+async def test_slow_tool_is_distinguished_from_a_server_that_is_down(
     make_toolbox: MakeToolbox, http_server: HttpServer
 ) -> None:
     toolbox = make_toolbox(over_http(http_server, timeoutSeconds=3))  # it is opened in that time
@@ -112,7 +112,7 @@ async def test_a_slow_tool_is_told_apart_from_a_server_that_is_gone(
     assert "timed out" in text
 
 
-async def test_a_server_that_went_away_is_down_and_found_again(make_toolbox: MakeToolbox) -> None:
+async def test_restarted_server_is_connected_again(make_toolbox: MakeToolbox) -> None:
     server = HttpServer()
     server.start()
     try:
@@ -133,7 +133,7 @@ async def test_a_server_that_went_away_is_down_and_found_again(make_toolbox: Mak
         server.stop()
 
 
-async def test_a_command_is_started_and_started_again(make_toolbox: MakeToolbox) -> None:
+async def test_command_server_is_started_again_after_a_crash(make_toolbox: MakeToolbox) -> None:
     toolbox = make_toolbox(over_stdio())
     assert await outcome(toolbox, wanted("add", a=1, b=2), wanted("divide", a=1, b=0)) == [
         ("answered", "3"),
@@ -144,7 +144,9 @@ async def test_a_command_is_started_and_started_again(make_toolbox: MakeToolbox)
     assert await outcome(toolbox, wanted("add", a=1, b=2)) == [("answered", "3")]
 
 
-async def test_a_token_is_sent_and_never_told(make_toolbox: MakeToolbox, tmp_path: Path) -> None:
+async def test_server_token_is_sent_and_never_shown(
+    make_toolbox: MakeToolbox, tmp_path: Path
+) -> None:
     server = HttpServer(token="hunter2")
     server.start()
     try:
@@ -161,7 +163,7 @@ async def test_a_token_is_sent_and_never_told(make_toolbox: MakeToolbox, tmp_pat
         server.stop()
 
 
-async def test_equal_names_are_told_apart_by_their_servers(
+async def test_equal_tool_names_get_their_servers_name(
     make_toolbox: MakeToolbox, http_server: HttpServer
 ) -> None:
     toolbox = make_toolbox(over_http(http_server), over_http(http_server, name="second"))
@@ -172,7 +174,7 @@ async def test_equal_names_are_told_apart_by_their_servers(
     assert (await tools.call(wanted("second_add", a=1, b=2))).result == "3"
 
 
-async def test_nobody_listening_is_down_and_no_servers_are_no_tools(
+async def test_absent_server_is_down_and_no_servers_have_no_tools(
     make_toolbox: MakeToolbox,
 ) -> None:
     nobody = {"name": "nobody", "url": f"http://127.0.0.1:{deaf_port()}/mcp", "timeoutSeconds": 5}
@@ -183,7 +185,7 @@ async def test_nobody_listening_is_down_and_no_servers_are_no_tools(
     assert (await make_toolbox().open()).listed == []
 
 
-async def test_a_server_that_is_away_is_waited_for(make_toolbox: MakeToolbox) -> None:
+async def test_toolbox_waits_for_a_server_that_is_down(make_toolbox: MakeToolbox) -> None:
     server, outages = HttpServer(), Outages(serving=Serving(), problems=Problems())
     toolbox = WaitingToolbox(make_toolbox(over_http(server)), outages=outages)
     try:

@@ -40,7 +40,7 @@ def served(pod: Pod, *modules: Path) -> Pod:
     return pod
 
 
-def test_the_examples_scorer_tool_and_agent_work(
+def test_example_scorer_tool_and_agent_work(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     pod = make_pod(**of_example(trainer, tiny_model))
@@ -65,7 +65,7 @@ def test_the_examples_scorer_tool_and_agent_work(
     assert document.refusals == []
 
 
-def test_code_that_is_not_there_is_refused_and_nothing_is_claimed(
+def test_missing_user_code_is_refused_and_nothing_is_claimed(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     trainer.publish(weights=short_spoken())
@@ -83,7 +83,7 @@ def test_code_that_is_not_there_is_refused_and_nothing_is_claimed(
     assert set(trainer.states(tasks).values()) == {TaskState.PENDING}
 
 
-def test_a_scorer_that_raises_is_an_error_of_its_user_and_never_a_reward(
+def test_user_scorer_that_raises_is_a_user_error_and_never_a_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, tmp_path: Path
 ) -> None:
     folder = tmp_path / "theirs"

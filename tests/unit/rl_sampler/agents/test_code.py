@@ -31,7 +31,7 @@ async def code(script: list[str], **options: Any) -> Played:
     )
 
 
-async def test_programs_run_until_an_answer_has_none() -> None:
+async def test_code_agent_runs_programs_until_an_answer_has_none() -> None:
     """Gemma 3's template refuses messages of role tool."""
     played = await code([block("print(20 + 22)"), "It is 42."])
     assert played.reason is StopReason.STOP
@@ -52,7 +52,7 @@ async def test_programs_run_until_an_answer_has_none() -> None:
         ([block("print(20 + 22)")] * 2, {"repetitionLimit": 1}, StopReason.REPETITION, 1),
     ],
 )
-async def test_what_is_run_and_when_an_episode_ends(
+async def test_code_agent_runs_the_last_block_and_ends_as_declared(
     script: list[str], options: dict[str, int], reason: StopReason, calls: int
 ) -> None:
     played = await code(script, **options)
@@ -60,7 +60,7 @@ async def test_what_is_run_and_when_an_episode_ends(
     assert sum(len(turn.calls) for turn in played.member.turns) == calls
 
 
-async def test_an_early_answer_is_not_taken() -> None:
+async def test_code_agent_refuses_an_answer_before_min_turns() -> None:
     played = await code(["42", "42!"], minTurns=2)
     assert played.reason is StopReason.STOP
     assert TOO_EARLY in played.policy.contexts[1]

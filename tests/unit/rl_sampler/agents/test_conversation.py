@@ -17,7 +17,7 @@ async def talk(script: list[str], user: list[str], **options: Any) -> Played:
     return await play(script, user=user, kind="Conversation", **chosen)
 
 
-async def test_the_users_turns_are_said_one_after_the_other() -> None:
+async def test_scenario_turns_are_said_in_order() -> None:
     played = await talk(["one", "two", "three"], ["And then?", "Go on.<|im_end|>"])
     assert played.reason is StopReason.STOP
     assert [turn.text for turn in played.member.turns] == ["one", "two", "three"]
@@ -27,7 +27,7 @@ async def test_the_users_turns_are_said_one_after_the_other() -> None:
     assert [one["role"] for one in played.member.conversation] == ["user", "assistant"] * 3
 
 
-async def test_tools_may_be_called_before_the_user_is_answered() -> None:
+async def test_conversation_allows_tool_calls_before_the_answer() -> None:
     played = await talk(
         [call(a=1), "It is 42.", "You are welcome."],
         ["Thanks."],
@@ -43,13 +43,15 @@ async def test_tools_may_be_called_before_the_user_is_answered() -> None:
 @pytest.mark.parametrize(
     ("turns", "limit", "reason"), [(1, 2, StopReason.STOP), (2, 2, StopReason.TURNS)]
 )
-async def test_turns_are_bounded(turns: int, limit: int, reason: StopReason) -> None:
+async def test_conversation_ends_after_max_turns(
+    turns: int, limit: int, reason: StopReason
+) -> None:
     script = [f"answer {index}" for index in range(4)]
     played = await talk(script, ["more"] * turns, maxTurns=limit)
     assert (played.reason, len(played.member.turns)) == (reason, 2)
 
 
-def test_the_prompt_of_a_simulated_user_is_filled_in() -> None:
+def test_simulated_user_prompt_holds_scenario_and_conversation() -> None:
     template = prompt_of(PROMPT, PLACEHOLDERS, field="f")
     said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
     text = template.substitute(scenario="You want 42.", conversation=transcript(said))

@@ -49,7 +49,7 @@ def pointer(version: int, step: int) -> PolicyPointer:
         (("stop", "length"), ("1", "1"), True, True, False),
     ],
 )
-def test_only_an_update_spoils_answers(
+def test_answer_is_invalidated_only_by_an_update(
     kinds: tuple[str, ...], versions: tuple[str, ...], keyed: bool, updated: bool, invalidated: bool
 ) -> None:
     answer = [said(kind, version) for kind, version in zip(kinds, versions, strict=True)]
@@ -76,7 +76,7 @@ class UpdatedEngine:
     ("key", "first", "keys"),
     [("", lambda: said("abort"), ["", ""]), ("1", lambda: said(version="2"), ["1", "2"])],
 )
-async def test_a_spoilt_answer_is_thrown_away_and_asked_for_again(
+async def test_invalidated_answer_is_discarded_and_sampled_again(
     key: str, first: Callable[[], Generation], keys: list[str]
 ) -> None:
     serving = Serving(engine=ENGINE, policy=pointer(1, 5), cache_key=key)
@@ -92,7 +92,7 @@ async def test_a_spoilt_answer_is_thrown_away_and_asked_for_again(
     assert claim.sampling_step == 6, "its oldest tokens are of the second answer"
 
 
-def test_what_was_sampled_before_keeps_a_claims_age() -> None:
+def test_earlier_tokens_keep_a_claims_sampling_step() -> None:
     claim = Claim(a_task(), renewed=0.0)
     claim.note_sampling(5)
     claim.has_tokens = True

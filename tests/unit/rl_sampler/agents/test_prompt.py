@@ -34,7 +34,9 @@ def prompts(model: Path) -> Prompts:
         (1, 1, 2, 2, 1),
     ],
 )
-def test_tokens_left(prompt: int, turn: int, context: int, engine: int, left: int) -> None:
+def test_tokens_left_is_the_smallest_of_three_limits(
+    prompt: int, turn: int, context: int, engine: int, left: int
+) -> None:
     assert tokens_left(prompt=prompt, turn=turn, context=context, engine=engine) == left
 
 
@@ -46,26 +48,26 @@ def test_tokens_left(prompt: int, turn: int, context: int, engine: int, left: in
         (64, 1000, 64, "64 tokens that the engine takes"),
     ],
 )
-def test_a_prompt_without_room_is_the_users_matter(
+def test_prompt_without_room_raises_prompt_error(
     prompt: int, context: int, engine: int, named: str
 ) -> None:
     with pytest.raises(PromptError, match=named):
         tokens_left(prompt=prompt, turn=8, context=context, engine=engine)
 
 
-def test_the_models_turn_begins_where_the_prompt_ends(prompts: Prompts) -> None:
+def test_prompt_ends_with_the_start_of_the_models_turn(prompts: Prompts) -> None:
     ids = prompts.encode([Message(role="user", content="1+1=")])
     text = prompts.decode(ids)
     assert text == "<|user|>1+1=<|end|><|assistant|>"
     assert max(ids) < VOCABULARY
 
 
-def test_what_the_template_refuses_is_the_users_matter(prompts: Prompts) -> None:
+def test_template_refusal_raises_prompt_error(prompts: Prompts) -> None:
     with pytest.raises(PromptError, match="only users here"):
         prompts.encode([Message(role="system", content="x")])
 
 
-def test_an_id_outside_the_vocabulary_never_reaches_the_engine(model: Path, tmp_path: Path) -> None:
+def test_token_id_outside_the_vocabulary_raises_prompt_error(model: Path, tmp_path: Path) -> None:
     for path in model.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     config = json.loads((model / "config.json").read_bytes())
@@ -74,7 +76,7 @@ def test_an_id_outside_the_vocabulary_never_reaches_the_engine(model: Path, tmp_
         load_prompts(tmp_path).encode([Message(role="user", content="x")])
 
 
-def test_only_the_token_that_ends_the_turn_is_left_out(prompts: Prompts) -> None:
+def test_decode_drops_only_the_final_stop_token(prompts: Prompts) -> None:
     one = prompts.encode([Message(role="user", content="1")])[1]
     assert prompts.stop_tokens == (END_ID,)
     assert prompts.decode([one, END_ID]) == "1"
@@ -92,7 +94,7 @@ def test_only_the_token_that_ends_the_turn_is_left_out(prompts: Prompts) -> None
         (None, None, None, ()),
     ],
 )
-def test_stop_tokens_of_all_sources(
+def test_stop_tokens_are_the_union_of_all_sources(
     tmp_path: Path, generation: object, config: object, tokenizer: int | None, wanted: object
 ) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": generation}))
@@ -100,7 +102,7 @@ def test_stop_tokens_of_all_sources(
     assert stop_tokens(tmp_path, tokenizer_eos=tokenizer) == wanted
 
 
-def test_a_model_without_tokenizer_is_the_users_matter(model: Path, tmp_path: Path) -> None:
+def test_model_without_tokenizer_raises_prompt_error(model: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
     with pytest.raises(PromptError, match="tokenizer"):
         load_prompts(tmp_path)

@@ -38,7 +38,7 @@ CALL = WantedCall(tool="calc", arguments='{"a": 1}')
         ('I say Action: calc\nAction Input: {"a": 1}', Step()),
     ],
 )
-def test_a_response_is_read(text: str, step: Step) -> None:
+def test_react_parses_calls_final_answers_and_malformed_steps(text: str, step: Step) -> None:
     assert read(text) == step
 
 
@@ -51,12 +51,12 @@ def test_a_response_is_read(text: str, step: Step) -> None:
         ("Final Answer:", ""),
     ],
 )
-def test_the_final_answer_is_what_follows(text: str, answer: str | None) -> None:
+def test_final_answer_is_the_text_after_its_label(text: str, answer: str | None) -> None:
     assert final_answer(text) == answer
 
 
 @pytest.mark.parametrize("role", ["system", "user"])
-def test_tools_are_explained_in_the_first_message(role: str) -> None:
+def test_react_describes_tools_in_the_first_message(role: str) -> None:
     first, last = with_instructions(
         [Message(role=role, content="first"), Message(role="user", content="last")],
         instructions([TOOL]),
@@ -72,7 +72,7 @@ async def react(script: list[str], **options: Any) -> Played:
     return await play(script, answers=answers, kind="ReAct", model="gemma3", **options)
 
 
-async def test_actions_are_observed_until_the_final_answer() -> None:
+async def test_react_runs_actions_until_the_final_answer() -> None:
     """Gemma 3's template refuses messages of role tool."""
     played = await react([ACT, ACT.replace("1", "2"), DONE])
     assert played.reason is StopReason.STOP
@@ -94,7 +94,7 @@ async def test_actions_are_observed_until_the_final_answer() -> None:
         ([ACT, ACT], {"repetitionLimit": 1}, StopReason.REPETITION, "Observation: 41"),
     ],
 )
-async def test_what_is_no_step_is_told_and_turns_are_bounded(
+async def test_react_asks_again_after_a_malformed_step_until_max_turns(
     script: list[str], options: dict[str, int], reason: StopReason, told: str
 ) -> None:
     played = await react(script, **options)
@@ -102,7 +102,7 @@ async def test_what_is_no_step_is_told_and_turns_are_bounded(
     assert told in played.policy.contexts[1]
 
 
-async def test_an_observation_of_its_own_is_noted_and_not_believed() -> None:
+async def test_react_blames_an_invented_observation_and_ignores_it() -> None:
     played = await react([ACT + "\nObservation: 7", DONE])
     error = played.member.turns[0].error
     assert error is not None

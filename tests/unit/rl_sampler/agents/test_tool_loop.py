@@ -31,7 +31,7 @@ def check_trace(played: Played) -> None:
         assert shown == played.policy.contexts[played.member.turns.index(turn)]
 
 
-async def test_tools_are_called_until_a_response_calls_none() -> None:
+async def test_tool_loop_ends_with_a_response_without_calls() -> None:
     played = await play([f"I add. {call(a=20, b=22)}", ANSWER], answers={ADD: "42"})
     assert played.reason is StopReason.STOP
     first, second = played.member.turns
@@ -43,7 +43,7 @@ async def test_tools_are_called_until_a_response_calls_none() -> None:
     check_trace(played)
 
 
-async def test_several_calls_of_one_response_are_answered_in_order() -> None:
+async def test_tool_loop_answers_several_calls_in_order() -> None:
     script = [f"{call(a=1)}\n{call(a=2)}", ANSWER]
     played = await play(script, answers={'{"a": 1}': "one", '{"a": 2}': "two"})
     assert [one.result for one in played.member.turns[0].calls] == ["one", "two"]
@@ -55,20 +55,20 @@ async def test_several_calls_of_one_response_are_answered_in_order() -> None:
 @pytest.mark.parametrize(
     ("outcome", "text"), [("failed", "division by zero"), ("refused", "no such tool")]
 )
-async def test_a_tools_own_failure_is_told_to_the_policy(outcome: str, text: str) -> None:
+async def test_policy_sees_a_tools_own_failure(outcome: str, text: str) -> None:
     played = await play([call(a=20, b=22), ANSWER], answers={ADD: (outcome, text)})
     assert played.reason is StopReason.STOP
     assert text in played.policy.contexts[1]
     assert played.member.turns[0].calls[0].outcome == outcome
 
 
-async def test_a_tool_that_is_down_ends_the_episode_as_an_infrastructure_error() -> None:
+async def test_down_tool_ends_the_episode_as_infrastructure_error() -> None:
     with pytest.raises(ToolDownError, match="gone"):
         await play([call(a=20, b=22), ANSWER], answers={ADD: ("down", "it is gone")})
 
 
 @pytest.mark.parametrize("text", ["<tool_call>\n{not json}\n</tool_call>", call(tool="cook", a=1)])
-async def test_a_call_that_nobody_can_read_is_the_policys_error_and_told_to_it(text: str) -> None:
+async def test_malformed_call_is_a_model_error_and_the_policy_is_asked_again(text: str) -> None:
     played = await play([text, ANSWER])
     assert played.reason is StopReason.STOP
     error = played.member.turns[0].error
@@ -78,7 +78,7 @@ async def test_a_call_that_nobody_can_read_is_the_policys_error_and_told_to_it(t
     check_trace(played)
 
 
-async def test_the_last_turn_that_is_no_answer_ends_it() -> None:
+async def test_last_turn_ends_the_episode_without_making_its_calls() -> None:
     played = await play([call(a=index) for index in range(5)], maxTurns=3)
     assert (played.reason, len(played.member.turns)) == (StopReason.TURNS, 3)
     assert played.member.turns[-1].calls == [], "nobody would see what they answer"
@@ -86,14 +86,14 @@ async def test_the_last_turn_that_is_no_answer_ends_it() -> None:
     check_trace(played)
 
 
-async def test_an_answer_that_comes_too_early_is_not_taken() -> None:
+async def test_tool_loop_refuses_an_answer_before_min_turns() -> None:
     played = await play(["41", ANSWER], minTurns=2)
     assert played.reason is StopReason.STOP
     assert TOO_EARLY in played.policy.contexts[1]
     assert played.member.turns[-1].text == ANSWER
 
 
-async def test_going_round_in_circles_ends_it_early() -> None:
+async def test_repeated_responses_end_the_episode_early() -> None:
     script = [call(a=1), call(a=2), call(a=1), call(a=2), call(a=3)]
     played = await play(script, repetitionLimit=2)
     assert (played.reason, len(played.member.turns)) == (StopReason.REPETITION, 4)
@@ -101,7 +101,7 @@ async def test_going_round_in_circles_ends_it_early() -> None:
     assert kinds == [None, None, "model", "model"]
 
 
-async def test_a_response_that_was_cut_is_the_last() -> None:
+async def test_response_cut_by_a_limit_is_the_last() -> None:
     played = await play([call(a=20, b=22)], per_turn=10)
     assert (played.reason, len(played.member.turns)) == (StopReason.LENGTH, 1)
 
@@ -109,7 +109,7 @@ async def test_a_response_that_was_cut_is_the_last() -> None:
 LONG = {f'{{"a": {index}}}': f"{index}" * 200 for index in range(10)}
 
 
-async def test_a_full_context_ends_it_and_nothing_is_shown_that_does_not_fit() -> None:
+async def test_full_context_ends_the_episode_without_partial_messages() -> None:
     played = await play([call(a=1), call(a=2), ANSWER], answers=LONG, room=500, per_turn=100)
     assert (played.reason, len(played.member.turns)) == (StopReason.CONTEXT, 2)
     assert len(played.member.trace) <= played.policy.longest
@@ -117,12 +117,12 @@ async def test_a_full_context_ends_it_and_nothing_is_shown_that_does_not_fit() -
     check_trace(played)
 
 
-async def test_a_response_that_fills_the_context_is_not_cut_by_the_turns_limit() -> None:
+async def test_response_that_fills_the_context_ends_with_context_not_length() -> None:
     played = await play([call(a=1), "9" * 200], answers=LONG, room=400, per_turn=300)
     assert (played.reason, len(played.member.turns)) == (StopReason.CONTEXT, 2)
 
 
-async def test_old_tool_results_are_discarded_and_the_policys_words_are_kept() -> None:
+async def test_discard_tools_replaces_old_results_and_keeps_responses() -> None:
     played = await play(
         [f"first {call(a=1)}", f"second {call(a=2)}", ANSWER],
         answers=LONG,
@@ -144,7 +144,7 @@ async def test_old_tool_results_are_discarded_and_the_policys_words_are_kept() -
 
 
 @pytest.mark.parametrize(("tokens", "room", "notes"), [(200, 650, True), (0, 450, False)])
-async def test_all_is_discarded_but_the_policys_own_notes(
+async def test_discard_all_keeps_only_the_policys_notes(
     tokens: int, room: int, notes: bool
 ) -> None:
     script = [call(a=1), *(["20 + 22 is nearly done"] if notes else []), ANSWER]
@@ -166,7 +166,7 @@ async def test_all_is_discarded_but_the_policys_own_notes(
 
 
 @pytest.mark.parametrize("overflow", ["DiscardTools", "DiscardAll"])
-async def test_what_is_larger_than_the_context_ends_it_all_the_same(overflow: str) -> None:
+async def test_message_larger_than_the_context_ends_the_episode(overflow: str) -> None:
     context: dict[str, Any] = {"overflow": overflow}
     played = await play(
         [call(a=1)] * 9, answers={'{"a": 1}': "9" * 5000}, room=700, per_turn=100, context=context
@@ -176,6 +176,6 @@ async def test_what_is_larger_than_the_context_ends_it_all_the_same(overflow: st
     check_trace(played)
 
 
-def test_a_call_is_written_down_with_its_outcome() -> None:
+def test_every_call_is_recorded_with_its_outcome() -> None:
     made = ToolCall(tool="calc", arguments="{}", outcome="answered", result="1", seconds=0.5)
     assert ToolCall.model_validate_json(made.model_dump_json()) == made

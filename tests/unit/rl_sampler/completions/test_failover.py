@@ -50,21 +50,21 @@ def number(text: str) -> float:
         raise UnreadableError(f"{text!r} is no number") from error
 
 
-async def test_the_next_is_asked_where_the_first_does_not_answer_and_rests() -> None:
+async def test_failover_asks_the_next_endpoint_while_the_first_backs_off() -> None:
     first, second = Script("first", [None]), Script("second", ["0.5", "0.6"])
     asking = failover(first, second)
     assert [await asking.ask(QUESTION, number) for _ in range(2)] == [0.5, 0.6]
     assert (first.asked, second.asked) == (1, 2)
 
 
-async def test_one_at_rest_is_asked_before_giving_up() -> None:
+async def test_failover_asks_an_endpoint_that_backs_off_before_it_fails() -> None:
     first, second = Script("first", [None, "0.9"]), Script("second", ["0.5", "good"])
     asking = failover(first, second)
     assert await asking.ask(QUESTION, number) == 0.5
     assert await asking.ask(QUESTION, number) == 0.9
 
 
-async def test_nobody_of_use_is_an_error_with_each_complaint() -> None:
+async def test_failover_error_lists_the_complaint_of_each_endpoint() -> None:
     asking = failover(Script("first", ["well"]), Script("second", ["good"]))
     with pytest.raises(NoCompletionError, match="'well' is no number; 'good' is no number"):
         await asking.ask(QUESTION, number)

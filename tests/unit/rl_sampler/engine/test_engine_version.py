@@ -25,12 +25,12 @@ async def server_info(version: str) -> str:
 
 
 @pytest.mark.parametrize("version", ["0.5.21", "0.5.23", "0.5.23.post1", "0.5.99rc1"])
-async def test_known_versions_are_spoken_with(version: str) -> None:
+async def test_supported_engine_versions_are_accepted(version: str) -> None:
     assert await server_info(version) == version
 
 
 @pytest.mark.parametrize("version", ["0.4.10", "0.5.20", "0.6.0", "1.0", "unknown"])
-async def test_others_are_refused_with_the_versions_that_would_do(version: str) -> None:
+async def test_other_engine_versions_are_refused_with_the_supported_range(version: str) -> None:
     with pytest.raises(
         EngineUnsupportedError, match=r"agent supports 0\.5\.21 up to.* 0\.6\.0"
     ) as no:
@@ -52,5 +52,5 @@ async def told(*, runs: int) -> int:
 
 
 @pytest.mark.parametrize(("runs", "slots"), [(1, 64), (2, 32), (3, 21), (100, 1)])
-async def test_runs_share_the_slots_equally(runs: int, slots: int) -> None:
+async def test_runs_share_the_engines_slots_equally(runs: int, slots: int) -> None:
     assert await told(runs=runs) == slots

@@ -4,7 +4,7 @@ from rl_sampler.engine.client import PingResult
 from rl_sampler.engine.health import EngineHealth
 
 
-def test_an_engine_may_take_its_time_to_start_and_to_restart() -> None:
+def test_engine_may_use_its_startup_seconds_after_each_start() -> None:
     health = EngineHealth(startup_seconds=100, now=0)
     health.observe(PingResult.NOT_LISTENING, now=90)
     assert not health.restart_reason(now=100)
@@ -16,7 +16,7 @@ def test_an_engine_may_take_its_time_to_start_and_to_restart() -> None:
     assert health.restart_reason(now=601)
 
 
-def test_an_engine_that_listens_and_does_not_answer_is_restarted() -> None:
+def test_unhealthy_engine_is_restarted_after_a_minute() -> None:
     health = EngineHealth(startup_seconds=1000, now=0)
     health.observe(PingResult.ANSWERS, now=1)
     for second in range(2, 70):
@@ -25,7 +25,7 @@ def test_an_engine_that_listens_and_does_not_answer_is_restarted() -> None:
     assert "pings" in health.restart_reason(now=63)
 
 
-def test_unknown_weights_ask_for_a_restart_until_the_process_is_gone() -> None:
+def test_restart_request_for_unknown_weights_ends_with_the_process() -> None:
     health = EngineHealth(startup_seconds=10, now=0)
     health.request_restart("unknown weights")
     health.observe(PingResult.ANSWERS, now=1)

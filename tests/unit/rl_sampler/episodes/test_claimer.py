@@ -39,7 +39,7 @@ def pointer(version: int, step: int) -> PolicyPointer:
         (5, None, None, []),
     ],
 )
-def test_only_what_can_become_data_is_claimed(
+def test_only_queues_whose_tasks_can_become_data_are_open(
     step: int,
     published: PolicyPointer | None,
     held: PolicyPointer | None,
@@ -49,7 +49,7 @@ def test_only_what_can_become_data_is_claimed(
     assert open_queues(serving, max_staleness=2) == open_ones
 
 
-def test_nothing_is_claimed_without_run_engine_or_after_the_outcome() -> None:
+def test_no_queue_is_open_without_run_or_engine_or_after_the_outcome() -> None:
     held = pointer(1, 0)
     run = a_run(policy=held)
     assert open_queues(Serving(run=run, policy=held), max_staleness=1) == []
@@ -58,7 +58,7 @@ def test_nothing_is_claimed_without_run_engine_or_after_the_outcome() -> None:
     assert open_queues(Serving(run=ended, engine=ENGINE, policy=held), max_staleness=1) == []
 
 
-async def test_slots_are_never_overbooked_and_a_large_group_goes_alone() -> None:
+async def test_slots_are_never_overbooked_and_a_large_group_runs_alone() -> None:
     slots, running, most = Slots(), 0, 0
 
     async def group(size: int) -> None:
@@ -75,7 +75,7 @@ async def test_slots_are_never_overbooked_and_a_large_group_goes_alone() -> None
         pass
 
 
-async def test_a_claim_that_is_ended_drops_all_of_its_work() -> None:
+async def test_ending_a_claim_cancels_all_of_its_work() -> None:
     claim = Claim(task=a_task(), renewed=0.0)
     dropped: list[int] = []
 
@@ -98,7 +98,7 @@ async def test_a_claim_that_is_ended_drops_all_of_its_work() -> None:
     assert len(dropped) == 3, "work that comes too late is not begun"
 
 
-async def test_whoever_works_on_a_claim_may_be_cancelled_without_ending_it() -> None:
+async def test_cancelling_work_does_not_end_its_claim() -> None:
     claim = Claim(task=a_task(), renewed=0.0)
     work = asyncio.create_task(claim.run(asyncio.Event().wait()))
     await asyncio.sleep(0)
@@ -108,14 +108,14 @@ async def test_whoever_works_on_a_claim_may_be_cancelled_without_ending_it() -> 
     assert claim.ended == ""
 
 
-def test_the_first_tokens_of_an_episode_decide_its_age() -> None:
+def test_oldest_tokens_decide_when_a_claim_is_stale() -> None:
     claim = Claim(task=a_task(), renewed=0.0)
     claim.note_sampling(3)
     claim.note_sampling(5)
     assert claim.sampling_step == 3
 
 
-def test_problems_stand_until_they_are_cleared(caplog: pytest.LogCaptureFixture) -> None:
+def test_problems_stay_until_they_are_cleared(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     problems = Problems(clock=lambda: now)
     for attempt in range(5):
@@ -154,7 +154,7 @@ class EndlessBook:
         pass
 
 
-async def test_no_more_is_claimed_until_the_engine_gives_slots_back() -> None:
+async def test_claimer_waits_for_free_slots_with_one_group_queued() -> None:
     slots, book, done = Slots(), EndlessBook(), asyncio.Queue[None]()
     served = pointer(1, 0)
     serving = Serving(

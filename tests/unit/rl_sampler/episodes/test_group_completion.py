@@ -35,19 +35,19 @@ SOME_MEASURED = a_task(group_size=4, attempt=1, baseline=True, minimum=2, deadli
         (SOME_MEASURED, {0, 3, 4}, -9, [0, 3, 4]),
     ],
 )
-def test_a_group_is_complete_by_its_declaration(
+def test_group_is_complete_by_its_declared_minimum_and_deadline(
     task: Task, finished: set[int], left: float, members: list[int] | None
 ) -> None:
     assert members_to_complete(finished, task, seconds_left=left) == members
 
 
-def test_the_deadline_counts_from_the_first_claim() -> None:
+def test_deadline_counts_from_the_first_claim() -> None:
     task = a_task(attempt=3, first_claimed_at=1000, deadline_seconds=60, lease_until=1050)
     assert seconds_left(task, lease_seconds=30, elapsed=0) == 40
     assert seconds_left(task, lease_seconds=30, elapsed=50) == -10
 
 
-async def test_stragglers_are_cut_only_after_the_deadline_and_with_enough() -> None:
+async def test_stragglers_are_cancelled_after_the_deadline_with_enough_results() -> None:
     late, cut = asyncio.Event(), []
 
     async def member(number: int) -> int:
@@ -70,7 +70,7 @@ async def test_stragglers_are_cut_only_after_the_deadline_and_with_enough() -> N
     assert cut == [3]
 
 
-async def test_what_is_needed_is_waited_for_whatever_else_is_there() -> None:
+async def test_needed_members_are_waited_for_after_the_deadline() -> None:
     late = asyncio.Event()
 
     async def member(number: int) -> int:
@@ -86,7 +86,7 @@ async def test_what_is_needed_is_waited_for_whatever_else_is_there() -> None:
     assert await running == {0: 0, 1: 1, 2: 2}
 
 
-async def test_an_error_ends_the_others() -> None:
+async def test_first_error_cancels_the_other_members() -> None:
     async def fails() -> int:
         raise ValueError("broken")
 

@@ -43,7 +43,7 @@ def a_generation(**changes: Any) -> Generation:
     return Generation.model_validate({"output_ids": output, "meta_info": meta | changes})
 
 
-def test_a_rollout_holds_the_trace_token_by_token() -> None:
+def test_rollout_holds_the_trace_token_by_token() -> None:
     task = a_task(attempt=3, owner="me", temperature=0.7)
     trace = Trace()
     trace.restart([5, 6])
@@ -77,7 +77,7 @@ def test_a_rollout_holds_the_trace_token_by_token() -> None:
     assert (timings.tool_seconds, timings.score_seconds, timings.claimed_at) == (6, 4, 9)
 
 
-def test_turns_extend_one_sequence_until_another_is_begun() -> None:
+def test_turns_extend_a_sequence_until_another_begins() -> None:
     trace = Trace()
     trace.restart([5, 6])
     trace.respond(a_generation(), known=KNOWN)
@@ -94,7 +94,7 @@ def test_turns_extend_one_sequence_until_another_is_begun() -> None:
     assert [(span.start, span.end) for span in trace.spans] == [(2, 4), (5, 7), (10, 12)]
 
 
-def test_what_is_refused_leaves_the_trace_as_it_was() -> None:
+def test_refused_response_leaves_the_trace_unchanged() -> None:
     trace = Trace()
     trace.restart([5, 6])
     with pytest.raises(EngineProtocolError):
@@ -102,7 +102,7 @@ def test_what_is_refused_leaves_the_trace_as_it_was() -> None:
     assert (trace.tokens, list(trace.mask), trace.spans) == ([5, 6], [0, 0], [])
 
 
-def test_a_member_that_failed_is_kept_and_is_never_data() -> None:
+def test_failed_member_is_stored_but_never_usable() -> None:
     error = RolloutError(kind="infrastructure", message="no tool")
     ending = Ending(stop_reason=StopReason.ERROR, error=error)
     task = a_task(attempt=2)
@@ -135,7 +135,9 @@ def test_a_member_that_failed_is_kept_and_is_never_data() -> None:
         ({"weight_versions": []}, "0 of 2"),
     ],
 )
-def test_what_the_engine_cannot_vouch_for_is_no_data(changes: dict[str, Any], message: str) -> None:
+def test_malformed_generation_raises_a_protocol_error(
+    changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(EngineProtocolError, match=message):
         Trace().respond(a_generation(**changes), known=KNOWN)
 
@@ -148,7 +150,7 @@ def test_what_the_engine_cannot_vouch_for_is_no_data(changes: dict[str, Any], me
         ([("4", 0, 2), ("4", 2, 5)], [(4, 3, 2, 7)]),
     ],
 )
-def test_version_spans(
+def test_version_spans_are_shifted_and_merged(
     found: list[tuple[str, int, int]], wanted: list[tuple[int, int, int, int]]
 ) -> None:
     spans = version_spans(
@@ -170,7 +172,7 @@ def test_version_spans(
         [("4", 0, 6)],
     ],
 )
-def test_spans_with_gaps_or_overlaps_are_refused(found: list[tuple[str, int, int]]) -> None:
+def test_version_spans_with_gaps_or_overlaps_are_refused(found: list[tuple[str, int, int]]) -> None:
     with pytest.raises(EngineProtocolError):
         version_spans(
             [EngineSpan(version=v, start=a, end=b) for v, a, b in found],
@@ -184,7 +186,9 @@ def test_spans_with_gaps_or_overlaps_are_refused(found: list[tuple[str, int, int
     prompt=st.integers(1, 20),
     parts=st.lists(st.tuples(st.sampled_from(["4", "5"]), st.integers(1, 9)), min_size=1),
 )
-def test_spans_cover_every_generated_token_once(prompt: int, parts: list[tuple[str, int]]) -> None:
+def test_version_spans_cover_every_generated_token_once(
+    prompt: int, parts: list[tuple[str, int]]
+) -> None:
     found, position = [], 0
     for version, length in parts:
         found.append(EngineSpan(version=version, start=position, end=position + length))
@@ -203,21 +207,21 @@ def spans_of(*versions: tuple[int, int]) -> list[VersionSpan]:
     ]
 
 
-def test_the_oldest_token_decides_whether_a_member_trains() -> None:
+def test_oldest_token_decides_whether_a_member_is_usable() -> None:
     task = a_task()
     rollout = a_rollout(task, spans=spans_of((4, 3), (5, 4)))
     assert is_usable(rollout, task=task, oldest_step=3)
     assert not is_usable(rollout, task=task, oldest_step=4)
 
 
-def test_an_evaluation_is_by_one_version_alone() -> None:
+def test_evaluation_member_is_usable_only_for_its_version() -> None:
     task = a_task(queue=Queue.EVALUATION, evaluation_version=5)
     assert is_usable(a_rollout(task, spans=spans_of((5, 4))), task=task, oldest_step=99)
     assert not is_usable(a_rollout(task, spans=spans_of((4, 3), (5, 4))), task=task, oldest_step=0)
     assert not is_usable(a_rollout(task, spans=spans_of((4, 3))), task=task, oldest_step=0)
 
 
-def test_fresh_members_of_earlier_attempts_are_adopted() -> None:
+def test_usable_members_of_earlier_attempts_are_adopted() -> None:
     task = a_task(attempt=3, group_size=3)
     first, second = (task.model_copy(update={"attempt": one}) for one in (1, 2))
     found = [

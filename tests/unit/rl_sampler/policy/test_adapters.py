@@ -49,7 +49,7 @@ def staged(version: int, folder: str = "") -> Staged:
     return Staged(pointer=pointer, folder=Path(folder or f"/w/{version}"))
 
 
-async def test_a_version_is_loaded_beside_the_others_and_they_go_when_nobody_needs_them() -> None:
+async def test_adapters_are_loaded_beside_others_and_unloaded_when_unused() -> None:
     held = Held()
     adapters = adapters_of(held)
     for version in (1, 2, 3):
@@ -61,7 +61,7 @@ async def test_a_version_is_loaded_beside_the_others_and_they_go_when_nobody_nee
     assert held.calls == ["load 1", "load 2", "load 3", "unload 2", "unload 1"]
 
 
-async def test_what_the_engine_holds_already_is_not_loaded_again() -> None:
+async def test_adapter_that_the_engine_holds_is_not_loaded_again() -> None:
     held = Held(**{"7": "/w/7", "stray": "/x"})
     adapters = adapters_of(held)
     await adapters.load(staged(7), seconds=1)
@@ -69,14 +69,14 @@ async def test_what_the_engine_holds_already_is_not_loaded_again() -> None:
     assert held.calls == ["unload stray"]
 
 
-async def test_another_adapter_of_this_name_is_replaced() -> None:
+async def test_other_adapter_of_the_same_name_is_replaced() -> None:
     held = Held(**{"7": "/old/7"})
     await adapters_of(held).load(staged(7), seconds=1)
     assert held.held == {"7": "/w/7"}
     assert held.calls == ["unload 7", "load 7"]
 
 
-async def test_a_refused_adapter_is_not_left_half_loaded_and_the_others_stay() -> None:
+async def test_refused_adapter_is_unloaded_and_others_stay() -> None:
     held = Held(refuses="2", **{"1": "/w/1"})
     adapters = adapters_of(held)
     with pytest.raises(EngineRefusedError):
@@ -85,12 +85,12 @@ async def test_a_refused_adapter_is_not_left_half_loaded_and_the_others_stay() -
     assert held.held == {"1": "/w/1"}
 
 
-async def test_an_engine_that_says_yes_and_does_not_have_it_is_found_out() -> None:
+async def test_load_fails_when_the_engine_does_not_report_the_adapter() -> None:
     with pytest.raises(EngineProtocolError, match="adapter 4"):
         await adapters_of(Held(forgets="4")).load(staged(4), seconds=1)
 
 
-def test_an_adapter_is_in_use_until_its_last_request_ends() -> None:
+def test_adapter_is_in_use_until_its_last_request_ends() -> None:
     serving = Serving(adapters=True)
     with serving.using("1"):
         with serving.using("1"), serving.using("2"):
@@ -109,7 +109,7 @@ def a_generation(*versions: str) -> Generation:
     return Generation.model_validate({"output_ids": [5] * len(versions), "meta_info": meta})
 
 
-def test_tokens_are_marked_with_the_adapter_that_sampled_them() -> None:
+def test_tokens_are_labelled_with_the_adapter_that_sampled_them() -> None:
     found = relabelled(a_generation("base", "base"), "12")
     assert [weight_version.version for weight_version in found.meta_info.weight_versions] == [
         "12",
@@ -121,13 +121,13 @@ def test_tokens_are_marked_with_the_adapter_that_sampled_them() -> None:
     ] == [(0, 1), (1, 2)]
 
 
-def test_an_adapter_over_other_weights_than_the_models_is_no_data() -> None:
+def test_adapter_over_other_base_weights_raises_a_protocol_error() -> None:
     with pytest.raises(EngineProtocolError, match="'3'"):
         relabelled(a_generation("base", "3"), "12")
 
 
 @pytest.mark.parametrize(("adapter", "told"), [("", False), ("12", True)])
-def test_a_request_names_its_adapter(adapter: str, told: bool) -> None:
+def test_request_names_its_adapter(adapter: str, told: bool) -> None:
     request = GenerateRequest(
         prompt=[1],
         members=1,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from rl_sampler.policy.backoff import Backoff
 
 
-def test_a_failing_version_is_left_alone_longer_and_longer() -> None:
+def test_backoff_of_a_failing_version_doubles() -> None:
     backoff, now, waits = Backoff(), 0.0, []
     for _ in range(9):
         backoff.failed(3, now=now)
@@ -14,7 +14,7 @@ def test_a_failing_version_is_left_alone_longer_and_longer() -> None:
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def test_a_newer_version_is_tried_at_once_and_success_forgets() -> None:
+def test_backoff_spares_newer_versions_and_ends_with_success() -> None:
     backoff = Backoff()
     backoff.failed(3, now=0)
     backoff.failed(5, now=0)

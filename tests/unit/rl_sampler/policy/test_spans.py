@@ -40,7 +40,7 @@ SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=8)
 
 
 @given(SIZES, SIZES)
-def test_good_bytes_pass_in_whatever_pieces_they_come(spans: list[int], pieces: list[int]) -> None:
+def test_matching_bytes_pass_in_any_pieces(spans: list[int], pieces: list[int]) -> None:
     data, wanted = laid_out(spans)
     proof = DigestChecker("f", wanted)
     for piece in cut(data, pieces):
@@ -48,7 +48,7 @@ def test_good_bytes_pass_in_whatever_pieces_they_come(spans: list[int], pieces: 
 
 
 @given(SIZES.filter(any), SIZES, st.data())
-def test_a_flipped_bit_is_found_when_its_span_ends(
+def test_flipped_bit_is_detected_at_the_end_of_its_span(
     spans: list[int], pieces: list[int], draw: st.DataObject
 ) -> None:
     data, wanted = laid_out(spans)
@@ -69,13 +69,13 @@ def test_a_flipped_bit_is_found_when_its_span_ends(
     assert come >= hit.end
 
 
-def test_an_empty_span_of_another_digest_is_refused() -> None:
+def test_empty_span_with_a_wrong_digest_is_refused() -> None:
     with pytest.raises(IntegrityError, match="empty has digest"):
         DigestChecker("f", [Span(0, 0, digest(b"x"), "empty")])
 
 
 @given(SIZES, st.integers(1, 60))
-def test_segments_hold_every_span_once_and_cut_none_with_a_digest(
+def test_segments_hold_every_span_once_and_keep_digest_spans_whole(
     sizes: list[int], size: int
 ) -> None:
     _, spans = laid_out(sizes)
@@ -114,13 +114,13 @@ def manifest(*files: FileEntry) -> Manifest:
         (FileEntry(name="a", size_bytes=24), [(0, 24, "")]),
     ],
 )
-def test_a_files_spans_are_those_of_its_own_tensors(
+def test_spans_of_a_file_are_its_header_and_tensors(
     file: FileEntry, wanted: list[tuple[int, int, str]]
 ) -> None:
     found = spans_of(file, manifest(file))
     assert [(one.begin, one.end, one.sha256) for one in found] == wanted
 
 
-def test_without_a_manifest_only_the_whole_file_is_known() -> None:
+def test_without_a_manifest_the_whole_file_is_the_only_span() -> None:
     file = FileEntry(name="a", size_bytes=24, header_sha256="h")
     assert spans_of(file, None) == [Span(0, 24, "", "the file")]

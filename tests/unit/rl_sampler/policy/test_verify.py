@@ -45,7 +45,7 @@ def written(folder: Path, weights: Tensors) -> tuple[Manifest, bytes]:
     return manifest_of(weights, data), data
 
 
-def test_a_good_policy_passes(tmp_path: Path, signature: Signature) -> None:
+def test_valid_policy_passes(tmp_path: Path, signature: Signature) -> None:
     manifest, _ = written(tmp_path, tensors(1))
     check_manifest(manifest, pointer=POINTER, signature=signature)
     check_folder(tmp_path, manifest)
@@ -65,9 +65,7 @@ CHANGES: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_another_models_tensors_are_refused_before_the_download(
-    signature: Signature, name: str
-) -> None:
+def test_manifest_with_other_tensors_is_refused(signature: Signature, name: str) -> None:
     change, message = CHANGES[name]
     weights = change(tensors(1))
     with pytest.raises(IntegrityError, match=message):
@@ -87,7 +85,7 @@ def test_another_models_tensors_are_refused_before_the_download(
         {"files": [FileEntry(name="model.safetensors", size_bytes=1, sha256="0")] * 2},
     ],
 )
-def test_another_policys_manifest_is_refused(
+def test_manifest_of_another_policy_is_refused(
     signature: Signature, changes: dict[str, object]
 ) -> None:
     weights = tensors(1)
@@ -128,7 +126,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file_digest", ["of the good file", "of the bad file"])
-def test_a_damaged_file_is_refused(tmp_path: Path, damage: str, file_digest: str) -> None:
+def test_damaged_file_is_refused(tmp_path: Path, damage: str, file_digest: str) -> None:
     manifest, data = written(tmp_path, tensors(1))
     bad = DAMAGES[damage](data)
     (tmp_path / "model.safetensors").write_bytes(bad)
@@ -142,7 +140,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str, file_digest: str
         check_folder(tmp_path, manifest)
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     manifest, _ = written(tmp_path, tensors(1))
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(IntegrityError, match=r"model\.safetensors"):
@@ -150,7 +148,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("FP32", "F32"), ("BF16", "BF16")])
-def test_the_signature_follows_precision_for_floats_alone(
+def test_signature_applies_precision_to_floats_only(
     tmp_path: Path, precision: Literal["BF16", "FP32"], dtype: str
 ) -> None:
     (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
@@ -162,7 +160,7 @@ def test_the_signature_follows_precision_for_floats_alone(
     assert found.optional == {"lm_head.weight"}
 
 
-def test_weight_files_are_those_that_transformers_would_load(tmp_path: Path) -> None:
+def test_weight_files_match_what_transformers_loads(tmp_path: Path) -> None:
     for name in ("a.safetensors", "b.safetensors"):
         (tmp_path / name).touch()
     assert [path.name for path in weight_files(tmp_path)] == ["a.safetensors", "b.safetensors"]
@@ -174,7 +172,7 @@ def test_weight_files_are_those_that_transformers_would_load(tmp_path: Path) -> 
     assert [path.name for path in weight_files(tmp_path)] == ["b.safetensors"]
 
 
-def test_a_tensor_entry_of_another_file_is_refused(signature: Signature) -> None:
+def test_tensor_listed_in_another_file_is_refused(signature: Signature) -> None:
     weights = tensors(1)
     manifest = manifest_of(weights, save(weights))
     moved = [

@@ -25,7 +25,7 @@ from rl_sampler.scorers.response import ScoringError
         ("", None),
     ],
 )
-def test_the_last_block_is_the_program(text: str, program: str | None) -> None:
+def test_last_python_block_of_a_response_is_the_program(text: str, program: str | None) -> None:
     assert last_block(text) == program
 
 
@@ -39,13 +39,13 @@ def test_the_last_block_is_the_program(text: str, program: str | None) -> None:
         ("wall", "4", "", "4\n[ended: it waited for too long]"),
     ],
 )
-def test_the_policy_is_told_what_came_of_it(
+def test_outcome_shows_output_errors_and_why_a_program_ended(
     ending: Ending, output: str, errors: str, words: str
 ) -> None:
     assert describe_outcome(Outcome(ending=ending, output=output, errors=errors)) == words
 
 
-def test_a_list_is_cases_and_anything_else_is_python() -> None:
+def test_json_list_reference_holds_cases_and_other_text_is_python() -> None:
     assert read_cases('[{"input": "1", "output": "2"}, {"output": "3"}]') == [
         Case(input="1", output="2"),
         Case(output="3"),
@@ -64,7 +64,7 @@ def test_a_list_is_cases_and_anything_else_is_python() -> None:
         ("\0", "not Python"),
     ],
 )
-def test_tests_that_are_none_are_no_reward(reference: str, why: str) -> None:
+def test_malformed_tests_raise_a_scoring_error(reference: str, why: str) -> None:
     with pytest.raises(ScoringError, match=why):
         read_cases(reference)
 
@@ -77,7 +77,7 @@ def test_tests_that_are_none_are_no_reward(reference: str, why: str) -> None:
         ("aarch64", "0000000000000000", "only on x86_64, but this machine is aarch64"),
     ],
 )
-def test_who_could_not_confine_programs_does_not_serve(
+def test_server_refuses_to_start_where_programs_cannot_be_confined(
     machine: str, capabilities: str, why: str
 ) -> None:
     status = f"Name:\tpython\nCapEff:\t{capabilities}\nSeccomp:\t0\n"

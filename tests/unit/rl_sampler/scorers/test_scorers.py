@@ -31,7 +31,7 @@ from rl_sampler.scorers.text import exact_match, f1, normalized_match, shortness
         ("", None),
     ],
 )
-def test_tagged_answer(response: str, answer: str | None) -> None:
+def test_tagged_answer_is_the_last_innermost_tag(response: str, answer: str | None) -> None:
     assert tagged_answer(response) == answer
 
 
@@ -55,7 +55,9 @@ def test_tagged_answer(response: str, answer: str | None) -> None:
         ("", None),
     ],
 )
-def test_boxed_answer(response: str, answer: str | None) -> None:
+def test_boxed_answer_is_the_last_box_with_matching_braces(
+    response: str, answer: str | None
+) -> None:
     assert boxed_answer(response) == answer
 
 
@@ -78,7 +80,9 @@ def a_response(*, text: str = "", answer: str | None = None, reference: str = ""
         (None, "", 0.0),
     ],
 )
-def test_exact_match(answer: str | None, reference: str, value: float) -> None:
+def test_exact_match_ignores_unicode_form_and_white_space(
+    answer: str | None, reference: str, value: float
+) -> None:
     assert exact_match(a_response(answer=answer, reference=reference)) == value
 
 
@@ -94,7 +98,7 @@ def test_exact_match(answer: str | None, reference: str, value: float) -> None:
         ("1", 0.0),
     ],
 )
-def test_well_formed(text: str, value: float) -> None:
+def test_format_scorer_wants_exactly_one_answer_tag(text: str, value: float) -> None:
     assert well_formed(a_response(text=text)) == value
 
 
@@ -112,7 +116,7 @@ def test_well_formed(text: str, value: float) -> None:
         (None, "Paris", 0.0, 0.0),
     ],
 )
-def test_question_answering(
+def test_squad_measures_compare_normalised_words(
     answer: str | None, reference: str, match: float, overlap: float
 ) -> None:
     response = a_response(answer=answer, reference=reference)
@@ -123,7 +127,7 @@ def test_question_answering(
 @pytest.mark.parametrize(
     ("tokens", "most", "value"), [(1, 4, 0.75), (4, 4, 0.0), (512, 512, 0.0), (9, 4, 0.0)]
 )
-def test_length(tokens: int, most: int, value: float) -> None:
+def test_length_scorer_is_the_unused_share_of_tokens(tokens: int, most: int, value: float) -> None:
     response = Response(text="", answer=None, reference="", tokens=tokens, max_tokens=most)
     assert shortness(response) == value
 
@@ -147,7 +151,7 @@ def scored(text: str, reward: Reward, *, reference: str = "4") -> list[RewardPar
     return asyncio.run(Scorers().score(response, reward=reward))
 
 
-def test_the_reward_is_the_weighted_sum() -> None:
+def test_reward_is_the_weighted_sum_of_the_parts() -> None:
     parts = scored("<answer>4</answer>", reward_of("ExactMatch", "Format"))
     assert [(part.scorer, part.value, part.weight) for part in parts] == [
         ("ExactMatch", 1.0, 1.0),
@@ -156,14 +160,14 @@ def test_the_reward_is_the_weighted_sum() -> None:
     assert total(parts) == pytest.approx(1.1)
 
 
-def test_raw_takes_the_whole_response() -> None:
+def test_raw_schema_takes_the_whole_response() -> None:
     reward = reward_of("ExactMatch", schema="Raw")
     assert total(scored("4", reward)) == 1.0
     assert total(scored("<answer>4</answer>", reward)) == 0.0
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
-def test_a_value_outside_the_range_is_an_error(
+def test_score_outside_0_to_1_raises_a_scoring_error(
     monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
     monkeypatch.setitem(scorers.SCORERS, "Wild", lambda response: value)
@@ -171,13 +175,13 @@ def test_a_value_outside_the_range_is_an_error(
         scored("x", reward_of("Wild"))
 
 
-def test_unknown_scorers_are_named_in_order() -> None:
+def test_unknown_scorers_are_listed_in_the_manifests_order() -> None:
     unknown = Scorers().unknown
     assert unknown(reward_of("Poetry", "Format", "Beauty")) == ["Poetry", "Beauty"]
     assert unknown(reward_of("ExactMatch")) == []
 
 
-def test_own_scorers_judge_beside_the_others() -> None:
+def test_added_scorers_work_beside_the_built_in_ones() -> None:
     async def poetry(response: Response) -> float:
         return len(response.text) / 10
 

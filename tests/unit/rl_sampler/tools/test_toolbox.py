@@ -6,7 +6,7 @@ from rl_sampler.tools.tool import Tool, ToolsRefusedError
 from rl_sampler.tools.toolbox import unique_names
 
 
-def test_names_that_cannot_be_told_apart_are_refused() -> None:
+def test_ambiguous_tool_names_are_refused() -> None:
     def tools(*names: str) -> list[Tool]:
         return [Tool(name=name) for name in names]
 

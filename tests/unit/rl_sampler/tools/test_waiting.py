@@ -53,7 +53,7 @@ def patient(toolbox: Scripted) -> WaitingToolbox:
     return WaitingToolbox(cast(Toolbox, toolbox), outages=toolbox.outages)
 
 
-async def test_whoever_is_away_is_named_until_all_answer(outages: Outages) -> None:
+async def test_outage_names_each_server_until_all_answer(outages: Outages) -> None:
     toolbox = Scripted(outages, down("one"), down("one"), down("two"), TOOLS)
     assert await patient(toolbox).open() is TOOLS
     one, two = ["MCP server one"], ["MCP server two"]
@@ -61,21 +61,21 @@ async def test_whoever_is_away_is_named_until_all_answer(outages: Outages) -> No
     assert outages.known == {}
 
 
-async def test_all_wait_and_one_looks(outages: Outages) -> None:
+async def test_all_groups_wait_while_a_single_task_polls(outages: Outages) -> None:
     toolbox = Scripted(outages, *(down("one") for _ in range(4)), TOOLS)
     wrapped = patient(toolbox)
     assert await asyncio.gather(*(wrapped.open() for _ in range(3))) == [TOOLS] * 3
     assert len(toolbox.seen) == 3 + 2 + 3, "each once, then a poll after another, then each again"
 
 
-async def test_tools_that_cannot_be_offered_are_told_after_an_outage(outages: Outages) -> None:
+async def test_refused_tools_are_raised_after_an_outage(outages: Outages) -> None:
     toolbox = Scripted(outages, down("one"), ToolsRefusedError("no tools"))
     with pytest.raises(ToolsRefusedError, match="no tools"):
         await patient(toolbox).open()
     assert outages.known == {}
 
 
-async def test_nobody_is_looked_for_after_the_end(outages: Outages) -> None:
+async def test_close_ends_the_polling(outages: Outages) -> None:
     wrapped = patient(Scripted(outages, down("one")))
     opening = asyncio.create_task(wrapped.open())
     await asyncio.to_thread(until, lambda: bool(outages), what="the outage")

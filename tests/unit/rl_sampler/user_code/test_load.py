@@ -183,7 +183,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("sections", "field", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_used_is_refused_by_field(
+def test_unusable_user_code_is_refused_with_its_field(
     loaded: Callable[..., UserCode], sections: dict[str, Any], field: str, said: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
@@ -214,7 +214,7 @@ def judge(own: UserCode, text: str) -> float:
         (reward("Table", options={"known": {"a": 1}}), "a", 1.0),
     ],
 )
-def test_functions_and_classes_judge(
+def test_functions_and_classes_can_be_scorers(
     loaded: Callable[..., UserCode], sections: dict[str, Any], text: str, value: float
 ) -> None:
     assert judge(loaded(**sections), text) == value
@@ -231,7 +231,7 @@ def test_functions_and_classes_judge(
         (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s"),
     ],
 )
-def test_a_scorer_that_fails_is_its_users(
+def test_failing_user_scorer_raises_user_code_error(
     loaded: Callable[..., UserCode], sections: dict[str, Any], text: str, said: str
 ) -> None:
     with pytest.raises(UserCodeError) as failed:
@@ -239,12 +239,14 @@ def test_a_scorer_that_fails_is_its_users(
     assert said in str(failed.value)
 
 
-def test_a_scorer_may_say_that_a_service_is_away(loaded: Callable[..., UserCode]) -> None:
+def test_user_scorer_may_raise_scoring_error(loaded: Callable[..., UserCode]) -> None:
     with pytest.raises(ScoringError, match="the service is away"):
         judge(loaded(**reward("down")), "")
 
 
-async def test_a_function_is_a_tool_without_its_options(loaded: Callable[..., UserCode]) -> None:
+async def test_function_tool_hides_its_options_from_the_policy(
+    loaded: Callable[..., UserCode],
+) -> None:
     tools = loaded(**tool("search", options={"index": "wiki"})).tools
     assert tools is not None
     (listed,) = await tools.tools()
@@ -274,7 +276,7 @@ async def acted(own: UserCode, script: list[str], **limits: Any) -> tuple[StopRe
     return played.reason, played.member
 
 
-async def test_an_agent_acts_until_it_returns_or_the_context_is_full(
+async def test_user_agent_runs_until_it_returns_or_the_context_is_full(
     loaded: Callable[..., UserCode],
 ) -> None:
     own = loaded(**agent("shows_off", rounds=2))
@@ -300,14 +302,14 @@ async def test_an_agent_acts_until_it_returns_or_the_context_is_full(
     ("name", "said"),
     [("returns_nothing", "returned None"), ("stumbles", "raised KeyError: 'x'")],
 )
-async def test_an_agent_that_fails_is_its_users(
+async def test_failing_user_agent_raises_user_code_error(
     loaded: Callable[..., UserCode], name: str, said: str
 ) -> None:
     with pytest.raises(UserCodeError, match=said):
         await acted(loaded(**agent(name)), ["one"])
 
 
-def test_the_example_is_taken(
+def test_example_user_code_is_accepted(
     loaded: Callable[..., UserCode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "examples" / "extending")

@@ -14,7 +14,7 @@ NAMES = st.sets(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=60)
 
 
 @given(NAMES, st.randoms())
-def test_everyone_but_one_asks_someone_nearer_to_the_root(
+def test_every_peer_but_the_root_has_ancestors_nearer_to_the_root(
     names: set[str], mixed: random.Random
 ) -> None:
     pool = [Peer(name, f"http://{name}") for name in names]
@@ -30,7 +30,7 @@ def test_everyone_but_one_asks_someone_nearer_to_the_root(
 
 
 @given(NAMES)
-def test_joiners_ask_a_few_and_not_all_the_same(names: set[str]) -> None:
+def test_joiners_ask_a_few_different_peers(names: set[str]) -> None:
     pool = [Peer(name, f"http://{name}") for name in names]
     asked = for_joiner("joiner", pool)
     assert len(set(asked)) == len(asked) == min(FANOUT, len(pool))
