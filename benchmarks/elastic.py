@@ -25,7 +25,7 @@ from benchmarks.support.samplers import scratch
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import TaskState
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_sampler.conftest import Pod, new_pod, start_run
+from tests.contract.rl_sampler.pods import Pod, new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
 from tests.servers import free_port, running_minio, running_store, settings_of

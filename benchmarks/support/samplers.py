@@ -25,7 +25,8 @@ from rl_trainer.distributed.world import ALONE
 from rl_trainer.publish import broadcast
 from rl_trainer.publish.channel import ShardRequester
 from rl_trainer.publish.policy_shards import PolicyShards
-from tests.contract.rl_sampler.conftest import EngineServer, Pod, new_pod, start_run
+from tests.contract.rl_sampler.engine_server import EngineServer
+from tests.contract.rl_sampler.pods import Pod, new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
 from tests.servers import free_port, running_minio, running_store, settings_of

@@ -16,7 +16,8 @@ import pytest
 from safetensors.numpy import save
 
 from rl_contracts.documents.task import TaskState
-from tests.contract.rl_sampler.conftest import EngineServer, MakePod, get
+from tests.contract.rl_sampler.engine_server import EngineServer, get
+from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import tensors
 from tests.waiting import HUNG_SECONDS, until

@@ -12,7 +12,7 @@ import pytest
 from rl_contracts.documents.task import TaskState
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.orphans import find_orphans
-from tests.contract.rl_sampler.conftest import MakePod, Pod, start_run
+from tests.contract.rl_sampler.pods import MakePod, Pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import Server, running_minio, running_store, settings_of
 from tests.waiting import throughout, until

@@ -24,8 +24,9 @@ from rl_contracts.stores.connect import Stores
 from rl_operator.kube.metadata import Meta
 from rl_operator.render import deployment
 from rl_operator.render.objects import spec_config
-from tests.contract.rl_sampler.conftest import ENGINE_PYTHON, ENGINE_START_SECONDS, MODEL_KEY, get
 from tests.contract.rl_sampler.engine.lora import AdapterTrainer, distance
+from tests.contract.rl_sampler.engine_server import ENGINE_PYTHON, ENGINE_START_SECONDS, get
+from tests.contract.rl_sampler.pods import MODEL_KEY
 from tests.contract.rl_sampler.rescoring import CLOSE
 from tests.manifests import a_job
 from tests.servers import ROOT, free_port

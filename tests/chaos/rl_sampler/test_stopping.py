@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from rl_contracts.documents.task import Cause, TaskState
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_sampler.conftest import MakePod, Pod, start_run
+from tests.contract.rl_sampler.pods import MakePod, Pod, new_process, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
 from tests.waiting import HUNG_SECONDS, until
@@ -104,12 +103,9 @@ def test_agent_stops_while_staging_and_sampling(
 def test_init_container_stops_at_once(
     own_minio: MinioServer, pod: Pod, trainer: ScriptedTrainer
 ) -> None:
-    with (
-        hanging(own_minio),
-        subprocess.Popen(
-            pod.command("stage"), env=os.environ | pod.environment, stderr=subprocess.PIPE
-        ) as staging,
-    ):
+    with hanging(own_minio):
+        environment = {**os.environ, **pod.environment}
+        staging = new_process("stage", environment, pod.folder / "stage.log")
         handled = Path(f"/proc/{staging.pid}/status")
 
         def handles() -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts import env
-from tests.contract.rl_sampler.conftest import ENGINE_START_SECONDS, EngineServer, Pod
+from tests.contract.rl_sampler.engine_server import ENGINE_START_SECONDS, EngineServer
+from tests.contract.rl_sampler.pods import Pod
 
 SAID = [{"role": "user", "content": "17+25="}]
 TOKENS = 24

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.training.lora import LoRA, Target
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_sampler.conftest import MODEL_KEY
+from tests.contract.rl_sampler.engine_server import ENGINE_START_SECONDS, EngineServer
+from tests.contract.rl_sampler.pods import MODEL_KEY
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer, digest, policy_manifest
 from tests.contract.rl_sampler.tiny_model import Tensors
 from tests.documents import RUN
@@ -61,7 +64,7 @@ class AdapterTrainer(ScriptedTrainer):
         manifest = policy_manifest(
             found, data, run=self.run, epoch=self.epoch, step=self.step, version=version
         )
-        stored = named(manifest, entry).to_bytes()
+        stored = with_entry(manifest, entry).to_bytes()
         prefix = f"{self.stores.run_prefix(self.run)}policies/{version:08d}-{self.epoch}-abcd/"
         self.stores.objects.put(prefix + FILE, data)
         self.stores.objects.put(prefix + "manifest.json", stored)
@@ -76,7 +79,7 @@ class AdapterTrainer(ScriptedTrainer):
         )
 
 
-def named(manifest: Manifest, entry: AdapterEntry) -> Manifest:
+def with_entry(manifest: Manifest, entry: AdapterEntry) -> Manifest:
     """The same of an adapter's file."""
     return manifest.model_copy(
         update={
@@ -125,3 +128,16 @@ def distance(
     part = slice(span.start, span.end)
     wanted = chosen.numpy()[span.start - 1 : span.end - 1]
     return float(np.abs(said[part] - wanted).max())
+
+
+def named_adapter(version: int) -> str:
+    """The engine's name for a version of the one run."""
+    return f"{RUN}.{version}"
+
+
+def post(engine: EngineServer, path: str, **body: object) -> Any:
+    request = urllib.request.Request(
+        engine.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=ENGINE_START_SECONDS) as answer:
+        return json.loads(answer.read())

@@ -21,7 +21,7 @@ from rl_sampler.engine.client import Engine, open_session
 from rl_sampler.engine.protocol import GenerateRequest, Generation
 from rl_sampler.engine.weights import Staged
 from rl_sampler.policy.commit import commit
-from tests.contract.rl_sampler.conftest import ENGINE_PYTHON, EngineServer
+from tests.contract.rl_sampler.engine_server import ENGINE_PYTHON, EngineServer
 from tests.contract.rl_sampler.rescoring import CLOSE, logprobs, model
 from tests.contract.rl_sampler.tiny_model import tensors
 from tests.waiting import HUNG_SECONDS

@@ -21,7 +21,7 @@ from rl_sampler.engine.weights import Staged
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
 from rl_sampler.tools.formats import FORMATS, Parsed, parse_calls
 from rl_sampler.tools.tool import Tool
-from tests.contract.rl_sampler.conftest import EngineServer
+from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.tiny_model import tensors
 from tests.servers import deaf_port
 from tests.waiting import HUNG_SECONDS

@@ -18,7 +18,7 @@ import pytest
 from safetensors.numpy import save
 
 from rl_sampler.engine.client import open_session
-from tests.contract.rl_sampler.conftest import EngineServer
+from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.tiny_model import tensors
 from tests.waiting import HUNG_SECONDS
 

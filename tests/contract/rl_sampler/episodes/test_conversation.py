@@ -16,8 +16,8 @@ from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_contracts.documents.sampler import SIMULATED_USER
 from rl_contracts.documents.task import TaskState
 from rl_contracts.ids import TaskId
-from tests.contract.rl_sampler.conftest import MakePod, Pod
 from tests.contract.rl_sampler.episodes.several_turns import check_turns, short_spoken, with_tools
+from tests.contract.rl_sampler.pods import MakePod, Pod
 from tests.contract.rl_sampler.scorers.judges import JudgeServer, judging
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import ROOT

@@ -13,11 +13,8 @@ from rl_contracts.documents.rollout import VersionSpan
 from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_contracts.stores.connect import Stores
 from rl_sampler.tasks.claims import LEASE_SECONDS, RENEW_SECONDS
-from tests.contract.rl_sampler.conftest import (
-    EngineServer,
-    MakePod,
-    start_run,
-)
+from tests.contract.rl_sampler.engine_server import EngineServer
+from tests.contract.rl_sampler.pods import MakePod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.documents import a_rollout, a_task
 from tests.servers import MinioServer, StoreServer, running_store, settings_of

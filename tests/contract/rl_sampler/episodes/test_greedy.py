@@ -8,13 +8,13 @@ import torch
 
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32
 from rl_contracts.documents.rollout import Rollout
-from tests.contract.rl_sampler.conftest import MakePod
 from tests.contract.rl_sampler.episodes.several_turns import (
     END_ID,
     check_turns,
     short_spoken,
     with_tools,
 )
+from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.rescoring import CLOSE, model
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.waiting import until

@@ -20,7 +20,7 @@ from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.tasks.claims import ClaimBook, complete
-from tests.contract.rl_sampler.conftest import MakePod
+from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.documents import RUN, a_task
 from tests.mongo_front import Front, front_before, takes_a_task

@@ -11,7 +11,8 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import TaskState
 from rl_sampler.scorers import SCORERS
-from tests.contract.rl_sampler.conftest import EngineServer, MakePod, Pod
+from tests.contract.rl_sampler.engine_server import EngineServer
+from tests.contract.rl_sampler.pods import MakePod, Pod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.waiting import until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from rl_contracts import env
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.documents.task import TaskState
-from tests.contract.rl_sampler.conftest import MakePod
 from tests.contract.rl_sampler.episodes.several_turns import check_turns, short_spoken, with_tools
+from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.waiting import until
 

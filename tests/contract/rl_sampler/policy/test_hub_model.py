@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +17,8 @@ from rl_sampler import prepare
 from rl_sampler.engine.assignment import load_assignment
 from rl_sampler.policy import model
 from tests.authority import Authority
-from tests.contract.rl_sampler.conftest import Pod, new_pod
+from tests.contract.rl_sampler.fork_server import ForkServer
+from tests.contract.rl_sampler.pods import Pod, new_pod, new_process
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN as TRAINED
 from tests.contract.rl_trainer.world import World
@@ -44,7 +44,11 @@ def hub(tmp_path: Path) -> Iterator[FakeHub]:
 
 @pytest.fixture
 def make_stage(
-    tmp_path: Path, hub: FakeHub, stores: Stores, store_settings: StoreSettings
+    tmp_path: Path,
+    hub: FakeHub,
+    stores: Stores,
+    store_settings: StoreSettings,
+    fork_server: ForkServer,
 ) -> MakeStage:
     def make(name: str, **sections: Any) -> Pod:
         ours: dict[str, Any] = {
@@ -59,6 +63,7 @@ def make_stage(
             stores=stores,
             sections=ours | sections,
             run=TRAINED,
+            launch=fork_server.launch,
         )
 
     return make
@@ -66,17 +71,13 @@ def make_stage(
 
 def test_pods_that_start_together_ask_the_hub_once(make_stage: MakeStage, hub: FakeHub) -> None:
     pods = [make_stage(f"pod-{n}") for n in range(2)]
+    logs = [pod.folder / "stage.log" for pod in pods]
     stages = [
-        subprocess.Popen(
-            pod.command("stage"),
-            env=os.environ | pod.environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for pod in pods
+        new_process("stage", {**os.environ, **pod.environment}, log)
+        for pod, log in zip(pods, logs, strict=True)
     ]
-    told = [stage.communicate(timeout=HUNG_SECONDS)[1] for stage in stages]
-    assert [stage.returncode for stage in stages] == [0, 0], told
+    ended = [stage.wait(timeout=HUNG_SECONDS) for stage in stages]
+    assert ended == [0, 0], [log.read_text() for log in logs]
     for pod in pods:
         assert files_in(pod.folder / "weights" / "base") == hub.commits[COMMIT]
     assert hub.read("model.safetensors") == 1

@@ -13,7 +13,8 @@ import pytest
 
 from rl_contracts.documents.task import TaskState
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_sampler.conftest import EngineServer, MakePod, start_run
+from tests.contract.rl_sampler.engine_server import EngineServer
+from tests.contract.rl_sampler.pods import MakePod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import tensors
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of

@@ -10,7 +10,8 @@ import urllib3
 from rl_contracts import env
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_sampler.conftest import Pod, new_pod, start_run
+from tests.contract.rl_sampler.fork_server import ForkServer
+from tests.contract.rl_sampler.pods import Pod, new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import deaf_port, free_port
 from tests.waiting import until
@@ -21,19 +22,32 @@ def trainer(stores: Stores, tiny_model: Path) -> ScriptedTrainer:
     return start_run(stores, tiny_model)
 
 
-def relaying_pod(folder: Path, settings: StoreSettings, stores: Stores) -> Pod:
+def relaying_pod(
+    folder: Path, settings: StoreSettings, stores: Stores, fork_server: ForkServer
+) -> Pod:
     sections = {"weightSync": {"transport": {"relay": True}}}
     nowhere = f"http://127.0.0.1:{deaf_port()}"
-    pod = new_pod(folder, engine_url=nowhere, settings=settings, stores=stores, sections=sections)
+    pod = new_pod(
+        folder,
+        engine_url=nowhere,
+        settings=settings,
+        stores=stores,
+        sections=sections,
+        launch=fork_server.launch,
+    )
     pod.environment |= {env.RELAY_PORT: str(free_port()), env.POD_IP: "127.0.0.1"}
     return pod
 
 
 def test_new_pod_downloads_a_policy_from_a_peer(
-    trainer: ScriptedTrainer, stores: Stores, store_settings: StoreSettings, tmp_path: Path
+    trainer: ScriptedTrainer,
+    stores: Stores,
+    store_settings: StoreSettings,
+    fork_server: ForkServer,
+    tmp_path: Path,
 ) -> None:
-    first = relaying_pod(tmp_path / "pod-a", store_settings, stores)
-    second = relaying_pod(tmp_path / "pod-b", store_settings, stores)
+    first = relaying_pod(tmp_path / "pod-a", store_settings, stores, fork_server)
+    second = relaying_pod(tmp_path / "pod-b", store_settings, stores, fork_server)
     assert first.stage().returncode == 0
     pointer = trainer.publish(seed=1)
     first.serve()

@@ -18,7 +18,7 @@ from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.fetch import StagingCancelledError
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import model_signature
-from tests.contract.rl_sampler.conftest import start_run
+from tests.contract.rl_sampler.pods import start_run
 from tests.contract.rl_sampler.scripted_trainer import Damage, ScriptedTrainer
 from tests.tiny_model import save_tiny, tiny_tokenizer
 

@@ -13,8 +13,8 @@ from rl_contracts import env
 from rl_sampler.sandbox.client import Sandbox
 from rl_sampler.scorers.code import CodeScorer
 from rl_sampler.scorers.response import Response
-from tests.contract.rl_sampler.conftest import MakePod
 from tests.contract.rl_sampler.episodes.several_turns import END_ID
+from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import Tensors, tensors
 from tests.contract.rl_sampler.tools.sandboxes import serving

@@ -21,7 +21,7 @@ from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.scorers.judge import Judge, judges
 from rl_sampler.scorers.response import Response
-from tests.contract.rl_sampler.conftest import MakePod
+from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.scorers.judges import JudgeServer, judging
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import deaf_port

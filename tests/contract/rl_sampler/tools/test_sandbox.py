@@ -15,143 +15,18 @@ import pytest
 from rl_sampler.sandbox.client import Sandbox, SandboxDownError
 from rl_sampler.sandbox.execution import execute
 from rl_sampler.sandbox.wire import MAX_OUTPUT_BYTES, Outcome, Program
+from tests.contract.rl_sampler.tools.escapes import (
+    BE_READ,
+    FORBIDDEN,
+    READ_NEIGHBOUR,
+    TRY_CALLS,
+    TRY_SIGNALS,
+    TRY_WRITING,
+)
 from tests.contract.rl_sampler.tools.sandboxes import SECRET, serving
 from tests.waiting import until
 
 SECONDS, MEGABYTES = 20, 256
-FORBIDDEN = {
-    "pwrite64": 18,
-    "shmget": 29,
-    "socket": 41,
-    "connect": 42,
-    "accept": 43,
-    "sendmsg": 46,
-    "bind": 49,
-    "listen": 50,
-    "clone": 56,
-    "fork": 57,
-    "vfork": 58,
-    "execve": 59,
-    "msgget": 68,
-    "truncate": 76,
-    "ftruncate": 77,
-    "rename": 82,
-    "mkdir": 83,
-    "creat": 85,
-    "link": 86,
-    "unlink": 87,
-    "symlink": 88,
-    "chmod": 90,
-    "ptrace": 101,
-    "setuid": 105,
-    "setsid": 112,
-    "rt_sigqueueinfo": 129,
-    "mknod": 133,
-    "personality": 135,
-    "mlock": 149,
-    "chroot": 161,
-    "mount": 165,
-    "tkill": 200,
-    "sched_setaffinity": 203,
-    "mq_open": 240,
-    "add_key": 248,
-    "keyctl": 250,
-    "unshare": 272,
-    "inotify_init1": 294,
-    "perf_event_open": 298,
-    "open_by_handle_at": 304,
-    "setns": 308,
-    "process_vm_readv": 310,
-    "process_vm_writev": 311,
-    "seccomp": 317,
-    "memfd_create": 319,
-    "bpf": 321,
-    "execveat": 322,
-    "userfaultfd": 323,
-    "copy_file_range": 326,
-    "pidfd_send_signal": 424,
-    "io_uring_setup": 425,
-    "pidfd_open": 434,
-    "clone3": 435,
-    "openat2": 437,
-    "pidfd_getfd": 438,
-    "of the future": 1000,
-    "write of x32": 0x40000001,
-    "of nobody": 0xFFFFFFFF,
-}
-TRY_CALLS = f"""
-import ctypes
-kernel = ctypes.CDLL(None, use_errno=True)
-for name, number in {FORBIDDEN}.items():
-    ctypes.set_errno(0)
-    print(name, kernel.syscall(ctypes.c_long(number), 0, 0, 0, 0, 0, 0), ctypes.get_errno())
-"""
-TRY_WRITING = """
-import os
-for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND, os.O_RDONLY | os.O_CREAT,
-              os.O_RDONLY | os.O_TRUNC, os.O_RDWR | os.O_TMPFILE):
-    for path in ("/tmp/{name}", "/dev/shm/{name}", "/tmp", "/dev/null"):
-        try:
-            os.open(path, flags)
-        except OSError as error:
-            print(error.errno)
-        else:
-            print("written", path)
-"""
-TRY_SIGNALS = """
-import fcntl, os, resource, signal
-def attempt(what, *arguments):
-    try:
-        what(*arguments)
-    except OSError as error:
-        print(type(error).__name__)
-    else:
-        print("done", what, arguments)
-reads, writes = os.pipe()
-attempt(os.kill, os.getppid(), 9)
-attempt(os.kill, os.getppid(), 0)
-attempt(os.kill, -1, 9)
-attempt(os.kill, 0, 9)
-attempt(os.kill, os.getpid(), 9)
-attempt(fcntl.fcntl, reads, fcntl.F_SETOWN, os.getppid())
-attempt(resource.prlimit, os.getppid(), resource.RLIMIT_CPU, (1, 1))
-"""
-NEIGHBOURS = """
-import ctypes, os, time
-me, parent = os.getpid(), os.getppid()
-def be(name):
-    assert ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0) == 0
-def neighbours():
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            name, state = open(f"/proc/{pid}/stat").read().split("(", 1)[1].rsplit(")", 1)
-        except OSError:
-            continue
-        if int(state.split()[1]) == parent and int(pid) != me and state.split()[0] != "Z":
-            found[name] = int(pid)
-    return found
-def wait(condition):
-    while not condition():
-        time.sleep(0.02)
-"""
-READ_NEIGHBOUR = f"""{NEIGHBOURS}
-be("reading")
-wait(lambda: "seen" in neighbours())
-for pid in (parent, neighbours()["seen"]):
-    for file in ("environ", "mem", "maps", "fd/0", "cwd/etc/passwd"):
-        try:
-            open(f"/proc/{{pid}}/{{file}}", "rb").close()
-        except OSError as error:
-            print(type(error).__name__)
-        else:
-            print("read", pid, file)
-"""
-BE_READ = f"""{NEIGHBOURS}
-wait(lambda: "reading" in neighbours())
-be("seen")
-wait(lambda: not neighbours())
-"""
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import yaml
 
 from rl_contracts import env
 from rl_contracts.documents.task import TaskState
-from tests.contract.rl_sampler.conftest import MakePod, Pod
 from tests.contract.rl_sampler.episodes.several_turns import check_turns, short_spoken, with_tools
+from tests.contract.rl_sampler.pods import MakePod, Pod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import ROOT
 from tests.waiting import until

@@ -1,0 +1,128 @@
+"""A real SGLang server on the CPU, as a process of the test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import HUNG_SECONDS, until
+
+ENGINE_PYTHON = Path(
+    os.environ.get("RL_ENGINE_PYTHON", "~/.cache/rl-operator/venv-engine/bin/python")
+).expanduser()
+ANSWER_SECONDS = 60.0
+ENGINE_START_SECONDS = 2 * HUNG_SECONDS
+
+
+def get(url: str) -> tuple[int, str]:
+    """Status and body; status 0 where nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except (urllib.error.URLError, OSError):
+        return 0, ""
+
+
+@dataclass
+class EngineServer:
+    """A real SGLang server on the CPU."""
+
+    port: int
+    model: Path
+    folder: Path
+    dtype: str = "float32"
+    arguments: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it; ``wait_ready`` waits."""
+        command = [
+            str(ENGINE_PYTHON),
+            "-m",
+            "sglang.launch_server",
+            "--model-path",
+            str(self.model),
+            "--weight-version",
+            "base",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--dtype",
+            self.dtype,
+            "--device",
+            "cpu",
+            "--attention-backend",
+            "torch_native",
+            "--sleep-on-idle",
+            "--max-total-tokens",
+            "32768",
+            "--max-running-requests",
+            "64",
+            "--skip-server-warmup",
+            *self.arguments,
+        ]
+        environment = os.environ | {
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TMPDIR": str(self.folder),
+        }
+        environment.pop("PYTHONPATH", None)
+        with (self.folder / "engine.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until it takes requests."""
+
+        def ready() -> bool:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                pytest.fail(f"engine ended: {(self.folder / 'engine.log').read_text()[-3000:]}")
+            return get(f"{self.url}/ready")[0] == 200
+
+        until(ready, seconds=ENGINE_START_SECONDS, what="the engine to be ready")
+
+    def kill(self) -> None:
+        """Kill it and its workers at once."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=HUNG_SECONDS)
+
+    def pids(self) -> list[int]:
+        """Its processes: they have a group of their own."""
+        assert self.process is not None
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getpgid(int(folder.name)) == self.process.pid:
+                    found.append(int(folder.name))
+        return found
+
+    def adapters(self) -> dict[str, str]:
+        """Folders of the adapters that it says it holds, by name."""
+        status, body = get(f"{self.url}/v1/models")
+        assert status == 200
+        return {load["id"]: load["root"] for load in json.loads(body)["data"] if load["parent"]}
+
+    def weight_version(self) -> str:
+        """What it says that it serves; empty while it is down."""
+        status, body = get(f"{self.url}/model_info")
+        return str(json.loads(body)["weight_version"]) if status == 200 else ""

@@ -1,0 +1,199 @@
+"""Sampler pods of the tests: their folders, and the agent as a process in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from rl_contracts import env
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.ids import RunId, sampler_id
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.connect import Stores
+from tests.contract.rl_sampler.engine_server import get
+from tests.contract.rl_sampler.fork_server import SOURCES
+from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.documents import RUN
+from tests.manifests import a_job
+from tests.servers import free_port
+from tests.waiting import HUNG_SECONDS, until
+
+MODEL_KEY = "models/tiny"
+# The agent's image has no torch, and neither has the agent here: that is a third of its start.
+WITHOUT_TORCH = (
+    "import runpy, sys; sys.modules['torch'] = None; "
+    "sys.argv[0] = 'rl_sampler'; runpy.run_module('rl_sampler', run_name='__main__')"
+)
+
+
+class AgentProcess(Protocol):
+    """A program of the sampler image as a process."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+
+Launch = Callable[[str, Mapping[str, str], Path], AgentProcess]
+"""Starts a program with an environment; its output is appended to a file."""
+
+
+def new_process(program: str, environment: Mapping[str, str], log: Path) -> AgentProcess:
+    """Start a program in a new interpreter, as in the image."""
+    command = [sys.executable, "-c", WITHOUT_TORCH, program]
+    with log.open("ab") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """How the init container's program ended."""
+
+    returncode: int
+    stderr: bytes
+
+
+@dataclass
+class Pod:
+    """One sampler pod: its folders, and the agent's process in it."""
+
+    folder: Path
+    environment: dict[str, str]
+    stores: Stores
+    port: int
+    launch: Launch
+    process: AgentProcess | None = None
+
+    def stage(self) -> Staged:
+        """Run the init container's program."""
+        log = self.folder / "stage.log"
+        log.write_bytes(b"")
+        returncode = self.launch("stage", self._environment, log).wait(timeout=HUNG_SECONDS)
+        return Staged(returncode, log.read_bytes())
+
+    def serve(self) -> None:
+        """Start the agent."""
+        self.process = self.launch("serve", self._environment, self.folder / "agent.log")
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self.environment}
+
+    def serve_first_of(self, trainer: ScriptedTrainer) -> None:
+        """Stage, and serve the first policy that a trainer publishes."""
+        assert self.stage().returncode == 0
+        trainer.publish(seed=1)
+        self.serve()
+        self.wait_version(1)
+
+    def signal(self, number: int) -> int:
+        """Send a signal, wait for the end, return the exit status."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        status = self.process.wait(timeout=HUNG_SECONDS)
+        self.process = None
+        return status
+
+    def log(self) -> str:
+        """What the agent said."""
+        path = self.folder / "agent.log"
+        return path.read_text() if path.exists() else ""
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask the agent's HTTP server."""
+        return get(f"http://127.0.0.1:{self.port}{path}")
+
+    def document(self) -> Sampler | None:
+        """Its registration."""
+        name = sampler_id(RunId(self.environment[env.RUN]), self.folder.name)
+        return self.stores.samplers.get([name]).get(name)
+
+    def wait_version(self, version: int) -> None:
+        """Wait until the engine serves this version."""
+
+        def serves() -> bool:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                pytest.fail(f"the agent ended: {self.log()[-3000:]}")
+            return self.get("/ready") == (200, f"serves version {version}\n")
+
+        until(serves, what=f"{self.folder.name} to serve version {version}")
+
+    def wait_document(self, condition: Callable[[Sampler], bool], *, what: str) -> Sampler:
+        """Wait until its registration, written every two seconds, is as wanted."""
+        found: list[Sampler] = []
+
+        def holds() -> bool:
+            document = self.document()
+            found[:] = [document] if document is not None else []
+            return document is not None and condition(document)
+
+        until(holds, what=what)
+        return found[0]
+
+
+MakePod = Callable[..., Pod]
+
+
+def start_run(stores: Stores, model: Path) -> ScriptedTrainer:
+    """Put the model into the bucket and create the run."""
+    for path in model.iterdir():
+        stores.objects.put_file(f"{stores.objects.prefix}{MODEL_KEY}/{path.name}", path)
+    return ScriptedTrainer(stores)
+
+
+def new_pod(
+    folder: Path,
+    *,
+    engine_url: str,
+    settings: StoreSettings,
+    stores: Stores,
+    sections: dict[str, Any],
+    run: str = RUN,
+    launch: Launch = new_process,
+) -> Pod:
+    """Write what a pod has mounted."""
+    secret = folder / "stores"
+    secret.mkdir(parents=True)
+    for key, value in settings.to_mapping().items():
+        (secret / key).write_text(value)
+    ours: dict[str, Any] = {
+        "model": {"uri": f"s3://{settings.s3_bucket}/{settings.s3_prefix}{MODEL_KEY}"},
+        "agent": {"sampling": {"maxTokensPerTurn": 8, "maxContextTokens": 64}},
+    }
+    spec = a_job(**(ours | sections))["spec"]
+    (folder / "rljob.json").write_text(json.dumps(spec))
+    (folder / "weights").mkdir()
+    port = free_port()
+    environment = {
+        env.NAMESPACE: "ns",
+        env.JOB: "job",
+        env.RUN: run,
+        env.POOL: "main",
+        env.POD_NAME: folder.name,
+        env.POD_UID: folder.name,
+        env.SPEC_FILE: str(folder / "rljob.json"),
+        env.STORES_FOLDER: str(secret),
+        env.WEIGHTS_FOLDER: str(folder / "weights"),
+        env.ENGINE_URL: engine_url,
+        env.LISTEN_PORT: str(port),
+        env.CHAT_PORT: str(free_port()),
+        env.DRAIN_SECONDS: "25",
+        env.TOOL_SECRETS_FOLDER: str(folder / "tools"),
+        env.ENDPOINT_SECRETS_FOLDER: str(folder / "endpoints"),
+        "PYTHONPATH": os.pathsep.join(SOURCES),
+    }
+    return Pod(folder=folder, environment=environment, stores=stores, port=port, launch=launch)
