@@ -68,27 +68,30 @@ async def gather_enough(
         Results of the members that finished.
     """
     running = {asyncio.ensure_future(work): member for member, work in works.items()}
-    ends = asyncio.get_running_loop().time() + max(0.0, seconds)
-    waiting = set(running)
+    clock = asyncio.get_running_loop().time
+    ends = clock() + max(0.0, seconds)
+    waiting, results = set(running), dict[int, T]()
+
+    def suffices() -> bool:
+        good = sum(map(counts, results.values()))
+        return good >= enough and not any(running[task] in needed for task in waiting)
+
     try:
         while waiting:
-            left = ends - asyncio.get_running_loop().time()
-            good = sum(counts(task.result()) for task in running if task not in waiting)
-            needs_more = any(running[task] in needed for task in waiting)
-            if left <= 0 and good >= enough and not needs_more:
+            left = ends - clock()
+            if left <= 0 and suffices():
                 break
             done, waiting = await asyncio.wait(
                 waiting,
                 timeout=left if left > 0 else None,
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            for task in done:
-                task.result()
+            results |= {running[task]: task.result() for task in done}
     finally:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-    return {member: task.result() for task, member in running.items() if task not in waiting}
+    return {member: results[member] for member in works if member in results}
 
 
 async def gather_all(works: Collection[Coroutine[Any, Any, T]]) -> list[T]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from rl_policy_codec.patch import Elements
 from rl_sampler.policy.fetch import Downloads, Source, StagingCancelledError
 from rl_sampler.policy.route import RemoteFile, Route
 from rl_sampler.policy.verify import mapped, threads
+
+Delta = Mapping[Path, RemoteFile]
+"""The files of a version's delta, by the path that each is downloaded to."""
 
 
 def build(
@@ -44,43 +48,51 @@ def build(
         DiskFullError, ObjectMissingError, StagingCancelledError, StoreUnavailableError: as
             ``Downloads.fetch``.
     """
-    downloads = Downloads(source, folder, cancelled=cancelled)
     deltas = [
         {folder / f"{number:05d}.{remote.entry.name}": remote for remote in version}
         for number, version in enumerate(route.deltas)
     ]
     wanted = {folder / file.entry.name: file for file in route.files}
-    for version in deltas:
-        wanted |= version
+    for delta in deltas:
+        wanted |= delta
+    downloads = Downloads(source, folder, cancelled=cancelled)
     # The digests of a start need no check: those of the result are checked after the deltas.
     downloads.fetch(wanted, manifest=None if deltas else manifest)
-    names = sorted({tensor.file for tensor in manifest.tensors})
+    files = [folder / name for name in sorted({tensor.file for tensor in manifest.tensors})]
     if route.local is not None:
-        for name in names:
-            shutil.copyfile(route.local / name, folder / name)
+        for file in files:
+            shutil.copyfile(route.local / file.name, file)
     if deltas:
-        state = mapped((folder / name for name in names), mode="r+")
-        with ThreadPoolExecutor(threads(), thread_name_prefix="apply") as pool:
-            for version in deltas:
-                if cancelled.is_set():
-                    raise StagingCancelledError(f"staging version {manifest.version} was cancelled")
-                jobs = [pool.submit(_apply, path, state) for path in version]
-                for job in jobs:
-                    job.result()
-    for version in deltas:
-        own = keep_delta and version is deltas[-1]
-        _keep_or_remove(version, folder if own else None)
+        _apply_all(deltas, files, version=manifest.version, cancelled=cancelled)
+        _clean_up(deltas, folder, keep_last=keep_delta)
     downloads.close()
 
 
-def _keep_or_remove(delta: dict[Path, RemoteFile], folder: Path | None) -> None:
-    """Rename a delta's files to their own names in a folder; remove them without a folder."""
-    for path, remote in delta.items():
-        if folder is None:
-            path.unlink()
-        else:
-            path.rename(folder / remote.entry.name)
+def _apply_all(
+    deltas: Sequence[Delta], files: Iterable[Path], *, version: int, cancelled: threading.Event
+) -> None:
+    """Apply deltas to the files of a policy, one version after the other."""
+    state = mapped(files, mode="r+")
+    with ThreadPoolExecutor(threads(), thread_name_prefix="apply") as pool:
+        for delta in deltas:
+            if cancelled.is_set():
+                raise StagingCancelledError(f"staging version {version} was cancelled")
+            # The files of a version change different elements, so their order does not matter.
+            jobs = [pool.submit(_apply, path, state) for path in delta]
+            for job in jobs:
+                job.result()
 
 
 def _apply(path: Path, state: dict[str, Elements]) -> None:
     codec.apply(path.read_bytes(), state)
+
+
+def _clean_up(deltas: Sequence[Delta], folder: Path, *, keep_last: bool) -> None:
+    """Remove applied deltas; with ``keep_last`` rename the last one's files to their own names."""
+    removed, kept = (deltas[:-1], deltas[-1:]) if keep_last else (deltas, [])
+    for delta in removed:
+        for path in delta:
+            path.unlink()
+    for delta in kept:
+        for path, remote in delta.items():
+            path.rename(folder / remote.entry.name)

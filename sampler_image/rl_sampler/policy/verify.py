@@ -140,15 +140,24 @@ def _check_files(manifest: Manifest) -> None:
     files = [entry.name for entry in manifest.files]
     deltas = [entry.name for entry in manifest.delta.files] if manifest.delta else []
     holders = {entry.file for entry in manifest.tensors}
-    for name in {*files, *deltas, *holders}:
-        if Path(name).name != name or name.startswith(".") or name in RESERVED:
-            raise IntegrityError(f"manifest names a file {name!r}")
+    unsafe = sorted(filter(_is_unsafe, {*files, *deltas, *holders}))
+    if unsafe:
+        raise IntegrityError(f"manifest names a file {unsafe[0]!r}")
     if len({*files, *deltas}) != len(files) + len(deltas):
         raise IntegrityError("manifest names a file twice")
-    if any(not name.endswith(".safetensors") for name in holders):
-        raise IntegrityError(f"tensors lie in {sorted(holders)}")
-    if manifest.content == "full" and holders != {n for n in files if n.endswith(".safetensors")}:
-        raise IntegrityError(f"tensors lie in {sorted(holders)}, files are {sorted(files)}")
+    if not all(map(_is_safetensors, holders)):
+        raise IntegrityError(f"manifest names tensors in {sorted(holders)}")
+    if manifest.content == "full" and holders != set(filter(_is_safetensors, files)):
+        raise IntegrityError(f"tensors are in {sorted(holders)}, but files are {sorted(files)}")
+
+
+def _is_unsafe(name: str) -> bool:
+    """Whether a file of this name would leave the folder, be hidden, or replace one of ours."""
+    return Path(name).name != name or name.startswith(".") or name in RESERVED
+
+
+def _is_safetensors(name: str) -> bool:
+    return name.endswith(".safetensors")
 
 
 def _check_tensors(tensors: Mapping[str, TensorEntry], signature: Signature) -> None:

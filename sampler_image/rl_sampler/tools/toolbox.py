@@ -165,18 +165,17 @@ def unique_names(by_server: Mapping[str, Sequence[Tool]]) -> list[tuple[str, str
     Raises:
         ToolsRefusedError: the servers offer no tools, or names are ambiguous all the same.
     """
-    own = Counter(tool.name for tools in by_server.values() for tool in tools)
-    unique_names = [
-        (tool.name if own[tool.name] == 1 else f"{server}_{tool.name}", server, tool)
-        for server, tools in by_server.items()
-        for tool in tools
-    ]
-    if by_server and not unique_names:
+    pairs = [(server, tool) for server, tools in by_server.items() for tool in tools]
+    if by_server and not pairs:
         raise ToolsRefusedError(f"MCP servers {', '.join(by_server)} offer no tools")
-    for name, count in Counter(name for name, _, _ in unique_names).items():
-        if count > 1:
-            raise ToolsRefusedError(f"several MCP servers offer a tool {name!r}: rename a server")
-    return unique_names
+    own = Counter(tool.name for _, tool in pairs)
+    names = [
+        tool.name if own[tool.name] == 1 else f"{server}_{tool.name}" for server, tool in pairs
+    ]
+    (name, count), *_ = Counter(names).most_common(1) or [("", 0)]
+    if count > 1:
+        raise ToolsRefusedError(f"several MCP servers offer a tool {name!r}: rename a server")
+    return [(name, server, tool) for name, (server, tool) in zip(names, pairs, strict=True)]
 
 
 def _connections(servers: Sequence[McpServer], secrets: Path) -> dict[str, ToolSource]:

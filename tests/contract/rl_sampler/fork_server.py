@@ -119,7 +119,7 @@ def _serve() -> dict[str, Any] | None:
         selector.register(sys.stdin, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
-                if key.fileobj is sys.stdin:
+                if key.data is None:
                     line = sys.stdin.readline()
                     if not line:
                         return None

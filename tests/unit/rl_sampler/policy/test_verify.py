@@ -179,7 +179,7 @@ def test_tensor_listed_in_another_file_is_refused(signature: Signature) -> None:
         TensorEntry.model_validate(tensor.model_dump() | {"file": "x.safetensors"})
         for tensor in manifest.tensors
     ]
-    with pytest.raises(IntegrityError, match="tensors lie in"):
+    with pytest.raises(IntegrityError, match="tensors are in"):
         check_manifest(
             manifest.model_copy(update={"tensors": moved}), pointer=POINTER, signature=signature
         )
