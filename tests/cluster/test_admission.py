@@ -27,13 +27,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "changes", "expected"), REFUSED, ids=[r[0] for r in REFUSED])
-def test_refused_with_the_field_named(
+def test_the_api_server_refuses_with_the_field_named(
     lab: Lab, name: str, changes: dict[str, Any], expected: str
 ) -> None:
     assert expected in lab.refusal(job(name, **changes))
 
 
-def test_the_example_is_taken(lab: Lab) -> None:
+def test_the_example_is_accepted(lab: Lab) -> None:
     assert lab.refusal(job("taken")) == ""
 
 

@@ -184,7 +184,7 @@ def log_probability_gaps(model: Any, rollout: Rollout) -> list[float]:
     return [float(gap) for gap in (ours - theirs).abs()[torch.tensor(list(rollout.mask[1:])) == 1]]
 
 
-def test_it_shows_what_a_person_wants_to_see(demo: Demo) -> None:
+def test_the_demo_prints_accuracy_reward_and_answers(demo: Demo) -> None:
     for text in ("held-out accuracy", "reward curve", demo.values["finalModel"], "step"):
         assert text in demo.printed
     assert (demo.out / "reward.png").read_bytes().startswith(b"\x89PNG")
@@ -199,7 +199,7 @@ def test_follow_and_report_work_on_the_finished_job(demo: Demo, settings: DemoSe
     assert picture.exists()
 
 
-def test_the_job_tells_its_story(demo: Demo, settings: DemoSettings) -> None:
+def test_events_of_the_job_cover_its_life(demo: Demo, settings: DemoSettings) -> None:
     def kubectl(*arguments: str) -> str:
         command = settings.tools.kubectl_command("--namespace", NAMESPACE, *arguments)
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -176,7 +176,7 @@ def test_every_trained_rollout_is_stored_with_its_versions(faulted: Faulted) -> 
         assert all(span.version > 0 for span in rollout.spans)
 
 
-def test_no_trained_token_was_too_old(faulted: Faulted) -> None:
+def test_no_trained_token_was_too_stale(faulted: Faulted) -> None:
     ages = [
         batch.step - 1 - faulted.rollouts[member.rollout].oldest_step
         for batch in faulted.lineage

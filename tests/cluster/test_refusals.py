@@ -171,7 +171,7 @@ def stalled(lab: Lab) -> Iterator[dict[str, Condition]]:
 
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("bad", BAD, ids=[bad.name for bad in BAD])
-def test_stalled_with_field_value_and_remedy(bad: Bad, stalled: dict[str, Condition]) -> None:
+def test_stalled_jobs_name_field_value_and_remedy(bad: Bad, stalled: dict[str, Condition]) -> None:
     condition = stalled[bad.name]
     assert condition.reason == bad.reason
     for text in bad.says:
@@ -241,12 +241,14 @@ def goes_on(lab: Lab, name: str) -> bool:
     return condition is None or condition.status != "True"
 
 
-def test_all_go_on_by_themselves_once_mended(recovered: set[str]) -> None:
+def test_stalled_jobs_continue_once_fixed(recovered: set[str]) -> None:
     assert recovered == {bad.name for bad in BAD}
 
 
 @pytest.mark.timeout(3000)
-def test_a_mended_job_completes_and_takes_its_data_with_it(lab: Lab, recovered: set[str]) -> None:
+def test_a_fixed_job_completes_and_its_data_is_deleted_with_it(
+    lab: Lab, recovered: set[str]
+) -> None:
     name = LASTING
     lab.await_condition(name, "Complete", seconds=COMPLETE_SECONDS)
     run = lab.job(name).uid

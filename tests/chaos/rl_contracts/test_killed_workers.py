@@ -63,7 +63,7 @@ class Workers:
 
 
 @pytest.mark.timeout(1200)
-def test_killed_workers_leave_no_task_behind(
+def test_killed_workers_lose_no_task(
     stores: Stores, store_settings: StoreSettings, tmp_path: Path
 ) -> None:
     for first in range(0, TASKS, 500):

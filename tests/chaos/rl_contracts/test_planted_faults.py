@@ -23,7 +23,7 @@ HUNT = settings(
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_life_of_tasks_meets_it(
+def test_the_task_model_detects_each_planted_fault(
     monkeypatch: pytest.MonkeyPatch, stores: Stores, store_settings: StoreSettings, fault: str
 ) -> None:
     FAULTS[fault](monkeypatch)

@@ -44,7 +44,7 @@ def test_a_second_up_starts_nothing(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("name", ["kube-scheduler", "kube-proxy", "registry"])
-def test_one_dead_process_alone_is_started_again(layout: Layout, name: str) -> None:
+def test_up_restarts_only_the_dead_process(layout: Layout, name: str) -> None:
     up("--images")
     before = pids(layout)
     records.kill_all([processes.recorded(layout)[name]])

@@ -78,7 +78,9 @@ def as_json(folder: Path, *arguments: str) -> tuple[int, Any]:
     return code, json.loads(text)
 
 
-def test_a_batch_tells_exactly_what_was_trained(folder: Path, batches: list[Batch]) -> None:
+def test_audit_of_a_batch_shows_exactly_what_was_trained(
+    folder: Path, batches: list[Batch]
+) -> None:
     code, report = as_json(folder, "batch", "--step", "2")
     assert code == 0
     assert (report["batch"], report["epoch"], report["onLineage"]) == (batches[2].id, 2, True)
@@ -97,7 +99,7 @@ def test_a_batch_tells_exactly_what_was_trained(folder: Path, batches: list[Batc
     assert (first["example"], first["staleness"]) == ("e2", 1)
 
 
-def test_the_same_for_people(folder: Path, batches: list[Batch]) -> None:
+def test_audit_of_a_batch_as_text(folder: Path, batches: list[Batch]) -> None:
     code, text = run(folder, "batch", "--step", "1")
     assert code == 0
     assert "verdict   match" in text
@@ -130,7 +132,9 @@ def test_a_changed_document_is_a_mismatch_and_a_missing_one_is_named(
     assert name in report["digest"]["problem"]
 
 
-def test_a_run_and_a_rollout(stores: Stores, folder: Path, batches: list[Batch]) -> None:
+def test_audit_of_a_run_and_of_a_rollout(
+    stores: Stores, folder: Path, batches: list[Batch]
+) -> None:
     code, report = as_json(folder, "run")
     assert (code, report["good"]) == (0, True)
     assert [finding["what"][:16] for finding in report["findings"]] == ["batches do not l"]
@@ -162,7 +166,7 @@ def test_a_run_and_a_rollout(stores: Stores, folder: Path, batches: list[Batch])
     ],
 )
 @pytest.mark.usefixtures("batches")
-def test_errors_have_codes_and_say_why(
+def test_audit_errors_have_exit_codes_and_messages(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, match: str
 ) -> None:
     assert run(folder, *arguments)[0] == code
@@ -180,7 +184,9 @@ def test_migrating_a_run_that_is_alive_is_refused(
     assert "suspend the job" in capsys.readouterr().err
 
 
-def test_retention_by_hand(stores: Stores, folder: Path, batches: list[Batch]) -> None:
+def test_retention_command_plans_and_deletes(
+    stores: Stores, folder: Path, batches: list[Batch]
+) -> None:
     bounds = ["--bounds", '{"batches": {"maxCount": 1}, "rollouts": {"maxCount": 1}}']
     code, text = run(folder, "retention", *bounds, "--dry-run")
     assert code == 0

@@ -65,7 +65,7 @@ def by_name(monkeypatch: pytest.MonkeyPatch, secure: Secure) -> tuple[str, list[
 
 
 @pytest.mark.parametrize(("style", "host"), [("path", DOMAIN), ("virtual", f"rl-data.{DOMAIN}")])
-def test_objects_go_in_and_out_over_tls(
+def test_objects_are_written_and_read_over_tls(
     monkeypatch: pytest.MonkeyPatch, secure: Secure, tmp_path: Path, style: str, host: str
 ) -> None:
     endpoint, asked = by_name(monkeypatch, secure)
@@ -89,7 +89,7 @@ def test_objects_go_in_and_out_over_tls(
         ({"s3AccessKey": "nobody"}, AccessDeniedError, "Correct s3AccessKey and s3SecretKey"),
     ],
 )
-def test_what_the_server_does_not_take_says_what_to_do(
+def test_rejected_credentials_name_the_remedy(
     secure: Secure, changes: dict[str, str], error: type[Exception], remedy: str
 ) -> None:
     with pytest.raises(error, match=remedy) as failed:
@@ -113,7 +113,7 @@ def test_tls_to_a_server_without_it_says_so(
         objects.put("x", b"1")
 
 
-def test_a_tunnel_s_end_is_checked_against_the_name_behind_it(secure: Secure) -> None:
+def test_a_port_forward_is_checked_against_the_real_host_name(secure: Secure) -> None:
     tunnel = secure.minio.endpoint  # 127.0.0.1
     for host, agrees in ((DOMAIN, True), ("other.localhost", False)):
         values = secure.settings.to_mapping()
@@ -136,7 +136,7 @@ def test_an_expired_certificate_is_refused(secure: Secure, tmp_path: Path) -> No
             objects.put("x", b"1")
 
 
-def test_a_name_that_the_certificate_lacks_is_refused(
+def test_a_host_name_missing_in_the_certificate_is_refused(
     monkeypatch: pytest.MonkeyPatch, secure: Secure
 ) -> None:
     endpoint, _ = by_name(monkeypatch, secure)
@@ -157,7 +157,7 @@ def test_a_name_that_the_certificate_lacks_is_refused(
         ({"mongoClientCertificate": "-----BEGIN CERTIFICATE-----"}, "its private key"),
     ],
 )
-def test_settings_that_cannot_hold_are_refused(
+def test_contradicting_settings_are_refused(
     secure: Secure, changes: dict[str, str], words: str
 ) -> None:
     with pytest.raises(RefusedError, match=words):

@@ -33,7 +33,9 @@ CALLS: dict[str, tuple[Callable[[Stores], object], object]] = {
 }
 
 
-def test_no_id_is_not_asked_for(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_query_is_sent_for_an_empty_list_of_ids(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = a_task(0)
     stores.tasks.insert([task])
     stores.rollouts.put([a_rollout(task)])

@@ -104,7 +104,7 @@ def loadable(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if not name.endswith((".md", ".py"))}
 
 
-def test_the_stand_in_is_a_hub_to_the_real_client(hub: FakeHub, tmp_path: Path) -> None:
+def test_the_fake_hub_serves_the_real_client(hub: FakeHub, tmp_path: Path) -> None:
     hub.cuts = 1
     folder = snapshot_download(
         REPO, revision="v1", endpoint=hub.url, token=False, local_dir=tmp_path / "all"
@@ -150,7 +150,7 @@ def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: FakeHub) -
     assert len(waited) == 3
 
 
-def test_what_another_pod_has_pinned_counts(pods: Pods, hub: FakeHub) -> None:
+def test_an_earlier_pin_of_another_pod_counts(pods: Pods, hub: FakeHub) -> None:
     """A pod that lost its lease, or its life, after it had asked for the commit."""
 
     def lose() -> None:
@@ -163,7 +163,7 @@ def test_what_another_pod_has_pinned_counts(pods: Pods, hub: FakeHub) -> None:
     assert locations.model.commit == OLD
 
 
-def test_two_that_both_believe_to_hold_the_lease_do_no_harm(
+def test_two_pods_that_hold_the_lease_do_no_harm(
     pods: Pods,
     hub: FakeHub,
     files: dict[str, bytes],
@@ -184,7 +184,7 @@ def test_two_that_both_believe_to_hold_the_lease_do_no_harm(
     assert content(pods.stores, mine, tmp_path / "base")["config.json"] == files["config.json"]
 
 
-def test_a_wait_ends_and_says_for_what(pods: Pods) -> None:
+def test_a_wait_for_another_pod_ends_with_its_reason(pods: Pods) -> None:
     def late() -> None:
         with pytest.raises(
             StoreUnavailableError, match="waiting for another pod to import hf://org/tiny"
@@ -194,7 +194,7 @@ def test_a_wait_ends_and_says_for_what(pods: Pods) -> None:
     pods.pod("a", progress=Words(at={"asking": late})).base(ModelSource(uri=URI))
 
 
-def test_cut_connections_and_stumbles_cost_time_alone(
+def test_broken_connections_and_failures_are_retried(
     pods: Pods, hub: FakeHub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     hub.cuts, hub.failures = 3, 2
@@ -203,7 +203,7 @@ def test_cut_connections_and_stumbles_cost_time_alone(
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_other_bytes_than_the_hub_describes_are_not_taken(
+def test_files_that_differ_from_the_hubs_description_are_refused(
     pods: Pods, hub: FakeHub, name: str
 ) -> None:
     hub.damaged = frozenset({name})
@@ -215,7 +215,7 @@ def test_other_bytes_than_the_hub_describes_are_not_taken(
     assert pods.pod().base(ModelSource(uri=URI)).model.commit == OLD
 
 
-def test_what_went_from_the_bucket_is_brought_again(
+def test_files_deleted_from_the_bucket_are_imported_again(
     pods: Pods, hub: FakeHub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     first = pods.pod().base(ModelSource(uri=URI))
@@ -225,7 +225,7 @@ def test_what_went_from_the_bucket_is_brought_again(
     assert content(pods.stores, first, tmp_path / "base") == loadable(files)
 
 
-def test_what_rotted_in_the_bucket_is_not_used(pods: Pods, tmp_path: Path) -> None:
+def test_damaged_files_in_the_bucket_are_refused(pods: Pods, tmp_path: Path) -> None:
     locations = pods.pod().base(ModelSource(uri=URI))
     objects = pods.stores.objects
     key = next(
@@ -238,7 +238,7 @@ def test_what_rotted_in_the_bucket_is_not_used(pods: Pods, tmp_path: Path) -> No
         content(pods.stores, locations, tmp_path / "base")
 
 
-def test_a_tokenizer_of_the_hub_comes_alone(pods: Pods, hub: FakeHub) -> None:
+def test_a_tokenizer_is_imported_without_weights(pods: Pods, hub: FakeHub) -> None:
     source = ModelSource(uri="s3://bucket/model", tokenizer_uri=f"{URI}@v1")
     locations = pods.pod().base(source)
     assert locations.model.uri == "s3://bucket/model"
@@ -250,7 +250,7 @@ def test_a_tokenizer_of_the_hub_comes_alone(pods: Pods, hub: FakeHub) -> None:
     assert hub.read("model.safetensors") == 0
 
 
-def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
+def test_a_token_opens_a_private_model_and_is_never_shown(
     pods: Pods, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.token = TOKEN
@@ -261,7 +261,7 @@ def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
     assert opened.model.commit == OLD
 
 
-def test_a_hub_that_is_silent_is_waited_for_and_named(pods: Pods, hub: FakeHub) -> None:
+def test_a_silent_hub_is_retried_and_named(pods: Pods, hub: FakeHub) -> None:
     hub.failures = 1000
     with pytest.raises(StoreUnavailableError, match="hub did not answer while resolving"):
         pods.pod().base(ModelSource(uri=URI))
@@ -307,7 +307,7 @@ def test_a_certificate_that_is_not_trusted_is_refused_at_once(
     assert closed.requests == []
 
 
-def test_a_certificate_of_an_authority_that_is_named_is_trusted(
+def test_a_certificate_of_a_configured_authority_is_trusted(
     authority: Authority,
     pods: Pods,
     hub: FakeHub,

@@ -53,7 +53,7 @@ def held(stores: Stores, queue: Queue = Queue.TRAIN) -> list[Task]:
     return stores.tasks.find(RUN, queue=queue, state=CLAIMED)
 
 
-def test_a_claim_whose_answer_never_came_goes_on(
+def test_a_claim_whose_reply_was_lost_is_recovered(
     front: Front, afar: Stores, stores: Stores
 ) -> None:
     stores.tasks.insert([a_task(number) for number in range(3)])
@@ -71,7 +71,7 @@ def test_a_claim_whose_answer_never_came_goes_on(
     assert afar.tasks.complete(claimed, rollouts=["x"])
 
 
-def test_what_was_taken_back_meanwhile_is_nobodys(
+def test_a_claim_that_was_taken_back_meanwhile_is_not_recovered(
     front: Front, afar: Stores, stores: Stores
 ) -> None:
     stores.tasks.insert([a_task(number) for number in range(2)])
@@ -90,7 +90,9 @@ def test_what_was_taken_back_meanwhile_is_nobodys(
     assert claim(afar) is None
 
 
-def test_it_is_kept_through_further_outages(front: Front, afar: Stores, stores: Stores) -> None:
+def test_an_unanswered_claim_is_kept_through_further_outages(
+    front: Front, afar: Stores, stores: Stores
+) -> None:
     stores.tasks.insert([a_task(0)])
     with losing(front):
         claim(afar)
@@ -101,7 +103,7 @@ def test_it_is_kept_through_further_outages(front: Front, afar: Stores, stores: 
     assert (claimed.id, claimed.attempt) == (a_task(0).id, 1)
 
 
-def test_it_is_found_by_its_owner_in_its_queue_alone(
+def test_an_unanswered_claim_is_recovered_only_by_its_owner_and_queue(
     front: Front, afar: Stores, stores: Stores
 ) -> None:
     stores.tasks.insert([a_task(0), a_task(1, queue=Queue.EVALUATION), a_task(2)])
@@ -117,7 +119,9 @@ def test_it_is_found_by_its_owner_in_its_queue_alone(
     assert claimed.id == lost.id
 
 
-def test_two_claims_at_once_are_both_found(front: Front, afar: Stores, stores: Stores) -> None:
+def test_two_unanswered_claims_are_both_recovered(
+    front: Front, afar: Stores, stores: Stores
+) -> None:
     stores.tasks.insert([a_task(number) for number in range(3)])
     arrived = threading.Barrier(2)
 

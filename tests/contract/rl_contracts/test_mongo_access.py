@@ -111,7 +111,7 @@ def test_a_failed_handshake_says_what_to_do(
         stores.mongo.ping()
 
 
-def test_tls_is_asked_for_where_a_plain_client_is_hung_up_on(
+def test_a_hung_up_plain_connection_suggests_tls(
     reach: Any, authority: Authority, tmp_path: Path
 ) -> None:
     stores, _ = reach(patience=2, context=authority.context(tmp_path))
@@ -134,7 +134,7 @@ def test_a_server_of_another_kind_says_so(reach: Any, store_settings: StoreSetti
         stores.mongo.ping()
 
 
-def test_an_answer_of_another_server_is_asked_for_again(reach: Any) -> None:
+def test_an_answer_of_another_kind_of_server_is_retried(reach: Any) -> None:
     stores, _ = reach()
     answers: Iterator[Exception | str] = iter(
         [ProtocolError("Got response id 808465440 but expected 1"), "alive"]
@@ -158,14 +158,14 @@ def test_a_wrong_login_is_refused_at_once(reach: Any, credentials: str) -> None:
     assert "wrong" not in str(refused.value)
 
 
-def test_no_login_where_one_is_wanted_is_refused_at_once(reach: Any) -> None:
+def test_a_missing_login_is_refused_at_once(reach: Any) -> None:
     stores, _ = reach(patience=60, user=(USER, PASSWORD))
     with pytest.raises(AccessDeniedError, match="role readWrite"):
         stores.runs.create(a_run())
 
 
 @pytest.mark.parametrize("query", ["?directConnection=true", "?replicaSet=rs0"])
-def test_a_member_that_is_not_primary_says_what_to_do(reach: Any, query: str) -> None:
+def test_a_member_that_is_not_primary_names_the_remedy(reach: Any, query: str) -> None:
     stores, _ = reach("mongodb://127.0.0.1:{port}/" + query, patience=2, role="secondary")
     with pytest.raises(StoreUnavailableError, match="Name all members of the replica set"):
         stores.runs.create(a_run())

@@ -65,7 +65,7 @@ SIZES: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @pytest.mark.parametrize(("fields", "over"), SIZES.values(), ids=SIZES)
-def test_whatever_its_size_it_comes_back_the_same(
+def test_a_rollout_of_any_size_is_read_back_unchanged(
     stores: Stores, fields: dict[str, Any], over: set[str]
 ) -> None:
     rollout = a_rollout(a_task(), **fields)
@@ -79,7 +79,7 @@ def test_whatever_its_size_it_comes_back_the_same(
     assert len(keys(stores)) == len(over)
 
 
-def test_what_is_written_again_with_others_is_replaced(
+def test_rollouts_written_again_are_replaced(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
@@ -101,7 +101,7 @@ def test_what_is_written_again_with_others_is_replaced(
     }
 
 
-def test_writing_again_adds_nothing(stores: Stores) -> None:
+def test_writing_a_rollout_again_adds_no_object(stores: Stores) -> None:
     store, rollout = tight(stores), a_large()
     store.put([rollout])
     before = keys(stores)
@@ -110,7 +110,7 @@ def test_writing_again_adds_nothing(stores: Stores) -> None:
     assert store.get([rollout.id])[rollout.id] == rollout
 
 
-def test_many_are_read_some_at_a_time(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rollouts_are_read_in_chunks(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_contracts.stores.records.DOCUMENTS_PER_READ", 2)
     written = {
         rollout.id: rollout for rollout in (a_rollout(a_task(), member) for member in range(5))
@@ -160,7 +160,7 @@ def test_damage_is_named_and_does_not_reach_its_neighbours(
     assert store.of_task(good.task) == [good]
 
 
-def test_an_object_of_the_right_digest_that_is_no_value_is_refused(stores: Stores) -> None:
+def test_an_overflow_object_that_is_not_bson_is_refused(stores: Stores) -> None:
     store, rollout = tight(stores), a_large()
     store.put([rollout])
     content = b"no bson"
@@ -173,7 +173,7 @@ def test_an_object_of_the_right_digest_that_is_no_value_is_refused(stores: Store
         store.get([rollout.id])
 
 
-def test_objects_go_with_their_rollout_and_a_crash_on_the_way_is_made_good(
+def test_objects_are_deleted_with_their_rollout_even_after_a_crash(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, gone, kept = tight(stores), a_large(0), a_large(1)

@@ -53,7 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Stored]]:
 
 
 @pytest.mark.parametrize("asking", HOT.values(), ids=HOT)
-def test_hot_questions_use_an_index(
+def test_frequent_queries_use_an_index(
     asking: Callable[[Stores], object],
     asked: list[tuple[str, Stored]],
     stores: Stores,
@@ -81,9 +81,7 @@ def test_hot_questions_use_an_index(
             assert any("IXSCAN" in stage or stage == "IDHACK" for stage in stages), stages
 
 
-def test_nothing_is_looked_for_without_asking(
-    asked: list[tuple[str, Stored]], stores: Stores
-) -> None:
+def test_reading_no_ids_sends_no_query(asked: list[tuple[str, Stored]], stores: Stores) -> None:
     assert stores.tasks.get([]) == {}
     assert stores.rollouts.get([]) == {}
     assert asked == []

@@ -96,7 +96,7 @@ def test_a_dead_sampler_does_not_live_on_when_the_clock_is_set_back(stores: Stor
     assert [sampler.id for sampler in stores.samplers.expire(RUN, silent_seconds=30)] == [ahead.id]
 
 
-def test_a_heartbeat_between_look_and_write_is_not_lost(
+def test_a_heartbeat_between_read_and_write_is_not_lost(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = stores.mongo.now()

@@ -45,7 +45,7 @@ def ended(stores: Stores) -> EndedSamplers:
     return run.samplers_ended
 
 
-def test_only_what_has_been_gone_for_long_is_forgotten(run: Stores) -> None:
+def test_only_registrations_that_ended_long_ago_are_deleted(run: Stores) -> None:
     put(run, "died", age=LONG_AGO)
     put(run, "drained", age=LONG_AGO, drained=True)
     put(run, "recent", age=60.0)
@@ -59,7 +59,7 @@ def test_only_what_has_been_gone_for_long_is_forgotten(run: Stores) -> None:
     assert len(run.samplers.of_run("run2")) == 1
 
 
-def test_the_owner_of_a_claim_stays(run: Stores) -> None:
+def test_a_registration_that_owns_a_claim_stays(run: Stores) -> None:
     owner = put(run, "owner", age=LONG_AGO)
     run.tasks.insert([a_task()])
     task = run.tasks.claim(RUN, queue=Queue.TRAIN, owner=owner.id, lease_seconds=60.0)
@@ -71,7 +71,7 @@ def test_the_owner_of_a_claim_stays(run: Stores) -> None:
     assert ended(run).died == 1, "counted twice"
 
 
-def test_an_interrupted_pass_counts_nobody_twice(
+def test_an_interrupted_pass_counts_no_sampler_twice(
     run: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(run, "died", age=LONG_AGO)
@@ -92,7 +92,7 @@ def test_an_interrupted_pass_counts_nobody_twice(
     assert ended(run).died == 2
 
 
-def test_one_that_registers_again_meanwhile_stays(run: Stores) -> None:
+def test_a_sampler_that_registers_again_meanwhile_stays(run: Stores) -> None:
     back = put(run, "back", age=LONG_AGO)
     before = run.mongo.now() - KEPT_SECONDS
     put(run, "back", age=0.0, state=SamplerState.READY)
@@ -100,7 +100,7 @@ def test_one_that_registers_again_meanwhile_stays(run: Stores) -> None:
     assert left(run) == {"back"}
 
 
-def test_a_trainer_that_was_replaced_forgets_nobody(run: Stores) -> None:
+def test_a_replaced_trainer_deletes_no_registration(run: Stores) -> None:
     put(run, "died", age=LONG_AGO)
     run.runs.take_epoch(RUN)
     with pytest.raises(FencedOutError):
@@ -108,7 +108,7 @@ def test_a_trainer_that_was_replaced_forgets_nobody(run: Stores) -> None:
     assert left(run) == {"died"}
 
 
-def test_a_trainer_forgets_beside_its_work(run: Stores) -> None:
+def test_a_trainer_deletes_ended_registrations_in_the_background(run: Stores) -> None:
     put(run, "silent", age=LONG_AGO, state=SamplerState.READY)  # nobody has marked it yet
     put(run, "alive", age=0.0, state=SamplerState.READY)
     ticks = iter(range(0, 1_000_000, 5))  # each look at the clock is five seconds later

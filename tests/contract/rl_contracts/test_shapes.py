@@ -23,7 +23,7 @@ def a_document(number: int) -> dict[str, Any]:
     }
 
 
-def test_documents_of_many_shapes_come_back(stores: Stores) -> None:
+def test_documents_of_many_shapes_are_stored_unchanged(stores: Stores) -> None:
     collection = stores.mongo.collection("shapes")
     documents = [a_document(number) for number in range(SHAPES)]
     collection.insert_many(documents)

@@ -91,7 +91,7 @@ def test_a_dry_run_changes_nothing_and_a_pass_keeps_what_is_needed(run: Stores) 
         audit.audit(run, RUN, step=2)
 
 
-def test_bytes_are_those_of_the_store(run: Stores) -> None:
+def test_sizes_are_those_of_the_store(run: Stores) -> None:
     task = a_task(STEPS + 1, attempt=1, queue=Queue.CONSUMED)
     run.tasks.insert([task])
     run.rollouts.put([a_rollout(task, member, text="x" * 10_000) for member in range(2)])
@@ -102,7 +102,7 @@ def test_bytes_are_those_of_the_store(run: Stores) -> None:
     check_whole(run, first=1)
 
 
-def test_a_rollout_that_cannot_be_read_any_more_goes_like_the_others(run: Stores) -> None:
+def test_a_damaged_rollout_is_deleted_like_any_other(run: Stores) -> None:
     task = a_task(STEPS + 1, attempt=1, queue=Queue.CONSUMED)
     run.tasks.insert([task])
     small = RolloutStore(run.mongo, run.objects, overflow_bytes=256)
@@ -117,7 +117,7 @@ def test_a_rollout_that_cannot_be_read_any_more_goes_like_the_others(run: Stores
     check_whole(run, first=1)
 
 
-def test_a_trainer_that_was_replaced_deletes_nothing(run: Stores) -> None:
+def test_a_replaced_trainer_deletes_nothing(run: Stores) -> None:
     run.runs.take_epoch(RUN)
     with pytest.raises(FencedOutError):
         Sweeper(run, run=RUN, bounds=NEWEST).sweep(epoch=1)

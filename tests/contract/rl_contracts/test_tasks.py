@@ -116,7 +116,7 @@ def test_tasks_out_of_the_queue_stay_for_the_audit(stores: Stores) -> None:
     ]
 
 
-def test_a_committed_batch_counts_more_than_an_older_trainers_drop(stores: Stores) -> None:
+def test_a_committed_batch_wins_over_an_older_trainers_drop(stores: Stores) -> None:
     stores.tasks.insert([a_task(0)])
     task = claim(stores)
     assert task is not None
@@ -163,7 +163,7 @@ def test_a_lease_has_one_holder_until_it_ends(stores: Stores) -> None:
     assert stores.leases.hold("other", REAPER, holder="a", seconds=60)
 
 
-def test_orphans_are_found_and_spare_members_are_none(stores: Stores) -> None:
+def test_orphans_are_listed_without_spare_members(stores: Stores) -> None:
     stores.tasks.insert([a_task(number) for number in range(2)])
     done, lapsed = claim(stores), claim(stores, lease=-60)
     assert done is not None
@@ -182,7 +182,7 @@ def test_orphans_are_found_and_spare_members_are_none(stores: Stores) -> None:
     assert orphans.unclaimed_rollouts == sorted([unclaimed.id, of_nothing.id])
 
 
-def test_queues_and_runs_are_apart(stores: Stores) -> None:
+def test_queues_and_runs_are_separate(stores: Stores) -> None:
     stores.tasks.insert([a_task(0, queue=Queue.EVALUATION)])
     assert claim(stores) is None
     taken = stores.tasks.claim("other", queue=Queue.EVALUATION, owner="a", lease_seconds=1)

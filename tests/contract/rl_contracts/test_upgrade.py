@@ -55,7 +55,7 @@ def test_a_dry_run_counts_and_writes_nothing(stores: Stores) -> None:
 
 
 @pytest.mark.usefixtures("next_version")
-def test_older_documents_are_read_and_rewritten_and_stay_so(stores: Stores) -> None:
+def test_older_documents_are_read_and_rewritten_once(stores: Stores) -> None:
     assert stores.tasks.get([a_task().id])[a_task().id].reason == "why"
     done = upgrade.upgrade(stores.mongo, RUN, write=True)
     assert (done.older, done.written) == (5, 5)
@@ -67,7 +67,7 @@ def test_older_documents_are_read_and_rewritten_and_stay_so(stores: Stores) -> N
 
 
 @pytest.mark.usefixtures("next_version")
-def test_a_trainer_brings_forward_what_it_will_write_to(stores: Stores) -> None:
+def test_a_trainer_migrates_documents_that_it_updates(stores: Stores) -> None:
     assert upgrade.begin(stores.mongo, "another run") is None
     done = upgrade.begin(stores.mongo, RUN)
     assert done is not None
@@ -77,7 +77,7 @@ def test_a_trainer_brings_forward_what_it_will_write_to(stores: Stores) -> None:
 
 
 @pytest.mark.usefixtures("next_version")
-def test_a_claim_that_comes_between_is_not_undone(
+def test_an_upgrade_does_not_undo_a_concurrent_claim(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     migrate = migrations.migrate

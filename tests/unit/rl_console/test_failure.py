@@ -24,7 +24,7 @@ SLOW_SAMPLER = pod("sampler-3", running("engine", ready=False), role="sampler")
         ([], ("operator-1", "operator", False)),
     ],
 )
-def test_the_log_that_says_most_is_chosen(
+def test_the_log_of_the_most_likely_cause_is_chosen(
     pods: list[PodView], chosen: tuple[str, str, bool]
 ) -> None:
     wanted = choose_log(pods, OPERATOR)

@@ -70,7 +70,7 @@ COMPLETE = snapshot(condition("Complete"))
         ([STALLED] * 5 + [COMPLETE], "Complete", 5),
     ],
 )
-def test_endings(looks: list[Look], kind: Kind, seconds: float) -> None:
+def test_following_ends_with_the_right_kind(looks: list[Look], kind: Kind, seconds: float) -> None:
     ending = follow(reader(iter(looks)), Recorder(), limits=LIMITS, time=FakeTime().time)
     assert (ending.kind, ending.seconds) == (kind, seconds)
 
@@ -86,13 +86,13 @@ def test_every_wait_has_a_deadline(then: Look, kind: Kind, seconds: float) -> No
     assert not ending.succeeded
 
 
-def test_recovery_from_a_stall_starts_its_deadline_anew() -> None:
+def test_recovery_from_a_stall_resets_its_deadline() -> None:
     looks = iter([STALLED] * 8 + [RUNNING] + [STALLED] * 8 + [COMPLETE])
     ending = follow(reader(looks), Recorder(), limits=LIMITS, time=FakeTime().time)
     assert ending.succeeded
 
 
-def test_silence_is_told_and_the_last_snapshot_kept() -> None:
+def test_an_unreachable_server_is_noted_and_keeps_the_last_snapshot() -> None:
     display = Recorder()
     looks = forever(RUNNING, then=unavailable())
     ending = follow(reader(looks), display, limits=LIMITS, time=FakeTime().time)

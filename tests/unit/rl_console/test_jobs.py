@@ -25,7 +25,7 @@ def test_a_pool_is_shown_with_the_job_that_it_serves(raw: dict[str, Any], job: s
 
 
 @pytest.mark.parametrize(("run", "shown"), [("", "uid"), ("uid", "uid"), ("earlier", "earlier")])
-def test_a_job_is_shown_with_the_run_that_it_goes_on_with(run: str, shown: str) -> None:
+def test_a_job_is_shown_with_the_run_that_it_resumes(run: str, shown: str) -> None:
     status = RLJobStatus(run_id=run)
     job = JobObject(name="j", namespace="n", uid="uid", generation=1, status=status)
     assert job.run == shown

@@ -38,7 +38,7 @@ def test_a_pod_in_which_several_runs_sample_is_shown_with_each_job() -> None:
     assert (view.role, view.job, view.beside) == ("sampler", "one", ("two",))
 
 
-def test_a_container_that_cannot_start_is_the_trouble() -> None:
+def test_trouble_names_a_container_that_cannot_start() -> None:
     waiting = client.V1ContainerStateWaiting(reason="ImagePullBackOff", message="no such image")
     container = client.V1ContainerStatus(
         name="main",

@@ -63,7 +63,7 @@ def metrics(step: int) -> StepMetrics:
     )
 
 
-def test_smoothing_looks_back_only() -> None:
+def test_smoothing_uses_only_earlier_values() -> None:
     assert smoothed([1.0, 3.0, 5.0, 1.0], window=3) == [1.0, 2.0, 3.0, 3.0]
 
 

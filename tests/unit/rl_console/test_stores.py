@@ -14,7 +14,7 @@ from rl_console.stores import ServiceAddress, readdressed, service_of
         ("https://s3.example.com:9000", None),
     ],
 )
-def test_services_are_told_from_other_hosts(url: str, service: ServiceAddress | None) -> None:
+def test_urls_of_services_are_recognized(url: str, service: ServiceAddress | None) -> None:
     assert service_of(url, default_namespace="lab") == service
 
 

@@ -26,30 +26,30 @@ RUNNING: dict[str, Any] = {
     ("seconds", "text"),
     [(0, "0 s"), (59.4, "59 s"), (59.6, "1 m 00 s"), (90, "1 m 30 s"), (3661, "1 h 01 m")],
 )
-def test_durations_read_as_a_person_says_them(seconds: float, text: str) -> None:
+def test_durations_are_shown_in_seconds_minutes_and_hours(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_line_holds_everything_that_matters() -> None:
+def test_line_shows_every_field_of_progress() -> None:
     assert line(snapshot(**RUNNING)) == (
         "Running | step 12/60 | reward 0.410 | policy 13 lag 1 | samplers 1/2/2 | backlog 24 | "
         "1,830 tokens/s | waits 12% | left 1 m 30 s | training step 13"
     )
 
 
-def test_restarts_show_only_when_there_were_some() -> None:
+def test_restarts_are_shown_only_when_not_zero() -> None:
     restarted = {**RUNNING, "trainer": {"restarts": 1}}
     assert "restarts 1+0" in line(snapshot(**restarted))
 
 
-def test_fields_of_a_new_job_have_dashes_for_what_is_not_known() -> None:
+def test_unknown_fields_of_a_new_job_are_dashes() -> None:
     shown = dict(fields(snapshot()))
     assert shown["reward"] == "–"
     assert shown["time left"] == "–"
     assert shown["step"] == "0/0"
 
 
-def test_numbers_that_nobody_knows_during_an_outage_are_dashes() -> None:
+def test_unknown_numbers_during_an_outage_are_dashes() -> None:
     unknown = {"backlog": None, "tokensPerSecond": None, "secondsLeft": None, "phase": ""}
     away = condition("Ready", status="False", reason="StateStoreUnreachable")
     shown = snapshot(

@@ -23,28 +23,28 @@ def test_packing_is_little_endian() -> None:
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))
-def test_integers_come_back(values: list[int]) -> None:
+def test_integers_survive_packing(values: list[int]) -> None:
     assert unpack_int32(pack_int32(values)) == values
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False)))
-def test_float32_values_come_back_exactly(values: list[float]) -> None:
+def test_float32_values_survive_packing_exactly(values: list[float]) -> None:
     assert unpack_float32(pack_float32(values)) == values
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1])
-def test_what_does_not_fit_is_refused(value: int) -> None:
+def test_integers_outside_int32_are_refused(value: int) -> None:
     with pytest.raises(OverflowError):
         pack_int32([value])
 
 
-def test_a_torn_array_is_refused() -> None:
+def test_bytes_of_an_incomplete_element_are_refused() -> None:
     with pytest.raises(ValueError, match="multiple"):
         unpack_int32(b"\0\0\0")
 
 
 @given(count=st.integers(0, 300), value=st.integers(-5, 2**31 - 1))
-def test_shortcuts_give_what_packing_gives(count: int, value: int) -> None:
+def test_repeat_and_count_equal_packing(count: int, value: int) -> None:
     assert repeat_int32(value, count) == pack_int32([value] * count)
     assert repeat_float32(0.1, count) == pack_float32([0.1] * count)
     assert count_int32(count) == pack_int32(range(count))

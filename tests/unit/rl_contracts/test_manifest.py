@@ -24,7 +24,7 @@ def file_of(header: object, data_bytes: int = 26) -> bytes:
     return struct.pack("<Q", len(body)) + body + b"\0" * data_bytes
 
 
-def test_a_well_formed_header_tells_every_tensor() -> None:
+def test_a_safetensors_header_lists_every_tensor() -> None:
     stored = file_of(HEADER)
     tensors = parse_safetensors_header(stored, file_bytes=len(stored))
     assert {name: (header.dtype, header.shape) for name, header in tensors.items()} == {

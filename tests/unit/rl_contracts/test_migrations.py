@@ -54,7 +54,7 @@ def test_every_stored_version_of_every_kind_is_read(collection: str, version: in
 
 
 @pytest.mark.parametrize("collection", KINDS)
-def test_nothing_of_an_older_document_is_lost_without_a_migration(collection: str) -> None:
+def test_older_documents_keep_every_field_unless_a_migration_drops_it(collection: str) -> None:
     stored = fixture(SCHEMA_VERSION, collection)
     written = KINDS[collection].from_mongo(stored).to_mongo()
     assert kept(written, stored) == stored
@@ -75,7 +75,7 @@ def test_the_manifest_of_version_1_is_read() -> None:
     assert manifest.tensors
 
 
-def test_every_kind_has_its_place_in_the_tables() -> None:
+def test_every_document_kind_is_in_the_migration_tables() -> None:
     assert list(MIGRATIONS) == list(dict.fromkeys(MIGRATIONS))
     assert MIGRATIONS.keys() == KINDS.keys()
     assert {kind.collection for kind in Document.__subclasses__()} == set(MIGRATIONS)
@@ -104,14 +104,14 @@ STEPS: Mapping[str, Mapping[int, Migration]] = {"tasks": {1: rename, 3: double},
         ("runs", {"schema_version": 1, "a": 3}, {"schema_version": 4, "a": 3}),
     ],
 )
-def test_each_step_is_taken_once_and_in_order(
+def test_migrations_run_once_and_in_version_order(
     collection: str, stored: Stored, wanted: Stored
 ) -> None:
     assert migrate(collection, stored, migrations=STEPS, current=4) == wanted
 
 
 @pytest.mark.parametrize("collection", KINDS)
-def test_a_newer_document_is_refused_whole_with_a_remedy(collection: str) -> None:
+def test_a_newer_document_is_refused_with_a_remedy(collection: str) -> None:
     stored = fixture(1, collection) | {"schema_version": SCHEMA_VERSION + 1}
     with pytest.raises(SchemaTooNewError, match="newer release") as error:
         KINDS[collection].from_mongo(stored)
@@ -123,6 +123,6 @@ def test_a_newer_document_is_refused_whole_with_a_remedy(collection: str) -> Non
 
 
 @pytest.mark.parametrize("version", [None, "1", 0, -1, True, 1.5])
-def test_a_document_without_a_version_is_not_ours(version: object) -> None:
+def test_a_document_without_a_valid_version_is_refused(version: object) -> None:
     with pytest.raises(SchemaUnknownError, match="schema_version"):
         migrate("tasks", {"_id": "x", "schema_version": version})

@@ -41,7 +41,7 @@ def connect(uri: str) -> None:
         ("noSuchOption=1", "options contradict"),
     ],
 )
-def test_what_is_of_the_process_that_connects_is_refused(
+def test_uris_that_use_identity_or_files_of_the_process_are_refused(
     scheme: str, query: str, words: str
 ) -> None:
     with pytest.raises(RefusedError, match=words) as refused:
@@ -59,6 +59,6 @@ def test_what_is_of_the_process_that_connects_is_refused(
         "?authMechanism=PLAIN&authSource=$external",
     ],
 )
-def test_a_login_that_the_secret_holds_is_used(query: str) -> None:
+def test_uris_with_credentials_of_the_secret_are_accepted(query: str) -> None:
     connect(f"mongodb://rl:s3cret@db.example/{query}")
     connect(f"mongodb+srv://rl:s3cret@db.example/{query}")

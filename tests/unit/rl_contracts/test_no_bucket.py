@@ -47,14 +47,14 @@ def objects(
 
 
 @pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.BAD_GATEWAY])
-def test_a_page_in_place_of_a_list_says_what_to_do(status: HTTPStatus) -> None:
+def test_an_html_page_instead_of_a_listing_names_the_remedy(status: HTTPStatus) -> None:
     raised = pytest.raises(StoreUnavailableError, match="that answers is not S3: correct host")
     with listening(answering(status)) as endpoint, raised as error:
         objects(endpoint).list("models/")
     assert "of another tenant" not in str(error.value)
 
 
-def test_the_next_try_need_not_reach_the_server_that_was_no_s3_server() -> None:
+def test_retries_open_a_new_connection_after_a_non_s3_answer() -> None:
     """Whoever answers behind one address is told by the connection, which is kept."""
     reached: list[object] = []
 
@@ -86,7 +86,7 @@ def test_the_next_try_need_not_reach_the_server_that_was_no_s3_server() -> None:
 
 
 @pytest.mark.parametrize("name", ["192.168.0.1", "a..b", "a.-b"])
-def test_a_bucket_that_none_can_be_is_not_there(name: str) -> None:
+def test_an_impossible_bucket_name_counts_as_missing(name: str) -> None:
     """Whoever writes the server's address where the bucket belongs is told so."""
     bucket = objects("http://127.0.0.1:9").of_bucket(name)
     for ask in (bucket.check, lambda: bucket.list("m/"), lambda: bucket.stat("m/x")):
@@ -108,7 +108,7 @@ def test_a_bucket_that_none_can_be_is_not_there(name: str) -> None:
         ("s3SecretKey", "s3cret\x00"),
     ],
 )
-def test_what_no_client_can_be_made_of_is_refused_by_key(key: str, value: str) -> None:
+def test_unusable_bucket_settings_are_refused_with_their_key(key: str, value: str) -> None:
     with pytest.raises(RefusedError, match=f"malformed keys: {key}: ") as refused:
         objects("http://s3", changes={key: value})
     assert "s3cret" not in str(refused.value)

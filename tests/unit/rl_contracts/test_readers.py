@@ -105,14 +105,14 @@ def test_each_option_is_read(model: type[BaseModel], name: str) -> None:
     assert is_read(model, name), f"nothing reads {model.__name__}.{name}"
 
 
-def test_an_option_that_nothing_reads_is_found() -> None:
+def test_an_option_that_nothing_reads_is_detected() -> None:
     class Unread(BaseModel):
         nobody_asks_for_this: int = 0
 
     assert not is_read(Unread, "nobody_asks_for_this")
 
 
-def test_the_status_says_each_of_its_fields() -> None:
+def test_each_status_field_is_set_by_the_operator() -> None:
     set_somewhere = words(parsed(ROOT / "operator"))
     assert [
         f"{model.__name__}.{name}"

@@ -72,7 +72,7 @@ def test_no_bound_deletes_nothing() -> None:
     assert plan(a_lineage(9, durable=8, strays=3), Retention(), now=NOW).empty
 
 
-def test_the_newest_batches_stay_and_older_ones_take_theirs_along() -> None:
+def test_older_batches_are_deleted_with_their_tasks_and_rollouts() -> None:
     chosen = plan(a_lineage(5, durable=4), Retention(batches=bound(count=3)), now=NOW)
     assert chosen.batches == ("b1", "b2")
     assert chosen.tasks == ("t0", "t1", "t2", "t3")
@@ -80,7 +80,7 @@ def test_the_newest_batches_stay_and_older_ones_take_theirs_along() -> None:
     assert (chosen.batches_below, chosen.tasks_below) == (3, 8)
 
 
-def test_age_and_bytes() -> None:
+def test_retention_bounds_age_and_bytes() -> None:
     inventory = a_lineage(5, durable=5)
     old = plan(inventory, Retention(batches=bound(age_seconds=993)), now=NOW)
     assert old.batches == ("b1", "b2", "b3")
@@ -92,7 +92,7 @@ def test_age_and_bytes() -> None:
     assert not spare.tasks
 
 
-def test_what_is_needed_stays_and_is_told() -> None:
+def test_needed_documents_stay_and_are_counted_as_held() -> None:
     inventory = a_lineage(5, durable=3)
     chosen = plan(inventory, Retention(batches=bound(count=1), rollouts=bound(count=1)), now=NOW)
     assert chosen.batches == ("b1", "b2")
@@ -101,13 +101,13 @@ def test_what_is_needed_stays_and_is_told() -> None:
     assert {"r4.2", "r9.2", "r10.1", "r11.2"} <= kept
 
 
-def test_what_may_be_trained_again_stays() -> None:
+def test_rollouts_of_reusable_steps_stay() -> None:
     inventory = replace(a_lineage(8, durable=8), reusable_steps=3)
     chosen = plan(inventory, Retention(batches=bound(count=1)), now=NOW)
     assert chosen.batches == ("b1", "b2", "b3", "b4")  # a resuming trainer reads back to b5
 
 
-def test_nothing_is_durable_yet() -> None:
+def test_nothing_is_deleted_before_the_first_durable_step() -> None:
     everything = Retention(
         batches=bound(count=1), tasks=bound(count=1), rollouts=bound(age_seconds=1)
     )
@@ -115,7 +115,7 @@ def test_nothing_is_durable_yet() -> None:
     assert (chosen.batches, chosen.tasks) == ((), ())
 
 
-def test_an_interrupted_pass_is_completed_though_no_bound_asks_for_it() -> None:
+def test_a_noted_deletion_is_completed_without_any_bound() -> None:
     whole = a_lineage(5, durable=5)
     run = whole.run.model_copy(update={"deleted": Deleted(batches_below=3, tasks_below=10)})
     left = replace(
@@ -220,7 +220,7 @@ def check_safe(left: Inventory, before: Inventory) -> None:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(inventories(), bounds, bounds, bounds, st.integers(0, 200))
-def test_any_pass_even_an_interrupted_one_leaves_the_run_whole(
+def test_any_interrupted_retention_pass_leaves_a_resumable_run(
     inventory: Inventory, batches: Bound, tasks: Bound, rollouts: Bound, deletions: int
 ) -> None:
     wanted = Retention(batches=batches, tasks=tasks, rollouts=rollouts)

@@ -17,7 +17,9 @@ from tests.documents import a_sampler
         (SamplerState.GONE, 0, False),
     ],
 )
-def test_who_is_alive(state: SamplerState, age: float, alive: bool) -> None:
+def test_a_sampler_is_alive_by_state_and_heartbeat(
+    state: SamplerState, age: float, alive: bool
+) -> None:
     sampler = a_sampler(state=state, heartbeat_at=1000.0 - age)
     assert sampler.is_alive(1000.0) is alive
     assert not sampler.is_alive(1000.0 + 3600)

@@ -45,7 +45,7 @@ def test_a_minimal_manifest_gets_all_defaults_from_the_models() -> None:
         {"samplers": []},
     ],
 )
-def test_what_cannot_be_honoured_is_refused(changes: dict[str, Any]) -> None:
+def test_manifests_that_cannot_be_honoured_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         RLJobSpec.model_validate(MINIMAL | changes)
 

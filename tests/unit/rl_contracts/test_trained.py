@@ -30,7 +30,7 @@ def a_pair(**changes: Any) -> tuple[Batch, dict[str, Rollout]]:
     return a_batch(3, None, members=members), {rollout.id: rollout for rollout in (first, second)}
 
 
-def test_the_digest_is_of_these_very_bytes() -> None:
+def test_trained_digest_covers_the_documented_bytes() -> None:
     """The definition of docs/guides/audit.md, written out by hand."""
     batch, rollouts = a_pair()
     expected = hashlib.sha256(b"rl-operator/trained/1\n")
@@ -47,7 +47,7 @@ def test_the_digest_is_of_these_very_bytes() -> None:
     assert digest == TrainedDigest(sha256=expected.hexdigest(), sequences=2, tokens=8, generated=4)
 
 
-def test_sequences_are_what_the_members_say() -> None:
+def test_trained_sequences_hold_advantages_and_weights_of_their_members() -> None:
     batch, rollouts = a_pair()
     own = batch.members[0].model_copy(update={"token_advantages": pack_float32([0.5, -0.5])})
     batch = batch.model_copy(update={"members": [own, batch.members[1]]})
@@ -80,7 +80,7 @@ def swap(batch: Batch, rollouts: dict[str, Rollout]) -> Any:
     return batch.model_copy(update={"members": batch.members[::-1]}), rollouts
 
 
-def test_each_sequence_of_a_rollout_has_its_part_of_everything() -> None:
+def test_each_sequence_gets_its_slice_of_every_array() -> None:
     task = a_task()
     rollout = a_rollout(
         task,
@@ -121,7 +121,7 @@ CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_whatever_changes_the_update_changes_the_digest(change: Any) -> None:
+def test_digest_changes_with_every_input_of_the_update(change: Any) -> None:
     batch, rollouts = a_pair()
     digest = trained.digest(trained.sequences(batch, rollouts))
     changed = trained.digest(trained.sequences(*change(batch, rollouts)))
@@ -133,14 +133,14 @@ def test_whatever_changes_the_update_changes_the_digest(change: Any) -> None:
     assert digest.sha256 in str(error.value)
 
 
-def test_what_does_not_reach_the_learner_does_not_change_the_digest() -> None:
+def test_digest_ignores_fields_that_the_learner_does_not_see() -> None:
     batch, rollouts = a_pair()
     digest = trained.digest(trained.sequences(batch, rollouts))
     same = change_rollout(text="other", reward=7.0, sampler="x")(batch, rollouts)
     assert trained.digest(trained.sequences(*same)) == digest
 
 
-def test_a_batch_without_a_digest_and_one_of_another_format() -> None:
+def test_digest_check_accepts_no_digest_and_refuses_an_unknown_format() -> None:
     batch, rollouts = a_pair()
     digest = trained.digest(trained.sequences(batch, rollouts))
     trained.check_digest(batch, digest)
@@ -159,7 +159,9 @@ def test_a_batch_without_a_digest_and_one_of_another_format() -> None:
         ({"spans": [VersionSpan(version=1, step=0, start=2, end=9)]}, "leaves its 4 tokens"),
     ],
 )
-def test_arrays_that_do_not_fit_each_other_are_named(changes: Any, match: str) -> None:
+def test_arrays_of_different_lengths_are_refused_with_their_rollout(
+    changes: Any, match: str
+) -> None:
     with pytest.raises(IntegrityError, match=match):
         trained.sequences(*a_pair(**changes))
 

@@ -25,7 +25,7 @@ def test_key_follows_declaration_sources_and_compiler(tmp_path: Path) -> None:
     assert len({first, key(), *changed}) == 4
 
 
-def test_digest_tells_where_one_part_ends() -> None:
+def test_digest_depends_on_the_borders_of_its_parts() -> None:
     assert binaries.digest([b"ab", b"c"]) != binaries.digest([b"a", b"bc"])
 
 

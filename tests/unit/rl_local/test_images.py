@@ -82,13 +82,13 @@ def test_every_declared_base_is_an_image_and_receives_its_argument() -> None:
         images.sources(text, where=image.dockerfile)
 
 
-def test_select_names_what_there_is() -> None:
+def test_select_of_an_unknown_image_names_the_known_images() -> None:
     assert [image.name for image in images.select(["torch", "base"])] == ["torch", "base"]
     with pytest.raises(LocalError, match=r"no image nope; there are base, .*trainer"):
         images.select(["base", "nope"])
 
 
-def test_staged_files_do_not_tell_when_or_by_whom_they_were_written(tmp_path: Path) -> None:
+def test_staged_files_have_fixed_modes_and_times(tmp_path: Path) -> None:
     source, tool = tmp_path / "a.py", tmp_path / "tool-key"
     source.write_text("x")
     source.chmod(0o600)

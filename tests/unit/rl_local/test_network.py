@@ -19,7 +19,7 @@ COMMIT
 """
 
 
-def test_removal_takes_our_chains_and_the_jumps_to_them_alone() -> None:
+def test_removal_deletes_only_our_chains_and_their_jumps() -> None:
     assert network.removal(SAVED, "nat") == [
         "*nat",
         ":KUBE-SERVICES - [0:0]",
@@ -34,7 +34,7 @@ def test_removal_takes_our_chains_and_the_jumps_to_them_alone() -> None:
     ]
 
 
-def test_nothing_of_ours_needs_no_removal() -> None:
+def test_removal_is_empty_without_our_chains() -> None:
     assert (
         network.removal("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j ACCEPT\nCOMMIT\n", "filter")
         == []

@@ -57,7 +57,7 @@ def test_a_second_ensure_starts_nothing(layout: Layout, web: Component) -> None:
     assert pid(layout) == first
 
 
-def test_what_died_is_started_again(layout: Layout, web: Component) -> None:
+def test_a_dead_process_is_started_again(layout: Layout, web: Component) -> None:
     processes.ensure(layout, [web])
     record = processes.recorded(layout)["web"]
     records.kill_all([record])
@@ -67,7 +67,7 @@ def test_what_died_is_started_again(layout: Layout, web: Component) -> None:
 
 
 @pytest.mark.parametrize("change", ["argv", "file"])
-def test_what_is_declared_differently_is_restarted(
+def test_a_process_with_changed_arguments_is_restarted(
     layout: Layout, web: Component, change: str
 ) -> None:
     processes.ensure(layout, [web])
@@ -80,7 +80,7 @@ def test_what_is_declared_differently_is_restarted(
     assert not first.alive()
 
 
-def test_a_port_that_another_holds_is_named(layout: Layout, web: Component, port: int) -> None:
+def test_a_port_in_use_is_named(layout: Layout, web: Component, port: int) -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))
@@ -89,24 +89,24 @@ def test_a_port_that_another_holds_is_named(layout: Layout, web: Component, port
             processes.ensure(layout, [web])
 
 
-def test_what_ends_at_once_fails_with_its_last_words(layout: Layout, web: Component) -> None:
+def test_a_process_that_ends_at_once_fails_with_its_log(layout: Layout, web: Component) -> None:
     argv = (sys.executable, "-c", "raise SystemExit('no such thing')")
     with pytest.raises(CommandFailedError, match="no such thing"):
         processes.ensure(layout, [dataclasses.replace(web, argv=argv)])
 
 
-def test_a_program_that_is_not_there_fails(layout: Layout, web: Component) -> None:
+def test_a_missing_program_fails(layout: Layout, web: Component) -> None:
     with pytest.raises(CommandFailedError, match="/no/program"):
         processes.ensure(layout, [dataclasses.replace(web, argv=("/no/program",))])
 
 
-def test_what_stays_unhealthy_fails(layout: Layout, web: Component) -> None:
+def test_a_process_that_stays_unhealthy_fails(layout: Layout, web: Component) -> None:
     silent = dataclasses.replace(web, healthy=lambda: False, start_seconds=0.5)
     with pytest.raises(CommandFailedError, match="not healthy within"):
         processes.ensure(layout, [silent])
 
 
-def test_stopping_forgets(layout: Layout, web: Component) -> None:
+def test_stopping_removes_the_record(layout: Layout, web: Component) -> None:
     processes.ensure(layout, [web])
     assert processes.stop(layout, "web")
     assert not processes.stop(layout, "web")

@@ -18,7 +18,7 @@ progress.run([sys.executable, "-c", program], label="x", log=Path(sys.argv[1]))
 """
 
 
-def test_a_failure_tells_status_log_and_last_lines(tmp_path: Path) -> None:
+def test_a_failed_program_names_status_and_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "x.log"
     with pytest.raises(CommandFailedError) as failed:
         progress.run(["sh", "-c", "echo first; echo last >&2; exit 7"], label="the work", log=log)
@@ -50,12 +50,12 @@ def test_a_program_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     progress.wait_until(lambda: not program.alive(), what="its end", seconds=HUNG_SECONDS)
 
 
-def test_a_wait_in_vain_names_what_it_was_for() -> None:
+def test_a_wait_that_times_out_names_its_target() -> None:
     with pytest.raises(DeadlinePassedError, match=r"in vain for the moon"):
         progress.wait_until(lambda: False, what="the moon", seconds=0.05, interval=0.01)
 
 
-def test_a_short_program_that_fails_is_quoted() -> None:
+def test_output_quotes_the_error_of_a_failed_program() -> None:
     with pytest.raises(LocalError, match="status 3: no good"):
         progress.output(["sh", "-c", "echo no good >&2; exit 3"])
     with pytest.raises(LocalError, match="did not end within"):

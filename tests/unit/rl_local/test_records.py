@@ -61,7 +61,7 @@ def test_stopping_waits_for_the_end(sleeper: subprocess.Popen[bytes]) -> None:
     records.stop(record, name="sleeper", seconds=10)
 
 
-def test_what_ignores_sigterm_is_killed() -> None:
+def test_a_process_that_ignores_sigterm_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

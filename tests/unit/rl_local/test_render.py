@@ -69,7 +69,7 @@ def test_no_two_components_share_a_name_or_a_port() -> None:
     assert len(set(ports)) == len(ports)
 
 
-def test_keys_are_made_once_and_anew_for_another_address(tmp_path: Path) -> None:
+def test_certificates_are_made_again_only_for_another_address(tmp_path: Path) -> None:
     pki.ensure(tmp_path, "192.0.2.1")
     first = {path.name: path.read_bytes() for path in tmp_path.glob("*.crt")}
     assert set(first) == {
@@ -88,7 +88,7 @@ def test_keys_are_made_once_and_anew_for_another_address(tmp_path: Path) -> None
     assert config["current-context"] == config["contexts"][0]["name"] == "local"
 
 
-def test_mounts_are_undone_in_reverse_and_by_whole_names() -> None:
+def test_mounts_below_a_folder_are_listed_last_first() -> None:
     points = ["/", "/state", "/state/a", "/state/a/b\\040c", "/state-other"]
     text = "\n".join(f"{number} 1 0:1 / {point} rw - x x rw" for number, point in enumerate(points))
     expected = ["/state/a/b c", "/state/a", "/state"]

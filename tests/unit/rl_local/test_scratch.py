@@ -4,7 +4,7 @@ from rl_local.layout import Layout
 from rl_local.system import scratch
 
 
-def test_a_folder_is_empty_and_goes_with_its_block(tmp_path: Path) -> None:
+def test_a_scratch_folder_is_empty_and_removed_with_its_block(tmp_path: Path) -> None:
     layout = Layout(cache=tmp_path, state=tmp_path)
     with scratch.folder(layout, "x-1.2") as folder:
         assert list(folder.iterdir()) == []
@@ -14,7 +14,7 @@ def test_a_folder_is_empty_and_goes_with_its_block(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_only_what_dead_processes_left_is_removed(tmp_path: Path) -> None:
+def test_only_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
     layout = Layout(cache=tmp_path, state=tmp_path)
     most = int(Path("/proc/sys/kernel/pid_max").read_text())
     for name in (f"x.{most + 1}", "y", "z.1"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from rl_local.venv import ENGINE_SHIM, shim
 
 
-def test_what_python_made_of_the_shim_is_no_part_of_it(tmp_path: Path) -> None:
+def test_the_shims_key_ignores_bytecode(tmp_path: Path) -> None:
     package = tmp_path / ENGINE_SHIM / "vllm"
     (package / "__pycache__").mkdir(parents=True)
     (package / "__init__.py").write_text("one = 1\n")

@@ -20,7 +20,7 @@ def stages(printed: io.StringIO) -> Stages:
     return Stages(Console(file=printed, width=200), started=time.monotonic())
 
 
-def test_a_program_that_ends_well_is_waited_for(tmp_path: Path) -> None:
+def test_a_successful_program_is_awaited(tmp_path: Path) -> None:
     with background([*PYTHON, "print('done')"], tmp_path / "a" / "log") as program:
         program.wait(stages(io.StringIO()), what="it", seconds=HUNG_SECONDS, remedy="none")
         assert program.lines() == ["done"]
@@ -50,7 +50,7 @@ def test_a_program_past_its_deadline_is_ended(tmp_path: Path) -> None:
     assert program.ended
 
 
-def test_a_stage_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_prints_its_duration(monkeypatch: pytest.MonkeyPatch) -> None:
     printed, ticks = io.StringIO(), itertools.count(100.0, 2.5)
     clock = SimpleNamespace(monotonic=lambda: next(ticks))
     monkeypatch.setattr("rl_console.demo.stages.time", clock)

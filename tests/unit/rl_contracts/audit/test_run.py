@@ -64,7 +64,7 @@ def good() -> Facts:
     )
 
 
-def test_nothing_is_wrong_with_a_good_run() -> None:
+def test_audit_of_a_consistent_run_has_no_findings() -> None:
     audit = RunAudit(facts=good(), findings=judge(good()))
     assert audit.findings == []
     assert audit.good
@@ -140,7 +140,9 @@ ERRORS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
 
 
 @pytest.mark.parametrize(("change", "match"), ERRORS.values(), ids=ERRORS)
-def test_what_is_wrong_is_found(change: Callable[[Facts], Facts], match: str) -> None:
+def test_audit_reports_each_inconsistency_as_an_error(
+    change: Callable[[Facts], Facts], match: str
+) -> None:
     findings = judge(change(good()))
     errors = [finding for finding in findings if finding.level == "error"]
     assert any(match in error.what for error in errors), findings
@@ -175,7 +177,7 @@ NOTES: dict[str, tuple[Callable[[Facts], Facts], str]] = {
 
 
 @pytest.mark.parametrize(("change", "match"), NOTES.values(), ids=NOTES)
-def test_what_a_crash_leaves_is_told_but_not_wrong(
+def test_audit_reports_leftovers_of_crashes_as_notes(
     change: Callable[[Facts], Facts], match: str
 ) -> None:
     findings = judge(change(good()))
@@ -183,13 +185,13 @@ def test_what_a_crash_leaves_is_told_but_not_wrong(
     assert match in findings[0].what
 
 
-def test_a_cycle_of_parents_ends() -> None:
+def test_lineage_ends_at_a_cycle_of_parents() -> None:
     headers = [header(1, parent="b2"), header(2)]
     traced = lineage.trace(a_run(step=2, head_batch="b2"), headers)
     assert [step.step for step in traced.steps] == [1, 2]
     assert traced.broken_at == "b2"
 
 
-def test_training_again_is_no_error_where_it_is_declared() -> None:
+def test_repeated_training_is_no_error_up_to_max_trainings() -> None:
     facts = replace(twice(good()), max_trainings=2)
     assert not any("were trained by more" in finding.what for finding in judge(facts))

@@ -46,7 +46,7 @@ def as_secret(values: dict[str, str]) -> str:
     return json.dumps({"kind": "Secret", "data": data})
 
 
-def test_a_pod_needs_no_option(tmp_path: Path) -> None:
+def test_audit_settings_come_from_the_mounted_secret_by_default(tmp_path: Path) -> None:
     resolved = resolve([], {"RL_STORES_FOLDER": str(mounted(tmp_path))})
     assert resolved.mongo_uri.get_secret_value() == VALUES["mongoUri"]
     assert resolved == resolve(["--stores-folder", str(tmp_path)])
@@ -63,7 +63,7 @@ def test_forwarded_ports_replace_addresses_only() -> None:
     assert (resolved.s3_endpoint, resolved.s3_bucket) == ("http://127.0.0.1:9001", "rl-data")
 
 
-def test_the_environment_comes_before_the_files(tmp_path: Path) -> None:
+def test_environment_variables_override_mounted_keys(tmp_path: Path) -> None:
     environ = {
         "RL_STORES_FOLDER": str(mounted(tmp_path)),
         "RL_STORES_MONGO_URI": "mongodb://other/",

@@ -44,7 +44,7 @@ def test_a_bad_record_is_refused_by_file_place_and_field(lines: list[bytes], mes
     assert "onBadRecord to Skip" in refusal.remedy
 
 
-def test_bad_records_are_left_out_and_counted() -> None:
+def test_bad_records_are_skipped_and_counted() -> None:
     source = reader(skip=True)
     assert [example.id for example in read(source, BAD, GOOD, b"[1]\n", GOOD, BAD, BAD)] == ["a"]
     assert (source.records, source.skipped, len(source.first_skipped)) == (1, 5, 3)
@@ -52,7 +52,7 @@ def test_bad_records_are_left_out_and_counted() -> None:
     assert source.first_skipped[2] == "s3://data/train.jsonl line 4: id 'a' occurs twice"
 
 
-def test_nothing_but_bad_records_is_refused_all_the_same() -> None:
+def test_a_source_with_only_bad_records_is_refused_even_when_skipping() -> None:
     with pytest.raises(RefusedError, match=r"no usable record; 2 are bad, the first: .* line 1"):
         read(reader(skip=True), BAD, BAD)
 

@@ -24,7 +24,7 @@ def parse(record: Any, columns: Columns | None = None) -> Example:
     return parse_record(record, columns=columns or Columns(), place="line 7")
 
 
-def test_a_query_and_its_answer() -> None:
+def test_a_record_becomes_a_user_message_and_a_reference_answer() -> None:
     asked = (user("1+1="),)
     assert parse({"id": "a", "query": "1+1=", "answer": "2"}) == Example(
         id="a", messages=asked, answer="2"
@@ -41,7 +41,7 @@ def test_columns_rename_fields_and_a_record_without_an_id_is_named_by_its_place(
         parse({"query": "x", "answer": "y"}, Columns(id="key"))
 
 
-def test_a_conversation_is_asked_up_to_the_last_users_turn() -> None:
+def test_a_conversation_is_cut_after_the_last_user_turn() -> None:
     turns = [turn("user", "a"), turn("assistant", "b"), turn("user", "c"), turn("assistant", "d")]
     example = parse({"messages": turns}, CHAT)
     assert [(message.role, message.text) for message in example.messages] == [

@@ -77,7 +77,7 @@ def test_a_bad_line_is_one_record(line: bytes, problem: str) -> None:
     assert problem in second.problem
 
 
-def test_a_line_without_an_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "MAX_RECORD_BYTES", 50)
     long = b'{"a": "' + b"x" * 5000 + b'"}'
     records = list(read_text(cut(b"{}\n" + long + b"\n{}", 20)))
@@ -107,5 +107,5 @@ def test_a_broken_array_says_where(array: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize("empty", [b"", b"\n \n", b"[]", b" [ ]\n"])
-def test_nothing_is_in_an_empty_file(empty: bytes) -> None:
+def test_an_empty_file_has_no_records(empty: bytes) -> None:
     assert list(read_text(cut(empty, 2))) == []

@@ -66,7 +66,7 @@ def test_files_of_a_model(names: list[str], part: Part, own: bool, found: list[s
         (CONFIG + SHARDS, "tokenizer", "TokenizerIncomplete", "no tokenizer at"),
     ],
 )
-def test_what_is_no_model_is_refused(
+def test_repositories_without_a_complete_model_are_refused(
     names: list[str], part: Part, reason: str, message: str
 ) -> None:
     with pytest.raises(NoModelError) as refused:
