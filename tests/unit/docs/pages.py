@@ -1,4 +1,4 @@
-"""What the pages name, and what the code has to show for it."""
+"""Reads the pages, and the code that the tests compare them with."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of a language."""
-    return [text for kind, text in FENCED.findall(page.read_text()) if kind == language]
+    return [text for written, text in FENCED.findall(page.read_text()) if written == language]
 
 
 def quoted(page: Path) -> set[str]:
-    """What stands in backticks outside of blocks."""
+    """The tokens in backticks outside of blocks."""
     return set(QUOTED.findall(FENCED.sub("", page.read_text())))
 
 
 def everything_quoted() -> set[str]:
-    return {one for page in PAGES for one in quoted(page)}
+    return {token for page in PAGES for token in quoted(page)}
 
 
 def models(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -46,25 +46,25 @@ def fields(model: type[BaseModel]) -> dict[str, Any]:
 
 def reachable(*roots: type[BaseModel]) -> set[type[BaseModel]]:
     """Models and all that their fields are made of."""
-    found: set[type[BaseModel]] = set()
+    seen: set[type[BaseModel]] = set()
     waiting = list(roots)
     while waiting:
         model = waiting.pop()
-        if model not in found:
-            found.add(model)
-            waiting += [one for kind in fields(model).values() for one in models(kind)]
-    return found
+        if model not in seen:
+            seen.add(model)
+            waiting += [below for type_ in fields(model).values() for below in models(type_)]
+    return seen
 
 
 def leads_somewhere(model: type[BaseModel], path: list[str]) -> bool:
     """Whether a dotted path below a model names a field."""
     if not path:
         return True
-    kind = fields(model).get(path[0])
-    below = list(models(kind))
-    if kind is None or (path[1:] and not below):
+    annotation = fields(model).get(path[0])
+    below = list(models(annotation))
+    if annotation is None or (path[1:] and not below):
         return False
-    return not path[1:] or any(leads_somewhere(one, path[1:]) for one in below)
+    return not path[1:] or any(leads_somewhere(child, path[1:]) for child in below)
 
 
 def trees(*folders: str) -> list[ast.AST]:
@@ -88,18 +88,18 @@ def strings(parsed: list[ast.AST]) -> set[str]:
 
 def arguments(parsed: list[ast.AST], places: dict[str, int], *, keyword: str) -> set[str]:
     """Texts that calls are given: at a place, by the called name, or by keyword."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for call in (node for tree in parsed for node in ast.walk(tree) if isinstance(node, ast.Call)):
         name = call.func.id if isinstance(call.func, ast.Name) else ""
         if name not in places:
             continue
-        given = [one.value for one in call.keywords if one.arg == keyword]
+        given = [argument.value for argument in call.keywords if argument.arg == keyword]
         given += call.args[places[name] : places[name] + 1]
-        for one in given:
-            whole = [one.body, one.orelse] if isinstance(one, ast.IfExp) else [one]
-            found |= {
+        for value in given:
+            whole = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+            texts |= {
                 node.value
                 for node in whole
                 if isinstance(node, ast.Constant) and isinstance(node.value, str)
             }
-    return found
+    return texts

@@ -1,4 +1,4 @@
-"""Figures that the pages give are those of the code."""
+"""Figures on the pages match the constants of the code."""
 
 from __future__ import annotations
 
@@ -78,19 +78,19 @@ IN_WORDS = [
 ]
 
 
-def said(page: str) -> str:
+def one_line(page: str) -> str:
     """A page as one line."""
     return re.sub(r"\s+", " ", next((ROOT / "docs").rglob(page)).read_text())
 
 
-@pytest.mark.parametrize(("page", "phrase", "figures"), FIGURES, ids=lambda one: str(one)[:40])
-def test_figures_are_the_codes(page: str, phrase: str, figures: list[float]) -> None:
-    assert phrase.format(*(f"{figure:g}" for figure in figures)) in said(page)
+@pytest.mark.parametrize(("page", "phrase", "figures"), FIGURES, ids=lambda part: str(part)[:40])
+def test_figures_match_the_code(page: str, phrase: str, figures: list[float]) -> None:
+    assert phrase.format(*(f"{figure:g}" for figure in figures)) in one_line(page)
 
 
-@pytest.mark.parametrize(("page", "phrase", "found", "figure"), IN_WORDS, ids=lambda one: str(one))
-def test_figures_in_words_are_the_codes(
-    page: str, phrase: str, found: float, figure: float
+@pytest.mark.parametrize(("page", "phrase", "constant", "figure"), IN_WORDS, ids=str)
+def test_figures_in_words_match_the_code(
+    page: str, phrase: str, constant: float, figure: float
 ) -> None:
-    assert phrase in said(page)
-    assert found == figure
+    assert phrase in one_line(page)
+    assert constant == figure

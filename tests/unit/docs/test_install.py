@@ -1,4 +1,4 @@
-"""The page of the installation: the chart's values, and what GitOps tools make of conditions."""
+"""The page on installation: the chart's values, and how GitOps tools read conditions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ HEALTH = {
 }
 
 
-def test_the_table_has_each_value_and_no_other() -> None:
-    leaves = {one for one in declared(SCHEMA) if not any(declared_below(one))}
+def test_the_table_of_values_has_every_chart_value_and_no_other() -> None:
+    leaves = {value for value in declared(SCHEMA) if not any(declared_below(value))}
     rows = re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE)
-    named = {one for row in rows for one in re.findall(r"`([^`]+)`", row)}
+    named = {value for row in rows for value in re.findall(r"`([^`]+)`", row)}
     assert named == leaves
 
 
@@ -37,15 +37,15 @@ def states() -> dict[str, set[str]]:
     """The conditions that are True, by the state of a job, as the page of conditions says."""
     table = CONDITIONS.partition("| state |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (\w[\w, ]+) \|([^|]+)\|([^|]+)\|([^|]+)\|", table, re.MULTILINE)
-    found: dict[str, set[str]] = {}
+    true: dict[str, set[str]] = {}
     for state, *cells in rows:
         kinds = zip(("Ready", "Reconciling", "Stalled"), cells, strict=True)
-        found[state] = {kind for kind, cell in kinds if "True" in cell}
-        found[state] |= {one for cell in cells for one in re.findall(r"`(\w+)`", cell)}
-    return found
+        true[state] = {condition for condition, cell in kinds if "True" in cell}
+        true[state] |= {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    return true
 
 
-def test_every_state_of_a_job_has_its_health() -> None:
+def test_every_state_of_a_job_has_a_health() -> None:
     assert states().keys() == HEALTH.keys()
 
 
@@ -56,10 +56,10 @@ def test_argo_cd_reads_the_first_condition_that_is_true(kind: str, state: str) -
     lua = shipped["data"][f"resource.customizations.health.rl-operator.io_{kind}"]
     order = re.findall(r'\{"(\w+)", "(\w+)"\}', lua)
     assert len(order) == lua.count('{"')
-    assert next(health for one, health in order if one in states()[state]) == HEALTH[state]
+    assert next(health for name, health in order if name in states()[state]) == HEALTH[state]
 
 
-def test_flux_waits_for_conditions_that_there_are() -> None:
+def test_flux_waits_for_conditions_that_exist() -> None:
     shipped = yaml.safe_load((GITOPS / "flux.yaml").read_text())
     (check,) = shipped["spec"]["healthCheckExprs"]
     named = {key: re.findall(r"type == '(\w+)'", check[key]) for key in ("current", "failed")}

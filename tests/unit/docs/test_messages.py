@@ -26,16 +26,18 @@ def fragments() -> list[str]:
 
 def texts() -> str:
     """All texts of the code, with the gaps that variables fill."""
-    found = []
+    parts = []
     for tree in trees("operator/rl_operator", "contracts/rl_contracts", "trainer_image/rl_trainer"):
         for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
-                found.append(
-                    "\0".join(str(p.value) for p in node.values if isinstance(p, ast.Constant))
+                parts.append(
+                    "\0".join(
+                        str(value.value) for value in node.values if isinstance(value, ast.Constant)
+                    )
                 )
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(node.value)
-    return "\n".join(found)
+                parts.append(node.value)
+    return "\n".join(parts)
 
 
 @pytest.fixture(scope="module")
@@ -44,5 +46,5 @@ def code() -> str:
 
 
 @pytest.mark.parametrize("fragment", fragments())
-def test_quoted_messages_are_the_codes(code: str, fragment: str) -> None:
+def test_quoted_messages_match_the_code(code: str, fragment: str) -> None:
     assert fragment in code

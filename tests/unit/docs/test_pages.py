@@ -1,4 +1,4 @@
-"""What the pages name is there: fields, conditions, reasons, metrics, files and commands."""
+"""The pages name only fields, conditions, reasons, metrics, files and commands that exist."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OF_MONGODB = {
     "tlsCertificateKeyFile",
     "tlsCRLFile",
 }
-"""Words of the server and of its URIs."""
+"""Names of MongoDB's server and of its URIs."""
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -114,14 +114,14 @@ def test_files_and_folders_exist(page: Path) -> None:
             continue  # what a run writes
         known = [parent for parent in parents if (parent / token.split("/")[0]).is_dir()]
         if "/" in token and re.fullmatch(r"[\w./-]+", token) and token[0] not in "./" and known:
-            assert any((one / token).exists() for one in known), f"{page.name}: {token}"
+            assert any((parent / token).exists() for parent in known), f"{page.name}: {token}"
 
 
 @EVERY_PAGE
 def test_make_has_the_targets(page: Path) -> None:
     targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    said = [*quoted(page), *blocks(page, "sh"), *blocks(page, "console")]
-    named = {one for text in said for one in re.findall(r"\bmake ([a-z][\w-]*)", text)}
+    texts = [*quoted(page), *blocks(page, "sh"), *blocks(page, "console")]
+    named = {target for text in texts for target in re.findall(r"\bmake ([a-z][\w-]*)", text)}
     assert named - targets == set()
 
 
@@ -130,15 +130,15 @@ def test_modules_can_be_run(page: Path) -> None:
     for module in re.findall(r"python3? -m ((?:rl_\w+|benchmarks)[\w.]*)", page.read_text()):
         path = module.rstrip(".").replace(".", "/")
         parents = [ROOT, *(ROOT / package_folder for package_folder in PACKAGE_FOLDERS)]
-        found = [parent / path for parent in parents if (parent / path).is_dir()] + [
+        existing = [parent / path for parent in parents if (parent / path).is_dir()] + [
             parent for parent in parents if (parent / f"{path}.py").is_file()
         ]
-        assert found, f"{page.name}: {module}"
+        assert existing, f"{page.name}: {module}"
 
 
 def test_every_benchmark_is_on_its_page_and_no_other() -> None:
     page = (ROOT / "docs" / "contributing" / "benchmarks.md").read_text()
-    rows = {one.split()[0] for one in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
+    rows = {command.split()[0] for command in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
     modules = (ROOT / "benchmarks").glob("*.py")
     assert rows == {path.stem for path in modules if "__main__" in path.read_text()}
 
@@ -154,13 +154,13 @@ def test_every_page_is_linked() -> None:
 
 def condition_types() -> set[str]:
     parsed = trees("operator/rl_operator")
-    said = arguments(parsed, {"ConditionUpdate": 0, "reachable": 0}, keyword="type")
+    given = arguments(parsed, {"ConditionUpdate": 0, "reachable": 0}, keyword="type")
     kinds = re.findall(
         r'^ *(?:kind|KIND) = "(\w+)"$',
         "\n".join(path.read_text() for path in (ROOT / "operator" / "rl_operator").rglob("*.py")),
         re.MULTILINE,
     )
-    return said | set(kinds)
+    return given | set(kinds)
 
 
 def test_each_condition_is_described() -> None:
@@ -219,12 +219,12 @@ def test_no_reason_is_made_up() -> None:
     known |= {"OOMKilled", "Evicted", "DisruptionTarget"}  # the kubelet's
     kinds = {"SamplerPool", "SamplerPools", "RLJob"}
     page = ROOT / "docs" / "reference" / "conditions.md"
-    said = {one for one in quoted(page) if re.fullmatch(r"[A-Z][a-z]+[A-Z]\w+", one)}
+    named = {token for token in quoted(page) if re.fullmatch(r"[A-Z][a-z]+[A-Z]\w+", token)}
     # Some are put together from two words.
     made_up = [
-        kind
-        for kind in said - known - kinds
-        if not any({kind[:cut], kind[cut:]} <= known for cut in range(1, len(kind)))
+        name
+        for name in named - known - kinds
+        if not any({name[:cut], name[cut:]} <= known for cut in range(1, len(name)))
     ]
     assert made_up == []
 
@@ -267,7 +267,7 @@ SERIES_ONLY = {"le"}
 def names_of(registry: CollectorRegistry) -> set[str]:
     """As they stand in what Prometheus reads."""
     made = registry.collect()
-    return {f"{one.name}_total" if one.type == "counter" else one.name for one in made}
+    return {f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in made}
 
 
 def labels_of(registry: CollectorRegistry) -> dict[str, set[str]]:
