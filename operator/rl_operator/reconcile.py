@@ -138,9 +138,8 @@ class JobReconciler:
         if turn.inputs.unusable:
             made = self._maker.stop(snapshot, gate)
         else:
-            new = again and snapshot.job.status.observed_generation < 0
             checked = turn.inputs.checked
-            made = self._maker.make(snapshot, gate, turn.decision, checked=checked, new=new)
+            made = self._maker.make(snapshot, gate, turn.decision, checked=checked)
             if made.done and again:
                 snapshot = self._as_made(snapshot)
         self.queueing.update_workload(gate)

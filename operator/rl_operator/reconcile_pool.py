@@ -155,8 +155,7 @@ class PoolReconciler:
         told, removal = (reading, *others), self._removal
         ready_to_shrink = removal.choose_victims(snapshot, runs.by_pod(told), replicas)
         size = replicas if ready_to_shrink else snapshot.deployment.declared
-        new = again and snapshot.pool.status.observed_generation < 0
-        stall = self._maker.make(snapshot, spec, job, size, new=new)
+        stall = self._maker.make(snapshot, spec, job, size)
         served = [Served(*one) for one in zip(snapshot.served, told, strict=False)]
         lost = removal.replace(snapshot, spec, served, replicas) if replicas else NOTHING_LOST
         waited = self._teller.tell(

@@ -70,7 +70,7 @@ imagePullSecrets: {{ toJson . }}
   verbs: [get, create, patch, delete]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, create, patch]
+  verbs: [get, create]
 - apiGroups: [""]
   resources: [pods]
   # patch: the deletion cost of pods in a shrinking pool; delete: samplers that stay stale or silent.

@@ -1,51 +1,47 @@
-"""Carries plans out, and only where there is something to do."""
+"""Applies plans to the cluster, with reads and writes only where something may differ."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_operator.cache.cached_reader import KEPT_IN_PACE
-from rl_operator.kube.api_errors import ApiConflictError, ApiRefusedError
+from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, Key
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.names import APPLIED_ANNOTATION
 from rl_operator.kube.perform import perform
-from rl_operator.kube.plan import Action, Conflict, Create, Delete, Plan, Wanted, plan
+from rl_operator.kube.plan import Action, Conflict, Delete, Plan, Wanted, plan
 from rl_operator.state import observe
 
-log = logging.getLogger(__name__)
-
-Place = tuple[str, str, str]
-"""Namespace, kind and name."""
-
-READ_BY_NAME = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY)
-"""Kinds that are not listed: each look at one is a request of its own."""
-KEPT_SIGHTS = 20_000
+Reference = tuple[str, str]
+"""Kind and name."""
+UNWATCHED = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY)
+"""Kinds that the operator does not list or watch, for lack of rights: each read is a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """What was done, and what stood in the way."""
+    """What was done, and what stands in the way of the rest."""
 
     done: tuple[Action, ...] = ()
     stall: Stall | None = None
     blocked_reason: str = ""
-    """Why something could not be made for now."""
-
-
-class _ThereError(Exception):
-    """What was to be made is there already."""
+    """Why an object cannot be written for now."""
 
 
 class Applier:
-    """Makes the cluster hold what is wanted."""
+    """Makes the cluster hold the wanted objects. Safe for any thread, one per key at a time.
+
+    What it remembers are reads that need not be repeated: without that, each of the dozens of
+    reconciles of a start would render all objects and read three of them, and so would each poll of
+    5,000 jobs at rest.
+    """
 
     def __init__(
         self,
@@ -55,63 +51,48 @@ class Applier:
         trust_seconds: float = 0.0,
         jitter: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """Prepare.
+        """Make an applier.
 
         Args:
-            cluster: where.
+            cluster: where to apply.
             clock: monotonic seconds.
-            trust_seconds: an object of a kind that is not listed is read again after so long only,
-                where there are no more than ``KEPT_IN_PACE`` owners of such.
-            jitter: a random number in [0, 1): what a former process has left in order is read
-                somewhere within that time.
+            trust_seconds: how long an object of an unwatched kind counts as unchanged; longer in
+                proportion if there are more than ``KEPT_IN_PACE`` owners of such objects.
+            jitter: random number in [0, 1): spreads reads that would all be repeated at once over
+                half of the time.
         """
         self._cluster = cluster
         self._clock, self._trust_seconds, self._jitter = clock, trust_seconds, jitter
-        self._seen: dict[Place, tuple[str, float]] = {}
-        """Digest of what was last in order in a place, and since when it counts as seen."""
-        self._new: set[Key] = set()
-        """Objects that this process has heard of from their creation on."""
-        self._met: set[Key] = set()
-        """Objects some of whose children were there already when they were to be made."""
-        self._looked_at: set[Key] = set()
-        """Objects of which this process has made, or compared, what there ought to be."""
-        self._left_in_order: dict[Key, float] = {}
-        """Of these, what a former process has left: since when it counts as in order, until this
-        process finds it so."""
-        self._rests: dict[Key, tuple[bytes, float]] = {}
-        """Mark of what each was made from, and since when it rests."""
+        self._verified: dict[Key, dict[Reference, tuple[str, float]]] = {}
+        """By owner, of its objects of unwatched kinds: digest last seen, and when."""
+        self._at_rest: dict[Key, tuple[bytes, float]] = {}
+        """By owner: mark of the inputs for which nothing was left to do, and when."""
 
-    def rests(self, key: Key, made_from: tuple[object, ...]) -> bool:
-        """Whether all was in order, not long ago, for these very declarations and objects."""
-        return self._holds(key, _mark(made_from))
+    def rests(self, key: Key, inputs: tuple[object, ...]) -> bool:
+        """Whether, not long ago, nothing was left to do for these very inputs."""
+        mark, _ = self._at_rest.get(key, (b"", 0.0))
+        return mark == _mark(inputs) and self.rest_seconds(key) > 0
 
-    def _holds(self, key: Key, mark: bytes) -> bool:
-        found, at = self._rests.get(key, (b"", 0.0))
-        return found == mark and self._clock() - at < self._trusted_seconds()
+    def rested(self, key: Key, inputs: tuple[object, ...]) -> None:
+        """Note that nothing is left to do for these inputs until a read has to be repeated.
 
-    def rested(self, key: Key, made_from: tuple[object, ...]) -> None:
-        """Note that there was nothing to do; ``made_from`` says from what that was seen.
-
-        While it rests nobody has looked, so that saying it again makes the rest no longer.
+        Noting it again while it rests does not prolong the rest: nothing was read meanwhile.
         """
-        mark = _mark(made_from)
-        if not self._holds(key, mark):
-            self._rests[key] = (mark, self._left_in_order.pop(key, self._clock()))
+        if not self.rests(key, inputs):
+            seen = (at for _, at in self._verified.get(key, {}).values())
+            self._at_rest[key] = (_mark(inputs), min(seen, default=self._clock()))
 
     def rest_seconds(self, key: Key) -> float:
-        """For how long there will be nothing to do, as long as nothing changes; 0: there may be."""
-        if key not in self._rests:
+        """For how long nothing is left to do unless an input changes; 0: something may be."""
+        if key not in self._at_rest:
             return 0.0
-        _, at = self._rests[key]
+        _, at = self._at_rest[key]
         return max(0.0, at + self._trusted_seconds() - self._clock())
 
     def forget(self, key: Key) -> None:
-        """The object is gone."""
-        self._rests.pop(key, None)
-        self._looked_at.discard(key)
-        self._left_in_order.pop(key, None)
-        self._met.discard(key)
-        self._new.discard(key)
+        """Drop what is known of an owner that is gone."""
+        self._at_rest.pop(key, None)
+        self._verified.pop(key, None)
 
     def make(
         self,
@@ -119,130 +100,99 @@ class Applier:
         *,
         wanted: Sequence[Wanted],
         unwanted: Sequence[Child],
-        observed: Mapping[tuple[str, str], Child],
+        observed: Mapping[Reference, Child],
         owner_uid: str,
-        new: bool = False,
         settled: bool = False,
     ) -> Made:
-        """Plan and do; an object that the API server refuses is told, not raised.
+        """Plan and perform. A refusal by the API server is returned as a stall, not raised.
 
-        With ``new`` nobody can have made anything for the owner yet. With ``settled`` its status
-        says that all of this was made: where this process has not looked at it before, and nothing
-        that was observed differs, kinds that are not listed are read by and by, as they are later.
+        Args:
+            key: the owner.
+            wanted: objects that should exist, in the order in which they are created.
+            unwanted: objects that should be deleted.
+            observed: objects of watched kinds that exist.
+            owner_uid: uid of the owner.
+            settled: the owner's status says that all of this was made. Objects of unwatched kinds
+                then count as seen when this process first meets them: a new process would read
+                15,000 of 5,000 jobs before it does anything else.
 
         Raises:
-            ApiConflictError: an object has changed since it was observed.
+            ApiConflictError: an object was created or changed since it was observed.
         """
-        if new:
-            self._new.add(key)
-        if settled and self._takes_over(key, wanted, observed=observed, owner_uid=owner_uid):
-            self._saw(key, wanted, since=self._left_in_order[key])
-            wanted = [one for one in wanted if one.kind in READ_BY_NAME]  # the others were compared
-        self._looked_at.add(key)
-        wanted = [one for one in wanted if not self._trusts(key, one)]
+        self._keep(key, wanted, settled=settled)
+        wanted = [each for each in wanted if not self._is_trusted(key, each)]
+        existing = {**observed, **self._read_absent(key, wanted, observed)}
+        todo = plan(wanted, unwanted, observed=existing, owner_uid=owner_uid)
         done: list[Action] = []
-        while True:
-            there = {**observed, **self._asked_for(key, wanted, observed)}
-            todo = plan(wanted, unwanted, observed=there, owner_uid=owner_uid)
-            try:
-                stall = self._carry_out(key, todo, done)
-            except _ThereError:
-                self._met.add(key)
-                continue
-            if stall is None and not todo.conflicts:
-                self._saw(key, wanted)
-            return Made(done=tuple(done), stall=stall or _taken(todo.conflicts))
+        stall = self._perform(key, todo, done)
+        if stall is None and not todo.conflicts:
+            self._verified[key] |= self._as_seen_now(wanted)
+        return Made(done=tuple(done), stall=stall or _name_taken(todo.conflicts))
 
-    def _takes_over(
-        self,
-        key: Key,
-        wanted: Sequence[Wanted],
-        *,
-        observed: Mapping[tuple[str, str], Child],
-        owner_uid: str,
-    ) -> bool:
-        """Whether a former process has left everything in order, as far as watches tell."""
-        if key in self._looked_at or key in self._new:
-            return False
-        told = [one for one in wanted if one.kind not in READ_BY_NAME]
-        if plan(told, [], observed=observed, owner_uid=owner_uid) != Plan():
-            return False
-        self._left_in_order[key] = self._clock() - self._jitter() * self._trusted_seconds()
-        return True
+    def _keep(self, key: Key, wanted: Sequence[Wanted], *, settled: bool) -> None:
+        """Keep what is known of the wanted objects alone, and make a beginning for a new owner."""
+        known = self._verified.get(key)
+        if known is None:
+            known = self._as_seen_now(wanted) if settled else {}
+        if wanted:
+            references = {each.reference for each in wanted}
+            known = {place: seen for place, seen in known.items() if place in references}
+        self._verified[key] = known
 
-    def _asked_for(
-        self, key: Key, wanted: Sequence[Wanted], observed: Mapping[tuple[str, str], Child]
-    ) -> dict[tuple[str, str], Child]:
-        """Wanted objects that nobody tells of, read by name where they may be there."""
+    def _as_seen_now(self, wanted: Sequence[Wanted]) -> dict[Reference, tuple[str, float]]:
+        at = self._clock() - self._jitter() / 2 * self._trusted_seconds()
+        return {each.reference: (_digest(each), at) for each in wanted if each.kind in UNWATCHED}
+
+    def _is_trusted(self, key: Key, wanted: Wanted) -> bool:
+        digest, at = self._verified[key].get(wanted.reference, ("", -math.inf))
+        return digest == _digest(wanted) and self._clock() - at < self._trusted_seconds()
+
+    def _read_absent(
+        self, key: Key, wanted: Sequence[Wanted], observed: Mapping[Reference, Child]
+    ) -> dict[Reference, Child]:
+        """Wanted objects that were not observed, read by name: others may have taken the name.
+
+        Watches show only objects with our labels, and none of the unwatched kinds.
+        """
         absent = [
-            (one.kind, one.manifest["metadata"]["name"])
-            for one in wanted
-            if one.reference not in observed and self._may_be_there(key, one)
+            (each.kind, each.manifest["metadata"]["name"])
+            for each in wanted
+            if each.reference not in observed
         ]
-        found = observe.named(self._cluster, key, absent)
-        return {(one.kind, one.meta.name): one for one in found}
+        children = observe.named(self._cluster, key, absent)
+        return {(child.kind, child.meta.name): child for child in children}
 
-    def _may_be_there(self, key: Key, wanted: Wanted) -> bool:
-        """Whether to ask first: a new owner has nothing, and of watched kinds watches tell."""
-        if key in self._met:
-            return True
-        known = key not in self._new or _place(key, wanted) in self._seen
-        return wanted.kind in READ_BY_NAME and known
-
-    def _carry_out(self, key: Key, todo: Plan, done: list[Action]) -> Stall | None:
+    def _perform(self, key: Key, todo: Plan, done: list[Action]) -> Stall | None:
         for action in todo.actions:
-            if isinstance(action, Delete):  # before: of one that fails nobody knows what it did
-                self._seen.pop((key.namespace, action.kind.name, action.name), None)
+            if isinstance(action, Delete):  # before it: a failed request may have deleted it
+                self._verified[key].pop((action.kind.name, action.name), None)
             try:
                 perform(self._cluster, key.namespace, action)
             except ApiRefusedError as error:
                 message = f"The API server refused to {action}: {error.message}"
                 return Stall(reason="ChildRefused", message=message)
-            except ApiConflictError:
-                if key in self._met or not isinstance(action, Create):
-                    raise
-                raise _ThereError from None
             done.append(action)
         return None
 
-    def _trusts(self, key: Key, wanted: Wanted) -> bool:
-        digest, at = self._seen.get(_place(key, wanted), ("", -math.inf))
-        return digest == _digest(wanted) and self._clock() - at < self._trusted_seconds()
-
     def _trusted_seconds(self) -> float:
-        """For how long: the more there is, the longer, so that there are no more reads for it."""
-        return self._trust_seconds * max(1.0, len(self._rests) / KEPT_IN_PACE)
-
-    def _saw(self, key: Key, wanted: Sequence[Wanted], *, since: float | None = None) -> None:
-        """Note what is in order now, of the kinds that are read by name."""
-        now = self._clock() if since is None else since
-        if len(self._seen) > KEPT_SIGHTS:
-            oldest = now - self._trusted_seconds()
-            self._seen = {one: seen for one, seen in self._seen.items() if seen[1] > oldest}
-        self._seen |= {
-            _place(key, one): (_digest(one), now) for one in wanted if one.kind in READ_BY_NAME
-        }
+        return self._trust_seconds * max(1.0, len(self._at_rest) / KEPT_IN_PACE)
 
 
-def _mark(made_from: tuple[object, ...]) -> bytes:
-    """Tells any two of these apart, and takes a hundredth of their memory."""
-    return hashlib.blake2b(repr(made_from).encode(), digest_size=16).digest()
-
-
-def _place(key: Key, wanted: Wanted) -> Place:
-    return key.namespace, wanted.kind.name, wanted.manifest["metadata"]["name"]
+def _mark(inputs: tuple[object, ...]) -> bytes:
+    """Differs for any two inputs, in a hundredth of their memory."""
+    return hashlib.blake2b(repr(inputs).encode(), digest_size=16).digest()
 
 
 def _digest(wanted: Wanted) -> str:
     return str(wanted.manifest["metadata"].get("annotations", {}).get(APPLIED_ANNOTATION, ""))
 
 
-def _taken(conflicts: Sequence[Conflict]) -> Stall | None:
-    lasting = [conflict for conflict in conflicts if not conflict.going]
+def _name_taken(conflicts: Sequence[Conflict]) -> Stall | None:
+    lasting = [conflict for conflict in conflicts if not conflict.deleting]
     if not lasting:
         return None
-    names = ", ".join(f"{one.kind} {one.name}" for one in lasting)
+    names = ", ".join(f"{conflict.kind} {conflict.name}" for conflict in lasting)
     message = (
-        f"Others own {names}, a name that this job needs. Delete it, or name the job otherwise."
+        f"Another owner has {names}, a name that this job needs. Delete it, or rename the job."
     )
     return Stall(reason="NameTaken", message=message)

@@ -43,7 +43,6 @@ class JobMaker:
         decision: Decision,
         *,
         checked: bool,
-        new: bool,
     ) -> Made:
         """Make what is not in order of a job whose spec its gate grants.
 
@@ -52,7 +51,6 @@ class JobMaker:
             gate: what the job may have now.
             decision: what was decided of its attempts.
             checked: inputs are in order, so that samplers may be started.
-            new: nobody can have made anything for it yet.
 
         Raises:
             ApiConflictError: an object has changed since it was observed.
@@ -68,7 +66,7 @@ class JobMaker:
             unwanted += observe.named(self.cluster, snapshot.key, gone)
         settled = is_settled(snapshot, wanted)
         try:
-            made = self._apply(snapshot, wanted, unwanted, new=new, settled=settled)
+            made = self._apply(snapshot, wanted, unwanted, settled=settled)
         except ApiHookError as error:
             log.warning("not made: %s", error)
             return Made(blocked_reason=_blocked_reason(error))
@@ -88,7 +86,7 @@ class JobMaker:
             admitted=gate.sizes,
         )
         if gate.make is not None and checked:
-            found.append(Wanted(manifest=gate.make, keep_as_created=True))
+            found.append(Wanted(manifest=gate.make, immutable=True))
         return found
 
     def stop(self, snapshot: JobSnapshot, gate: Gate) -> Made:
@@ -108,7 +106,6 @@ class JobMaker:
         wanted: Sequence[Wanted],
         unwanted: Sequence[Child],
         *,
-        new: bool = False,
         settled: bool = False,
     ) -> Made:
         made = self.applier.make(
@@ -117,7 +114,6 @@ class JobMaker:
             unwanted=unwanted,
             observed=snapshot.children,
             owner_uid=snapshot.job.meta.uid,
-            new=new,
             settled=settled,
         )
         self.events.record(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))

@@ -1,4 +1,4 @@
-"""What has to be done so that the declared objects are there: nothing when they are."""
+"""Compares the objects that should exist with those that do: the actions that are left to take."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ KINDS = {kind.name: kind for kind in WRITTEN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """An object that ought to be there."""
+    """An object that should exist."""
 
     manifest: Manifest
-    at_first: Manifest = field(default_factory=dict)
-    """Fields of the spec that it is created with, and that are others' from then on."""
-    keep_as_created: bool = False
-    """Never changed once it is there."""
+    initial_spec: Manifest = field(default_factory=dict)
+    """Spec with which the object is created before the manifest is applied. Its fields that the
+    manifest leaves out, such as ``replicas``, belong to others from then on."""
+    immutable: bool = False
+    """Created once and never changed."""
 
     @property
     def reference(self) -> tuple[str, str]:
@@ -38,10 +39,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """Make an object where there is none of its name."""
+    """Create an object; no object of its kind and name was seen."""
 
     kind: Kind
     manifest: Manifest
+    initial_spec: Manifest = field(default_factory=dict)
+    immutable: bool = False
 
     def __str__(self) -> str:
         return f"create {self.kind.name} {self.manifest['metadata']['name']}"
@@ -49,7 +52,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apply:
-    """Make an object that is there what its manifest says."""
+    """Change an existing object to what its manifest says."""
 
     kind: Kind
     manifest: Manifest
@@ -75,17 +78,17 @@ Action = Create | Apply | Delete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """Another owner has an object under a name that we need."""
+    """An object of another owner has a name that we need."""
 
     kind: str
     name: str
-    going: bool
-    """It is being deleted: waiting helps."""
+    deleting: bool
+    """The object is being deleted, so waiting helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Actions in their order, and the names that are taken."""
+    """Actions in their order, and the names that others have taken."""
 
     actions: tuple[Action, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -98,25 +101,27 @@ def plan(
     observed: Mapping[tuple[str, str], Child],
     owner_uid: str,
 ) -> Plan:
-    """Compare what ought to be there with what is.
+    """Compare the objects that should exist with those that do.
 
     Args:
-        wanted: in the order in which they are to be made.
-        unwanted: our own objects that ought to go.
+        wanted: in the order in which they are created.
+        unwanted: our own objects that should be deleted.
         observed: by kind and name.
-        owner_uid: who controls the wanted objects.
+        owner_uid: uid of the controller of the wanted objects.
     """
     actions: list[Action] = []
     conflicts: list[Conflict] = []
-    for one in wanted:
-        there = observed.get(one.reference)
-        if there is None:
-            actions.append(_creation(one))
-        elif there.meta.owner_uid != owner_uid:
-            going = there.meta.deleted_at is not None or _was_ours(there, one)
-            conflicts.append(Conflict(kind=there.kind, name=there.meta.name, going=going))
-        elif not one.keep_as_created and there.meta.deleted_at is None and _differs(one, there):
-            actions.append(_application(one, there.meta.resource_version))
+    for each in wanted:
+        existing = observed.get(each.reference)
+        if existing is None:
+            actions.append(_creation(each))
+        elif existing.meta.owner_uid != owner_uid:
+            deleting = existing.meta.deleted_at is not None or _was_ours(existing, each)
+            conflicts.append(
+                Conflict(kind=existing.kind, name=existing.meta.name, deleting=deleting)
+            )
+        elif existing.meta.deleted_at is None and _differs(each, existing):
+            actions.append(_application(each, existing.meta.resource_version))
     for child in unwanted:
         if child.meta.owner_uid == owner_uid and child.meta.deleted_at is None:
             kind, meta = KINDS[child.kind], child.meta
@@ -125,34 +130,37 @@ def plan(
 
 
 def _creation(wanted: Wanted) -> Create:
-    """What was not seen is made only if it is not there: nobody else's object is written to."""
-    manifest = wanted.manifest
-    if wanted.at_first:
-        manifest = manifest | {"spec": manifest["spec"] | wanted.at_first}
-    return Create(kind=wanted.kind, manifest=manifest)
+    return Create(
+        kind=wanted.kind,
+        manifest=wanted.manifest,
+        initial_spec=wanted.initial_spec,
+        immutable=wanted.immutable,
+    )
 
 
 def _application(wanted: Wanted, version: str) -> Apply:
-    """To an object that is there only as it was seen: a paused leader must not undo."""
+    """Conditional on the version that was seen: a paused leader must not undo a newer change."""
     metadata = wanted.manifest["metadata"] | {"resourceVersion": version}
     manifest = wanted.manifest | {"metadata": metadata}
     return Apply(kind=wanted.kind, manifest=manifest)
 
 
-def _differs(wanted: Wanted, there: Child) -> bool:
-    digest = wanted.manifest["metadata"]["annotations"][APPLIED_ANNOTATION]
-    return there.meta.applied != digest or not holds(there.raw, wanted.manifest)
-
-
-def _was_ours(there: Child, wanted: Wanted) -> bool:
-    """Whether an earlier owner of the same name has it: the garbage collector is about to take it.
-
-    Another owner keeps it: the pools of a job ``a-b`` and a group ``c``, and of ``a`` and ``b-c``,
-    have the same name.
-    """
-    if not (there.meta.applied and there.meta.owner_uid):
+def _differs(wanted: Wanted, existing: Child) -> bool:
+    if wanted.immutable:
         return False
-    return _owner_name(there.raw) == _owner_name(wanted.manifest)
+    digest = wanted.manifest["metadata"]["annotations"][APPLIED_ANNOTATION]
+    return existing.meta.applied != digest or not holds(existing.raw, wanted.manifest)
+
+
+def _was_ours(existing: Child, wanted: Wanted) -> bool:
+    """Whether an earlier owner of the same name has the object: it is about to be collected.
+
+    An owner of another name keeps it: the pools of job ``a-b`` with group ``c``, and of job ``a``
+    with group ``b-c``, have the same name.
+    """
+    if not (existing.meta.applied and existing.meta.owner_uid):
+        return False
+    return _owner_name(existing.raw) == _owner_name(wanted.manifest)
 
 
 def _owner_name(manifest: Mapping[str, Any]) -> str:

@@ -38,8 +38,6 @@ class PoolMaker:
         spec: SamplerPoolSpec,
         job: Job,
         replicas: int,
-        *,
-        new: bool,
     ) -> Stall | None:
         """Make what is not in order; what stands in the way, if anything does."""
         assert job.spec is not None
@@ -61,7 +59,6 @@ class PoolMaker:
             unwanted=observe.named(self.cluster, snapshot.key, dropped),
             observed=snapshot.children,
             owner_uid=meta.uid,
-            new=new,
             settled=not spec.shared and _is_settled(snapshot.pool),
         )
         if not made.done and made.stall is None:

@@ -52,9 +52,9 @@ class SharedPools:
         self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(there, epoch))
 
     def create(self, manifest: Manifest) -> None:
-        """Make the Deployment, where there is none; raises ApiConflictError where there is one."""
-        bare = {**manifest, "spec": {**manifest["spec"], "replicas": 0}}
-        self.cluster.create(kinds.DEPLOYMENT, bare, manager=names.SPEC_MANAGER)
+        """Create the Deployment without pods: a late write of a paused operator starts none."""
+        empty = {**manifest, "spec": {**manifest["spec"], "replicas": 0}}
+        self.cluster.apply(kinds.DEPLOYMENT, empty, manager=names.SPEC_MANAGER)
 
     def _apply(self, kind: kinds.Kind, to: Meta, metadata: Manifest) -> None:
         """Own these metadata of an object of which others write the rest."""

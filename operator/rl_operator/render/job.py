@@ -37,7 +37,7 @@ def wanted(
         admitted: sampler pods that the job's queue lets each group have; None: there is no queue.
     """
     meta, status = snapshot.job.meta, snapshot.job.status
-    found = [Wanted(manifest=objects.spec_config(meta, spec))]
+    found = [Wanted(manifest=objects.spec_config(meta, spec), immutable=True)]
     if checked or status.attempt or snapshot.pools:
         if spec.network_policy != "None":
             found.append(Wanted(manifest=objects.network_policy(meta)))
@@ -46,7 +46,10 @@ def wanted(
                 manifest=pool.render(
                     meta, sampler, admitted=None if admitted is None else admitted[sampler.name]
                 ),
-                at_first={"replicas": sampler.template.autoscaling.min_replicas},
+                initial_spec={
+                    "job": meta.name,
+                    "replicas": sampler.template.autoscaling.min_replicas,
+                },
             )
             for sampler in spec.samplers
             if sampler.pool_ref is None and _may_have_pool(snapshot, sampler.name, admitted)
@@ -54,7 +57,7 @@ def wanted(
     if run_trainer and snapshot.current_trainer() is None:  # once it is there it stays as it is
         size = attempt_records.replicas(spec.trainer, status)
         manifest = trainer.render(meta, spec, attempt=status.attempt, images=images, size=size)
-        found.append(Wanted(manifest=manifest, keep_as_created=True))
+        found.append(Wanted(manifest=manifest, immutable=True))
     return found
 
 

@@ -34,6 +34,7 @@ def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
                 "ownerReferences": owned_by(job, kinds.RLJOB),
             },
             "data": {names.SPEC_KEY: text},
+            "immutable": True,  # its name changes with its data
         }
     )
 

@@ -51,7 +51,7 @@ def test_no_right_is_for_everything() -> None:
         ("rljobs", {"create", "update"}),
         ("pods", {"get", "create", "update"}),
         ("deployments", {"delete", "update"}),
-        ("configmaps", {"list", "watch", "delete"}),
+        ("configmaps", {"list", "watch", "patch", "update", "delete"}),
         ("networkpolicies", {"list", "watch", "update"}),
         ("poddisruptionbudgets", {"list", "watch", "update"}),
         ("leases", {"list", "watch", "patch", "delete"}),

@@ -38,9 +38,12 @@ class ModelCluster:
                 del self.objects[(action.kind.name, action.name)]
             return
         manifest = copy.deepcopy(action.manifest)
+        if isinstance(action, Create) and action.initial_spec:
+            manifest["spec"] = copy.deepcopy(action.initial_spec) | manifest["spec"]
         key = (manifest["kind"], manifest["metadata"]["name"])
         there = self.objects.get(key)
-        if isinstance(action, Create) and there is not None:
+        posts = isinstance(action, Create) and (action.immutable or action.initial_spec)
+        if posts and there is not None:
             raise ApiConflictError(doing=str(action), status=409, message="it is there")
         if there is None:
             self._serial += 1

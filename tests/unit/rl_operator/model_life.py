@@ -349,5 +349,5 @@ def _decided(
         images=IMAGES,
         admitted=gate.sizes,
     )
-    wanted += [Wanted(manifest=gate.make, keep_as_created=True)] if gate.make else []
+    wanted += [Wanted(manifest=gate.make, immutable=True)] if gate.make else []
     return decision, wanted, desired.unwanted(seen, gate.spec) + dropped

@@ -1,4 +1,4 @@
-"""What is not there is made without asking first, and what others have is never written to."""
+"""Absent objects are created, objects of others are left alone, and reads are not repeated."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class Server(Cluster):
     def __init__(self, *there: Manifest) -> None:
         self.asked: list[str] = []
         self.loses_answers = False
+        self.managers: list[str] = []
         self.objects: dict[tuple[str, str], Manifest] = {}
         for one in there:
             self._put(one)
@@ -52,6 +53,7 @@ class Server(Cluster):
 
     def create(self, kind: Kind, manifest: Manifest, *, manager: str = "") -> Manifest:
         self.asked.append(f"create {kind.name}")
+        self.managers.append(manager)
         if (kind.name, manifest["metadata"]["name"]) in self.objects:
             raise ApiConflictError(doing="POST", status=409, message="it is there")
         return self._put(manifest)
@@ -60,6 +62,7 @@ class Server(Cluster):
         self, kind: Kind, manifest: Manifest, *, manager: str, subresource: str = ""
     ) -> Manifest:
         self.asked.append(f"apply {kind.name}")
+        self.managers.append(manager)
         version = manifest["metadata"].get("resourceVersion")
         there = self.objects.get((kind.name, manifest["metadata"]["name"]))
         if there is not None and version not in (None, there["metadata"]["resourceVersion"]):
@@ -80,15 +83,14 @@ def children(server: Server, *kinds: str) -> dict[tuple[str, str], Child]:
     }
 
 
-def make(applier: Applier, server: Server, *seen: str, new: bool = True) -> str:
-    """Both objects, with what watches have told of; the reason of a stall, if there is one."""
+def make(applier: Applier, server: Server, *seen: str) -> str:
+    """Make both objects, given what watches have shown; the reason of a stall, if there is one."""
     made = applier.make(
         KEY,
-        wanted=[Wanted(manifest=CONFIG), Wanted(manifest=POOL)],
+        wanted=[Wanted(manifest=CONFIG, immutable=True), Wanted(manifest=POOL)],
         unwanted=[],
         observed=children(server, *seen),
         owner_uid="owner",
-        new=new,
     )
     return made.stall.reason if made.stall is not None else ""
 
@@ -99,68 +101,69 @@ FOREIGN: Manifest = {
     "spec": {},
     "metadata": {"namespace": "ns", "name": "job-main"},
 }
-FIRST: dict[str, tuple[list[Manifest], bool, list[str], str]] = {
-    "new": ([], True, ["create ConfigMap", "create SamplerPool"], ""),
-    "made by a process that has died": (
-        [CONFIG],
-        False,
-        ["get ConfigMap", "create SamplerPool"],
-        "",
-    ),
-    "made by another leader of which no watch has told yet": (
-        [CONFIG, POOL],
-        True,
-        ["create ConfigMap", "get ConfigMap", "get SamplerPool"],
-        "",
-    ),
-    "the name is somebody else's": (
-        [FOREIGN],
-        True,
-        ["create ConfigMap", "create SamplerPool", "get ConfigMap", "get SamplerPool"],
-        "NameTaken",
-    ),
+READ = ["get ConfigMap", "get SamplerPool"]
+FIRST: dict[str, tuple[list[Manifest], list[str], str]] = {
+    "new": ([], [*READ, "create ConfigMap", "apply SamplerPool"], ""),
+    "a process that has died made some": ([CONFIG], [*READ, "apply SamplerPool"], ""),
+    "another leader made all, and no watch has shown it": ([CONFIG, POOL], READ, ""),
+    "another owner has the name": ([FOREIGN], [*READ, "create ConfigMap"], "NameTaken"),
 }
 
 
-@pytest.mark.parametrize(("there", "new", "asked", "stall"), FIRST.values(), ids=FIRST.keys())
-def test_the_first_look(there: list[Manifest], new: bool, asked: list[str], stall: str) -> None:
-    server = Server(*there)
+@pytest.mark.parametrize(("existing", "asked", "stall"), FIRST.values(), ids=FIRST.keys())
+def test_what_no_watch_has_shown_is_read_before_it_is_created(
+    existing: list[Manifest], asked: list[str], stall: str
+) -> None:
+    server = Server(*existing)
     before = copy.deepcopy(server.objects)
-    assert make(Applier(server), server, new=new) == stall
+    assert make(Applier(server), server) == stall
     assert server.asked == asked
     assert {place: server.objects[place] for place in before} == before
 
 
-def test_what_is_not_watched_is_asked_for_once_there_may_be_some() -> None:
-    server = Server(CONFIG, POOL)
-    assert make(Applier(server), server, "SamplerPool", new=False) == ""
-    assert server.asked == ["get ConfigMap"]
+def test_a_conflict_with_an_object_that_was_just_created_is_raised() -> None:
+    class Late(Server):
+        def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+            return None
+
+    server = Late(CONFIG)
+    with pytest.raises(ApiConflictError):
+        make(Applier(server), server)
+    assert server.objects["ConfigMap", "job-spec"]["spec"] == {"a": 1}
 
 
-def test_who_has_met_something_asks_from_then_on() -> None:
-    server = Server(FOREIGN)
-    applier = Applier(server)
-    make(applier, server)
-    server.asked.clear()
-    assert make(applier, server) == "NameTaken"
-    assert server.asked == ["get ConfigMap", "get SamplerPool"]
-    applier.forget(KEY)
-    server.asked.clear()
-    make(applier, server, new=False)
-    assert server.asked[0] == "get ConfigMap"
+def test_a_pool_is_created_with_replicas_that_another_manager_owns() -> None:
+    server, pool = Server(), a_manifest("SamplerPool", "job-main")
+    wanted = Wanted(manifest=pool, initial_spec={"a": 1, "replicas": 3})
+    Applier(server).make(KEY, wanted=[wanted], unwanted=[], observed={}, owner_uid="owner")
+    assert server.asked == ["get SamplerPool", "create SamplerPool", "apply SamplerPool"]
+    assert server.managers == ["rl-operator-scale", "rl-operator"]
+    assert "replicas" not in server.objects["SamplerPool", "job-main"]["spec"]  # of the last write
 
 
-def test_what_was_seen_is_asked_for_though_nothing_else_is_there() -> None:
+def test_only_objects_of_unwatched_kinds_are_read_again_once_the_time_is_up() -> None:
     now = [0.0]
     clock: Callable[[], float] = lambda: now[0]  # noqa: E731 - one line tells it
     server = Server()
     applier = Applier(server, clock=clock, trust_seconds=120.0)
     make(applier, server)
     server.asked.clear()
-    del server.objects["SamplerPool", "job-main"]
+    now[0] = 119.0
+    make(applier, server, "SamplerPool")
+    assert server.asked == []
     now[0] = 121.0
+    make(applier, server, "SamplerPool")
+    assert server.asked == ["get ConfigMap"]
+
+
+def test_a_watched_object_that_is_gone_is_created_again() -> None:
+    server = Server()
+    applier = Applier(server, clock=lambda: 0.0, trust_seconds=120.0)
     make(applier, server)
-    assert server.asked == ["get ConfigMap", "create SamplerPool"]
+    server.asked.clear()
+    del server.objects["SamplerPool", "job-main"]
+    make(applier, server)
+    assert server.asked == ["get SamplerPool", "apply SamplerPool"]
 
 
 def look_at_policy(applier: Applier, server: Server, wanted: Manifest | None) -> list[str]:
@@ -179,44 +182,42 @@ def look_at_policy(applier: Applier, server: Server, wanted: Manifest | None) ->
 @pytest.mark.parametrize(
     ("between", "written"),
     [
-        (None, "create NetworkPolicy"),
+        (None, "apply NetworkPolicy"),
         (a_manifest("NetworkPolicy", "job", a=2), "apply NetworkPolicy"),
     ],
     ids=["gone", "another"],
 )
-def test_what_is_set_back_is_made_at_the_next_look(between: Manifest | None, written: str) -> None:
+def test_an_object_that_is_wanted_again_is_made_by_the_next_reconcile(
+    between: Manifest | None, written: str
+) -> None:
     server = Server()
     applier = Applier(server, clock=lambda: 0.0, trust_seconds=120.0)
-    assert look_at_policy(applier, server, POLICY) == ["create NetworkPolicy"]
+    assert look_at_policy(applier, server, POLICY) == ["apply NetworkPolicy"]
     assert look_at_policy(applier, server, POLICY) == []
     assert len(look_at_policy(applier, server, between)) == 1
     assert look_at_policy(applier, server, POLICY) == [written]
     assert server.objects["NetworkPolicy", "job"]["spec"] == {"a": 1}
 
 
-def test_what_may_have_been_deleted_is_not_taken_for_there() -> None:
+def test_an_object_whose_deletion_got_no_answer_is_read_again() -> None:
     server = Server()
     applier = Applier(server, clock=lambda: 0.0, trust_seconds=120.0)
     look_at_policy(applier, server, POLICY)
     server.loses_answers = True
     with pytest.raises(ApiUnavailableError):
         look_at_policy(applier, server, None)
-    assert look_at_policy(applier, server, POLICY) == ["create NetworkPolicy"]
+    assert look_at_policy(applier, server, POLICY) == ["apply NetworkPolicy"]
 
 
 TAKEN_OVER: dict[str, tuple[bool, bool, list[str]]] = {
-    "all was made": (True, True, []),
+    "everything was made": (True, True, []),
     "its status says nothing": (False, True, ["get ConfigMap"]),
-    "a watch tells of another one": (
-        True,
-        False,
-        ["get ConfigMap", "get SamplerPool", "apply SamplerPool"],
-    ),
+    "a watched object differs": (True, False, ["apply SamplerPool"]),
 }
 
 
 @pytest.mark.parametrize(("settled", "same", "asked"), TAKEN_OVER.values(), ids=TAKEN_OVER.keys())
-def test_what_a_former_process_left_is_read_by_and_by(
+def test_a_new_process_trusts_unwatched_objects_of_a_settled_owner_for_a_while(
     settled: bool, same: bool, asked: list[str]
 ) -> None:
     now, server = [1000.0], Server(CONFIG, POOL)
@@ -238,18 +239,20 @@ def test_what_a_former_process_left_is_read_by_and_by(
         return server.asked.copy()
 
     assert look() == asked
-    now[0] += 89.0
+    now[0] += 104.0
     assert look() == []
     assert applier.rests(KEY, ("all",))
-    now[0] += 1.0  # a quarter of the time had passed for it
-    taken_over = settled and same
-    assert applier.rests(KEY, ("all",)) is not taken_over
+    assert not applier.rests(KEY, ("other inputs",))
+    now[0] += 1.0  # the jitter took an eighth of the time away
+    assert not applier.rests(KEY, ("all",))
     del server.objects["ConfigMap", "job-spec"]
-    assert look() == (["get ConfigMap", "create ConfigMap"] if taken_over else [])
-    assert applier.rest_seconds(KEY) == (120.0 if taken_over else 30.0)
+    assert look() == ["get ConfigMap", "apply ConfigMap"]
+    assert applier.rest_seconds(KEY) == 105.0
+    applier.forget(KEY)
+    assert applier.rest_seconds(KEY) == 0.0
 
 
-def test_a_change_is_made_to_what_was_seen_alone() -> None:
+def test_a_change_is_applied_only_to_the_version_that_was_seen() -> None:
     changed = copy.deepcopy(POOL)
     changed["spec"] = {"a": 2}
     server = Server(CONFIG, changed)

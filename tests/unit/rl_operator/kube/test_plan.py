@@ -129,12 +129,19 @@ def test_a_pool_without_its_template_is_completed() -> None:
     assert [type(one) for one in applied] == [Apply]
 
 
-def test_foreign_edits_are_put_right() -> None:
+def test_foreign_edits_are_repaired() -> None:
     cluster = ModelCluster()
     settle(cluster, JOB, run_trainer=False)
-    cluster.objects[("ConfigMap", config_name())]["data"] = {"rljob.json": "{}"}
+    cluster.objects[("NetworkPolicy", "job")]["spec"]["ingress"] = []
     actions = planned(cluster, JOB, run_trainer=False).actions
-    assert [str(action) for action in actions] == [f"apply ConfigMap {config_name()}"]
+    assert [str(action) for action in actions] == ["apply NetworkPolicy job"]
+
+
+def test_the_mounted_spec_is_immutable() -> None:
+    """So nobody can edit it, and the API server has no watch of it to serve to kubelets."""
+    cluster = ModelCluster()
+    settle(cluster, JOB, run_trainer=False)
+    assert cluster.objects[("ConfigMap", config_name())]["immutable"] is True
 
 
 def test_a_trainer_is_never_changed_once_it_is_there() -> None:
@@ -242,7 +249,7 @@ def test_a_taken_name_is_never_written(changes: dict[str, Any], going: bool) -> 
     key = ("SamplerPool", "job-main")
     made = plan([wanted_pool()], [there], observed={key: there}, owner_uid=RUN)
     assert made.actions == ()
-    assert made.conflicts == (Conflict(kind="SamplerPool", name="job-main", going=going),)
+    assert made.conflicts == (Conflict(kind="SamplerPool", name="job-main", deleting=going),)
 
 
 def test_a_name_that_two_jobs_make_stays_with_the_first() -> None:
@@ -258,7 +265,7 @@ def test_a_name_that_two_jobs_make_stays_with_the_first() -> None:
     made = plan(
         [Wanted(manifest=second)], [], observed={("SamplerPool", "a-b-c"): there}, owner_uid="a"
     )
-    assert made == Plan(conflicts=(Conflict(kind="SamplerPool", name="a-b-c", going=False),))
+    assert made == Plan(conflicts=(Conflict(kind="SamplerPool", name="a-b-c", deleting=False),))
 
 
 def test_a_change_is_applied_to_nothing_but_what_was_seen() -> None:

@@ -1,4 +1,4 @@
-"""On a real API server: what was created by a POST loses what a later apply leaves out."""
+"""On a real API server: applies remove what they leave out, and leave alone what others own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from kubernetes import client
 
 from rl_operator.kube import kinds
-from rl_operator.kube.api_errors import ApiConflictError
+from rl_operator.kube.api_errors import ApiConflictError, ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Kind
-from rl_operator.kube.names import SCALE_MANAGER, SPEC_MANAGER
+from rl_operator.kube.names import SCALE_MANAGER
 from rl_operator.kube.perform import perform
 from rl_operator.kube.plan import Apply, Create
 from tests.apiserver import ApiServer
@@ -45,7 +45,6 @@ DRESSED: Manifest = {
 CHOSEN: Manifest = {"matchLabels": {"of": "us"}}
 OPEN: Manifest = {"ports": [{"port": 8080, "protocol": "TCP"}]}
 KINDS: dict[Kind, tuple[Manifest, Manifest]] = {
-    kinds.CONFIG_MAP: ({"data": {"a": "1", "b": "2"}}, {"data": {"a": "1"}}),
     kinds.NETWORK_POLICY: (
         {"spec": {"podSelector": CHOSEN, "policyTypes": ["Ingress"], "ingress": [OPEN, {}]}},
         {"spec": {"podSelector": CHOSEN, "ingress": [OPEN]}},
@@ -65,7 +64,6 @@ KINDS: dict[Kind, tuple[Manifest, Manifest]] = {
             "spec": {
                 "job": "job",
                 "admitted": 1,
-                "replicas": 3,
                 "template": {
                     "nodeSelector": {"a": "b"},
                     "engine": {"args": ["--x"]},
@@ -78,10 +76,6 @@ KINDS: dict[Kind, tuple[Manifest, Manifest]] = {
     kinds.DEPLOYMENT: (
         {"spec": {"replicas": 1, "selector": CHOSEN, "template": DRESSED, "minReadySeconds": 3}},
         {"spec": {"replicas": 1, "selector": CHOSEN, "template": POD}},
-    ),
-    kinds.PYTORCH_JOB: (
-        {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": DRESSED}}}},
-        {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": POD}}}},
     ),
 }
 OWNED = ("labels", "annotations")
@@ -100,12 +94,13 @@ class Place:
         return copy.deepcopy({**stamp, **parts})
 
     def stored(self, kind: Kind, name: str = "it") -> Manifest:
-        found = self.cluster.get(kind, self.namespace, name)
-        assert found is not None
-        return found
+        stored = self.cluster.get(kind, self.namespace, name)
+        assert stored is not None
+        return stored
 
     def create(self, kind: Kind, parts: Manifest, **meta: Any) -> None:
-        made = Create(kind=kind, manifest=self.manifest(kind, parts, **meta))
+        initial = {"job": "job", "replicas": 3} if kind == kinds.SAMPLER_POOL else {}
+        made = Create(kind=kind, manifest=self.manifest(kind, parts, **meta), initial_spec=initial)
         perform(self.cluster, self.namespace, made)
 
     def apply(self, kind: Kind, parts: Manifest, *, version: str = "") -> None:
@@ -115,13 +110,18 @@ class Place:
 
     def declared(self, kind: Kind, name: str = "it") -> Manifest:
         """All that somebody has declared of an object."""
-        found = self.stored(kind, name)
-        meta = {key: found["metadata"].get(key) or {} for key in OWNED}
-        return meta | {key: found[key] for key in ("spec", "data") if key in found}
+        stored = self.stored(kind, name)
+        meta = {key: stored["metadata"].get(key) or {} for key in OWNED}
+        return meta | {key: stored[key] for key in ("spec", "data") if key in stored}
 
-    def owners(self, kind: Kind) -> set[tuple[str, str]]:
+    def owners(self, kind: Kind, field: str) -> set[tuple[str, str]]:
+        """Who owns a field of the spec."""
         entries = self.stored(kind)["metadata"]["managedFields"]
-        return {(entry["manager"], entry["operation"]) for entry in entries}
+        return {
+            (entry["manager"], entry["operation"])
+            for entry in entries
+            if f"f:{field}" in entry["fieldsV1"].get("f:spec", {})
+        }
 
 
 @pytest.fixture
@@ -130,57 +130,35 @@ def place(with_trainer_kind: ApiServer, api: client.ApiClient) -> Place:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_what_is_no_longer_declared_goes(place: Place, kind: Kind) -> None:
+def test_an_apply_removes_what_it_leaves_out_also_of_what_was_created(
+    place: Place, kind: Kind
+) -> None:
     rich, bare = KINDS[kind]
     place.create(kind, rich, labels={"of": "us", "more": "1"}, annotations={"more": "1"})
     place.apply(kind, bare)
-    place.create(kind, bare, name="anew")
-    expected = place.declared(kind, "anew")
-    if kind == kinds.SAMPLER_POOL:  # others' from its creation on
-        expected["spec"]["replicas"] = 3
+    place.create(kind, bare, name="fresh")
+    expected = place.declared(kind, "fresh")
     assert place.declared(kind) == expected
-    assert (SPEC_MANAGER, "Apply") in place.owners(kind)
-    assert (SPEC_MANAGER, "Update") not in place.owners(kind)
-    before = place.writes.count
     place.apply(kind, rich)
-    assert place.writes.count == before + 1  # nothing was left to hand over
     place.apply(kind, bare)
     assert place.declared(kind) == expected
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_what_was_once_applied_is_applied_on(place: Place, kind: Kind) -> None:
-    """Of a process of an earlier version, which created by an apply."""
-    rich, bare = KINDS[kind]
-    made = place.manifest(kind, rich, labels={"of": "us", "more": "1"})
-    if kind == kinds.SAMPLER_POOL:
-        first = place.manifest(kind, {"spec": {"job": "job", "replicas": 3}})
-        place.cluster.apply(kind, first, manager=SCALE_MANAGER)
-        del made["spec"]["replicas"]
-    place.cluster.apply(kind, made, manager=SPEC_MANAGER)
-    before = place.writes.count
-    place.apply(kind, bare)
-    assert place.writes.count == before + 1
-    place.create(kind, bare, name="anew")
-    expected = place.declared(kind, "anew")
-    if kind == kinds.SAMPLER_POOL:
-        expected["spec"]["replicas"] = 3
-    assert place.declared(kind) == expected
-
-
-def test_what_others_have_stays(place: Place) -> None:
+def test_replicas_belong_to_others_from_the_creation_of_a_pool_on(place: Place) -> None:
     rich, bare = KINDS[kinds.SAMPLER_POOL]
     place.create(kinds.SAMPLER_POOL, rich)
+    assert place.stored(kinds.SAMPLER_POOL)["spec"]["replicas"] == 3
+    assert place.owners(kinds.SAMPLER_POOL, "replicas") == {(SCALE_MANAGER, "Update")}
     theirs = {"name": "it", "namespace": place.namespace, "annotations": {"theirs": "1"}}
     scaled = {"metadata": theirs, "spec": {"replicas": 7}}
     place.cluster.merge(kinds.SAMPLER_POOL, scaled)
     place.apply(kinds.SAMPLER_POOL, bare)
-    found = place.declared(kinds.SAMPLER_POOL)
-    assert (found["spec"]["replicas"], found["annotations"]) == (7, {"theirs": "1"})
-    assert "admitted" not in found["spec"]
+    declared = place.declared(kinds.SAMPLER_POOL)
+    assert (declared["spec"]["replicas"], declared["annotations"]) == (7, {"theirs": "1"})
+    assert "admitted" not in declared["spec"]
 
 
-def test_a_version_that_is_gone_is_not_handed_over(place: Place) -> None:
+def test_an_apply_to_a_version_that_is_gone_changes_nothing(place: Place) -> None:
     rich, bare = KINDS[kinds.SAMPLER_POOL]
     place.create(kinds.SAMPLER_POOL, rich)
     seen = place.stored(kinds.SAMPLER_POOL)["metadata"]["resourceVersion"]
@@ -192,27 +170,32 @@ def test_a_version_that_is_gone_is_not_handed_over(place: Place) -> None:
     assert place.stored(kinds.SAMPLER_POOL) == before
 
 
-def test_a_process_that_dies_between_hand_over_and_apply_leaves_it_to_the_next(
-    place: Place,
-) -> None:
-    rich, bare = KINDS[kinds.DEPLOYMENT]
-    place.create(kinds.DEPLOYMENT, rich)
-    before = place.declared(kinds.DEPLOYMENT)
-    place.writes.crash_after = place.writes.count + 1
+def test_a_pool_that_a_dead_process_has_half_created_is_completed_by_an_apply(place: Place) -> None:
+    rich, _ = KINDS[kinds.SAMPLER_POOL]
+    place.writes.crash_after = 1
     with pytest.raises(CrashError):
-        place.apply(kinds.DEPLOYMENT, bare)
-    assert place.declared(kinds.DEPLOYMENT) == before
+        place.create(kinds.SAMPLER_POOL, rich)
     place.writes.crash_after = None
-    place.apply(kinds.DEPLOYMENT, bare)
-    assert "nodeSelector" not in place.declared(kinds.DEPLOYMENT)["spec"]["template"]["spec"]
+    assert "admitted" not in place.stored(kinds.SAMPLER_POOL)["spec"]
+    place.apply(kinds.SAMPLER_POOL, rich)
+    place.create(kinds.SAMPLER_POOL, rich, name="fresh")
+    assert place.declared(kinds.SAMPLER_POOL) == place.declared(kinds.SAMPLER_POOL, "fresh")
 
 
-def test_a_version_that_hands_nothing_over_may_have_been_between(place: Place) -> None:
-    rich, bare = KINDS[kinds.DEPLOYMENT]
-    place.create(kinds.DEPLOYMENT, rich)
-    made = place.manifest(kinds.DEPLOYMENT, rich)
-    place.cluster.apply(kinds.DEPLOYMENT, made, manager=SPEC_MANAGER)
-    assert {(SPEC_MANAGER, "Apply"), (SPEC_MANAGER, "Update")} <= place.owners(kinds.DEPLOYMENT)
-    place.apply(kinds.DEPLOYMENT, bare)
-    place.create(kinds.DEPLOYMENT, bare, name="anew")
-    assert place.declared(kinds.DEPLOYMENT) == place.declared(kinds.DEPLOYMENT, "anew")
+def test_an_existing_pool_is_not_created_over(place: Place) -> None:
+    rich, bare = KINDS[kinds.SAMPLER_POOL]
+    place.create(kinds.SAMPLER_POOL, rich)
+    before = place.stored(kinds.SAMPLER_POOL)
+    with pytest.raises(ApiConflictError):
+        place.create(kinds.SAMPLER_POOL, bare)
+    assert place.stored(kinds.SAMPLER_POOL) == before
+
+
+def test_the_mounted_spec_is_immutable(place: Place) -> None:
+    config = place.manifest(kinds.CONFIG_MAP, {"data": {"a": "1"}, "immutable": True})
+    made = Create(kind=kinds.CONFIG_MAP, manifest=config, immutable=True)
+    perform(place.cluster, place.namespace, made)
+    with pytest.raises(ApiConflictError):
+        perform(place.cluster, place.namespace, made)
+    with pytest.raises(ApiRefusedError):
+        place.cluster.merge(kinds.CONFIG_MAP, {**config, "data": {"a": "2"}})
