@@ -13,6 +13,21 @@ from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Message, Queue, Task
 
+DEMO_KEYS = {
+    "accuracyBefore",
+    "accuracyAfter",
+    "policyVersions",
+    "steps",
+    "seconds",
+    "trainerSeconds",
+    "maxStalenessSeen",
+    "logprobGapMean",
+    "tokensPerSecond",
+    "trainerWaitShare",
+    "finalModel",
+}
+"""Keys of ``demo.json``, which the demo promises."""
+
 RUN = ids.RunId("run1")
 
 

@@ -30,7 +30,9 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         progress.ENDING.set()
-        print(f"rl_local {arguments.command}: interrupted; run it again to go on", file=sys.stderr)
+        print(
+            f"rl_local {arguments.command}: interrupted; run it again to continue", file=sys.stderr
+        )
         return 130
     return 0
 
@@ -50,7 +52,7 @@ def _down(layout: Layout, _arguments: argparse.Namespace) -> None:
 
 def _images(layout: Layout, arguments: argparse.Namespace) -> None:
     if bool(arguments.names) == arguments.all:
-        raise LocalError(f"name images, or give --all; there are {', '.join(images.IMAGES)}")
+        raise LocalError(f"name images or use --all; known images: {', '.join(images.IMAGES)}")
     wanted = images.select(list(images.IMAGES) if arguments.all else arguments.names)
     debian.ensure(layout)
     if arguments.registry == IMAGE_PREFIX:
@@ -84,7 +86,7 @@ def _training_operator(layout: Layout, arguments: argparse.Namespace) -> None:
 
 def _kubeconfig(layout: Layout, _arguments: argparse.Namespace) -> None:
     if not layout.kubeconfig.exists():
-        raise LocalError(f"no cluster in {layout.state}; start one with `up`")
+        raise LocalError(f"no cluster in {layout.state}; start it with `up`")
     print(layout.kubeconfig)
 
 
@@ -96,7 +98,7 @@ def _logs(layout: Layout, arguments: argparse.Namespace) -> None:
     places = {path.stem: path for path in layout.logs.glob("*.log")}
     places |= {path.stem: path for path in (layout.state / "logs").glob("*.log")}
     if arguments.name not in places:
-        raise LocalError(f"no log {arguments.name!r}; there are {', '.join(sorted(places))}")
+        raise LocalError(f"no log {arguments.name!r}; known logs: {', '.join(sorted(places))}")
     print(tail(places[arguments.name], arguments.lines))
 
 
@@ -118,43 +120,49 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         return command
 
-    start = add("up", _up, "Start the cluster; print the references of the images asked for.")
+    start = add(
+        "up", _up, "Start the cluster, and print the references of the named images as JSON."
+    )
     start.add_argument(
         "--images",
         nargs="*",
         default=["base"],
         metavar="NAME",
-        help="images to build and push beside everything else",
+        help="images to build and push while the cluster starts",
     )
-    start.add_argument("--all-images", action="store_true", help="every image")
-    add("down", _down, "Stop and remove everything that was started; caches stay.")
-    make = add("images", _images, "Build and push images; print name → reference as JSON.")
-    make.add_argument("names", nargs="*", metavar="NAME", help="which ones")
-    make.add_argument("--all", action="store_true", help="all of them")
+    start.add_argument("--all-images", action="store_true", help="build and push every image")
+    add("down", _down, "Stop and remove the cluster; caches are kept.")
+    make = add(
+        "images", _images, "Build and push images, and print their references by name as JSON."
+    )
+    make.add_argument("names", nargs="*", metavar="NAME", help="names of images")
+    make.add_argument("--all", action="store_true", help="build and push every image")
     operator = add(
-        "training-operator", _training_operator, "Apply training-operator and wait for it."
+        "training-operator",
+        _training_operator,
+        "Install training-operator and wait until it is available.",
     )
     operator.add_argument(
-        "--context", default="", help="a context of your kubeconfig; else the local cluster"
+        "--context", default="", help="context of your kubeconfig; default: the local cluster"
     )
     for command in (make, operator):
         command.add_argument(
             "--registry",
             default=IMAGE_PREFIX,
             metavar="HOST/PREFIX",
-            help="where images go; default: the local registry",
+            help="registry to push to; default: the local registry",
         )
     add("kubeconfig", _kubeconfig, "Print the path of the cluster's kubeconfig.")
-    program = add("bin", _bin, "Print the path of a program; it is built when missing.")
+    program = add("bin", _bin, "Print the path of a program; build it if it is missing.")
     program.add_argument("name", help="kubectl, helm, etcd, …")
-    log = add("logs", _logs, "Print the end of a process's or a build's log.")
+    log = add("logs", _logs, "Print the last lines of the log of a process or a build.")
     log.add_argument("name")
     log.add_argument("--lines", type=int, default=200)
-    add("status", _status, "One line per process of the cluster.")
+    add("status", _status, "Print a line for each process of the cluster.")
     add(
         "recycle-volumes",
         _recycle,
-        "Empty the volumes whose claims are gone, and offer them again.",
+        "Empty released volumes and make them available again.",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""What the cluster needs beside Kubernetes itself: names, PyTorchJobs, volumes."""
+"""Installs what the cluster needs besides Kubernetes: DNS, training-operator, volumes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ DEPLOYMENTS = (("kube-system", "coredns"), ("kubeflow", "training-operator"))
 
 
 def resolv_conf() -> Path:
-    """The machine's list of real name servers, behind systemd's stub if there is one."""
+    """The machine's file of name servers; with systemd's resolver, the one behind its stub."""
     return next(path for path in RESOLV_CONFS if path.exists() or path == RESOLV_CONFS[-1])
 
 
 def ensure(layout: Layout, images: dict[str, str]) -> None:
-    """Apply whatever changed since the last time, or is no longer there."""
+    """Apply the manifests that changed since the last time or whose objects are missing."""
     kubectl = Kubectl.local(layout)
     source = resolv_conf()
     servers = render.nameservers(source.read_text()) if source.exists() else []
@@ -48,7 +48,7 @@ def ensure(layout: Layout, images: dict[str, str]) -> None:
 
 
 def apply_training_operator(layout: Layout, kubectl: Kubectl, image: str) -> None:
-    """Apply training-operator's own manifests with ``image``, serving PyTorchJobs alone."""
+    """Apply training-operator's manifests with ``image``; it only serves PyTorchJobs."""
     module = binaries.module_folder(binaries.TRAINING_OPERATOR, versions.TRAINING_OPERATOR)
     with scratch.folder(layout, "training-operator") as folder:
         binaries.copy_writable(module / "manifests", folder / "manifests")
@@ -60,7 +60,7 @@ def await_available(layout: Layout, seconds: float = 180) -> None:
     """Wait for CoreDNS and training-operator.
 
     Raises:
-        LocalError: one is not Available in time; with what its containers report.
+        LocalError: a Deployment is not Available in time; the message has its containers' states.
     """
     for namespace, name in DEPLOYMENTS:
         try:
@@ -76,7 +76,7 @@ def await_available(layout: Layout, seconds: float = 180) -> None:
 
 
 def recycle_volumes(layout: Layout) -> list[str]:
-    """Empty every volume whose claim is gone and offer it again; return their names."""
+    """Empty every released volume and make it available again; return their names."""
     kubectl = Kubectl.local(layout)
     listed = kubernetes.get(layout, "/api/v1/persistentvolumes") or {"items": []}
     names = [
@@ -107,7 +107,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _apply_changed(layout: Layout, name: str, content: str, apply: Callable[[], None]) -> None:
-    """Apply unless the same content was applied to this cluster and is still there."""
+    """Apply, unless the same content was applied before and the object still exists."""
     note = layout.state / "applied" / name
     wanted = hashlib.sha256(content.encode()).hexdigest()
     if note.exists() and note.read_text() == wanted and _present(layout, name):

@@ -28,12 +28,12 @@ Built = Mapping[str, "Future[Path]"]
 
 
 def up(layout: Layout, names: Iterable[str]) -> dict[str, str]:
-    """Make the cluster run, and the images ``names`` be in its registry; return their references.
+    """Start the cluster and push the images ``names`` to its registry; return their references.
 
-    Whatever is there already is left alone, however far an earlier run got.
+    Parts that are running or built already are left alone, so an interrupted run can be repeated.
 
     Raises:
-        LocalError: a part cannot be built or started; what was started stays, for a look at it.
+        LocalError: a part cannot be built or started; started parts stay, for inspection.
     """
     wanted = images.select(names)
     began = time.monotonic()
@@ -66,7 +66,7 @@ def up(layout: Layout, names: Iterable[str]) -> dict[str, str]:
 
 
 def _start(layout: Layout, built: Built) -> list[str]:
-    """Start what does not run, as soon as its binaries are there; return the names."""
+    """Start the parts that do not run, as soon as their binaries are built; return their names."""
     programs = {name: built[name].result() for name in ("kubernetes", "etcd")}
     address = network.node_address()
     cluster_images = image_builds.ImageBuilder(layout)
@@ -90,7 +90,7 @@ def _start(layout: Layout, built: Built) -> list[str]:
 
 
 def ensure_registry(layout: Layout) -> list[str]:
-    """Have the local image registry run, with or without a cluster; return what was started."""
+    """Start the local image registry if it does not run; return the names of started processes."""
     debian.require()
     with locked(layout, "registry"):
         _write(layout.state / "registry.yaml", render.registry(layout))
@@ -111,7 +111,7 @@ def _configure(layout: Layout, address: str, pause_image: str) -> None:
 
 
 def _link_pulled(layout: Layout) -> None:
-    """Let containerd's root, which its configuration has in the state folder, lie in the cache."""
+    """Link containerd's root, which lies in the state folder, to the cache."""
     root = layout.state / "containerd/root"
     if not root.exists():
         layout.pulled.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def _link_pulled(layout: Layout) -> None:
 
 
 def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write a file so that an interrupted run leaves the old one or the new one."""
+    """Write a file atomically: an interrupted run leaves the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f".{path.name}.half")
     half.touch(mode=mode)
@@ -131,10 +131,10 @@ def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
 
 
 def down(layout: Layout) -> None:
-    """Stop and remove everything that was started, and wait until it is gone; caches stay.
+    """Stop and remove everything that was started, and wait until it is gone; keep the caches.
 
     Raises:
-        LocalError: something cannot be removed; the message says what.
+        LocalError: a part cannot be removed; the message names it.
     """
     debian.require()
     with locked(layout, "cluster"), locked(layout, "registry"):
@@ -162,7 +162,7 @@ def down(layout: Layout) -> None:
 
 
 def status(layout: Layout) -> Iterator[str]:
-    """One line per recorded process: name, process id, seconds since its start, health."""
+    """A line for each recorded process: name, process id, seconds since its start, health."""
     for name, record in processes.recorded(layout).items():
         if not record.alive():
             yield f"{name:<24} {'-':>8} {'-':>10}  dead"

@@ -1,4 +1,4 @@
-"""Failures that a person can act on; the command line prints them without a traceback."""
+"""Errors that a person can act on; the command line prints them without a traceback."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ TAIL_LINES = 25
 
 
 class LocalError(Exception):
-    """Something that the user can mend: what failed, and what to do about it."""
+    """An error that the user can fix; the message says what failed and what to do."""
 
 
 class CommandFailedError(LocalError):
-    """A program ended with an error or ran past its deadline; the message has its last lines."""
+    """A program failed or exceeded its time limit; the message has the last lines of its log."""
 
     def __init__(self, label: str, reason: str, log: Path) -> None:
         super().__init__(f"{label}: {reason}\nlast lines of {log}:\n{tail(log)}")
 
 
 class DeadlinePassedError(LocalError):
-    """A wait ended without the awaited state; the message names what was waited for."""
+    """A wait exceeded its time limit; the message names what was awaited."""
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """The last ``lines`` lines of ``log``, indented, or a remark when it has none."""
+    """The last ``lines`` lines of ``log``, indented, or a remark when it is missing or empty."""
     if not log.exists():
         return "  (no log)"
     with log.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Where things lie: the checkout, the cache that outlives a cluster, the state that does not."""
+"""Paths and names: the checkout, the cache that is kept, the state that `down` removes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Layout:
 
     @classmethod
     def from_environment(cls) -> Layout:
-        """The layout that ``RL_CACHE`` and ``RL_STATE`` name, or the default places."""
+        """The layout that ``RL_CACHE`` and ``RL_STATE`` name, or the default folders."""
         cache = os.environ.get("RL_CACHE") or str(Path.home() / ".cache/rl-operator")
         state = os.environ.get("RL_STATE") or "/var/lib/rl-operator"
         return cls(cache=Path(cache).absolute(), state=Path(state).absolute())
@@ -57,7 +57,7 @@ class Layout:
 
     @property
     def scratch(self) -> Path:
-        """Half-made things; whatever no running build holds may be removed."""
+        """Work folders of builds; those of ended processes may be removed."""
         return self.cache / "scratch"
 
     @property
@@ -77,7 +77,7 @@ class Layout:
 
     @property
     def pulled(self) -> Path:
-        """What containerd pulled; it outlives the cluster, so that the next one need not pull."""
+        """Images that containerd pulled; kept, so that the next cluster need not pull them."""
         return self.cache / "containerd"
 
     @property
@@ -91,7 +91,7 @@ class Layout:
 def locked(
     layout: Layout, name: str, *, seconds: float = 3600, shared: bool = False
 ) -> Iterator[None]:
-    """Hold the lock ``name``; it is released by the kernel however the holder ends.
+    """Hold the lock ``name``; the kernel releases it when the process ends.
 
     Raises:
         DeadlinePassedError: another process held it for longer than ``seconds``.
@@ -112,14 +112,14 @@ def locked(
                     announced = True
                 if time.monotonic() > deadline:
                     raise DeadlinePassedError(
-                        f"another run held {file.name} for {seconds:.0f} s; end it or wait for it"
+                        f"another run held {file.name} for {seconds:.0f} s; stop it or wait for it"
                     ) from None
                 time.sleep(0.1)
         yield
 
 
 def try_lock(layout: Layout, name: str) -> contextlib.ExitStack | None:
-    """Take the lock ``name`` at once, or return None when anyone else holds it."""
+    """Take the lock ``name`` without waiting; None when another process holds it."""
     stack = contextlib.ExitStack()
     try:
         stack.enter_context(locked(layout, name, seconds=-1))

@@ -1,4 +1,4 @@
-"""Running programs whose work is long: a log file each, and a line every ten seconds."""
+"""Runs long programs with a log file each, and prints their progress every ten seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rl_local.errors import CommandFailedError, DeadlinePassedError, LocalError
 HEARTBEAT_SECONDS = 10.0
 STARTED = time.monotonic()
 _PRINTING = threading.Lock()
-# Set once, when this program is about to end: what runs in other threads is ended with it.
+# Set when this program is about to end, so that programs run by other threads are ended too.
 ENDING = threading.Event()
 
 
@@ -36,18 +36,18 @@ def run(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> None:
-    """Run a program to its end with its output in ``log``, telling how it goes meanwhile.
+    """Run a program to its end with its output in ``log``, and print its progress.
 
     Args:
         argv: the program and its arguments.
-        label: what the program does, as the progress lines name it.
+        label: what the program does, for the progress lines.
         log: receives both output streams; overwritten.
         timeout: seconds after which the program and its children are ended.
         environment: variables beside the inherited ones.
         folder: working directory.
 
     Raises:
-        CommandFailedError: it ended with an error or ran past ``timeout``.
+        CommandFailedError: it ended with an error or exceeded ``timeout``.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output, _group(argv, output, environment, folder) as process:
@@ -60,7 +60,7 @@ def run(
                 pass
             now = time.monotonic()
             if ENDING.is_set():
-                raise CommandFailedError(label, "was ended, because another part failed", log)
+                raise CommandFailedError(label, "was ended because another part failed", log)
             if now - began > timeout:
                 raise CommandFailedError(label, f"did not end within {timeout:.0f} s", log)
             if now - reported >= HEARTBEAT_SECONDS:
@@ -77,8 +77,8 @@ def _group(
     environment: Mapping[str, str] | None,
     folder: Path | None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program in a process group of its own, which is ended when the block is left early."""
-    # When this program is killed, what it runs must not go on building into the same places.
+    """Run a program in its own process group, which is ended when the block is left early."""
+    # When this program is killed, its children must not keep writing to the same files.
     tied = ["setpriv", "--pdeathsig", "TERM", "--"]
     process = subprocess.Popen(
         [*tied, *(str(part) for part in argv)],
@@ -112,7 +112,7 @@ def output(
     """Run a short program and return what it wrote on standard output.
 
     Raises:
-        LocalError: it ended with an error or ran past ``timeout``; the message has its complaint.
+        LocalError: it ended with an error or exceeded ``timeout``; the message has its output.
     """
     words = [str(part) for part in argv]
     try:
@@ -136,18 +136,18 @@ def output(
 def wait_until(
     ready: Callable[[], bool], *, what: str, seconds: float, interval: float = 0.1
 ) -> None:
-    """Poll ``ready`` until it holds, telling every ten seconds what is waited for.
+    """Poll ``ready`` until it is true; print every ten seconds what is awaited.
 
     Raises:
-        DeadlinePassedError: it did not hold within ``seconds``; the message names ``what``.
+        DeadlinePassedError: it was not true within ``seconds``; the message names ``what``.
     """
     began = reported = time.monotonic()
     while not ready():
         now = time.monotonic()
         if ENDING.is_set():
-            raise LocalError(f"gave up waiting for {what}, because another part failed")
+            raise LocalError(f"stopped waiting for {what} because another part failed")
         if now - began > seconds:
-            raise DeadlinePassedError(f"waited {seconds:.0f} s in vain for {what}")
+            raise DeadlinePassedError(f"timed out after {seconds:.0f} s waiting for {what}")
         if now - reported >= HEARTBEAT_SECONDS:
             reported = now
             say(f"waiting for {what}: {now - began:.0f} s")
@@ -155,7 +155,7 @@ def wait_until(
 
 
 def last_line(log: Path, width: int = 110) -> str:
-    """The last line with anything in it, shortened to ``width`` characters."""
+    """The last non-empty line, shortened to ``width`` characters."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 4096))
         lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")

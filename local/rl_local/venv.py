@@ -1,4 +1,4 @@
-"""The project's virtual environments, kept outside the checkout and keyed by what is in them.
+"""Virtual environments of the project, kept outside the checkout and keyed by their contents.
 
 ``python3 -m rl_local.venv`` makes both when missing and prints the interpreter of the first one.
 The packages of the checkout are not installed: the Makefile puts their folders on ``PYTHONPATH``,
@@ -46,7 +46,7 @@ def key(wanted: list[str], constraints: bytes) -> str:
 
 
 def install(folder: Path, arguments: list[str]) -> None:
-    """Make an empty environment and install into it; whatever was in the folder is lost."""
+    """Create an environment and install into it; replaces what the folder held."""
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet"]
@@ -54,7 +54,7 @@ def install(folder: Path, arguments: list[str]) -> None:
 
 
 def site_packages(folder: Path) -> Path:
-    """Where an environment's packages lie."""
+    """The site-packages folder of an environment."""
     return next((folder / "lib").glob("python3*/site-packages"))
 
 
@@ -71,10 +71,10 @@ def create_engine(folder: Path, project: Path) -> None:
     (packages / "behind.pth").write_text(f"{site_packages(project)}\n")
 
 
-def once(cache: Path, *, name: str, key: str, build: Callable[[Path], None]) -> Path:
-    """Return ``cache/name-key``, built when it is not complete, and point ``cache/name`` at it.
+def ensure_keyed(cache: Path, *, name: str, key: str, build: Callable[[Path], None]) -> Path:
+    """Return ``cache/name-key``, built if it is not complete, and link ``cache/name`` to it.
 
-    A marker file is written last, so that half an environment is none.
+    A marker file is written last, so an interrupted build counts as missing.
     """
     folder = cache / f"{name}-{key}"
     if not (folder / ".complete").exists():
@@ -92,16 +92,16 @@ def once(cache: Path, *, name: str, key: str, build: Callable[[Path], None]) -> 
 
 
 def shim(root: Path) -> list[str]:
-    """Sources of what stands in for the engine's compiled parts, without what Python made of them.
+    """Sources of the shim that replaces the engine's compiled parts, without bytecode.
 
     Args:
-        root: of the checkout.
+        root: root of the checkout.
     """
     return [path.read_text() for path in files_of(root, ENGINE_SHIM).values()]
 
 
 def ensure(cache: Path) -> Path:
-    """Return the interpreter of the project's environment; build both where they are missing."""
+    """Return the interpreter of the project's environment; build missing environments."""
     constraints = ROOT / "constraints.txt"
     wanted = requirements(tomllib.loads((ROOT / "pyproject.toml").read_text()))
     project_key = key(wanted, constraints.read_bytes())
@@ -109,13 +109,13 @@ def ensure(cache: Path) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        project = once(
+        project = ensure_keyed(
             cache,
             name="venv",
             key=project_key,
             build=lambda folder: create(folder, wanted, constraints),
         )
-        once(
+        ensure_keyed(
             cache,
             name="venv-engine",
             key=engine_key,
@@ -125,7 +125,7 @@ def ensure(cache: Path) -> Path:
 
 
 def main() -> None:
-    """Make the environments when missing and print the project's interpreter."""
+    """Build missing environments and print the project's interpreter."""
     cache = os.environ.get("RL_CACHE") or str(Path.home() / ".cache/rl-operator")
     print(ensure(Path(cache)))
 

@@ -1,4 +1,4 @@
-"""Versions of what the local cluster is made of; etcd's is in go/etcd/go.mod."""
+"""Versions of the local cluster's parts; etcd's version is in go/etcd/go.mod."""
 
 KUBERNETES = "v1.34.4"
 COREDNS = "v1.12.4"

@@ -25,6 +25,7 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Queue, TaskState
 from tests.cluster.lab import command_line
+from tests.documents import DEMO_KEYS
 from tests.waiting import HUNG_SECONDS
 
 DEMO_SECONDS = 3000
@@ -36,19 +37,6 @@ LEAST_TOKENS = 1000
 MAX_STALENESS = 2
 TRAINER_SECONDS = 300
 TEMPERATURES = {1.0, 0.7}
-KEYS = {
-    "accuracyBefore",
-    "accuracyAfter",
-    "policyVersions",
-    "steps",
-    "seconds",
-    "trainerSeconds",
-    "maxStalenessSeen",
-    "logprobGapMean",
-    "tokensPerSecond",
-    "trainerWaitShare",
-    "finalModel",
-}
 
 
 @dataclass(frozen=True)
@@ -118,7 +106,7 @@ def demo(settings: DemoSettings, cluster: Cluster) -> Demo:
 @pytest.mark.timeout(DEMO_SECONDS + 120)
 def test_held_out_accuracy_rises(demo: Demo) -> None:
     assert demo.values["accuracyAfter"] - demo.values["accuracyBefore"] >= LEAST_RISE
-    assert set(demo.values) == KEYS
+    assert set(demo.values) == DEMO_KEYS
 
 
 def test_versions_are_published_and_served(demo: Demo) -> None:

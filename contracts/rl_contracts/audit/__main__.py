@@ -106,9 +106,7 @@ def _rollout_json(rollout: Rollout) -> Iterator[tuple[str, Any]]:
 
 def _unwatched(stores: Stores, options: argparse.Namespace) -> Run:
     """Read the run; with ``--write`` refuse a run whose trainer is alive."""
-    run = stores.runs.get(options.run)
-    if run is None:
-        raise LookupError(f"run {options.run} does not exist")
+    run = stores.runs.require(options.run)
     age = stores.mongo.now() - run.heartbeat_at
     if options.write and age < WRITERS_ALIVE_SECONDS:
         raise LookupError(

@@ -105,9 +105,7 @@ def audit(stores: Stores, run: str, *, step: int, epoch: int | None = None) -> B
     Raises:
         LookupError: the run or batch does not exist; the message names existing ones.
     """
-    run_document = stores.runs.get(run)
-    if run_document is None:
-        raise LookupError(f"run {run} does not exist")
+    run_document = stores.runs.require(run)
     stored = list_fields(stores.mongo, Batch.collection, run, HEADER_FIELDS)
     headers = [Header.of(header) for header in stored]
     lineage = trace(run_document, headers)

@@ -68,9 +68,7 @@ def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
         run: id of the run.
         max_trainings: number of steps that may train the same rollout.
     """
-    document = stores.runs.get(run)
-    if document is None:
-        raise LookupError(f"run {run} does not exist")
+    document = stores.runs.require(run)
     stored = list_fields(stores.mongo, Batch.collection, run, HEADER_FIELDS)
     headers = tuple(Header.of(header) for header in stored)
     chain = [step.id for step in trace(document, headers).steps]

@@ -32,10 +32,7 @@ def forget_ended(
     ]
     if not ended:
         return 0
-    document = stores.runs.get(run)
-    if document is None:
-        raise LookupError(f"run {run} does not exist")
-    known = document.samplers_ended
+    known = stores.runs.require(run).samplers_ended
     died = sum(not sampler.drained and sampler.heartbeat_at >= known.before for sampler in ended)
     noted = EndedSamplers(before=max(before, known.before), died=known.died + died)
     stores.runs.note_ended_samplers(run, epoch=epoch, ended=noted)

@@ -47,7 +47,7 @@ class Sweeper:
         Raises:
             LookupError: the run does not exist.
         """
-        return self._plan(self._current())
+        return self._plan(self._stores.runs.require(self._run))
 
     def sweep(self, *, epoch: int) -> Plan:
         """Delete the documents beyond the bounds.
@@ -62,7 +62,7 @@ class Sweeper:
         """
         if self._bounds.keeps_documents:
             return Plan(held={})
-        run = self._current()
+        run = self._stores.runs.require(self._run)
         chosen = self._plan(run)
         if chosen.empty:
             return chosen
@@ -78,12 +78,6 @@ class Sweeper:
         for chunk in _chunks(chosen.batches):
             self._stores.batches.delete_all(chunk)
         return chosen
-
-    def _current(self) -> Run:
-        run = self._stores.runs.get(self._run)
-        if run is None:
-            raise LookupError(f"run {self._run} does not exist")
-        return run
 
     def _plan(self, run: Run) -> Plan:
         if self._bounds.keeps_documents:

@@ -40,6 +40,13 @@ class RunStore:
         stored = self._mongo.call(f"reading run {run}", lambda: self._runs.find_one({"_id": run}))
         return Run.from_mongo(stored) if stored else None
 
+    def require(self, run: str) -> Run:
+        """Read a run; raises LookupError when it does not exist."""
+        document = self.get(run)
+        if document is None:
+            raise LookupError(f"run {run} does not exist")
+        return document
+
     def create(self, run: Run) -> None:
         """Create the run if it does not exist."""
         try:

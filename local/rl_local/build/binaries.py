@@ -1,4 +1,4 @@
-"""The programs of the local cluster, built from public Go modules and kept under a key."""
+"""Builds the programs of the local cluster from public Go modules, cached by key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FERRETDB = "github.com/FerretDB/FerretDB"
 TRAINING_OPERATOR = "github.com/kubeflow/training-operator"
 KUEUE = "sigs.k8s.io/kueue"
 KEDA = "github.com/kedacore/keda/v2"
-"""Of these two the tests take the schemas alone."""
+"""KUEUE and KEDA: the tests use only their schemas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ BINARIES = {
 }
 
 ON_DEMAND = ("kwok",)
-"""Not of the local cluster: built when something calls for them."""
+"""Programs outside the local cluster, built on demand."""
 
 
 def digest(parts: list[bytes]) -> str:
-    """A short digest of ``parts``; each counts with its length, so that no two lists collide."""
+    """A short digest of ``parts``; lengths are included, so different lists never collide."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(len(part).to_bytes(8, "big") + part)
@@ -93,7 +93,7 @@ def digest(parts: list[bytes]) -> str:
 
 
 def folder_digest(folder: Path) -> bytes:
-    """Digest of the names and contents of a folder's files; tests do not count."""
+    """Digest of the names and contents of a folder's files, without tests."""
     parts: list[bytes] = []
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.name.endswith("_test.go"):
@@ -114,7 +114,7 @@ def go_version() -> str:
     """The Go release in use, such as ``go1.26.8``.
 
     Raises:
-        LocalError: there is no Go, or it is too old.
+        LocalError: Go is missing or too old.
     """
     wanted = ".".join(map(str, versions.GO_MINIMUM))
     if shutil.which("go") is None:
@@ -127,14 +127,14 @@ def go_version() -> str:
 
 
 def path_of(layout: Layout, name: str) -> Path:
-    """Where the program ``name`` lies once built."""
+    """Path of the program ``name`` once it is built."""
     binary = BINARIES[name]
     compiler = "gcc-static" if name == "pause" else go_version()
     return layout.cache / "bin" / f"{name}-{key(binary, root=layout.root, compiler=compiler)}"
 
 
 def ensure(layout: Layout, name: str) -> Path:
-    """Build the program when it is missing, link its plain names to it, and return its path."""
+    """Build the program if it is missing, link its plain names to it, and return its path."""
     target = path_of(layout, name)
     if not target.exists():
         with locked(layout, f"build-{name}"):
@@ -146,7 +146,7 @@ def ensure(layout: Layout, name: str) -> Path:
 
 
 def tool(layout: Layout, name: str) -> Path:
-    """The path by which a person or a Makefile calls ``name``; it is built when missing.
+    """The plain path of the program ``name``, which is built if it is missing.
 
     Raises:
         LocalError: no program has this name.
@@ -156,11 +156,11 @@ def tool(layout: Layout, name: str) -> Path:
             ensure(layout, binary.name)
             return layout.tools / name
     known = sorted({*BINARIES, *(link for binary in BINARIES.values() for link in binary.links)})
-    raise LocalError(f"no program {name!r}; there are {', '.join(known)}")
+    raise LocalError(f"no program {name!r}; known programs: {', '.join(known)}")
 
 
 def module_folder(module: str, version: str) -> Path:
-    """The unpacked source of a module in Go's module cache; it is fetched when missing."""
+    """Source folder of a module in Go's module cache; downloaded if missing."""
     answer = progress.output(
         ["go", "mod", "download", "-json", f"{module}@{version}"],
         timeout=600,
@@ -170,7 +170,7 @@ def module_folder(module: str, version: str) -> Path:
 
 
 def copy_writable(source: Path, target: Path) -> None:
-    """Copy a folder of Go's module cache, whose files are read-only, so that it can be changed."""
+    """Copy a read-only folder of Go's module cache and make the copy writable."""
     shutil.copytree(source, target, copy_function=shutil.copyfile)
     for path in (target, *target.rglob("*")):
         path.chmod(stat.S_IMODE(path.stat().st_mode) | stat.S_IWUSR | stat.S_IRUSR)
@@ -242,7 +242,7 @@ def _compile_pause(layout: Layout, binary: Binary, work: Path) -> Path:
 
 
 def link(name: Path, target: Path) -> None:
-    """Point a plain name at a binary, in one step."""
+    """Point a plain name at a binary, atomically."""
     wanted = Path("..") / target.name
     if name.is_symlink() and name.readlink() == wanted:
         return

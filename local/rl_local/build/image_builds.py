@@ -1,4 +1,4 @@
-"""Building images with buildah and pushing them, unless they are where they belong already."""
+"""Builds images with buildah and pushes them, unless the registry has them already."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ImageBuilder:
     """Builds images for one registry.
 
     Attributes:
-        layout: where things lie.
+        layout: paths of the local cluster.
         prefix: ``HOST/PATH`` that every reference starts with.
-        tags: the tag of each image looked at so far.
+        tags: tags computed so far, by image name.
     """
 
     layout: Layout
@@ -35,12 +35,12 @@ class ImageBuilder:
     tags: dict[str, str] = field(default_factory=dict)
 
     def push_all(self, wanted: Iterable[Image]) -> dict[str, str]:
-        """Make every image be in the registry; return name → reference."""
+        """Build and push the images that the registry lacks; return references by name."""
         with locked(self.layout, "buildah", shared=True):
             return {image.name: self._ensure_pushed(image) for image in wanted}
 
     def reference(self, image: Image) -> str:
-        """Where the image is pushed to, with the tag of its present content."""
+        """Reference of the image, with the tag of its current content."""
         return f"{self.prefix}/{image.name}:{self._tag(image)}"
 
     def _ensure_pushed(self, image: Image) -> str:
@@ -72,7 +72,7 @@ class ImageBuilder:
         return f"localhost/rl-operator/{image.name}:{self._tag(image)}"
 
     def _ensure_built(self, image: Image) -> None:
-        """Have the image in buildah's own storage: from there, from our registry, or built."""
+        """Provide the image in buildah's storage: pull it from our registry or build it."""
         if image.base:
             base = images.IMAGES[image.base]
             with locked(self.layout, f"image-{base.name}"):
@@ -104,7 +104,7 @@ class ImageBuilder:
         self._forget_older(image)
 
     def _forget_older(self, image: Image) -> None:
-        """Remove earlier contents of the image; layers that another image uses stay."""
+        """Remove earlier versions of the image; layers that other images use stay."""
         listed = buildah_output(
             self.layout, "images", "--noheading", "--format", "{{.Name}}:{{.Tag}}"
         )
@@ -137,12 +137,12 @@ class ImageBuilder:
         progress.say(f"{label}: done")
 
     def _in_local_registry(self, reference: str) -> bool:
-        # A registry elsewhere is asked by the push itself, layer by layer.
+        # For a remote registry the push itself checks layer by layer.
         return reference.startswith(f"{REGISTRY}/") and in_registry(reference)
 
 
 def buildah(layout: Layout) -> list[str]:
-    """The buildah command with storage of its own."""
+    """The buildah command with separate storage."""
     layout.buildah_run.mkdir(parents=True, exist_ok=True)
     storage = ["--root", str(layout.cache / "buildah"), "--runroot", str(layout.buildah_run)]
     return ["buildah", *storage, "--storage-driver", "overlay"]
@@ -165,7 +165,7 @@ def in_registry(reference: str) -> bool:
 
 
 def stage(files: Mapping[str, Path], folder: Path) -> None:
-    """Copy a build's context into ``folder``, with modes and times that depend on nothing else."""
+    """Copy a build context into ``folder`` with fixed modes and times, for the layer cache."""
     folder.mkdir(parents=True)
     for name, source in files.items():
         target = folder / name
@@ -182,7 +182,7 @@ def stage(files: Mapping[str, Path], folder: Path) -> None:
 
 
 def tidy(layout: Layout) -> None:
-    """Remove what interrupted builds left, unless some build is running now."""
+    """Remove leftovers of interrupted builds, unless a build is running."""
     held = try_lock(layout, "buildah")
     if held is None:
         return

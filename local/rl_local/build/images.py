@@ -1,8 +1,7 @@
-"""The images of the project, and the tag that each one's content gives it.
+"""The images of the project, and the tag that follows from the content of each.
 
-A Dockerfile alone says what goes into its image: the files that its COPY and ADD lines name are
-the whole build context. A name below ``artifacts/`` is something built (a binary, the base file
-system).
+The Dockerfile decides what goes into an image: the files that its COPY and ADD lines name are the
+whole build context. A name below ``artifacts/`` is a build result (a binary, the base file system).
 """
 
 from __future__ import annotations
@@ -58,25 +57,25 @@ def select(names: Iterable[str]) -> list[Image]:
     """The images of these names, in the order given.
 
     Raises:
-        LocalError: there is no image of some name.
+        LocalError: a name is unknown.
     """
     unknown = [name for name in names if name not in IMAGES]
     if unknown:
-        raise LocalError(f"no image {', '.join(unknown)}; there are {', '.join(IMAGES)}")
+        raise LocalError(f"no image {', '.join(unknown)}; known images: {', '.join(IMAGES)}")
     return [IMAGES[name] for name in names]
 
 
 def sources(dockerfile: str, *, where: str) -> list[str]:
-    """The sources that a Dockerfile's COPY and ADD lines take from its context.
+    """Paths in the build context that a Dockerfile's COPY and ADD lines name.
 
     Args:
         dockerfile: its text.
         where: its path, for messages.
 
     Raises:
-        LocalError: a source that does not say exactly which files it means.
+        LocalError: a path is not plain, e.g. has a wildcard.
     """
-    sources_found: list[str] = []
+    paths_found: list[str] = []
     for line in re.sub(r"\\\n", " ", dockerfile).splitlines():
         words = line.split()
         if not words or words[0].upper() not in ("COPY", "ADD"):
@@ -89,14 +88,14 @@ def sources(dockerfile: str, *, where: str) -> list[str]:
             if re.search(r"[*?\[$\"]|://|^/|^\.\.?(/|$)", path):
                 raise LocalError(
                     f"{where}: `{line.strip()}`: {path!r} must be a plain path below the"
-                    " checkout, so that the image's tag can be told from its inputs"
+                    " checkout, so that the image's tag can be computed from its inputs"
                 )
-            sources_found.append(path.rstrip("/"))
-    return list(dict.fromkeys(sources_found))
+            paths_found.append(path.rstrip("/"))
+    return list(dict.fromkeys(paths_found))
 
 
 def files_of(root: Path, source: str) -> dict[str, Path]:
-    """The files that a source of the context names: path in the context → path here.
+    """Files that a path of the context names: path in the context → path on this machine.
 
     Raises:
         LocalError: there is no such file or folder.
@@ -116,12 +115,12 @@ def files_of(root: Path, source: str) -> dict[str, Path]:
 
 
 def context(root: Path, image: Image, artifact: Callable[[str], Path]) -> dict[str, Path]:
-    """Everything that the image is built from: path in the build context → path here.
+    """Everything that the image is built from: path in the context → path on this machine.
 
     Args:
         root: the checkout.
         image: the image.
-        artifact: builds what ``artifacts/<name>`` stands for and returns its path.
+        artifact: builds ``artifacts/<name>`` and returns its path.
     """
     text = (root / image.dockerfile).read_text()
     files: dict[str, Path] = {}
@@ -134,7 +133,7 @@ def context(root: Path, image: Image, artifact: Callable[[str], Path]) -> dict[s
 
 
 def tag(dockerfile: str, files: Mapping[str, Path], base_tag: str) -> str:
-    """A tag that changes when, and only when, something that goes into the image does.
+    """A tag that changes if and only if an input of the image changes.
 
     Args:
         dockerfile: its text.

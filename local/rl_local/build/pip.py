@@ -1,4 +1,4 @@
-"""What pip is configured to do on this machine, handed to image builds and left in no layer."""
+"""Passes this machine's pip configuration to image builds without leaving it in a layer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ CONFIG_IN_BUILD = "/etc/pip.conf"
 
 
 def config_files(environment: Mapping[str, str], home: Path) -> list[Path]:
-    """The configuration files that pip would read here, the weakest first."""
+    """Configuration files that pip reads on this machine, lowest precedence first."""
     named = environment.get("PIP_CONFIG_FILE")
     places = [Path("/etc/pip.conf"), home / ".pip/pip.conf", home / ".config/pip/pip.conf"]
     return [path for path in [*places, *([Path(named)] if named else [])] if path.is_file()]
 
 
 def merged(files: Sequence[str], environment: Mapping[str, str]) -> str:
-    """One pip.conf that says what ``files`` and the ``PIP_*`` variables say; these win.
+    """Merge configuration files and ``PIP_*`` variables, which win, into a pip.conf.
 
     Args:
-        files: texts of configuration files, the weakest first.
-        environment: variables; only ``PIP_*`` are looked at.
+        files: texts of configuration files, lowest precedence first.
+        environment: variables; only ``PIP_*`` are used.
     """
     parser = configparser.RawConfigParser()
     for text in files:
@@ -40,13 +40,13 @@ def merged(files: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def relocate(config: str) -> tuple[str, dict[str, Path]]:
-    """Give every path of this machine that a pip.conf names a neutral name inside a build.
+    """Replace the paths that a pip.conf names by neutral paths inside a build.
 
-    Mounting a path leaves an empty file or folder of its name in the layer, which must not tell
-    how this machine is laid out. What does not exist here is dropped.
+    Mounting a path leaves an empty file or folder of that name in the layer, which must not reveal
+    paths of this machine. Paths that do not exist here are dropped.
 
     Returns:
-        The configuration with the names of the build, and name in the build → path here.
+        The configuration with the new paths, and path in the build → path on this machine.
     """
     parser = configparser.RawConfigParser()
     parser.read_string(config)
@@ -86,7 +86,7 @@ def _text(parser: configparser.RawConfigParser) -> str:
 
 
 def volumes(config_file: Path, cache: Path) -> list[str]:
-    """Write the merged configuration to ``config_file``; return what builds have to mount.
+    """Write the merged configuration to ``config_file``; return the mounts that builds need.
 
     Returns:
         ``--volume`` values: configuration, certificates and named paths read-only, and pip's cache.

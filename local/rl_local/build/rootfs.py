@@ -10,7 +10,7 @@ from rl_local.layout import Layout, locked
 from rl_local.system import scratch, teardown
 
 PACKAGES = ("ca-certificates", "python3", "python3-venv")
-# What only a machine with people on it needs, and what debootstrap copies from this one.
+# Files that containers do not need, and files that debootstrap copies from this machine.
 USELESS = (
     "etc/hostname",
     "etc/resolv.conf",
@@ -23,14 +23,14 @@ USELESS = (
 
 
 def path_of(layout: Layout) -> Path:
-    """Where the archive lies once made."""
+    """Path of the archive once it is built."""
     text = f"{versions.DEBIAN_SUITE} {PACKAGES} {USELESS} {versions.BUILD_RECIPE}"
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     return layout.cache / "artifacts" / f"rootfs-{key}.tar"
 
 
 def ensure(layout: Layout) -> Path:
-    """Make the archive when it is missing and return its path."""
+    """Build the archive if it is missing and return its path."""
     target = path_of(layout)
     if not target.exists():
         with locked(layout, "build-rootfs"):
@@ -56,7 +56,7 @@ def _build(layout: Layout, target: Path) -> None:
     listing = progress.output(["apt-get", "indextargets", *wanted])
     include = f"--include={','.join(PACKAGES)}"
     with scratch.folder(layout, "rootfs") as work:
-        # Without a mirror of this machine's own, debootstrap takes Debian's.
+        # Without a mirror of this machine, debootstrap uses Debian's.
         argv = ["debootstrap", "--variant=minbase", include, versions.DEBIAN_SUITE, str(work)]
         argv += mirrors(listing)[:1]
         progress.run(argv, label="build base file system", log=log, timeout=1200)

@@ -1,4 +1,4 @@
-"""The processes of the cluster: what each is started with and how its health is seen."""
+"""The processes of the cluster: their arguments and health checks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Component:
     """One process of the cluster.
 
     Attributes:
-        name: of its record, log and status line.
+        name: name of its record, log and status line.
         argv: the program and its arguments.
-        healthy: asks the process itself; False when it does not answer.
-        files: what it reads at its start; a change asks for a restart.
+        healthy: asks the process; False when it does not answer.
+        files: files that it reads at its start; a change causes a restart.
         ports: TCP ports that must be free before it starts.
         start_seconds: deadline for being healthy.
     """
@@ -49,7 +49,7 @@ def registry(layout: Layout) -> Component:
 
 
 def etcd(layout: Layout, binary: Path) -> Component:
-    """The API server's store; it does not sync, so only `down` and `up` mend a power cut."""
+    """The API server's store. It does not fsync: after a power cut run `down` and `up`."""
     client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
     options = {
         "name": NODE,
@@ -82,7 +82,7 @@ def containerd(layout: Layout) -> Component:
 
 
 def apiserver(layout: Layout, binary: Path, node_address: str) -> Component:
-    """The API server; it alone is reachable from pods."""
+    """The API server; the only process that pods can reach."""
     pki = layout.state / "pki"
     options = {
         "etcd-servers": "http://127.0.0.1:2379",
@@ -115,7 +115,7 @@ def apiserver(layout: Layout, binary: Path, node_address: str) -> Component:
 
 
 def controller_manager(layout: Layout, binary: Path) -> Component:
-    """The controllers; the default client rates are far too low for a busy node."""
+    """The controllers, with client rates high enough for a busy node."""
     pki, config = layout.state / "pki", layout.state / "kube-controller-manager.kubeconfig"
     options = {
         "bind-address": "127.0.0.1",
@@ -183,7 +183,7 @@ def kubelet(layout: Layout, binary: Path, node_address: str) -> Component:
 
 
 def proxy(layout: Layout, binary: Path) -> Component:
-    """The service proxy; it leaves the machine's connection tracking limits alone."""
+    """The service proxy; it does not change the machine's connection tracking limits."""
     config = layout.state / "kube-proxy.kubeconfig"
     options = {
         "kubeconfig": config,
@@ -215,7 +215,7 @@ def flags(options: Mapping[str, object]) -> tuple[str, ...]:
 def control_plane(
     layout: Layout, binaries: Mapping[str, Path], node_address: str
 ) -> tuple[tuple[Component, ...], ...]:
-    """Everything that runs, in stages: each needs the health of those before it."""
+    """All processes in stages; a stage starts when the previous one is healthy."""
     kubernetes = binaries["kubernetes"]
     return (
         (registry(layout), etcd(layout, binaries["etcd"]), containerd(layout)),
@@ -237,7 +237,7 @@ def client_identity(pki: Path, user: str) -> ssl.SSLContext:
 
 
 def answers(scheme: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> bool:
-    """Whether a loopback port answers 200; without ``tls`` the certificate is not looked at."""
+    """Whether a loopback port answers 200; without ``tls`` the certificate is not verified."""
     try:
         if scheme == "https":
             context = tls or ssl._create_unverified_context()

@@ -1,4 +1,4 @@
-"""What is asked of the cluster's API server: reads over HTTPS, writes through kubectl."""
+"""Access to the cluster's API server: reads over HTTPS, writes through kubectl."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FIELD_MANAGER = "rl-local"
 
 
 def get(layout: Layout, path: str) -> dict[str, Any] | None:
-    """The object at an API path of the local cluster, or None when there is none.
+    """Read the object at an API path of the local cluster; None when it does not exist.
 
     Raises:
-        LocalError: the server answers neither 200 nor 404.
+        LocalError: the server's status is neither 200 nor 404.
     """
     tls = components.client_identity(layout.state / "pki", "admin")
     connection = http.client.HTTPSConnection("127.0.0.1", 6443, timeout=10, context=tls)
@@ -41,7 +41,7 @@ def get(layout: Layout, path: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """kubectl on one cluster.
+    """kubectl for a cluster.
 
     Attributes:
         program: the binary.
@@ -58,7 +58,7 @@ class Kubectl:
 
     @classmethod
     def elsewhere(cls, layout: Layout, context: str) -> Kubectl:
-        """The kubectl of a context of the user's own kubeconfig."""
+        """Kubectl for a context of the user's kubeconfig."""
         return cls(layout.tools / "kubectl", ("--context", context))
 
     def __call__(self, *arguments: str, timeout: float = 60, stdin: str | None = None) -> str:
@@ -68,7 +68,7 @@ class Kubectl:
         )
 
     def apply(self, *arguments: str, stdin: str | None = None) -> None:
-        """Apply manifests server-side, as one field manager of our own."""
+        """Apply manifests server-side with our field manager."""
         manager = f"--field-manager={FIELD_MANAGER}"
         self("apply", "--server-side", "--force-conflicts", manager, *arguments, stdin=stdin)
 
@@ -101,7 +101,7 @@ def deployment_available(layout: Layout, namespace: str, name: str) -> bool:
 
 
 def pod_troubles(layout: Layout, namespace: str) -> str:
-    """One line for each container of the namespace that waits or failed, with the reason."""
+    """A line for each container of the namespace that waits or failed, with the reason."""
     pods = get(layout, f"/api/v1/namespaces/{namespace}/pods")
     lines: list[str] = []
     for pod in (pods or {}).get("items", []):

@@ -1,4 +1,4 @@
-"""Keys and certificates of the control plane, made with openssl and kept in the state folder."""
+"""Makes the keys and certificates of the control plane with openssl, in the state folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVICE_ADDRESS = "10.96.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One certificate: its file name, subject, and X.509 extensions."""
+    """A certificate: its file name, subject and X.509 extensions."""
 
     name: str
     subject: str
@@ -44,7 +44,7 @@ def server(node_address: str) -> Identity:
 
 
 def ensure(folder: Path, node_address: str) -> None:
-    """Make what is missing; the API server's certificate anew when the address changed."""
+    """Make missing certificates, and a new one for the API server when its address changed."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     if not (folder / "ca.crt").exists():
@@ -105,7 +105,7 @@ def _openssl(*arguments: str | Path) -> None:
 
 
 def kubeconfig(folder: Path, user: str, *, name: str) -> str:
-    """A kubeconfig (JSON, which is YAML) with one context ``name`` for ``user``, files inlined."""
+    """A kubeconfig (as JSON) with a single context ``name`` for ``user`` and inlined files."""
 
     def inline(file: str) -> str:
         return base64.b64encode((folder / file).read_bytes()).decode()

@@ -1,4 +1,4 @@
-"""Starting, keeping and stopping the components, by their records."""
+"""Starts, checks and stops the components by their records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rl_local.system import records
 # The API server waits up to a minute for its watchers, and loses nothing when it is killed.
 STOP_SECONDS = 5
 RECOVER_SECONDS = 20.0
-"""So long a process that runs may not answer: a busy machine is no reason to restart it."""
+"""A running process may be unresponsive this long: it is not restarted on a busy machine."""
 
 
 def fingerprint(component: Component) -> str:
@@ -31,17 +31,17 @@ def fingerprint(component: Component) -> str:
 
 
 def record_path(layout: Layout, name: str) -> Path:
-    """Where the record of the process ``name`` lies."""
+    """Path of the record of the process ``name``."""
     return layout.state / "processes" / f"{name}.json"
 
 
 def log_path(layout: Layout, name: str) -> Path:
-    """Where the process ``name`` writes."""
+    """Path of the log of the process ``name``."""
     return layout.state / "logs" / f"{name}.log"
 
 
 def recorded(layout: Layout) -> dict[str, records.Record]:
-    """Every process that was started and not stopped, by name, whether it still runs or not."""
+    """Records of all started and not stopped processes by name, running or not."""
     started = {}
     for path in sorted((layout.state / "processes").glob("*.json")):
         record = records.read(path)
@@ -51,12 +51,12 @@ def recorded(layout: Layout) -> dict[str, records.Record]:
 
 
 def ensure(layout: Layout, components: Sequence[Component]) -> list[str]:
-    """Make all of ``components`` run as declared and be healthy; return the names of those started.
+    """Start ``components`` and wait until they are healthy; return the names of started ones.
 
-    What runs, is healthy and was started in the same way is left alone.
+    A healthy process that was started with the same arguments and files is left alone.
 
     Raises:
-        LocalError: one cannot start or does not become healthy; with the end of its log.
+        LocalError: a process cannot start or does not become healthy; has the end of its log.
     """
     started = [
         component.name for component in components if _start_unless_running(layout, component)
@@ -67,7 +67,7 @@ def ensure(layout: Layout, components: Sequence[Component]) -> list[str]:
 
 
 def stop(layout: Layout, name: str, *, seconds: float = STOP_SECONDS) -> bool:
-    """Stop the process ``name`` and forget it; False when it was not running."""
+    """Stop the process ``name`` and remove its record; False when it was not running."""
     path = record_path(layout, name)
     record = records.read(path)
     running = record is not None and record.alive()
@@ -83,7 +83,11 @@ def _start_unless_running(layout: Layout, component: Component) -> bool:
     if record is not None and record.alive():
         if record.fingerprint == wanted and _recovers(component, record):
             return False
-        reason = "no longer healthy" if record.fingerprint == wanted else "declared differently"
+        reason = (
+            "no longer healthy"
+            if record.fingerprint == wanted
+            else "its arguments or files changed"
+        )
         progress.say(f"{component.name}: {reason}; restarting it")
         stop(layout, component.name)
     _launch(layout, component, wanted)
@@ -91,7 +95,7 @@ def _start_unless_running(layout: Layout, component: Component) -> bool:
 
 
 def _recovers(component: Component, record: records.Record) -> bool:
-    """Whether a running process is healthy, or becomes so: a young one may still be starting."""
+    """Whether a running process is or becomes healthy; a young process may still be starting."""
     seconds = max(RECOVER_SECONDS, component.start_seconds - record.age_seconds())
     return _settles(component, record, seconds) and record.alive()
 
@@ -111,10 +115,10 @@ def _holds(ready: Callable[[], bool], what: str, seconds: float) -> bool:
 
 def _launch(layout: Layout, component: Component, wanted: str) -> None:
     for port in component.ports:
-        # A process that just ended may need a moment until the kernel lets go of its port.
+        # The kernel may release the port of an ended process a moment later.
         if not _holds(functools.partial(port_free, port), f"port {port} to be free", 3):
             raise LocalError(
-                f"{component.name} needs TCP port {port}, which another program holds;"
+                f"{component.name} needs TCP port {port}, which another program uses;"
                 f" see `ss -ltnp sport = :{port}`, end that program and run `up` again"
             )
     path, log = record_path(layout, component.name), log_path(layout, component.name)
@@ -143,7 +147,7 @@ def _launch(layout: Layout, component: Component, wanted: str) -> None:
 
 
 def _environment(module_root: str) -> dict[str, str]:
-    """What the components see: the machine's locale and proxies must not change the cluster."""
+    """Environment of the components; the machine's locale and proxies must not affect them."""
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     return {"PATH": path, "HOME": "/root", "LANG": "C.UTF-8", "PYTHONPATH": module_root}
 
@@ -154,7 +158,7 @@ def _await_health(layout: Layout, component: Component) -> None:
     assert record is not None
     settled = _settles(component, record, component.start_seconds)
     if not record.alive():
-        remedy = "ended right after its start; if it does so again, `down` and `up` start afresh"
+        remedy = "ended right after its start; if it happens again, run `down` and `up`"
         raise CommandFailedError(component.name, remedy, log)
     if not settled:
         seconds = f"{component.start_seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""Configuration files of the node, as text; nothing here touches the machine."""
+"""Renders configuration files of the node as text. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rl_local.layout import (
 
 
 def containerd(layout: Layout, *, pause_image: str) -> str:
-    """The configuration of a containerd of our own, which leaves the machine's alone."""
+    """Configuration of the cluster's own containerd, separate from the machine's."""
     base = layout.state / "containerd"
     cri = 'plugins."io.containerd.grpc.v1.cri"'
     return f"""version = 2
@@ -51,13 +51,13 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 
 
 def registry_hosts() -> str:
-    """How containerd reaches the local registry: by plain HTTP, on the loopback address."""
+    """Containerd's configuration for the local registry: plain HTTP on loopback."""
     address = f"http://127.0.0.1:{REGISTRY_PORT}"
     return f'server = "{address}"\n[host."{address}"]\n  capabilities = ["pull", "resolve"]\n'
 
 
 def registry(layout: Layout) -> str:
-    """The registry's configuration (JSON, which is YAML); it serves this machine alone."""
+    """The registry's configuration (as JSON); it listens only on loopback."""
     document = {
         "version": 0.1,
         "log": {"level": "warn"},
@@ -123,7 +123,7 @@ def kubelet(layout: Layout, *, resolv_conf: Path) -> str:
             "imagefs.available": "1%",
             "nodefs.inodesFree": "1%",
         },
-        # Nothing may be collected that a pod of a later run would have to pull again.
+        # Never remove an image that a later pod would have to pull again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
     }
@@ -131,14 +131,14 @@ def kubelet(layout: Layout, *, resolv_conf: Path) -> str:
 
 
 def nameservers(resolv_conf: str) -> list[str]:
-    """The name servers that pods can reach; one on the node's loopback address they cannot."""
+    """The name servers that pods can reach: all but loopback addresses."""
     words = [line.split() for line in resolv_conf.splitlines()]
     servers = [word[1] for word in words if len(word) >= 2 and word[0] == "nameserver"]
     return [server for server in servers if not server.startswith("127.") and server != "::1"]
 
 
 def coredns(template: str, *, image: str, servers: Sequence[str]) -> str:
-    """The manifest of CoreDNS; names outside the cluster go to ``servers``, if there are any."""
+    """The manifest of CoreDNS; it forwards names outside the cluster to ``servers``."""
     forward = f"forward . {' '.join(servers)}" if servers else ""
     return template.replace("${IMAGE}", image).replace("${FORWARD}", forward)
 
@@ -173,7 +173,7 @@ def volumes(folder: Path, count: int, gibibytes: int) -> list[dict[str, Any]]:
 
 
 def training_operator(image: str) -> str:
-    """A kustomization over the module's own manifests: our image, PyTorchJobs alone."""
+    """A kustomization of the module's manifests with our image and only PyTorchJobs."""
     name, _, tag = image.rpartition(":")
     patch = [
         {
@@ -181,7 +181,7 @@ def training_operator(image: str) -> str:
             "path": "/spec/template/spec/containers/0/args",
             "value": ["--enable-scheme=pytorchjob", "--controller-threads=4"],
         },
-        # As upstream has them, a start costs up to 25 s of waiting for the first probe.
+        # With upstream's values a start waits up to 25 s for the first probe.
         {
             "op": "add",
             "path": "/spec/template/spec/containers/0/readinessProbe/initialDelaySeconds",

@@ -1,4 +1,4 @@
-"""The Debian packages that the cluster needs, installed only when missing."""
+"""Installs the Debian packages that the cluster needs and that are missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def missing() -> list[str]:
         "${Package} ${db:Status-Status}\n",
         *versions.DEBIAN_PACKAGES,
     ]
-    # It ends with an error when it does not know one of them, and still lists the others.
+    # It fails when a package is unknown, but still lists the others.
     done = subprocess.run(query, capture_output=True, text=True, timeout=30)
     installed = {
         line.split()[0] for line in done.stdout.splitlines() if line.endswith(" installed")
@@ -34,19 +34,19 @@ def missing() -> list[str]:
 
 
 def require() -> None:
-    """Refuse a machine on which the cluster cannot run.
+    """Check that the cluster can run on this machine.
 
     Raises:
-        LocalError: not Debian's apt, or not root.
+        LocalError: apt is missing, or the user is not root.
     """
     if os.geteuid() != 0:
         raise LocalError("the local cluster needs root; run the command with sudo")
     if not Path("/usr/bin/apt-get").exists():
-        raise LocalError("the local cluster needs Debian 12; use CONTEXT=… with a cluster of yours")
+        raise LocalError("the local cluster needs Debian 12; use CONTEXT=… with your own cluster")
 
 
 def ensure(layout: Layout) -> None:
-    """Install what is missing, without starting any service of it."""
+    """Install missing packages without starting their services."""
     require()
     wanted = missing()
     if not wanted:
@@ -62,7 +62,7 @@ def ensure(layout: Layout) -> None:
 
 @contextlib.contextmanager
 def _no_services() -> Iterator[None]:
-    """Keep Debian from starting a registry or a container daemon of its own on installation."""
+    """Prevent Debian from starting the services of installed packages."""
     ours = not POLICY.exists() or POLICY.read_text() == POLICY_TEXT
     if ours:
         POLICY.write_text(POLICY_TEXT)

@@ -1,7 +1,7 @@
-"""Becomes the program it is told to run, after writing that program's record.
+"""Writes the record of a program, then replaces itself with the program.
 
-The record is written by the process itself, before it turns into the program: so no program runs
-without one, even when the starter is killed at the worst moment.
+The process writes its own record before it executes the program, so no program ever runs without a
+record, even when the starter is killed in between.
 
 Usage: python3 -m rl_local.system.launch RECORD FINGERPRINT LOG PROGRAM [ARGUMENT …]
 """
@@ -19,7 +19,7 @@ def main() -> None:
     """Write the record and run the program in place of this one."""
     record_path, fingerprint, log = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     argv = sys.argv[4:]
-    # The program outlives its starter and is nobody's child but init's.
+    # The program outlives its starter as a child of init.
     if os.fork():
         os._exit(0)
     os.setsid()

@@ -1,4 +1,4 @@
-"""The node's network: its address, kernel settings, packet filter chains, and their removal."""
+"""Sets up and removes the node's network: kernel settings and packet filter chains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SYSCTLS = {
     "net/ipv4/ip_forward": "1",
     "net/bridge/bridge-nf-call-iptables": "1",
 }
-# Changed by kubelet, kube-proxy and the bridge plugin; `down` puts back what was there.
+# Changed by kubelet, kube-proxy and the bridge plugin; `down` restores the old values.
 TOUCHED = (
     *SYSCTLS,
     "vm/overcommit_memory",
@@ -32,7 +32,7 @@ RESULTS = Path("/var/lib/cni/results")
 
 
 def node_address() -> str:
-    """The IPv4 address of this machine that pods can reach; loopback will not do.
+    """The IPv4 address of this machine that pods can reach; never loopback.
 
     Raises:
         LocalError: it has no such address.
@@ -44,11 +44,11 @@ def node_address() -> str:
     ):
         if link["ifname"] != BRIDGE and (not interfaces or link["ifname"] in interfaces):
             return str(link["addr_info"][0]["local"])
-    raise LocalError("this machine has no IPv4 address beside loopback; give it one")
+    raise LocalError("this machine has only loopback IPv4 addresses; configure another one")
 
 
 def prepare(saved: Path) -> None:
-    """Set the kernel's switches, remembering in ``saved`` what they were, and add our chains."""
+    """Save the kernel settings to ``saved``, change them, and add our packet filter chains."""
     if not (PROC_SYS / "net/bridge").exists():
         progress.output(["modprobe", "br_netfilter"])
     if not saved.exists():
@@ -75,7 +75,7 @@ def _ensure_chain(table: str, chain: str, hook: str, rules: list[str]) -> None:
     lines = [f"*{table}", f":{chain} - [0:0]", *(f"-A {chain} {rule}" for rule in rules)]
     if f"-A {hook} -j {chain}" not in existing.splitlines():
         lines.append(f"-I {hook} -j {chain}")
-    # A restore empties the chain that it names first, so that doing it again adds nothing.
+    # A restore first empties the chain that it names, so repeating it adds nothing.
     _restore("iptables", [*lines, "COMMIT"])
 
 
@@ -87,7 +87,7 @@ def removal(saved: str, table: str) -> list[str]:
         table: its name.
 
     Returns:
-        The lines; none when nothing of ours is there.
+        The lines; empty when there are no chains of ours.
     """
     chains = [
         match[1]
@@ -117,7 +117,7 @@ def _restore(program: str, lines: list[str]) -> None:
 
 
 def remove(saved: Path) -> None:
-    """Remove the bridge, our packet filter chains and address records; put the switches back."""
+    """Remove the bridge, our chains and address records; restore the kernel settings."""
     for program in ("iptables", "ip6tables"):
         for table in TABLES:
             lines = removal(progress.output([f"{program}-save", "-t", table]), table)

@@ -1,4 +1,4 @@
-"""Records of the processes that were started: a process id alone may name another program later."""
+"""Records of started processes: a process id alone may be reused by another program."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One started process.
+    """A started process.
 
     Attributes:
         pid: its process id.
         start_ticks: when the kernel started it, in clock ticks since boot (field 22 of its stat).
         boot_id: the boot that both belong to.
-        fingerprint: digest of what it was started with; another one asks for a restart.
+        fingerprint: digest of its arguments and files; a different digest causes a restart.
     """
 
     pid: int
@@ -32,7 +32,7 @@ class Record:
     fingerprint: str
 
     def alive(self) -> bool:
-        """Whether this very process still runs; a zombie does not."""
+        """Whether this process still runs; a zombie does not."""
         if self.boot_id != boot_id():
             return False
         stat = read_stat(self.pid)
@@ -46,7 +46,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What is used of /proc/<pid>/stat."""
+    """The fields used from /proc/<pid>/stat."""
 
     state: str
     parent: int
@@ -54,13 +54,13 @@ class Stat:
 
 
 def parse_stat(text: str) -> Stat:
-    """Parse a stat line; the name in parentheses may itself hold spaces and parentheses."""
+    """Parse a stat line; the name in parentheses may contain spaces and parentheses."""
     fields = text[text.rindex(")") + 1 :].split()
     return Stat(state=fields[0], parent=int(fields[1]), start_ticks=int(fields[19]))
 
 
 def read_stat(pid: int, proc: Path = Path("/proc")) -> Stat | None:
-    """The state of process ``pid``, or None when there is none."""
+    """The state of process ``pid``, or None when it does not exist."""
     try:
         return parse_stat((proc / str(pid) / "stat").read_text())
     except (FileNotFoundError, ProcessLookupError):
@@ -81,14 +81,14 @@ def of_process(pid: int, fingerprint: str) -> Record | None:
 
 
 def write(path: Path, record: Record) -> None:
-    """Write the record so that a reader sees all of it or none."""
+    """Write the record atomically."""
     half = path.with_suffix(".half")
     half.write_text(json.dumps(asdict(record)))
     half.replace(path)
 
 
 def read(path: Path) -> Record | None:
-    """The record at ``path``, or None when nothing was started."""
+    """The record at ``path``, or None when it does not exist."""
     try:
         return Record(**json.loads(path.read_text()))
     except FileNotFoundError:
@@ -96,10 +96,10 @@ def read(path: Path) -> Record | None:
 
 
 def stop(record: Record, *, name: str, seconds: float) -> None:
-    """End the process and wait until it is gone; it is killed when SIGTERM does not do.
+    """End the process and wait until it is gone: SIGTERM first, SIGKILL after ``seconds``.
 
     Raises:
-        DeadlinePassedError: it outlived even SIGKILL for half a minute.
+        DeadlinePassedError: it still exists half a minute after SIGKILL.
     """
     deadline = time.monotonic() + seconds
     if not signal_process(record, signal.SIGTERM):
@@ -112,7 +112,7 @@ def stop(record: Record, *, name: str, seconds: float) -> None:
 
 
 def kill_all(victims: Iterable[Record]) -> None:
-    """SIGKILL every one of ``victims`` and wait until all are gone."""
+    """Send SIGKILL to all ``victims`` and wait until they are gone."""
     left = [record for record in victims if signal_process(record, signal.SIGKILL)]
     progress.wait_until(
         lambda: not any(record.alive() for record in left),
@@ -123,13 +123,13 @@ def kill_all(victims: Iterable[Record]) -> None:
 
 
 def signal_process(record: Record, number: signal.Signals) -> bool:
-    """Send a signal to the recorded process alone; False when it is gone already."""
+    """Send a signal to exactly the recorded process; False when it is gone."""
     try:
         handle = os.pidfd_open(record.pid)
     except ProcessLookupError:
         return False
     try:
-        # The handle pins the process id, so that the check below holds when the signal is sent.
+        # The handle pins the process id, so the check below is still true when the signal is sent.
         if not record.alive():
             return False
         signal.pidfd_send_signal(handle, number)

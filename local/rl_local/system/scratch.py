@@ -1,4 +1,4 @@
-"""Folders for half-made things, named after the process that makes them."""
+"""Work folders for builds, named after the process that uses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_local.system import teardown
 
 @contextlib.contextmanager
 def folder(layout: Layout, name: str) -> Iterator[Path]:
-    """An empty folder, removed with all that is in it when the block ends."""
+    """An empty folder that is removed with its contents when the block ends."""
     path = layout.scratch / f"{name}.{os.getpid()}"
     teardown.remove_tree(path)
     path.mkdir(parents=True)
@@ -24,7 +24,7 @@ def folder(layout: Layout, name: str) -> Iterator[Path]:
 
 
 def remove_stale(layout: Layout) -> None:
-    """Remove what killed processes left; that of living ones stays."""
+    """Remove the folders of ended processes; folders of running ones stay."""
     for path in layout.scratch.glob("*"):
         owner = path.suffix.removeprefix(".")
         if not (owner.isdigit() and Path("/proc", owner).exists()):

@@ -1,4 +1,4 @@
-"""Removing what pods leave behind: processes, control groups, mounts, folders."""
+"""Removes what pods leave behind: processes, control groups, mounts and folders."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rl_local.system import records
 
 CGROUPS = Path("/sys/fs/cgroup")
 SHIM = b"containerd-shim-runc-v2"
-# Links that the kubelet makes, in a place that it does not let one choose.
+# The kubelet makes links in this fixed folder.
 POD_LOG_LINKS = Path("/var/log/containers")
-# Other folders that programs make without letting one choose.
+# Fixed folders that programs create; they cannot be configured.
 FIXED_PLACES = (
     POD_LOG_LINKS,
     Path("/run/containerd"),
@@ -30,20 +30,20 @@ FIXED_PLACES = (
 
 
 def group_roots() -> list[Path]:
-    """The cluster's control group in every hierarchy (version 1) or in the only one (version 2)."""
+    """The cluster's control group in every hierarchy (version 1) or the single one (version 2)."""
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS / CGROUP]
     return [path / CGROUP for path in CGROUPS.iterdir() if (path / "cgroup.procs").exists()]
 
 
 def make_groups() -> None:
-    """Make the control groups that the kubelet puts pods under; it wants them to exist."""
+    """Create the control groups for pods, which the kubelet expects to exist."""
     for root in group_roots():
         root.mkdir(exist_ok=True)
 
 
 def kill_pods(layout: Layout) -> int:
-    """Kill every process of every pod, and the shims that watch over them; return how many."""
+    """Kill all processes of all pods and their shims; return their number."""
     killed = 0
     while victims := _pod_processes(layout):
         records.kill_all(victims.values())
@@ -71,7 +71,7 @@ def _shims(socket: Path) -> Iterator[records.Record]:
 
 
 def _members(group: Path) -> Iterator[records.Record]:
-    # os.walk, unlike rglob, bears groups that vanish while it looks.
+    # os.walk, unlike rglob, tolerates groups that vanish meanwhile.
     for folder, _, _ in os.walk(group):
         try:
             pids = [int(word) for word in Path(folder, "cgroup.procs").read_text().split()]
@@ -87,17 +87,17 @@ def _members(group: Path) -> Iterator[records.Record]:
 
 
 def forget_containers(layout: Layout) -> bool:
-    """Have containerd forget its containers, all killed before, so that its images can be kept.
+    """Delete containerd's killed containers, so that its images can be kept.
 
     Returns:
-        False when it could not; what it pulled is then not fit for another cluster.
+        False when that failed; another cluster must then not reuse the pulled images.
     """
     try:
         progress.wait_until(
             lambda: _forgotten(layout.containerd_socket), what="containers to be gone", seconds=15
         )
     except LocalError as error:
-        progress.say(f"pulled images are removed, too: {error}")
+        progress.say(f"also removing pulled images: {error}")
         return False
     return True
 
@@ -114,7 +114,7 @@ def _forgotten(socket: Path) -> bool:
         "containers",
     ]
     names = progress.output([*ctr, "list", "--quiet"]).split()
-    # One whose shim was just killed is refused until containerd has noticed.
+    # Deletion fails until containerd has noticed that the shim was killed.
     for name in names:
         subprocess.run([*ctr, "delete", name], capture_output=True, timeout=30)
     return not names
@@ -171,24 +171,26 @@ def unmount_below(folder: Path) -> None:
         progress.output(["umount", "--lazy", point])
     left = mounts_below(Path("/proc/self/mountinfo").read_text(), folder)
     if left:
-        raise LocalError(f"still mounted: {', '.join(left)}; end what uses it (`fuser -m`)")
+        raise LocalError(
+            f"still mounted: {', '.join(left)}; end the processes that use it (`fuser -m`)"
+        )
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder after unmounting what lies in it: a bind mount must not be emptied."""
+    """Remove a folder after unmounting everything in it: a bind mount must not be emptied."""
     if folder.exists():
         unmount_below(folder)
         shutil.rmtree(folder)
 
 
 def remove_shim_sockets(layout: Layout) -> None:
-    """Remove the sockets of killed shims, which lie outside the state folder."""
+    """Remove the sockets of killed shims, which are outside the state folder."""
     for note in (layout.state / "containerd/run").glob("io.containerd.runtime.v2.task/*/*/address"):
         Path(note.read_text().removeprefix("unix://")).unlink(missing_ok=True)
 
 
 def remember_places(note: Path) -> None:
-    """Note, before anything is started, which of the fixed places are not there yet."""
+    """Record which of the fixed folders do not exist before anything is started."""
     if not note.exists():
         note.write_text(
             json.dumps(
@@ -198,7 +200,7 @@ def remember_places(note: Path) -> None:
 
 
 def remove_places(layout: Layout, note: Path) -> None:
-    """Remove our links to pod logs, and the fixed places that were not there before."""
+    """Remove our links to pod logs, and the fixed folders that did not exist before."""
     links = POD_LOG_LINKS.iterdir() if POD_LOG_LINKS.is_dir() else iter(())
     for link in links:
         if link.is_symlink() and str(link.readlink()).startswith(f"{layout.state}/"):

@@ -99,7 +99,7 @@ def test_rejected_credentials_name_the_remedy(
 
 def test_http_to_a_server_that_speaks_tls_says_so(secure: Secure) -> None:
     plain = secure.minio.endpoint.replace("https:", "http:")
-    with pytest.raises(StoreUnavailableError, match="Write https in s3Endpoint"):
+    with pytest.raises(StoreUnavailableError, match="Use https in s3Endpoint"):
         secure.objects(patience_seconds=1, s3Endpoint=plain, s3Ca="").put("x", b"1")
 
 

@@ -130,7 +130,7 @@ def test_a_server_without_tls_says_so(
 def test_a_server_of_another_kind_says_so(reach: Any, store_settings: StoreSettings) -> None:
     address = urlsplit(store_settings.s3_endpoint).netloc
     stores, _ = reach(f"mongodb://{address}/", patience=2)
-    with pytest.raises(StoreUnavailableError, match="mend host and port of mongoUri"):
+    with pytest.raises(StoreUnavailableError, match="correct host and port of mongoUri"):
         stores.mongo.ping()
 
 

@@ -7,6 +7,7 @@ from rl_console.demo.results import summary
 from rl_console.report import Report, draw, smoothed, table
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import StepMetrics
+from tests.documents import DEMO_KEYS
 
 EVALUATION = EvaluationResult(
     step=0,
@@ -24,19 +25,6 @@ WRITTEN = """{
  "accuracyAfter": 0.78, "evaluations": [], "trainerSeconds": 140.5, "maxStalenessSeen": 2,
  "logprobGapMean": 1.2e-6, "tokensPerSecond": 400.0, "trainerWaitShare": 0.2, "restarts": 0,
  "finalModel": "s3://rl-data/lab/runs/u1/final/"}"""
-DEMO_KEYS = {
-    "accuracyBefore",
-    "accuracyAfter",
-    "policyVersions",
-    "steps",
-    "seconds",
-    "trainerSeconds",
-    "maxStalenessSeen",
-    "logprobGapMean",
-    "tokensPerSecond",
-    "trainerWaitShare",
-    "finalModel",
-}
 
 
 def metrics(step: int) -> StepMetrics:

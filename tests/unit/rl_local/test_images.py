@@ -84,7 +84,7 @@ def test_every_declared_base_is_an_image_and_receives_its_argument() -> None:
 
 def test_select_of_an_unknown_image_names_the_known_images() -> None:
     assert [image.name for image in images.select(["torch", "base"])] == ["torch", "base"]
-    with pytest.raises(LocalError, match=r"no image nope; there are base, .*trainer"):
+    with pytest.raises(LocalError, match=r"no image nope; known images: base, .*trainer"):
         images.select(["base", "nope"])
 
 

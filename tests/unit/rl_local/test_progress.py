@@ -51,7 +51,7 @@ def test_a_program_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_wait_that_times_out_names_its_target() -> None:
-    with pytest.raises(DeadlinePassedError, match=r"in vain for the moon"):
+    with pytest.raises(DeadlinePassedError, match=r"waiting for the moon"):
         progress.wait_until(lambda: False, what="the moon", seconds=0.05, interval=0.01)
 
 
