@@ -114,7 +114,7 @@ def environment() -> Path:
     with (cache / f"{NAME}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         key = venv.key([str(project)], REQUIREMENTS.read_bytes())
-        return venv.once(cache, name=NAME, key=key, build=build) / "bin/python"
+        return venv.ensure_keyed(cache, name=NAME, key=key, build=build) / "bin/python"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ def environment() -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{NAME}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        folder = venv.once(
+        folder = venv.ensure_keyed(
             cache,
             name=NAME,
             key=venv.key([], pins),
