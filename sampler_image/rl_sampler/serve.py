@@ -17,7 +17,7 @@ from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import open_session
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.health import EngineHealth
-from rl_sampler.engine.passthrough import passing_on
+from rl_sampler.engine.passthrough import serving_passthrough
 from rl_sampler.engine.probes import listening
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
@@ -72,7 +72,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
         async with (
             listening(application, port=assignment.env.listen_port),
             relay_listening(assignment, stores),
-            passing_on(agent.passthrough(), port=assignment.env.chat_port),
+            serving_passthrough(agent.passthrough(), port=assignment.env.chat_port),
         ):
             if assignment.env.code_folder is not None:
                 # Last on the path, so that a user's module cannot replace a module of the image.

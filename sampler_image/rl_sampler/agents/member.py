@@ -182,7 +182,7 @@ class Member:
         began = time.monotonic()
         calls = await self.policy.claim.run(self._call_all(wanted))
         seconds = time.monotonic() - began
-        self._amend(calls=calls, tool_seconds=seconds)
+        self._update_last_turn(calls=calls, tool_seconds=seconds)
         for call in calls:
             if call.outcome == "down":
                 raise ToolDownError(call.result)
@@ -194,7 +194,7 @@ class Member:
 
     def blame(self, message: str) -> None:
         """Record what the policy did wrong in its last turn."""
-        self._amend(error=RolloutError(kind="model", message=message))
+        self._update_last_turn(error=RolloutError(kind="model", message=message))
 
     async def _call_all(self, wanted: Sequence[WantedCall]) -> list[ToolCall]:
         return list(await asyncio.gather(*(self.tools.call(call) for call in wanted)))
@@ -213,7 +213,7 @@ class Member:
         self.turns.append(turn)
         return turn
 
-    def _amend(self, **changes: object) -> None:
+    def _update_last_turn(self, **changes: object) -> None:
         self.turns[-1] = self.turns[-1].model_copy(update=changes)
 
 

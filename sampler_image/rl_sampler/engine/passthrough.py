@@ -68,7 +68,7 @@ class Passthrough:
             label = await self._label(str(body.get("model", POLICY)))
             # Hazard: await nothing between here and the request, or the adapter is unloaded.
             with self._using(label):
-                return await self._pass_on(request, body | self._additions(label), label=label)
+                return await self._forward(request, body | self._version_fields(label), label=label)
         except RefusedRequestError as error:
             return _refusal(error.status, str(error))
         except EngineError as error:
@@ -97,14 +97,14 @@ class Passthrough:
     def _using(self, label: str) -> AbstractContextManager[None]:
         return self._serving.using(label) if self._serving.adapters else nullcontext()
 
-    def _additions(self, label: str) -> dict[str, str]:
+    def _version_fields(self, label: str) -> dict[str, str]:
         """Fields that make the engine answer with this version only."""
         adapters = self._serving.adapters
         named = f"{POLICY}:{self._engine.adapter(label)}" if adapters else POLICY
         key = self._serving.cache_key
         return {"model": named} | ({"extra_key": key} if key else {})
 
-    async def _pass_on(
+    async def _forward(
         self, request: web.Request, body: dict[str, Any], *, label: str
     ) -> web.StreamResponse:
         try:
@@ -138,7 +138,7 @@ def _refusal(status: int, message: str) -> web.Response:
 
 
 @asynccontextmanager
-async def passing_on(passthrough: Passthrough, *, port: int | None) -> AsyncIterator[None]:
+async def serving_passthrough(passthrough: Passthrough, *, port: int | None) -> AsyncIterator[None]:
     """Serve the API until the block ends; does nothing without a port."""
     if port is None:
         yield

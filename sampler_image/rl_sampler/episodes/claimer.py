@@ -103,7 +103,7 @@ class Claimer:
             claim = await self._take(queues)
             if claim is not None:
                 self._idle_seconds = FIRST_IDLE_SECONDS
-                self._begin(claim, group)
+                self._start_episode(claim, group)
                 continue
             # New tasks come with a new step or version, which ends this wait.
             await self._serving.wait_change(since=seen, seconds=self._idle_seconds)
@@ -176,13 +176,13 @@ class Claimer:
                 self._evaluation_from = time.monotonic() + EVALUATION_SECONDS
         return None
 
-    def _begin(self, claim: Claim, group: asyncio.TaskGroup) -> None:
+    def _start_episode(self, claim: Claim, group: asyncio.TaskGroup) -> None:
         episode = group.create_task(self._runner.run(claim), name=f"episode {claim.task.id}")
         self._episodes[episode] = claim
         self._counters.groups_running = len(self._episodes)
-        episode.add_done_callback(self._over)
+        episode.add_done_callback(self._on_episode_end)
 
-    def _over(self, episode: asyncio.Task[None]) -> None:
+    def _on_episode_end(self, episode: asyncio.Task[None]) -> None:
         self._book.drop(self._episodes.pop(episode))
         self._counters.groups_running = len(self._episodes)
         self._freed.set()

@@ -98,7 +98,9 @@ def run(request: dict[str, Any], *, report: int) -> None:
         os.write(report, request["mark"].encode())
 
 
-def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def print_exception(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     """Print an exception as the interpreter does, without the lines of this file."""
     while trace is not None and trace.tb_frame.f_code.co_filename not in (CODE, TESTS):
         trace = trace.tb_next
@@ -112,5 +114,5 @@ def main() -> None:
     confine(seconds=request["seconds"], megabytes=request["megabytes"])
     report = int(sys.argv[1])
     os.write(report, CONFINED)
-    sys.excepthook = tell
+    sys.excepthook = print_exception
     run(request, report=report)

@@ -71,7 +71,7 @@ class Handler(socketserver.StreamRequestHandler):
         self.wfile.write(outcome.model_dump_json().encode() + b"\n")
 
 
-def unfit(*, machine: str, status: str) -> str:
+def confinement_problem(*, machine: str, status: str) -> str:
     """Why programs cannot be confined here; empty where they can.
 
     Args:
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     status = Path("/proc/self/status").read_text()
-    reason = unfit(machine=platform.machine(), status=status)
+    reason = confinement_problem(machine=platform.machine(), status=status)
     if reason:
         logger.error("%s", reason)
         return REFUSED

@@ -77,15 +77,15 @@ class MathChecker:
 
     def _exchange(self, process: subprocess.Popen[str], line: str) -> str | None:
         try:
-            _end_of(process.stdin).write(line + "\n")
-            _end_of(process.stdin).flush()
+            _opened(process.stdin).write(line + "\n")
+            _opened(process.stdin).flush()
         except BrokenPipeError:
             return None
         return self._line(process, seconds=WALL_SECONDS)
 
     def _line(self, process: subprocess.Popen[str], *, seconds: float) -> str | None:
         """The worker's next line; None when it has ended."""
-        output = _end_of(process.stdout)
+        output = _opened(process.stdout)
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
             if not selector.select(timeout=seconds):
@@ -134,6 +134,6 @@ def mathematics(response: Response) -> float:
     return float(CHECKER.same(response.reference, response.answer))
 
 
-def _end_of(pipe: IO[str] | None) -> IO[str]:
+def _opened(pipe: IO[str] | None) -> IO[str]:
     assert pipe is not None
     return pipe

@@ -83,7 +83,7 @@ def test_engine_killed_during_an_update_serves_the_new_policy_afterwards(
     assert engine_server.weight_version() == "2"
     pod.wait_version(2)
     assert pod.get("/engine-live")[0] == 200, "the new engine is innocent"
-    versions = {span.version for one in trainer.chosen(tasks) for span in one.spans}
+    versions = {span.version for rollout in trainer.chosen(tasks) for span in rollout.spans}
     assert versions == {1, 2}
 
 
@@ -134,7 +134,7 @@ def test_agent_drains_in_every_state(
     if published:
         trainer.publish(seed=2)
     pod.serve()
-    pod.wait_document(lambda one: True, what="the registration")
+    pod.wait_document(lambda document: True, what="the registration")
     policies = pod.folder / "weights" / "policies"
     if state is hung:
         until(lambda: list(policies.glob("00000001-*-abcd")), what="the version on the disk")

@@ -67,20 +67,24 @@ def without_bucket(server: Server, trainer: ScriptedTrainer, pod: Pod) -> list[s
     pointer = trainer.write(seed=2)
     server.kill()
     trainer.point(pointer)
-    pod.wait_document(lambda one: "bucket" in one.last_error, what="the registration to say so")
+    pod.wait_document(
+        lambda document: "bucket" in document.last_error, what="the registration to say so"
+    )
     assert waits_for(pod, "policy")
     assert waits_for(pod, "bucket")
     tasks = trainer.insert(TASKS, group_size=GROUP)
     throughout(lambda: complaint(pod), seconds=OUTAGE_SECONDS)
     until(lambda: trainer.all_done(tasks), what="groups of the old version")
-    assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {1}
+    assert {span.version for rollout in trainer.chosen(tasks) for span in rollout.spans} == {1}
     server.start()
     pod.wait_version(pointer.version)
-    pod.wait_document(lambda one: "bucket" not in one.last_error, what="the problem's end")
+    pod.wait_document(
+        lambda document: "bucket" not in document.last_error, what="the problem's end"
+    )
     assert not waits_for(pod, "bucket")
     fresh = trainer.insert(1, group_size=GROUP)
     until(lambda: trainer.all_done(fresh), what="a group of the new version")
-    assert {span.version for one in trainer.chosen(fresh) for span in one.spans} == {2}
+    assert {span.version for rollout in trainer.chosen(fresh) for span in rollout.spans} == {2}
     return [*tasks, *fresh]
 
 
@@ -95,7 +99,7 @@ def waits_for(pod: Pod, topic: str) -> bool:
 
 def check_nothing_lost(trainer: ScriptedTrainer, tasks: list[str]) -> None:
     stored = trainer.stores.tasks.get(tasks)
-    assert {one.state for one in stored.values()} == {TaskState.DONE}
+    assert {task.state for task in stored.values()} == {TaskState.DONE}
     assert len(stored) == len(set(tasks)) == 2 * TASKS + 1
     assert len(trainer.chosen(tasks)) == len(tasks) * GROUP
     assert not find_orphans(trainer.stores.mongo, trainer.run)

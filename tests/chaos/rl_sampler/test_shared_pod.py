@@ -73,21 +73,26 @@ class Processes:
     folder: Path
     pod: dict[str, Any]
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    ports: dict[str, str] = field(default_factory=lambda: {one: str(free_port()) for one in PORTS})
+    ports: dict[str, str] = field(
+        default_factory=lambda: {name: str(free_port()) for name in PORTS}
+    )
 
     def container(self, name: str) -> dict[str, Any]:
         both = (*self.pod["initContainers"], *self.pod["containers"])
-        (found,) = (one for one in both if one["name"] == name)
+        (found,) = (container for container in both if container["name"] == name)
         return dict(found)
 
     def command(self, words: list[str], python: Path | str) -> list[str]:
         return [str(python), *(self._moved(word) for word in words[1:])]
 
     def environment(self, container: dict[str, Any]) -> dict[str, str]:
-        told = {one["name"]: self._moved(one.get("value", "pod")) for one in container["env"]}
+        told = {
+            variable["name"]: self._moved(variable.get("value", "pod"))
+            for variable in container["env"]
+        }
         told[env.SPEC_FILE] = str(self.folder / told.get(env.JOB, "none") / "rljob.json")
         told[env.STORES_FOLDER] = str(self.folder / "stores")
-        paths = os.pathsep.join(str(ROOT / one) for one in ("contracts", "sampler_image"))
+        paths = os.pathsep.join(str(ROOT / folder) for folder in ("contracts", "sampler_image"))
         return os.environ | told | {"PYTHONPATH": paths, "HOME": os.environ["HOME"]}
 
     def start(self, words: list[str], environ: dict[str, str], *, python: Path | str) -> None:
@@ -178,8 +183,8 @@ def processes(tmp_path: Path, stores: Stores, store_settings: StoreSettings) -> 
     )
     found = Processes(tmp_path, rendered["spec"]["template"]["spec"])
     yield found
-    for number, one in enumerate(found.running):
-        if one.poll() is None:
+    for number, process in enumerate(found.running):
+        if process.poll() is None:
             found.kill(number)
 
 
@@ -198,7 +203,7 @@ def test_pod_serves_both_runs(processes: Processes, stores: Stores, tiny_model: 
         processes.start_agent(job)
 
     def ready(job: str) -> bool:
-        assert all(one.poll() is None for one in processes.running), log_of(processes)
+        assert all(process.poll() is None for process in processes.running), log_of(processes)
         return processes.probe(f"agent-{job}", "readinessProbe") == 200
 
     for job in RANKS:
@@ -207,9 +212,9 @@ def test_pod_serves_both_runs(processes: Processes, stores: Stores, tiny_model: 
         trainer.give(seed=seed)
         tasks = trainer.insert(2)
         until(lambda: trainer.all_done(tasks), what=f"the groups of {job}")  # noqa: B023
-        for one in trainer.chosen(tasks):
+        for rollout in trainer.chosen(tasks):
             found = distance(
-                one, folder=tiny_model, seeds={1: seed}, section=section_of(RANKS[job])
+                rollout, folder=tiny_model, seeds={1: seed}, section=section_of(RANKS[job])
             )
             assert found < CLOSE
     assert processes.engine_lives()

@@ -80,10 +80,10 @@ def check_handed_back(pod: Pod, trainer: ScriptedTrainer, tasks: list[str]) -> N
     assert left is not None
     assert left.drained
     found = trainer.stores.tasks.get(tasks).values()
-    assert {one.state for one in found} <= {TaskState.DONE, TaskState.PENDING, TaskState.RETRY}
-    given_up = [one for one in found if one.state is TaskState.RETRY]
-    assert {one.cause for one in given_up} <= {Cause.STOPPED}
-    assert {one.attempt - one.excused for one in given_up} <= {0}
+    assert {task.state for task in found} <= {TaskState.DONE, TaskState.PENDING, TaskState.RETRY}
+    given_up = [task for task in found if task.state is TaskState.RETRY]
+    assert {task.cause for task in given_up} <= {Cause.STOPPED}
+    assert {task.attempt - task.excused for task in given_up} <= {0}
 
 
 def test_agent_stops_while_staging_and_sampling(
@@ -94,7 +94,9 @@ def test_agent_stops_while_staging_and_sampling(
     tasks = trainer.insert(GROUPS, group_size=8)  # more than are done before it is stopped
     with hanging(own_minio):
         trainer.point(later)
-        pod.wait_document(lambda one: one.staging_version == 2, what="the download's begin")
+        pod.wait_document(
+            lambda document: document.staging_version == 2, what="the download's begin"
+        )
         until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
         assert pod.signal(signal.SIGTERM) == 0
     check_handed_back(pod, trainer, tasks)

@@ -16,7 +16,7 @@ from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy import fetch
 from rl_sampler.policy.relay.client import PeerTimeouts
-from rl_sampler.policy.relay.peers import Peer, relaying
+from rl_sampler.policy.relay.peers import Peer, relaying_peers
 from rl_sampler.policy.relay.server import RelayServer
 from tests.contract.policy_broadcast.relaying import TOKEN, Pool, Servers, running_pool
 from tests.contract.policy_broadcast.world import Line, content, moved, strange
@@ -244,7 +244,7 @@ def test_the_registry_names_the_pools_living_samplers_that_relay(
         ]
     )
     pool, run = a_sampler().pool, RUN
-    assert relaying(stores, run=run, pool=pool) == [
+    assert relaying_peers(stores, run=run, pool=pool) == [
         Peer("ready", "http://ready:8082"),
         Peer("starting", "http://starting:8082"),
     ]

@@ -23,7 +23,7 @@ CLOSE = 1e-4
 def model(folder: Path, seed: int) -> Any:
     """The tiny model with the weights of a seed."""
     made = Qwen3ForCausalLM(Qwen3Config.from_pretrained(folder)).eval()
-    state = {name: torch.from_numpy(one) for name, one in tensors(seed).items()}
+    state = {name: torch.from_numpy(tensor) for name, tensor in tensors(seed).items()}
     missing, unexpected = made.load_state_dict(state, strict=False)
     assert (missing, unexpected) == (["lm_head.weight"], [])
     made.tie_weights()

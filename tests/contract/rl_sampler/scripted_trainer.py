@@ -38,11 +38,11 @@ def policy_manifest(weights: Tensors, data: bytes, *, run: str, **names: int) ->
                 TensorEntry(
                     name=name,
                     file="model.safetensors",
-                    dtype=DTYPES[one.dtype.name],
-                    shape=list(one.shape),
-                    sha256=digest(one.tobytes()),
+                    dtype=DTYPES[tensor.dtype.name],
+                    shape=list(tensor.shape),
+                    sha256=digest(tensor.tobytes()),
                 )
-                for name, one in weights.items()
+                for name, tensor in weights.items()
             ],
         }
     )
@@ -151,7 +151,7 @@ class ScriptedTrainer:
         tasks = [
             Task.model_validate(
                 {
-                    "id": one,
+                    "id": task,
                     "run": self.run,
                     "sequence": sequence,
                     "example": f"e{sequence}",
@@ -161,7 +161,7 @@ class ScriptedTrainer:
                     **fields,
                 }
             )
-            for sequence, one in enumerate(wanted)
+            for sequence, task in enumerate(wanted)
         ]
         self.stores.tasks.insert(tasks)
         return list(wanted)

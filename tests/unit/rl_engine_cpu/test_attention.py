@@ -61,8 +61,10 @@ def one_by_one(cache: Cache, lengths: Lengths, *, scale: float) -> torch.Tensor:
         slots = cache.table[request, : cached + new]
         query = cache.query[start : start + new].movedim(1, 0)[None]
         keys, values = (
-            one[slots].movedim(1, 0).repeat_interleave(query.shape[1] // one.shape[1], 0)[None]
-            for one in (cache.keys, cache.values)
+            values[slots]
+            .movedim(1, 0)
+            .repeat_interleave(query.shape[1] // values.shape[1], 0)[None]
+            for values in (cache.keys, cache.values)
         )
         mask = torch.ones(new, cached + new).bool().tril(diagonal=cached)
         out = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)

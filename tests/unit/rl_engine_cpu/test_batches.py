@@ -27,7 +27,7 @@ def test_every_sequence_is_in_one_call_and_padding_is_bounded(
     if found is None:
         assert any(q * k > MAX_SCORES for q, k in sequences)
         return
-    assert sorted(one for call in found for one in call) == list(range(len(sequences)))
+    assert sorted(sequence for call in found for sequence in call) == list(range(len(sequences)))
     for call in found:
         slots = len(call) * max(keys[i] for i in call)
         scores = slots * max(queries[i] for i in call)

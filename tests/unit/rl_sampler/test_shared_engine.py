@@ -34,7 +34,7 @@ class Held:
 
     async def models(self, request: web.Request) -> web.Response:
         cards: list[dict[str, Any]] = [{"id": "/w/base", "root": "/w/base", "parent": None}]
-        cards += [{"id": one, "root": at, "parent": "/w/base"} for one, at in self.held.items()]
+        cards += [{"id": name, "root": at, "parent": "/w/base"} for name, at in self.held.items()]
         return web.json_response({"data": cards})
 
     async def load(self, request: web.Request) -> web.Response:

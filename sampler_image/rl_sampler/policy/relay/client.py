@@ -50,12 +50,12 @@ class Traffic:
     """Number of requests that fell back from a peer to the bucket."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def received(self, size_bytes: int) -> None:
+    def count_bytes(self, size_bytes: int) -> None:
         """Count bytes from a peer."""
         with self.lock:
             self.peer_bytes += size_bytes
 
-    def fell_back(self) -> None:
+    def count_fallback(self) -> None:
         """Count a fallback to the bucket."""
         with self.lock:
             self.fallbacks += 1
@@ -196,7 +196,7 @@ class RelayedSource:
     def _fall_back(self, error: PeerError) -> None:
         if not self._failed.is_set():
             logger.warning("falling back from %s to the bucket: %s", self._peer.sampler, error)
-        self._traffic.fell_back()
+        self._traffic.count_fallback()
 
     def _receive(
         self, key: str, wanted: tuple[int, int] | None, consume: Callable[[bytes], None]
@@ -244,7 +244,7 @@ class RelayedSource:
             if not chunk:
                 raise urllib3.exceptions.IncompleteRead(size - left, left)
             left -= len(chunk)
-            self._traffic.received(len(chunk))
+            self._traffic.count_bytes(len(chunk))
             consume(chunk)
             if left and self._clock() > deadline:
                 raise urllib3.exceptions.TimeoutError("the peer is too slow")

@@ -61,7 +61,7 @@ def relay_url(env: SamplerEnv) -> str:
     return f"http://{host}:{env.relay_port}"
 
 
-def relaying(stores: Stores, *, run: str, pool: str) -> list[Peer]:
+def relaying_peers(stores: Stores, *, run: str, pool: str) -> list[Peer]:
     """The living samplers of a pool that relay.
 
     Raises:

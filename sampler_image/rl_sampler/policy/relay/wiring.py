@@ -11,7 +11,7 @@ from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.probes import listening
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy.relay.client import Relay
-from rl_sampler.policy.relay.peers import relaying
+from rl_sampler.policy.relay.peers import relaying_peers
 from rl_sampler.policy.relay.server import RelayServer
 
 
@@ -22,7 +22,7 @@ def relay_of(assignment: Assignment, stores: Stores) -> Relay | None:
     return Relay(
         own=assignment.sampler,
         token=stores.objects.shared_token(f"relay/{assignment.run}"),
-        pool=partial(relaying, stores, run=assignment.run, pool=assignment.env.pool),
+        pool=partial(relaying_peers, stores, run=assignment.run, pool=assignment.env.pool),
     )
 
 

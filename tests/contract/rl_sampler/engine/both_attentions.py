@@ -28,8 +28,8 @@ def runner(cache_type: torch.dtype) -> Any:
     """What the backends take from SGLang's model runner."""
     pool = MHATokenToKVPool(SLOTS, 1, cache_type, FEW, SIZE, 1, "cpu", enable_memory_saver=False)
     random = torch.Generator().manual_seed(0)
-    for one in (pool.k_buffer[0], pool.v_buffer[0]):
-        one.copy_(torch.randn(one.shape, generator=random).to(cache_type))
+    for buffer in (pool.k_buffer[0], pool.v_buffer[0]):
+        buffer.copy_(torch.randn(buffer.shape, generator=random).to(cache_type))
     table = (torch.randperm(SLOTS, generator=random) + 1)[: 6 * 64].view(6, 64).to(torch.int32)
     return SimpleNamespace(
         device="cpu", token_to_kv_pool=pool, req_to_token_pool=SimpleNamespace(req_to_token=table)
@@ -75,7 +75,7 @@ def compared(
             torch.randn(tokens, heads * SIZE, generator=random) for heads in (HEADS, FEW, FEW)
         )
         backend.init_forward_metadata(batch)
-        views = (one.view(-1, FEW, SIZE) for one in (k, v))
+        views = (projection.view(-1, FEW, SIZE) for projection in (k, v))
         outputs.append(backend.forward(q, *views, made, batch))
     assert outputs[0].shape == outputs[1].shape
     return {

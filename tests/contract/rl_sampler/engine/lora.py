@@ -104,7 +104,7 @@ def model(folder: Path, targets: tuple[Target, ...], rank: int, alpha: float, se
             second = found[adapters.tensor_name(layer, "lora_B")]
             state[name] = state[name] + entry.alpha / entry.rank * second @ first
     made = Qwen3ForCausalLM(Qwen3Config.from_pretrained(folder)).eval()
-    tensors = {name: torch.from_numpy(one) for name, one in state.items()}
+    tensors = {name: torch.from_numpy(tensor) for name, tensor in state.items()}
     assert made.load_state_dict(tensors, strict=False).unexpected_keys == []
     made.tie_weights()
     return made

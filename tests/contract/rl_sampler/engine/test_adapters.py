@@ -64,10 +64,10 @@ def test_two_adapters_are_served_at_once_and_tokens_name_their_version(
         both = {named_adapter(old), named_adapter(new)} <= set(lora_engine.adapters())
         tasks += trainer.insert(1, group_size=8, content="17+25=")
         until(lambda: trainer.all_done(tasks), what="all groups")  # noqa: B023
-        assert {one.attempt for one in trainer.stores.tasks.get(tasks).values()} == {1}
+        assert {task.attempt for task in trainer.stores.tasks.get(tasks).values()} == {1}
         found = trainer.chosen(tasks)
         rollouts += found
-        if both and {old, new} <= {one.spans[0].version for one in found}:
+        if both and {old, new} <= {rollout.spans[0].version for rollout in found}:
             break
     else:
         pytest.fail(f"none of {ATTEMPTS} updates came while an older version's requests ran")
@@ -114,11 +114,15 @@ def test_adapter_of_another_shape_or_model_never_reaches_the_engine(
     serve_first(pod, trainer)
     good, name = adapter(tiny_model, trainer.entry, 2), tensor_name(FIRST_LAYER, "lora_A")
     trainer.give(seed=2, weights=good | {name: np.ones((3, 64), dtype=np.float32)})
-    pod.wait_document(lambda one: name in one.last_error, what="the refusal of a shape")
-    trainer.give(seed=3, weights={one: good[one] for one in good if one != name})
-    pod.wait_document(lambda one: "tensors missing" in one.last_error, what="a part's refusal")
+    pod.wait_document(lambda document: name in document.last_error, what="the refusal of a shape")
+    trainer.give(seed=3, weights={kept: good[kept] for kept in good if kept != name})
+    pod.wait_document(
+        lambda document: "tensors missing" in document.last_error, what="a part's refusal"
+    )
     trainer.give(seed=4, entry=trainer.entry.model_copy(update={"base_sha256": "0" * 64}))
-    pod.wait_document(lambda one: "0" * 64 in one.last_error, what="the other base's refusal")
+    pod.wait_document(
+        lambda document: "0" * 64 in document.last_error, what="the other base's refusal"
+    )
     assert list(lora_engine.adapters()) == [named_adapter(1)]
     assert pod.get("/ready") == (200, "serves version 1\n")
     assert 'rl_sampler_problem{topic="policy"} 1.0' in pod.get("/metrics")[1]
@@ -140,8 +144,8 @@ def test_adapters_may_cover_some_layers_only(
     serve_first(pod, trainer)
     tasks = trainer.insert(1)
     until(lambda: trainer.all_done(tasks), what="a group")
-    for one in trainer.chosen(tasks):
-        assert distance(one, folder=tiny_model, seeds={1: 1}, section=section) < CLOSE
+    for rollout in trainer.chosen(tasks):
+        assert distance(rollout, folder=tiny_model, seeds={1: 1}, section=section) < CLOSE
 
 
 def test_adapter_that_the_engine_lost_is_loaded_again(
@@ -171,7 +175,7 @@ def test_restarted_agent_continues_with_the_loaded_adapter(
     pod.wait_version(2)
     tasks = trainer.insert(1)
     until(lambda: trainer.all_done(tasks), what="a group")
-    assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {2}
+    assert {span.version for rollout in trainer.chosen(tasks) for span in rollout.spans} == {2}
 
 
 def test_adapter_that_the_engine_refuses_is_reported(
@@ -189,7 +193,9 @@ def test_adapter_that_the_engine_refuses_is_reported(
     assert pod.stage().returncode == 0
     pod.serve()
     pod.wait_document(
-        lambda one: "loading version 1" in one.last_error and "--max-lora-rank" in one.last_error,
+        lambda document: (
+            "loading version 1" in document.last_error and "--max-lora-rank" in document.last_error
+        ),
         what="the engine's reason",
     )
     assert pod.get("/ready")[0] == 503

@@ -46,7 +46,7 @@ def requests() -> list[GenerateRequest]:
     """Groups of ragged prompts; every second one goes on from the one before it."""
     chance = random.Random(0)
     prompts = [[chance.randrange(256) for _ in range(size)] for size in (1, 3, 8, 22, 60, 150, 500)]
-    prompts += [[*one, *(chance.randrange(256) for _ in range(9))] for one in prompts]
+    prompts += [[*prompt, *(chance.randrange(256) for _ in range(9))] for prompt in prompts]
     return [
         GenerateRequest(
             prompt=prompt,
@@ -70,7 +70,7 @@ async def test_engine_logprobs_equal_those_of_transformers(
     asked = requests()
     # Once alone, so that what follows finds prefixes in the cache, then everything at once.
     groups = [await engine.generate(replace(asked[3], members=1))]
-    groups += await asyncio.gather(*(engine.generate(one) for one in asked))
+    groups += await asyncio.gather(*(engine.generate(request) for request in asked))
     for request, members in zip([asked[3], *asked], groups, strict=True):
         for member in members:
             tokens = [*request.prompt, *member.output_ids]
@@ -102,6 +102,6 @@ def test_batched_backend_equals_sglang_and_leaves_special_layers_to_it() -> None
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    whole = {name for name, one in found.items() if one["whole"]}
+    whole = {name for name, result in found.items() if result["whole"]}
     assert (whole, len(found)) == ({"extend", "decode"}, 7)
-    assert {name: one["gap"] for name, one in found.items() if one["gap"] > 1e-6} == {}
+    assert {name: result["gap"] for name, result in found.items() if result["gap"] > 1e-6} == {}

@@ -73,9 +73,9 @@ async def test_sampled_frequencies_match_the_logprobs(
         stop_tokens=(),
     )
     draws = [
-        one.meta_info.output_token_logprobs[0]
+        generation.meta_info.output_token_logprobs[0]
         for _ in range(4)
-        for one in await engine.generate(request)
+        for generation in await engine.generate(request)
     ]
     counts = Counter(token for _, token, _ in draws)
     expected = {token: len(draws) * math.exp(logprob) for logprob, token, _ in draws}

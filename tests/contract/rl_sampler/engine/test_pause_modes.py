@@ -116,7 +116,7 @@ def update_while_sampling(
     pod.wait_version(version)
     tasks += trainer.insert(1, group_size=8, content="17+25=")
     until(lambda: trainer.all_done(tasks), what="all groups")
-    assert {one.attempt for one in trainer.stores.tasks.get(tasks).values()} == {1}
+    assert {task.attempt for task in trainer.stores.tasks.get(tasks).values()} == {1}
     return trainer.chosen(tasks)
 
 

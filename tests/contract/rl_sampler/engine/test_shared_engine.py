@@ -64,7 +64,7 @@ class Sharing:
     def finish(self, tasks: list[str]) -> list[Rollout]:
         """Wait for groups, all of which must be sampled at their first attempt."""
         until(lambda: self.trainer.all_done(tasks), what=f"the groups of {self.trainer.run}")
-        assert {one.attempt for one in self.trainer.stores.tasks.get(tasks).values()} == {1}
+        assert {task.attempt for task in self.trainer.stores.tasks.get(tasks).values()} == {1}
         found = self.trainer.chosen(tasks)
         self.rollouts.extend(found)
         return found
@@ -95,10 +95,10 @@ def test_runs_that_share_an_engine_use_their_own_adapters_only(
     sharing: tuple[Sharing, Sharing], lora_engine: EngineServer, tiny_model: Path, tmp_path: Path
 ) -> None:
     """One is updated while the other samples, and the other way round."""
-    for one in sharing:
-        one.pod.serve()
-        until(lambda: one.pod.get("/ready")[0] == 200, what="an agent whose run has no policy")  # noqa: B023
-        assert not (one.pod.folder / "weights/base").exists(), "the model lies there once"
+    for run in sharing:
+        run.pod.serve()
+        until(lambda: run.pod.get("/ready")[0] == 200, what="an agent whose run has no policy")  # noqa: B023
+        assert not (run.pod.folder / "weights/base").exists(), "the model lies there once"
     first, second = sharing
     assert (tmp_path / "model/base/config.json").is_file()
     first.publish(1)
@@ -108,7 +108,9 @@ def test_runs_that_share_an_engine_use_their_own_adapters_only(
         tasks, beside = samples.work(6), updates.work(2)
         old = max(updates.seeds)
         new = updates.publish(turn + (102 if updates is second else 2))
-        both = {f"{updates.trainer.run}.{one}" for one in (old, new)} <= set(lora_engine.adapters())
+        both = {f"{updates.trainer.run}.{version}" for version in (old, new)} <= set(
+            lora_engine.adapters()
+        )
         running = TaskState.CLAIMED in samples.trainer.states(tasks).values()
         samples.finish(tasks)
         updates.finish(beside)
@@ -118,13 +120,13 @@ def test_runs_that_share_an_engine_use_their_own_adapters_only(
         pytest.fail(f"none of {ATTEMPTS} updates came while both runs sampled")
     assert set(first.seeds) & set(second.seeds), "versions of the same number"
     for run in sharing:
-        assert len({one.spans[0].version for one in run.rollouts}) > 1
+        assert len({rollout.spans[0].version for rollout in run.rollouts}) > 1
         for rollout in run.rollouts:
             found = distance(rollout, folder=tiny_model, seeds=run.seeds, section=run.section)
             assert found < CLOSE, f"{rollout.id} is not of {run.trainer.run}'s own adapter"
         assert "rl_sampler_update_pause_seconds_total 0.0" in run.pod.get("/metrics")[1]
         assert "rl_sampler_groups_failed_total 0.0" in run.pod.get("/metrics")[1]
-    newest = {f"{one.trainer.run}.{max(one.seeds)}" for one in sharing}
+    newest = {f"{run.trainer.run}.{max(run.seeds)}" for run in sharing}
     until(lambda: set(lora_engine.adapters()) == newest, what="each one's old ones to go")
     assert lora_engine.weight_version() == "base"
 
@@ -133,9 +135,9 @@ def test_agent_restart_leaves_the_other_runs_adapters_alone(
     sharing: tuple[Sharing, Sharing], lora_engine: EngineServer, tiny_model: Path
 ) -> None:
     first, second = sharing
-    for one, seed in zip(sharing, (1, 101), strict=True):
-        one.pod.serve()
-        one.publish(seed)
+    for run, seed in zip(sharing, (1, 101), strict=True):
+        run.pod.serve()
+        run.publish(seed)
     tasks = first.work(4)
     second.work(2)
     second.pod.signal(signal.SIGKILL)

@@ -193,5 +193,5 @@ async def test_members_of_a_group_share_a_prefill(server: Server) -> None:
         "/generate", input_ids=PROMPT, sampling_params={"n": 4, "max_new_tokens": 2}
     )
     assert status == 200
-    cached = [one["meta_info"]["cached_tokens"] for one in answer]
+    cached = [generation["meta_info"]["cached_tokens"] for generation in answer]
     assert cached == 4 * [len(PROMPT) - 1]

@@ -24,10 +24,10 @@ TEMPLATE = (
 
 def short_spoken() -> Tensors:
     """Weights that end a turn about half of the time, whatever was said."""
-    weights = {name: np.zeros_like(one) for name, one in tensors(0).items()}
-    for name, one in weights.items():
+    weights = {name: np.zeros_like(tensor) for name, tensor in tensors(0).items()}
+    for name, tensor in weights.items():
         if "norm" in name:
-            one[:] = 1
+            tensor[:] = 1
     weights["model.embed_tokens.weight"][:] = 0.05
     weights["model.embed_tokens.weight"][END_ID] = 0.05 * 2.7
     return weights

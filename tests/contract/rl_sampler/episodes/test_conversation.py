@@ -57,7 +57,7 @@ def test_scenario_turns_are_shown_in_order(
     rollouts = trainer.chosen(tasks)
     for rollout in rollouts:
         check_turns(rollout)
-    whole = [one for one in rollouts if one.stop_reason is StopReason.STOP]
+    whole = [rollout for rollout in rollouts if rollout.stop_reason is StopReason.STOP]
     assert whole
     for rollout in whole:
         assert len(rollout.turns) == 3
@@ -77,7 +77,7 @@ def test_conversation_waits_through_a_simulated_users_outage(
 
     server.kill()
     (held,) = trainer.insert(1, group_size=8)
-    document = pod.wait_document(lambda one: bool(one.unavailable), what="the outage")
+    document = pod.wait_document(lambda document: bool(document.unavailable), what="the outage")
     assert list(document.unavailable) == [SIMULATED_USER]
     assert "curious at" in document.unavailable[SIMULATED_USER]
     (waiting,) = trainer.insert(1)
@@ -89,7 +89,7 @@ def test_conversation_waits_through_a_simulated_users_outage(
     for rollout in rollouts:
         check_turns(rollout)
         assert shown(rollout, tiny_model) == "1+1=" + "Go on." * (len(rollout.turns) - 1)
-    assert {one.stop_reason for one in rollouts} >= {StopReason.TURNS}
+    assert {rollout.stop_reason for rollout in rollouts} >= {StopReason.TURNS}
     assert {task.attempt for task in trainer.stores.tasks.get([*before, held]).values()} == {1}
 
 
@@ -101,7 +101,7 @@ def test_simulated_user_may_end_the_conversation(
     started(make_pod(**sections), trainer)
     tasks = trainer.insert(2)
     until(lambda: trainer.all_done(tasks), what="the groups")
-    assert {len(one.turns) for one in trainer.chosen(tasks)} == {1}
+    assert {len(rollout.turns) for rollout in trainer.chosen(tasks)} == {1}
 
 
 def test_react_agent_describes_tools_and_reports_malformed_steps(
@@ -116,7 +116,7 @@ def test_react_agent_describes_tools_and_reports_malformed_steps(
     tasks = trainer.insert(2, group_size=4)
     until(lambda: trainer.all_done(tasks), what="the groups")
     rollouts = trainer.chosen(tasks)
-    assert {one.stop_reason for one in rollouts} >= {StopReason.TURNS}
+    assert {rollout.stop_reason for rollout in rollouts} >= {StopReason.TURNS}
     for rollout in rollouts:
         check_turns(rollout)
         assert "multiply: Multiplies two whole numbers. Arguments: {" in shown(rollout, tiny_model)

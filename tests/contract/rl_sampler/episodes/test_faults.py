@@ -34,10 +34,10 @@ def test_damaged_policy_never_reaches_the_engine(
     trainer.advance()
     trainer.publish(seed=2, damage=lambda data: data[:-1000])
 
-    pod.wait_document(lambda one: "version 2" in one.last_error, what="the failure")
+    pod.wait_document(lambda document: "version 2" in document.last_error, what="the failure")
     tasks = trainer.insert(4)
     until(lambda: trainer.all_done(tasks), what="groups of the old version")
-    assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {1}
+    assert {span.version for rollout in trainer.chosen(tasks) for span in rollout.spans} == {1}
     assert engine_server.weight_version() == "1"
     policies = pod.folder / "weights" / "policies"
 
@@ -50,7 +50,8 @@ def test_damaged_policy_never_reaches_the_engine(
     third = trainer.publish(seed=3)
     pod.wait_version(third.version)
     document = pod.wait_document(
-        lambda one: one.updates == 2 and "version 2" not in one.last_error, what="the second update"
+        lambda document: document.updates == 2 and "version 2" not in document.last_error,
+        what="the second update",
     )
     assert document.update_failures > 0
 
@@ -103,7 +104,7 @@ def test_stale_groups_are_ended_and_sampled_again(
     until(lambda: stale in pod.log(), what="the end of old episodes")
 
     def causes() -> set[Cause | None]:
-        return {one.cause for one in stores.tasks.get(tasks).values() if one.reason}
+        return {task.cause for task in stores.tasks.get(tasks).values() if task.reason}
 
     until(causes, what="the claims to be handed back")  # it is logged first
     assert causes() == {Cause.EXPIRED}
@@ -156,7 +157,7 @@ def test_claim_that_was_handed_back_elsewhere_does_not_count(
     assert stores.tasks.hand_back(stores.tasks.get(tasks)[tasks[0]], reason="taken away")
     until(lambda: trainer.all_done(tasks), what="the second attempt")
     # It learns of it at its end or, where that takes longer, when it renews its lease.
-    until(lambda: any(one in pod.log() for one in LOST), what="the first attempt's end")
+    until(lambda: any(message in pod.log() for message in LOST), what="the first attempt's end")
     assert stores.tasks.get(tasks)[tasks[0]].attempt == 2
     assert len(trainer.chosen(tasks)) == 8
 
@@ -239,5 +240,5 @@ def test_killed_engine_is_given_its_policy_again(
     engine_server.wait_ready()
     until(lambda: trainer.all_done(tasks), what="all groups")
     assert engine_server.weight_version() == "2"
-    versions = {span.version for one in trainer.chosen(tasks) for span in one.spans}
+    versions = {span.version for rollout in trainer.chosen(tasks) for span in rollout.spans}
     assert versions == {1, 2}

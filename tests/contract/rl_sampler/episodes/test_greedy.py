@@ -55,19 +55,22 @@ def test_baseline_member_is_greedy_and_the_same_each_time(
         trainer.insert(4, group_size=size, temperature=TEMPERATURE, baseline=True)
         for size in (1, 3)
     ]
-    until(lambda: all(trainer.all_done(one) for one in asked), what="the other groups")
-    tasks = [one for some in asked for one in some]
-    greedy = [one for one in trainer.chosen(tasks) if one.greedy]
-    sampled = [one for one in trainer.chosen(tasks) if not one.greedy]
+    until(
+        lambda: all(trainer.all_done(tasks_of_call) for tasks_of_call in asked),
+        what="the other groups",
+    )
+    tasks = [task for some in asked for task in some]
+    greedy = [rollout for rollout in trainer.chosen(tasks) if rollout.greedy]
+    sampled = [rollout for rollout in trainer.chosen(tasks) if not rollout.greedy]
     assert (len(greedy), len(sampled)) == (9, 1 + 4 + 12)
     for rollout in greedy:
         assert (rollout.temperature, rollout.tokens) == (1.0, greedy[0].tokens)
         scores, tokens = logits(rollout, tiny_model)
         taken = scores.gather(1, tokens[:, None])[:, 0]
         assert bool((taken >= scores.max(-1).values - CLOSE).all())
-    assert {one.temperature for one in sampled} == {TEMPERATURE}
-    assert any(one.tokens != greedy[0].tokens for one in sampled)
-    assert max(gap(one, tiny_model) for one in [*greedy, *sampled]) < CLOSE
+    assert {rollout.temperature for rollout in sampled} == {TEMPERATURE}
+    assert any(rollout.tokens != greedy[0].tokens for rollout in sampled)
+    assert max(gap(rollout, tiny_model) for rollout in [*greedy, *sampled]) < CLOSE
     stored = trainer.stores.tasks.get(tasks).values()
     rollouts = trainer.stores.rollouts
     for task in stored:
@@ -88,12 +91,12 @@ def test_baseline_member_is_greedy_in_every_turn(
     pod.serve()
     tasks = trainer.insert(3, group_size=4, baseline=True, scenario=["and then", "thanks"])
     until(lambda: trainer.all_done(tasks), what="the groups")
-    greedy = [one for one in trainer.chosen(tasks) if one.greedy]
+    greedy = [rollout for rollout in trainer.chosen(tasks) if rollout.greedy]
     assert len(greedy) == 3
     for rollout in greedy:
         check_turns(rollout)
         tokens = unpack_int32(rollout.tokens)
         said = [tokens[turn.response.start : turn.response.end] for turn in rollout.turns]
         assert said == [[END_ID]] * 3
-    sampled = [one for one in trainer.chosen(tasks) if not one.greedy]
-    assert any(one.mask.count(1) > 3 for one in sampled)
+    sampled = [rollout for rollout in trainer.chosen(tasks) if not rollout.greedy]
+    assert any(rollout.mask.count(1) > 3 for rollout in sampled)

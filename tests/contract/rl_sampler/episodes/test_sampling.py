@@ -50,7 +50,7 @@ def update_under_load(trainer: ScriptedTrainer, pod: Pod, steps: dict[int, int])
         if seed < LEAST_UPDATES:
             continue
         until(partial(trainer.all_done, tasks), what="all groups")
-        if any(len(one.spans) > 1 for one in trainer.chosen(tasks)):
+        if any(len(rollout.spans) > 1 for rollout in trainer.chosen(tasks)):
             break
     return tasks
 
@@ -84,11 +84,13 @@ def test_groups_are_sampled_updated_under_load_and_drained(
         )
     assert any(len(rollout.spans) > 1 for rollout in rollouts), "no update hit a running request"
     # On a busy machine the first policy may be superseded before the engine has begun.
-    assert len({span.version for one in rollouts for span in one.spans}) > 1
+    assert len({span.version for rollout in rollouts for span in rollout.spans}) > 1
     assert all(task.attempt == 1 for task in trainer.stores.tasks.get(tasks).values())
     done = f"rl_sampler_groups_done_total {len(tasks)}.0"
     until(lambda: done in pod.get("/metrics")[1], what="the count")
-    document = pod.wait_document(lambda one: one.updates == len(steps), what="all updates")
+    document = pod.wait_document(
+        lambda document: document.updates == len(steps), what="all updates"
+    )
     assert document.pause_seconds_last > 0
 
     more = trainer.insert(20, group_size=8)
@@ -141,8 +143,10 @@ def test_tasks_that_cannot_be_sampled_die_with_a_reason(
     assert all(rollout.num_tokens <= 64 for rollout in trainer.chosen(tight))
     # A record's own scorer judges alone; one that nobody knows is never a reward of 0.
     until(lambda: trainer.all_done(own), what="the group with its own scorer")
-    assert {part.scorer for one in trainer.chosen(own) for part in one.parts} == {"Format"}
-    assert {part.scorer for one in trainer.chosen(tight) for part in one.parts} == {"ExactMatch"}
+    assert {part.scorer for rollout in trainer.chosen(own) for part in rollout.parts} == {"Format"}
+    assert {part.scorer for rollout in trainer.chosen(tight) for part in rollout.parts} == {
+        "ExactMatch"
+    }
     until(lambda: trainer.states(unjudged)[unjudged[0]] is TaskState.DEAD, what="its end")
     reason = trainer.stores.tasks.get(unjudged)[unjudged[0]].reason
     assert "names scorer Poetry, which this sampler does not have: use one of ExactMatch" in reason
@@ -157,7 +161,9 @@ def test_unknown_scorer_keeps_the_sampler_registered_and_idle(
     tasks = trainer.insert(1)
     pod.serve()
     pod.wait_version(1)
-    document = pod.wait_document(lambda one: "Poetry" in one.last_error, what="the complaint")
+    document = pod.wait_document(
+        lambda document: "Poetry" in document.last_error, what="the complaint"
+    )
     assert document.scorers == sorted(SCORERS)
     assert set(trainer.states(tasks).values()) == {TaskState.PENDING}
     assert pod.signal(signal.SIGTERM) == 0

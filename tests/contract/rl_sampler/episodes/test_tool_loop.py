@@ -30,9 +30,9 @@ def test_episode_goes_on_until_min_turns(
         assert rollout.timings.generate_seconds == sum(
             turn.generate_seconds for turn in rollout.turns
         )
-    answered = [one for one in rollouts if one.stop_reason is StopReason.STOP]
+    answered = [rollout for rollout in rollouts if rollout.stop_reason is StopReason.STOP]
     assert answered
-    assert {len(one.turns) for one in answered} == {3}
+    assert {len(rollout.turns) for rollout in answered} == {3}
 
 
 def test_down_tools_cost_no_attempt_and_are_never_a_reward(

@@ -48,14 +48,16 @@ def test_pointer_that_moves_during_a_download_leads_to_the_newest_policy(
         os.kill(process.pid, signal.SIGSTOP)
         try:
             trainer.point(later[0])
-            pod.wait_document(lambda one: one.staging_version == 2, what="the download's begin")
+            pod.wait_document(
+                lambda document: document.staging_version == 2, what="the download's begin"
+            )
             for pointer in later[1:]:
                 trainer.point(pointer)
             tasks = trainer.insert(1)
             until(lambda: trainer.all_done(tasks), what="a group meanwhile")
         finally:
             os.kill(process.pid, signal.SIGCONT)
-        assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {1}
+        assert {span.version for rollout in trainer.chosen(tasks) for span in rollout.spans} == {1}
         pod.wait_version(5)
         assert [f"serving version {number}," in pod.log() for number in (3, 4, 5)] == [
             False,
@@ -64,7 +66,7 @@ def test_pointer_that_moves_during_a_download_leads_to_the_newest_policy(
         ]
         tasks = trainer.insert(1)
         until(lambda: trainer.all_done(tasks), what="a group of the newest")
-        assert {span.version for one in trainer.chosen(tasks) for span in one.spans} == {5}
+        assert {span.version for rollout in trainer.chosen(tasks) for span in rollout.spans} == {5}
         assert pod.signal(signal.SIGTERM) == 0
 
 
@@ -75,7 +77,7 @@ def test_policy_with_other_tensor_shapes_never_reaches_the_engine(
     pod.serve_first_of(trainer)
     name = "model.layers.0.mlp.up_proj.weight"
     trainer.publish(weights=tensors(2) | {name: np.ones((3, 64), dtype=np.float32)})
-    pod.wait_document(lambda one: name in one.last_error, what="the refusal")
+    pod.wait_document(lambda document: name in document.last_error, what="the refusal")
     tasks = trainer.insert(1)
     until(lambda: trainer.all_done(tasks), what="a group")
     assert trainer.states(tasks)[tasks[0]] is TaskState.DONE

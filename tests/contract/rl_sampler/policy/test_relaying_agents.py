@@ -53,7 +53,10 @@ def test_new_pod_downloads_a_policy_from_a_peer(
     first.serve()
     try:
         url = f"http://127.0.0.1:{first.environment[env.RELAY_PORT]}"
-        assert first.wait_document(lambda one: bool(one.relay_url), what="address").relay_url == url
+        assert (
+            first.wait_document(lambda document: bool(document.relay_url), what="address").relay_url
+            == url
+        )
         name = pointer.prefix.rstrip("/").rsplit("/", 1)[-1]
         token = stores.objects.shared_token(f"relay/{trainer.run}")
 

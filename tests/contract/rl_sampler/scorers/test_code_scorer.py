@@ -65,8 +65,8 @@ def test_code_scorer_gives_1_only_where_all_tests_pass(
 def sevens() -> Tensors:
     """Weights that say 7 or end the turn, either about half of the time, whatever was said."""
     weights = tensors(0)
-    for name, one in weights.items():
-        one[:] = 1 if "norm" in name else 0
+    for name, tensor in weights.items():
+        tensor[:] = 1 if "norm" in name else 0
     weights["model.embed_tokens.weight"][:] = 0.05
     weights["model.embed_tokens.weight"][[SEVEN_ID, END_ID]] = 0.4
     return weights
@@ -83,9 +83,9 @@ def test_sampler_rewards_programs_by_the_records_tests(
     tasks = trainer.insert(2, group_size=8, answer="assert True")
     until(lambda: trainer.all_done(tasks), what="the groups")
     rollouts = trainer.chosen(tasks)
-    assert {one.text.replace("7", "") for one in rollouts} == {""}
+    assert {rollout.text.replace("7", "") for rollout in rollouts} == {""}
     for rollout in rollouts:
         assert [part.scorer for part in rollout.parts] == ["Code"]
         assert rollout.reward == float(rollout.text != "")
-    document = pod.wait_document(lambda one: True, what="the registration")
+    document = pod.wait_document(lambda document: True, what="the registration")
     assert "Code" in document.scorers

@@ -148,7 +148,7 @@ async def test_callers_wait_through_a_judges_outage(court: Court, server: JudgeS
     down = court.counters.completions[("Fair", "steady", "down")]
     await court.wait(lambda: court.counters.completions[("Fair", "steady", "down")] > down)
     assert court.outages.known == {"Fair": why}, "the words change"
-    assert not any(one.done() for one in asking)
+    assert not any(request.done() for request in asking)
     server.start()
     async with asyncio.timeout(HUNG_SECONDS):
         assert await asyncio.gather(*asking) == [0.75] * 5
@@ -214,7 +214,7 @@ def test_judge_outage_pauses_the_sampler_and_is_never_a_reward(
 
     server.kill()
     held = trainer.insert(1)
-    document = pod.wait_document(lambda one: bool(one.unavailable), what="the outage")
+    document = pod.wait_document(lambda document: bool(document.unavailable), what="the outage")
     assert document.unavailable == {"Fair": f"steady at {server.url} cannot be reached"}
     assert "Fair: steady" in document.last_error
     waiting = trainer.insert(3)
@@ -236,7 +236,7 @@ def test_judge_outage_pauses_the_sampler_and_is_never_a_reward(
         assert [(part.scorer, part.value) for part in rollout.parts] == [("Fair", 0.75)]
     tasks = stores.tasks.get([*before, *held, *waiting]).values()
     assert {task.attempt for task in tasks} == {1}
-    pod.wait_document(lambda one: not one.unavailable, what="the end of the outage")
+    pod.wait_document(lambda document: not document.unavailable, what="the end of the outage")
     metrics = pod.get("/metrics")[1]
     answered = 'rl_sampler_completions_total{caller="Fair",model="steady",outcome="answered"}'
     assert f"{answered} 2" in metrics

@@ -33,7 +33,7 @@ def listens(path: Path) -> bool:
 @contextmanager
 def serving(path: Path, *, slots: int = 2) -> Iterator[subprocess.Popen[bytes]]:
     """A server that listens."""
-    sources = [str(ROOT / one) for one in ("contracts", "sampler_image")]
+    sources = [str(ROOT / folder) for folder in ("contracts", "sampler_image")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sources), "SECRET": SECRET}
     process = subprocess.Popen(command(path, slots=slots), env=environment)
     try:

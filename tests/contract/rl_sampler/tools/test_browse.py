@@ -69,7 +69,7 @@ class Reading:
         return await toolbox.open()
 
     async def close(self) -> None:
-        await asyncio.gather(*(one.close() for one in self._made))
+        await asyncio.gather(*(toolbox.close() for toolbox in self._made))
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def reading(tmp_path: Path) -> AsyncIterator[Reading]:
 async def test_long_result_is_summarised_by_the_first_model_that_answers(
     reading: Reading, server: JudgeServer
 ) -> None:
-    endpoints = [server.endpoint(one) for one in ("broken", "silent", "echo", "steady")]
+    endpoints = [server.endpoint(model) for model in ("broken", "silent", "echo", "steady")]
     tools = await reading.tools(*endpoints)
     found = await tools.call(SUM)
     assert found.outcome == "answered"

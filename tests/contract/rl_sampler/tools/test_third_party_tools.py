@@ -71,7 +71,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[list[McpServer]]:
                 else {"url": running.enter_context(over_http(programs, command))}
             )
             found.append({"name": name, "timeoutSeconds": 300, **there})
-        yield [McpServer.model_validate(one) for one in found]
+        yield [McpServer.model_validate(server) for server in found]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def toolbox(servers: list[McpServer], tmp_path: Path) -> AsyncIterator[Too
 
 async def test_tool_loop_uses_published_servers_unchanged(toolbox: Toolbox) -> None:
     tools = await toolbox.open()
-    assert {one.name for one in tools.listed} == {"calculate", "convert_time", "get_current_time"}
+    assert {tool.name for tool in tools.listed} == {"calculate", "convert_time", "get_current_time"}
     played = await play(
         [
             f"{call(tool='calculate', expression='6 * 7')}\n{call(tool='convert_time', **NOON)}",

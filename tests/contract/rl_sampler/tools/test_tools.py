@@ -76,14 +76,14 @@ def wanted(tool: str, **arguments: Any) -> WantedCall:
 async def outcome(toolbox: Toolbox, *calls: WantedCall) -> list[tuple[str, str]]:
     tools = await toolbox.open()
     made: list[ToolCall] = [await tools.call(call) for call in calls]
-    return [(one.outcome, one.result) for one in made]
+    return [(call.outcome, call.result) for call in made]
 
 
 async def test_tools_are_listed_and_called_and_failures_are_results(
     make_toolbox: MakeToolbox, http_server: HttpServer, counters: Counters
 ) -> None:
     tools = await make_toolbox(over_http(http_server), longest=40).open()
-    (add,) = [one for one in tools.listed if one.name == "add"]
+    (add,) = [tool for tool in tools.listed if tool.name == "add"]
     assert add.description == "Adds two whole numbers."
     assert add.parameters["required"] == ["a", "b"]
     cases = [
@@ -168,7 +168,7 @@ async def test_equal_tool_names_get_their_servers_name(
 ) -> None:
     toolbox = make_toolbox(over_http(http_server), over_http(http_server, name="second"))
     tools = await toolbox.open()
-    names = {one.name for one in tools.listed}
+    names = {tool.name for tool in tools.listed}
     assert {"calculator_add", "second_add"} < names
     assert "add" not in names
     assert (await tools.call(wanted("second_add", a=1, b=2))).result == "3"

@@ -60,7 +60,7 @@ def test_example_scorer_tool_and_agent_work(
         assert min(timings.claimed_at, timings.generate_seconds, timings.score_seconds) > 0
         assert timings.queue_seconds == sum(turn.queue_seconds for turn in rollout.turns)
         assert timings.tool_seconds == sum(turn.tool_seconds for turn in rollout.turns)
-    document = pod.wait_document(lambda one: True, what="the registration")
+    document = pod.wait_document(lambda document: True, what="the registration")
     assert "Brevity" in document.scorers
     assert document.refusals == []
 
@@ -71,7 +71,7 @@ def test_missing_user_code_is_refused_and_nothing_is_claimed(
     trainer.publish(weights=short_spoken())
     tasks = trainer.insert(1)
     pod = served(make_pod(**of_example(trainer, tiny_model)))  # the image lacks the module
-    document = pod.wait_document(lambda one: True, what="the registration")
+    document = pod.wait_document(lambda document: True, what="the registration")
     (refusal,) = document.refusals
     assert refusal.field == "spec.agent.tools[0].entryPoint"
     assert refusal.value == "second_look:multiply"
@@ -98,5 +98,7 @@ def test_user_scorer_that_raises_is_a_user_error_and_never_a_reward(
     assert "scorer Moody (moody:moody) raised ZeroDivisionError" in found.reason
     assert found.rollouts == []
     kept = trainer.stores.rollouts.of_task(task)
-    assert {one.error.kind for one in kept if one.error is not None} == {"user"}
-    assert all(one.error is not None and one.reward == 0 and not one.parts for one in kept)
+    assert {rollout.error.kind for rollout in kept if rollout.error is not None} == {"user"}
+    assert all(
+        rollout.error is not None and rollout.reward == 0 and not rollout.parts for rollout in kept
+    )

@@ -24,7 +24,7 @@ async def test_scenario_turns_are_said_in_order() -> None:
     last = played.policy.contexts[-1]
     assert "<|im_start|>user\nAnd then?<|im_end|>" in last
     assert "Go on.< |im_end|>" in last, "a user cannot end a turn either"
-    assert [one["role"] for one in played.member.conversation] == ["user", "assistant"] * 3
+    assert [message["role"] for message in played.member.conversation] == ["user", "assistant"] * 3
 
 
 async def test_conversation_allows_tool_calls_before_the_answer() -> None:

@@ -26,7 +26,7 @@ def check_trace(played: Played) -> None:
     assert [at for span in trace.spans for at in range(span.start, span.end)] == generated
     starts = [0, *trace.sequence_starts]
     for turn in played.member.turns:
-        begin = max(one for one in starts if one <= turn.request.start)
+        begin = max(start for start in starts if start <= turn.request.start)
         shown = played.policy.prompts.decode(trace.tokens[begin : turn.response.start])
         assert shown == played.policy.contexts[played.member.turns.index(turn)]
 
@@ -46,7 +46,7 @@ async def test_tool_loop_ends_with_a_response_without_calls() -> None:
 async def test_tool_loop_answers_several_calls_in_order() -> None:
     script = [f"{call(a=1)}\n{call(a=2)}", ANSWER]
     played = await play(script, answers={'{"a": 1}': "one", '{"a": 2}': "two"})
-    assert [one.result for one in played.member.turns[0].calls] == ["one", "two"]
+    assert [call.result for call in played.member.turns[0].calls] == ["one", "two"]
     shown = played.policy.contexts[1]
     assert shown.index("one") < shown.index("two")
     check_trace(played)

@@ -90,8 +90,8 @@ async def test_ending_a_claim_cancels_all_of_its_work() -> None:
     await asyncio.sleep(0)
     claim.mark_lost()
     claim.end("later reason")
-    for one in await asyncio.gather(*work, return_exceptions=True):
-        assert isinstance(one, EpisodeEndedError)
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        assert isinstance(result, EpisodeEndedError)
     assert (claim.lost, claim.ended, sorted(dropped)) == (True, "the lease was lost", [0, 1, 2])
     with pytest.raises(EpisodeEndedError, match="the lease was lost"):
         await claim.run(forever(3))

@@ -197,7 +197,7 @@ def test_version_spans_cover_every_generated_token_once(
     labels = [span.version for span in spans for _ in range(span.start, span.end)]
     assert labels == [int(version) for version, length in parts for _ in range(length)]
     assert spans[0].start == prompt
-    assert all(one.version != other.version for one, other in itertools.pairwise(spans))
+    assert all(span.version != other.version for span, other in itertools.pairwise(spans))
 
 
 def spans_of(*versions: tuple[int, int]) -> list[VersionSpan]:
@@ -223,7 +223,7 @@ def test_evaluation_member_is_usable_only_for_its_version() -> None:
 
 def test_usable_members_of_earlier_attempts_are_adopted() -> None:
     task = a_task(attempt=3, group_size=3)
-    first, second = (task.model_copy(update={"attempt": one}) for one in (1, 2))
+    first, second = (task.model_copy(update={"attempt": attempt}) for attempt in (1, 2))
     found = [
         a_rollout(second, 0, spans=spans_of((5, 4))),
         a_rollout(first, 0, spans=spans_of((4, 3))),
@@ -232,4 +232,4 @@ def test_usable_members_of_earlier_attempts_are_adopted() -> None:
         a_rollout(first, 7, spans=spans_of((4, 3))),
     ]
     members = adopted(found, task=task, oldest_step=3)
-    assert {number: one.attempt for number, one in members.items()} == {0: 2, 2: 1}
+    assert {number: rollout.attempt for number, rollout in members.items()} == {0: 2, 2: 1}

@@ -103,7 +103,8 @@ def test_adapter_is_in_use_until_its_last_request_ends() -> None:
 
 def a_generation(*versions: str) -> Generation:
     spans = [
-        {"version": one, "start": start, "end": start + 1} for start, one in enumerate(versions)
+        {"version": version, "start": start, "end": start + 1}
+        for start, version in enumerate(versions)
     ]
     meta = {"finish_reason": {"type": "stop"}, "weight_versions": spans}
     return Generation.model_validate({"output_ids": [5] * len(versions), "meta_info": meta})

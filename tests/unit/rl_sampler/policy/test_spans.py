@@ -54,7 +54,7 @@ def test_flipped_bit_is_detected_at_the_end_of_its_span(
     data, wanted = laid_out(spans)
     at = draw.draw(st.integers(0, len(data) - 1))
     bad = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-    (hit,) = (one for one in wanted if one.begin <= at < one.end)
+    (hit,) = (span for span in wanted if span.begin <= at < span.end)
     proof, come = DigestChecker("f", wanted), 0
 
     def feed() -> None:
@@ -80,8 +80,8 @@ def test_segments_hold_every_span_once_and_keep_digest_spans_whole(
 ) -> None:
     _, spans = laid_out(sizes)
     found = segments(spans, size_bytes=size)
-    assert [one for segment in found for one in segment] == spans
-    assert all(sum(one.end - one.begin for one in segment) >= size for segment in found[:-1])
+    assert [span for segment in found for span in segment] == spans
+    assert all(sum(span.end - span.begin for span in segment) >= size for segment in found[:-1])
     unknown = segments([Span(0, sum(sizes))], size_bytes=size)
     ends = [segment[-1].end for segment in unknown]
     assert [segment[0].begin for segment in unknown] == [0, *ends[:-1]][: len(ends)]
@@ -118,7 +118,7 @@ def test_spans_of_a_file_are_its_header_and_tensors(
     file: FileEntry, wanted: list[tuple[int, int, str]]
 ) -> None:
     found = spans_of(file, manifest(file))
-    assert [(one.begin, one.end, one.sha256) for one in found] == wanted
+    assert [(span.begin, span.end, span.sha256) for span in found] == wanted
 
 
 def test_without_a_manifest_the_whole_file_is_the_only_span() -> None:

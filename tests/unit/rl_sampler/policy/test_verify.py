@@ -52,7 +52,7 @@ def test_valid_policy_passes(tmp_path: Path, signature: Signature) -> None:
 
 
 def renamed(weights: Tensors) -> Tensors:
-    return {("other" if name == NORM else name): one for name, one in weights.items()}
+    return {("other" if name == NORM else name): tensor for name, tensor in weights.items()}
 
 
 CHANGES: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {

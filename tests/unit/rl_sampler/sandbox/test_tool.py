@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_sampler.sandbox.server import unfit
+from rl_sampler.sandbox.server import confinement_problem
 from rl_sampler.sandbox.tool import NO_OUTPUT, describe_outcome, last_block
 from rl_sampler.sandbox.wire import Ending, Outcome
 from rl_sampler.scorers.code import Case, read_cases
@@ -81,6 +81,6 @@ def test_server_refuses_to_start_where_programs_cannot_be_confined(
     machine: str, capabilities: str, why: str
 ) -> None:
     status = f"Name:\tpython\nCapEff:\t{capabilities}\nSeccomp:\t0\n"
-    found = unfit(machine=machine, status=status)
+    found = confinement_problem(machine=machine, status=status)
     assert why in found
     assert bool(found) == bool(why)

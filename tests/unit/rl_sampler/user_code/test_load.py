@@ -192,7 +192,7 @@ async def test_user_agent_runs_until_it_returns_or_the_context_is_full(
         StopReason.STOP,
         ["one", "two", "three"],
     )
-    assert [one["content"] for one in member.conversation][-5:] == [
+    assert [message["content"] for message in member.conversation][-5:] == [
         "one",
         "again",
         "two",
