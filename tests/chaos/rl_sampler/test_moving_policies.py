@@ -1,4 +1,4 @@
-"""Policies that come faster than they are fetched, and ones that do not fit the model."""
+"""Policies that are published faster than they are downloaded."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from rl_contracts.documents.task import TaskState
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.pods import MakePod, start_run
-from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.contract.rl_sampler.tiny_model import tensors
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
 from tests.waiting import until
 
@@ -68,17 +63,3 @@ def test_pointer_that_moves_during_a_download_leads_to_the_newest_policy(
         until(lambda: trainer.all_done(tasks), what="a group of the newest")
         assert {span.version for rollout in trainer.chosen(tasks) for span in rollout.spans} == {5}
         assert pod.signal(signal.SIGTERM) == 0
-
-
-def test_policy_with_other_tensor_shapes_never_reaches_the_engine(
-    trainer: ScriptedTrainer, make_pod: MakePod, engine_server: EngineServer
-) -> None:
-    pod = make_pod(algorithm=ANY_AGE)
-    pod.serve_first_of(trainer)
-    name = "model.layers.0.mlp.up_proj.weight"
-    trainer.publish(weights=tensors(2) | {name: np.ones((3, 64), dtype=np.float32)})
-    pod.wait_document(lambda document: name in document.last_error, what="the refusal")
-    tasks = trainer.insert(1)
-    until(lambda: trainer.all_done(tasks), what="a group")
-    assert trainer.states(tasks)[tasks[0]] is TaskState.DONE
-    assert engine_server.weight_version() == "1"
